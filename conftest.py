@@ -18,6 +18,9 @@ settings.register_profile("symgrad", deadline=None, print_blob=True)
 settings.load_profile("symgrad")
 
 
+collect_ignore_glob = ["docs/reference/*"]
+"""The examples of docstrings, which run where they stand."""
+
 FRAMEWORKS = "torch", "jax", "sklearn", "xarray", "dask"
 """Packages of examples that run where they are installed."""
 

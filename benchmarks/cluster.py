@@ -1,4 +1,4 @@
-"""A loss over data in blocks of Dask's: two workers beside one, and what a step of 100 blocks adds.
+"""A loss over data in Dask blocks: two workers beside one, and what a step of 100 blocks adds.
 
 Workers are processes of this machine, with a thread each. The efficiency is the throughput of two
 of them over that of one; two processes without Dask, which say what the machine gives, stand beside

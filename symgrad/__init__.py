@@ -21,10 +21,12 @@ from symgrad.errors import (
     FrozenRandomWarning,
     InputError,
     InputTypeError,
+    NamesakeWarning,
     NameUnknownError,
     PickleError,
     PrecisionWarning,
     ProgramError,
+    SizeWarning,
     SymgradError,
     TraceError,
     UnsupportedError,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from symgrad.bridges.from_jax import from_jax
     from symgrad.checks.check import Report, check
     from symgrad.expr.calls import random
+    from symgrad.expr.calls.splines import CubicSpline
     from symgrad.expr.calls.sympy_bridge import from_sympy, to_sympy
     from symgrad.expr.calls.verbs import (
         Jacobian,
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from symgrad.expr.loops.choices import cond, switch
     from symgrad.expr.loops.control import fori_loop, scan, while_loop
     from symgrad.expr.loops.implicit import custom_root, fixed_point
+    from symgrad.expr.loops.quadrature import quad
     from symgrad.fit.curve_fit import curve_fit
     from symgrad.fit.fit_many import fit_many
     from symgrad.fit.model_fit import ModelFit, fit_model
@@ -107,7 +111,7 @@ if TYPE_CHECKING:
     from symgrad.web.model import export_html, export_js
     from symgrad.wgsl.arrays.array import DeviceArray
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 numpy_calls.install()
 
@@ -121,6 +125,7 @@ __all__ = [
     "Builder",
     "Clipped",
     "Condition",
+    "CubicSpline",
     "DataKernel",
     "Device",
     "DeviceArray",
@@ -151,6 +156,7 @@ __all__ = [
     "Momentum",
     "Move",
     "NameUnknownError",
+    "NamesakeWarning",
     "Network",
     "Newton",
     "PickleError",
@@ -162,6 +168,7 @@ __all__ = [
     "Report",
     "RowsKernel",
     "Rule",
+    "SizeWarning",
     "Stats",
     "SumsKernel",
     "Suspect",
@@ -227,6 +234,7 @@ __all__ = [
     "polygamma",
     "profile",
     "program",
+    "quad",
     "random",
     "rowwise",
     "save_arrays",
@@ -259,6 +267,8 @@ _LATER = {
     "symgrad.expr.loops.choices": "cond switch",
     "symgrad.expr.loops.control": "fori_loop scan while_loop",
     "symgrad.expr.loops.implicit": "custom_root fixed_point",
+    "symgrad.expr.loops.quadrature": "quad",
+    "symgrad.expr.calls.splines": "CubicSpline",
     "symgrad.expr.calls.sympy_bridge": "from_sympy to_sympy",
     "symgrad.expr.calls.verbs": "Jacobian count_ops evaluate grad hessian hvp jacobian jvp vjp",
     "symgrad.front.functional": "value_and_grad",
@@ -316,4 +326,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

@@ -136,7 +136,7 @@ class UnsupportedError(SymgradError, NotImplementedError):
         >>> sg.fused_forward_backward(1, power, device="cpu").audit([[2.0]])
         Traceback (most recent call last):
             ...
-        symgrad.errors.UnsupportedError: the audit of power: a loop cannot be part of it, ...
+        symgrad.errors.UnsupportedError: the audit of power: it cannot contain a loop, ...
     """
 
 
@@ -149,7 +149,7 @@ class PickleError(SymgradError, pickle.PicklingError):
         >>> pickle.dumps(square(sg.var("x")))
         Traceback (most recent call last):
             ...
-        symgrad.errors.PickleError: custom_<lambda> has a derivative of the user's own, ...
+        symgrad.errors.PickleError: custom_<lambda> has a derivative written in Python, ...
     """
 
 
@@ -255,8 +255,31 @@ class FrozenRandomWarning(UserWarning):
     """
 
 
+class NamesakeWarning(UserWarning):
+    """A derivative by an expression that several lines of a traced function make alike.
+
+    Equal expressions are one, so that all of them count as the variable, where the derivative of a
+    function, `symgrad.grad` of it, is by its own arguments alone.
+
+    Example:
+        >>> import warnings
+        >>> import symgrad as sg
+        >>> def f(v):
+        ...     p = 2 * v[0]
+        ...     q = 2 * v[0]
+        ...     return sg.grad(p * q, q)
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = sg.fused_forward(1, f, device="cpu")
+        >>> caught[0].category is sg.NamesakeWarning
+        True
+    """
+
+
 class PrecisionWarning(UserWarning):
-    """A column of data has different values that a kernel in float32 cannot tell apart.
+    """A kernel in float32 rounds data by much beside their spread, as dates counted from long ago.
+
+    A column's rounding is compared with its standard deviation: more than 2**-15 of that is much.
 
     Example:
         >>> import warnings, symgrad as sg
@@ -268,6 +291,30 @@ class PrecisionWarning(UserWarning):
         >>> [w.category.__name__ for w in caught]
         ['PrecisionWarning']
     """
+
+
+class SizeWarning(UserWarning):
+    """One line writes out 20,000 operations or more, each for itself: that takes long to compile.
+
+    Its message names the line, and what to write instead. Nothing is said of Python's loops that
+    become loops of the kernel, nor, with ``roll=False``, of those that are written out by request.
+
+    Example:
+        >>> import warnings, numpy as np, symgrad as sg
+        >>> def product(v):
+        ...     a = v.reshape(160, 160)
+        ...     return np.sum(a @ np.ones(160))
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     kernel = sg.fused_forward(160 * 160, product, device="cpu")
+        >>> [w.category.__name__ for w in caught]
+        ['SizeWarning']
+    """
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things in words: "1 array", "2 arrays"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 _WITHIN: Final = frozenset({"symgrad", "numpy", "scipy", "functools", "contextlib"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, Literal, get_args
@@ -31,6 +31,7 @@ from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import regions
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.graph.within import in_regions
+from symgrad.expr.graph.written_out import warn_of_lines
 from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
@@ -164,9 +165,13 @@ def build(
 
 
 def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
+    """The trace with loops, unless they are not wanted; lines that write out much are told of."""
     if not options.roll:
         return traced
-    return clock.time("roll", lambda: rolled(traced, options.rounding))
+    made = clock.time("roll", lambda: rolled(traced, options.rounding))
+    if not traced.graph.has_warned:
+        warn_of_lines(made.graph)
+    return made
 
 
 def _differentiated(
@@ -268,47 +273,51 @@ def simplify_outputs(
 
 
 def simplified(
-    graph: Graph, roots: Sequence[int], options: Options, regroup: bool = True
+    graph: Graph,
+    roots: Sequence[int],
+    options: Options,
+    regroup: bool = True,
+    reread: Iterable[int] = (),
 ) -> tuple[Graph, list[int]]:
     """What the roots need, simplified and lowered to what back ends know.
 
     Each law of real numbers is cheaper where it stands, but may take apart what others share:
     ``simplify="real"`` is never dearer than the laws that keep every bit. ``regroup`` is that of
-    `simplify`.
+    `simplify`, ``reread`` that of `lower`.
 
     Raises:
         InputError: for a constant of the user's that the dtype cannot hold.
     """
     _require_range(graph, roots, options.dtype)
-    found = _cheapest(graph, roots, options, regroup)
+    found = _cheapest(graph, roots, options, regroup, reread)
     verify(*found)
     return found
 
 
 def size(options: Options, graph: Graph, roots: Sequence[int]) -> int:
     """The operations that computing these roots takes in a kernel."""
-    return operations(*_cheapest(graph, roots, options, True))
+    return operations(*_cheapest(graph, roots, options, True, ()))
 
 
 def _cheapest(
-    graph: Graph, roots: Sequence[int], options: Options, regroup: bool
+    graph: Graph, roots: Sequence[int], options: Options, regroup: bool, reread: Iterable[int]
 ) -> tuple[Graph, list[int]]:
     with watch.stage("simplify"):
-        found = _lowered(graph, roots, options, regroup)
+        found = _lowered(graph, roots, options, regroup, reread)
         if options.simplify != "real":
             return found
-        kept = _lowered(graph, roots, replace(options, simplify=True), regroup)
+        kept = _lowered(graph, roots, replace(options, simplify=True), regroup, reread)
     return min(found, kept, key=lambda made: flops(*made))
 
 
 def _lowered(
-    graph: Graph, roots: Sequence[int], options: Options, regroup: bool
+    graph: Graph, roots: Sequence[int], options: Options, regroup: bool, reread: Iterable[int]
 ) -> tuple[Graph, list[int]]:
     definitions = inlined(options.math, options.dtype)
     made, roots = simplify(graph, roots, options.simplify, definitions, regroup)
     made.release()
     made, roots = _arranged(made, roots, options)
-    made, roots = lower(made, roots, options.math, options.dtype)
+    made, roots = lower(made, roots, options.math, options.dtype, reread)
     made.release()
     return made, roots
 

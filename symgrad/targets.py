@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.values.arrays import real_numbers
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import DTYPES
@@ -206,13 +206,13 @@ def device_array(x: Any, device: DeviceChoice = None, dtype: Any = "float32") ->
         raise InputTypeError(f"dtype={dtype!r}: arrays on a GPU are float32, int32 or uint32")
     target = choose(device) if device is not None else _first_or_real()
     if not target.is_gpu:
-        raise DeviceError(f"{target} has no memory of its own: arrays of the CPU are NumPy's")
+        raise DeviceError(f"{target} has no memory of its own: on the CPU use NumPy arrays")
     values = real_numbers(x, "x")
     if kind.kind != "f":
         with np.errstate(invalid="ignore"):
             indices = values.astype(kind)
         if not np.array_equal(indices, values):
-            raise InputError(f"x holds numbers that are no {kind}")
+            raise InputError(f"x holds numbers that are not {kind}")
         values = indices
     return DeviceArray.from_numpy(open_gpu(target.index), values, kind)
 

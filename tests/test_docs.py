@@ -8,11 +8,13 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+import reference_pages
 
 import symgrad as sg
 from symgrad.demo import demonstration
@@ -45,7 +47,8 @@ NEW = """New.
 
 GENERATED = [
     "docs/ops.md", "docs/numpy.md", "docs/laws.md", "docs/by_hand.md", "docs/benchmarks.md",
-    "symgrad/expr/handles/functions.py",
+    "symgrad/expr/handles/functions.py", "symgrad/demo/data/reference.json",
+    *(f"docs/reference/{file}.md" for file in reference_pages.FILES),
 ]  # fmt: skip
 
 
@@ -142,7 +145,8 @@ def test_the_readme_says_how_to_try_and_to_test() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)\)", page.read_text("utf-8"))
+    text = re.sub(r"`[^`\n]*`", "", page.read_text("utf-8"))
+    targets = re.findall(r"\]\(([^)#\s]+)\)", text)
     own = [t for t in targets if not t.startswith("https://")]
     assert [t for t in own if not (page.parent / t).exists()] == []
 
@@ -151,3 +155,23 @@ def test_pictures_are_small() -> None:
     pictures = list(ROOT.glob("docs/images/*"))
     assert pictures
     assert all(p.stat().st_size < 200_000 for p in pictures)
+
+
+def test_commands_that_install_run_in_a_checkout() -> None:
+    """No package index has symgrad yet, and the extras that pages name exist."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    pages = {page: page.read_text("utf-8") for page in [*PAGES, ROOT / "benchmarks/README.md"]}
+    commands = [c for text in pages.values() for c in re.findall(r"pip install [^`\n]*", text)]
+    named = [re.findall(r"\.\[([\w,]+)\]", command) for command in commands]
+    assert len(commands) > 5 and all(named)
+    assert {e for n in named for e in n[0].split(",")} <= set(extras["optional-dependencies"])
+
+
+STUMBLED_OVER = r"\bnobody\b", r"\bbut for\b", r"\bis told by\b", r"\bof Dask's\b", r"^What no\b"
+"""What a native reader stumbles over."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_pages_are_idiomatic(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert [m for pattern in STUMBLED_OVER for m in re.findall(pattern, text, re.MULTILINE)] == []

@@ -20,8 +20,8 @@ import symgrad
 
 ROOT = Path(__file__).parents[1]
 LAYERS = """
-    errors cache lazy < expr < mathlib values < kernel < wgsl llvm < pipeline targets < several
-    < backend < report < optimize < bridges web < rows tensor < programs < front < fit
+    errors cache lazy < deprecated < expr < mathlib values < kernel < wgsl llvm < pipeline targets
+    < several < backend < report < optimize < bridges web < rows tensor < programs < front < fit
     < checks demo sklearn
     < symgrad __main__
 """

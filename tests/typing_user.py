@@ -49,7 +49,7 @@ line = sg.fused_forward_backward(2, lambda p, r: (p[0] + p[1] * r.x - r.y) ** 2,
 assert_type(line, sg.DataKernel)
 loss, gradient = line.run([0.0, 1.0], table)
 print(line.bind(table).run([0.0, 1.0]), line.stats.seconds, line.to("cpu").codes)
-print(line.minimize([0.0, 0.0], sg.Adam(0.1), data=table).x)
+print(line.minimize([0.0, 0.0], sg.Adam(0.1), rows=table).x)
 assert_type(
     sg.fused_forward_backward(2, lambda p, r: p[0] * r[0], row=1, reduce="mean"), sg.DataKernel
 )

@@ -25,12 +25,13 @@ import symgrad as sg
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^(```.*?^```\n)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]*)[^)]*\)")
+REFERENCE = re.compile(r"\[([^\]]*)\]\(reference/README\.md\)")
 NAME = re.compile(r"(?<!\[)`(sg\.(\w+)[^`\n]*)`")
 
 
 def linked(page: str) -> str:
     """A page whose names lead to the reference, and whose links stay within the site."""
-    parts = FENCE.split(page)
+    parts = FENCE.split(REFERENCE.sub(r"{doc}`\1 <reference/index>`", page))
     return "".join(
         part.replace("\n\n```\n", "\n```\n")  # the empty line is for doctest
         if k % 2
@@ -58,7 +59,7 @@ def _name(match: re.Match[str]) -> str:
 
 def gather(sources: Path, pictures: Path) -> None:
     """Put all that the site is made of into a folder."""
-    shutil.copytree(ROOT / "docs", sources)
+    shutil.copytree(ROOT / "docs", sources, ignore=shutil.ignore_patterns("reference"))
     for page in sources.rglob("*.md"):
         page.write_text(linked(page.read_text("utf-8")), "utf-8")
     (sources / "reference").mkdir()

@@ -10,10 +10,12 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import reference_pages
 from handwritten import BY_HAND, Loss
 
 from symgrad.expr.calls.numpy_calls import FUNCTIONS, MOVES, REDUCTIONS, SEVERAL, UFUNCS
@@ -54,8 +56,8 @@ that value, so that a branch not taken contributes nothing, not even NaN. WGSL i
 `math="accurate"` emits; a function `sg_...` is defined in the kernel that calls it. With
 `math="fast"` the device's own function is used wherever WGSL has one. With `math="strict"` every
 product and sum is also rounded where it stands, neither fused with another nor reordered, and so is
-every quotient and square root: llvmpipe, SwiftShader, the CPU and NumPy give the same bits, but for
-subnormals, which WGSL allows to be flushed.
+every quotient and square root: llvmpipe, SwiftShader, the CPU and NumPy give the same bits, except
+for subnormals, which WGSL allows to be flushed.
 
 """
 
@@ -72,6 +74,9 @@ are true of real numbers but may change rounding, a signed zero or the domain: t
 their condition is proven of the operands, and all of them with `simplify="real"`. The laws of one
 operation stand in its row of [the op table](../symgrad/expr/ops), those between operations in
 [laws.py](../symgrad/expr/laws/laws.py).
+
+That holds for what you wrote. Derivatives are made by symgrad: by default their factors are also
+regrouped, so that their last bit or two may differ from what each law would give.
 
 """
 
@@ -111,13 +116,13 @@ division for each denominator ([the losses and their derivations](../tools/handw
 are the kernels' to rounding). Exponentials and logarithms count as one operation, sigmoids and the
 like as what they are made of.
 
-By default, what you write keeps its rounding, so a quotient stays one although the gradient
-divides by the same denominator; with `simplify="real"`, as with `math="fast"`, it is a product with
-their one reciprocal. The rounding of a derivative nobody wrote: its constant factors are one, and
-products that the loss has are used again. Two operations of the derivative of a logarithm make it
-NaN outside of the domain, which a person leaves out. Powers of large exponents are within 4 ULP,
-those of a Lennard-Jones potential too, which cubes of a reciprocal by hand leave 8 ULP off; with
-`math="fast"` they are the products by hand.
+By default, what you write keeps its rounding, so a quotient stays one although the gradient divides
+by the same denominator; with `simplify="real"`, as with `math="fast"`, it is a product with their
+one reciprocal. You did not write the derivative, so its rounding is free: its constant factors are
+one, and products that the loss has are used again. Two operations of the derivative of a logarithm
+make it NaN outside of the domain, which a person leaves out. Powers of large exponents are within 4
+ULP, those of a Lennard-Jones potential too, which cubes of a reciprocal by hand leave 8 ULP off;
+with `math="fast"` they are the products by hand.
 
 """
 
@@ -479,6 +484,53 @@ def cell(content: str) -> str:
     return bars(stars(content))
 
 
+# --- what `python -m symgrad bench` compares with -------------------------------------------------
+
+KNOWN = {
+    "gpu": {
+        "a call for one point, 100 variables": ("call_overhead_gpu", {"work": "symgrad"}, "us", 1),
+        "gradients of Rosenbrock's function, 10 variables": (
+            "h200_copy", {"work": "symgrad math=accurate"}, "us, least", 16_000_000),
+        "loss over rows, 4 Gaussians, with gradient": (
+            "rows_gpu", {"work": "4 Gaussians", "by": "symgrad accurate"}, "us", 16_000_000),
+        "Runge-Kutta steps, with gradients": (
+            "loops_gpu", {"work": "RK4, 100,000 problems x 1,000 steps", "way": "symgrad"}, "ms",
+            100_000_000),
+        "fits of 11 x 11 pixels, 5 parameters": (
+            "optimisers_gpu", {"work": "11 x 11 fits, minimize_from"}, "ms", 1_000_000),
+    },
+    "cpu": {
+        "a call for one point, 100 variables": (
+            "cpu", {"work": "one point, Rosenbrock n = 100", "by": "symgrad"}, "us", 1),
+        "gradients of Rosenbrock's function, 10 variables": (
+            "cpu", {"work": "1 M points, Rosenbrock n = 10, (B, n)", "by": "symgrad"}, "us",
+            1_000_000),
+        "loss over rows, 4 Gaussians, with gradient": (
+            "rows_cpu", {"work": "4 Gaussians", "by": "symgrad accurate"}, "us", 1_000_000),
+        "Runge-Kutta steps, with gradients": (
+            "loops", {"work": "RK4, 2,000 problems x 1,000 steps", "way": "symgrad"}, "ms",
+            2_000_000),
+        "fits of 11 x 11 pixels, 5 parameters": (
+            "optimisers_cpu", {"work": "11 x 11 fits, minimize_from"}, "ms", 20_000),
+    },
+}  # fmt: skip
+"""Which benchmark's result has the time of each workload, and how many of its unit that took."""
+
+
+def bench_reference() -> str:
+    """symgrad/demo/data/reference.json."""
+    found = {kind: {work: _known(*it) for work, it in of.items()} for kind, of in KNOWN.items()}
+    return json.dumps(found, indent=1) + "\n"
+
+
+def _known(name: str, row: Mapping[str, str], key: str, count: int) -> dict[str, Any]:
+    result = json.loads((BENCHMARKS / "results" / f"{name}.json").read_text("utf-8"))
+    (time,) = (r[key] for r in result["rows"] if row.items() <= r.items())
+    seconds = time * (1e-3 if key == "ms" else 1e-6)
+    figure = seconds * 1e6 if count == 1 else count / seconds
+    return {"figure": figure, "device": result["device"], "date": result["machine"]["date"][:10]}
+
+
 PAGES = {
     "docs/ops.md": ops_page,
     "docs/numpy.md": numpy_page,
@@ -486,6 +538,11 @@ PAGES = {
     "docs/by_hand.md": by_hand_page,
     "docs/benchmarks.md": benchmarks_page,
     FUNCTIONS_FILE: functions_file,
+    "symgrad/demo/data/reference.json": bench_reference,
+    **{
+        f"docs/reference/{file}.md": partial(reference_pages.page, file)
+        for file in reference_pages.FILES
+    },
 }
 
 

@@ -30,7 +30,7 @@ def _group(file: str, title: str, about: str, names: str, beside: str = "") -> G
     return Group(file, title, about, tuple(names.split()), beside)
 
 
-SPECIAL = "betaln interp log_softmax logsumexp polygamma softmax table"
+SPECIAL = "betaln interp log_softmax logsumexp polygamma softmax table CubicSpline"
 ERRORS = " ".join(
     name
     for name in sg.__all__
@@ -49,7 +49,7 @@ GROUPS = (
            "minimize_from GradientDescent Momentum Adam AdamW LBFGS Newton GaussNewton "
            "LevenbergMarquardt Clipped schedules Tolerances Method Rule Evaluation Move"),
     _group("loops", "Loops and branches", "Control flow with JAX's names, in kernels.",
-           "fori_loop while_loop scan cond switch fixed_point custom_root"),
+           "fori_loop while_loop scan cond switch fixed_point custom_root quad"),
     _group("functions", "Functions", "Of expressions, of arrays of them, and of numbers. "
            ":doc:`The table of operations </ops>` has their derivatives.",
            " ".join([*functions.__all__, SPECIAL])),
@@ -114,10 +114,11 @@ def _class(name: str, members: bool = True) -> str:
 
 def offered(module: ModuleType) -> list[str]:
     """The functions and classes that a module has for users."""
+    own = getattr(module, "__all__", ())
     return [
         name
         for name, value in vars(module).items()
         if (inspect.isfunction(value) or inspect.isclass(value))
         and not name.startswith("_")
-        and value.__module__ == module.__name__
+        and (name in own if own else value.__module__ == module.__name__)
     ]

@@ -1,4 +1,4 @@
-"""Functions of arrays in blocks of Dask's: a task for each block along the first axis."""
+"""Functions of arrays in Dask blocks: a task for each block along the first axis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mapped(
     like: Any,
     results: Sequence[np.ndarray],
 ) -> list[Any]:
-    """The results of ``task(*given)`` of each block, one behind the other: arrays of Dask's.
+    """The results of ``task(*given)`` of each block, one behind the other: Dask arrays.
 
     ``results`` are like those of a block: their dtypes, and their shapes but for the first axis.
     """
@@ -39,7 +39,7 @@ def mapped(
 
 
 def run_blocks(kernel: Any, x: Any) -> Any:
-    """What ``kernel.run`` gives of points (B, n) in blocks: nested alike, of arrays of Dask's.
+    """What ``kernel.run`` gives of points (B, n) in blocks: nested alike, of Dask arrays.
 
     The kernel travels to whoever computes a block. Nothing is computed before it is asked for.
     """

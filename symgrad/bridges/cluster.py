@@ -7,7 +7,7 @@ import pickle
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,6 +53,11 @@ class Rows(Protocol):
         """How many rows there are."""
         ...
 
+    @property
+    def codes(self) -> Mapping[str, Any]:
+        """What stands for labels and dates in them."""
+        ...
+
     def totals(self, flat: np.ndarray) -> Any:
         """The sums over the rows, for parameters in a row."""
         ...
@@ -73,6 +78,7 @@ class BlocksOfRows:
     def __init__(self, rows: Any, kernel: Any, counting: bool) -> None:
         self._blocks = kept(kernel, tables_of(rows), counting)
         self.count = sum(self._blocks.ask(_count))
+        _require_same(self._blocks.ask(_codes))
 
     def totals(self, flat: np.ndarray) -> Any:
         """The sums over all rows."""
@@ -107,6 +113,26 @@ def kept(kernel: Any, tables: Sequence[Any], *options: Any) -> Blocks:
 
 def _count(rows: Rows) -> int:
     return rows.count
+
+
+def _codes(rows: Rows) -> Mapping[str, Any]:
+    return rows.codes
+
+
+def _require_same(codes: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse blocks in which the same number stands for different labels, or dates.
+
+    Raises:
+        InputError: if there are such, which workers read by themselves.
+    """
+    known: dict[str, Any] = {}
+    for block in codes:
+        for name, labels in block.items():
+            if not np.array_equal(known.setdefault(name, labels), labels):
+                raise InputError(
+                    f"{name} holds other labels, or other first dates, in some blocks than in "
+                    f"others: say beforehand what its numbers stand for, by codes={{{name!r}: ...}}"
+                )
 
 
 def _totals(rows: Rows, flat: np.ndarray) -> Any:

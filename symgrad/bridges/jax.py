@@ -72,7 +72,7 @@ def functions() -> Any:
             return (found,)
         if loss.curvature is None:
             raise DifferentiationError(
-                "the gradient of a loss over data is not differentiated here: use sg.fused_hvp"
+                "second derivatives of a loss over data are not available here: use sg.fused_hvp"
             )
         both = jnp.concatenate([x, direction], -1)
         return (found + rows(loss.curvature.pushed, both),)
@@ -89,7 +89,7 @@ def as_jax(function: Loss | RowFunction, tree: Tree, result: Result) -> Callable
         try:
             array = jnp.asarray(value)
         except (TypeError, ValueError) as error:
-            raise InputTypeError(f"{name} is no array of real numbers: {error}") from error
+            raise InputTypeError(f"{name} is not an array of real numbers: {error}") from error
         if jnp.issubdtype(array.dtype, jnp.complexfloating):
             raise InputTypeError(f"{name} holds {array.dtype}: take x.real and x.imag apart")
         return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)

@@ -62,7 +62,7 @@ class Labelled:
 
     @property
     def curves(self) -> Any:
-        """All curves, (S, M), in blocks of Dask's if the array is."""
+        """All curves, (S, M), in Dask blocks if the array is."""
         return self.array.data.reshape(self.count, self._rows)
 
     def x(self, given: Any) -> np.ndarray:

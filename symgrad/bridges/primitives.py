@@ -44,6 +44,16 @@ def _integer_power(x: Any, y: int) -> Any:
     return x**y
 
 
+def _one_minus_square(x: Any) -> Any:
+    """It keeps its digits where x is near 1 or -1."""
+    return (1 - x) * (1 + x)
+
+
+def _polynomial(x: Any, *coefficients: Any) -> Any:
+    """By Horner's rule; the constant term is the first coefficient."""
+    return functools.reduce(lambda y, c: y * x + c, reversed(coefficients))
+
+
 def _clamp(low: Any, x: Any, high: Any) -> Any:
     return sg.minimum(sg.maximum(x, low), high)
 
@@ -75,10 +85,11 @@ ELEMENTWISE: Final[dict[str, Callable[..., Any]]] = {
     "exp2": sg.exp2, "expm1": sg.expm1, "floor": sg.floor, "ge": operator.ge,
     "gt": operator.gt, "igamma": sg.gammainc, "igammac": sg.gammaincc,
     "integer_pow": _integer_power, "is_finite": sg.isfinite, "le": operator.le,
-    "le_to": _not_above, "lgamma": sg.gammaln, "log": sg.log, "log1p": sg.log1p,
+    "le_to": _not_above, "lgamma": sg.gammaln, "log": sg.log, "log1p": sg.log1p, "log2": sg.log2,
     "logistic": sg.sigmoid, "lt": operator.lt, "lt_to": _below, "max": sg.maximum,
     "min": sg.minimum, "mul": operator.mul,
-    "ne": operator.ne, "neg": operator.neg, "not": sg.logical_not, "or": sg.logical_or,
+    "ne": operator.ne, "neg": operator.neg, "not": sg.logical_not,
+    "one_minus_square": _one_minus_square, "or": sg.logical_or, "polynomial": _polynomial,
     "pow": sg.pow, "regularized_incomplete_beta": sg.betainc, "rem": sg.fmod,
     "rsqrt": sg.rsqrt, "select_n": _chosen, "sign": sg.sign, "sin": sg.sin,
     "sinh": sg.sinh, "sqrt": sg.sqrt, "square": lambda x: x * x,
@@ -117,7 +128,7 @@ ACCUMULATIONS: Final[dict[str, Callable[..., Any]]] = {
 MOVES: Final = frozenset({
     "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice",
     "expand_dims", "gather", "pad", "reshape", "rev", "slice", "split", "squeeze", "stack",
-    "tile", "transpose",
+    "tile", "transpose", "unstack",
 })  # fmt: skip
 """Primitives that move elements: what they do with the elements' numbers says where each goes."""
 
@@ -125,7 +136,10 @@ INDICES: Final = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1}
 """From which argument on those of `MOVES` have indices."""
 
 CALLS: Final = frozenset(
-    {"checkpoint", "closed_call", "core_call", "custom_jvp_call", "jit", "pjit", "remat2"}
+    {
+        *("checkpoint", "closed_call", "core_call", "custom_jvp_call", "eval_jaxpr"),
+        *("jit", "pjit", "remat2"),
+    }
 )
 """Primitives that evaluate a jaxpr."""
 
@@ -211,6 +225,11 @@ class Evaluation:
         ends = "".join(shared + free_a + free_b)
         return [np.einsum(f"{''.join(of_a)},{''.join(of_b)}->{ends}", array(a), array(b))]
 
+    def _call_hi_primitive(self, equation: Any, *given: Any) -> Values:
+        """What stands for simpler primitives, from JAX 0.12 on, in terms of these."""
+        simpler = functools.partial(equation.primitive.to_lojax, **equation.params)
+        return self.closed(jax().make_jaxpr(simpler)(*[a.aval for a in equation.invars]), given)
+
     def _cond(self, equation: Any, which: Any, *operands: Any) -> Values:
         branches = [
             lambda *given, b=branch: tuple(self.closed(b, given))
@@ -224,12 +243,12 @@ class Evaluation:
 
     def _scan(self, equation: Any, *given: Any) -> Values:
         p = equation.params
-        first, carried = p["num_consts"], p["num_consts"] + p["num_carry"]
-        consts, init, xs = given[:first], given[first:carried], given[carried:]
+        first, count = _constants_and_carries(p)
+        consts, init, xs = given[:first], given[first : first + count], given[first + count :]
 
         def step(carry: Any, x: Any) -> Any:
             found = self.closed(p["jaxpr"], [*consts, *carry, *(x or ())])
-            return tuple(found[: p["num_carry"]]), tuple(found[p["num_carry"] :])
+            return tuple(found[:count]), tuple(found[count:])
 
         carry = tuple(map(_carried, init, p["jaxpr"].in_avals[first:]))
         last, ys = control.scan(step, carry, tuple(xs) or None, p["length"], p["reverse"])
@@ -260,6 +279,17 @@ def _refused(equation: Any) -> NoReturn:
     frames = [f for f in traceback.frames if JAX not in f.file_name] if traceback else []
     place = f", at {frames[0].file_name}:{frames[0].line_num}" if frames else ""
     raise UnsupportedError(f"from_jax: symgrad has nothing for JAX's {name}{place}")
+
+
+def _constants_and_carries(params: Any) -> tuple[int, int]:
+    """How many arguments of a ``scan`` are the same in all turns, and how many are carried.
+
+    JAX up to 0.10 has them as numbers, and from 0.11 on as parts of a tree of all arguments.
+    """
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carries, _ = params["ft_in"].unpack()
+    return len(consts), len(carries)
 
 
 def _jaxprs(params: Any) -> bool:

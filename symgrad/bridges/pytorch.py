@@ -39,7 +39,7 @@ def read(value: Any, name: str) -> Any:
         )
         found = t.stack([read(v, name) for v in value]) if parts else t.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputTypeError(f"{name} is no tensor of real numbers: {error}") from error
+        raise InputTypeError(f"{name} is not a tensor of real numbers: {error}") from error
     if found.is_complex() or found.is_meta or found.layout != t.strided:
         kind = "meta" if found.is_meta else f"{found.layout} {found.dtype}"
         raise InputTypeError(
@@ -155,7 +155,7 @@ def functions() -> Any:
         """The Hessian times a direction: it is symmetric, so both modes take the cheaper one."""
         if loss.curvature is None:
             raise DifferentiationError(
-                "the gradient of a loss over data is not differentiated here: use sg.fused_hvp"
+                "second derivatives of a loss over data are not available here: use sg.fused_hvp"
             )
         return Rows.apply(loss.curvature.pushed, t.cat([x, direction], -1))
 

@@ -64,7 +64,7 @@ def aligned(value: Any, like: Any, name: str) -> list[Any]:
             "finds the lengths, or give Dask's arrays in the same blocks"
         )
     if sum(own) != sum(lengths):
-        raise InputError(f"{name} has {sum(own)} rows beside {sum(lengths)} of the other blocks")
+        raise InputError(f"{name} has {sum(own)} rows beside {sum(lengths)} in the other blocks")
     if cut:
         return parts(value if own == lengths else value.rechunk({0: lengths}))
     ends = np.cumsum((0, *lengths))

@@ -168,16 +168,16 @@ def check(
 def _require_kernel(kernel: Any, rows: Any) -> None:
     """Refuse what is no kernel of a loss and its gradient, or lacks its rows, or has too many."""
     if not isinstance(kernel, (Kernel, DataKernel)):
-        raise InputTypeError(f"check compares kernels with SymPy; {kernel!r} is none")
+        raise InputTypeError(f"check compares kernels with SymPy; {kernel!r} is not a kernel")
     if kernel.outputs != ("loss", "grad"):
         raise InputError("check compares kernels of sg.fused_forward_backward")
     if isinstance(kernel, DataKernel) and kernel.request.reduce is None:
         raise InputError("check compares sums over rows: make the kernel with reduce='sum'")
     if isinstance(kernel, DataKernel) and kernel.request.penalty is not None:
-        raise InputError("check compares a kernel without its regularizer: make one so")
+        raise InputError("check compares kernels without a regularizer: make the kernel without it")
     if (rows is None) is isinstance(kernel, DataKernel):
         wanted = "check(kernel, params, rows)" if rows is None else "check(kernel, points)"
-        raise InputError(f"{kernel.name} is to be checked by {wanted}")
+        raise InputError(f"{kernel.name} is checked by {wanted}")
 
 
 class AtPoints:

@@ -1,4 +1,4 @@
-"""The command line: ``python -m symgrad demo``, ``devices``, ``show`` and ``export``."""
+"""The command line: ``python -m symgrad demo``, ``bench``, ``devices``, ``show``, ``export``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from symgrad.demo.bench import page, run_bench, write_report
 from symgrad.demo.demonstration import run_demo
 from symgrad.demo.nist import available
 from symgrad.errors import InputError, SymgradError
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser("symgrad", description="A Python loss in, one fused kernel out.")
     commands = top.add_subparsers(required=True, metavar="command")
     _add_demo(commands)
+    _add_bench(commands)
     listing = commands.add_parser("devices", help="list what kernels can run on")
     listing.set_defaults(run=lambda _: list_devices())
     _add_show(commands)
@@ -77,6 +79,22 @@ def _add_demo(commands: Any) -> None:
         help="where the plot goes: .png, .svg or .pdf (%(default)s)",
     )
     demo.set_defaults(run=demonstrate)
+
+
+def _add_bench(commands: Any) -> None:
+    bench = commands.add_parser("bench", help="measure this machine, beside others known before")
+    bench.add_argument("--device", type=device, help="gpu, cpu, or an index of `symgrad devices`")
+    bench.add_argument(
+        "--report",
+        type=Path,
+        nargs="?",
+        const=Path(),
+        metavar="FOLDER",
+        help="write symgrad-report.json and symgrad-report.md there (the current folder), to send",
+    )
+    bench.add_argument("--seconds", type=float, default=3.0, help="for each work (%(default)s)")
+    bench.add_argument("--scale", type=float, default=1.0, help="part of the usual size (1.0)")
+    bench.set_defaults(run=measure)
 
 
 def _add_show(commands: Any) -> None:
@@ -113,7 +131,7 @@ def device(text: str) -> str | int:
 def count(text: str) -> int:
     """A whole number from 1 on."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
@@ -124,6 +142,17 @@ def demonstrate(given: argparse.Namespace) -> None:
     """``symgrad demo``."""
     require_writable(given.output)
     run_demo(open_screen(), given.dataset, given.device, given.starts, given.steps, given.output)
+
+
+def measure(given: argparse.Namespace) -> None:
+    """``symgrad bench``."""
+    if given.report is not None and not given.report.is_dir():
+        raise InputError(f"--report {given.report}: there is no such folder")
+    report = run_bench(open_screen(), given.device, given.seconds, given.scale)
+    write("\n" + page(report).rstrip("\n"))
+    if given.report is not None:
+        data, text = write_report(report, given.report)
+        write(f"\nWritten: {data} and {text}")
 
 
 def require_writable(path: Path) -> None:
@@ -191,7 +220,9 @@ def find_function(name: str) -> Callable[..., Any]:
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
-        raise InputError(f"{name!r} names no function: write module:function, such as losses:f")
+        raise InputError(
+            f"{name!r} does not name a function: write module:function, such as losses:f"
+        )
     module = import_from_here(module_name)
     found = getattr(module, function_name, None)
     if callable(found):

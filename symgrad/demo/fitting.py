@@ -148,7 +148,8 @@ def fit(data: Dataset, kernel: Kernel, starts: np.ndarray, steps: int, screen: S
 
     def note(state: State) -> str:
         count = np.sum(state.costs <= 1.01 * data.residual_sum)
-        return f"best sum of squares {state.costs.min():.6g}; {count} starts at the certified one"
+        least = f"{state.costs.min():.6g} in float32"
+        return f"best sum of squares {least}; {count} starts at the certified one"
 
     with np.errstate(over="ignore"):
         states = levenberg_marquardt(kernel, starts, steps)

@@ -102,7 +102,7 @@ def _lines_of(text: str, what: str) -> tuple[int, int]:
 def _found(pattern: str, text: str, group: int = 1) -> str:
     found = re.search(pattern, text, re.DOTALL)
     if found is None:
-        raise InputError(f"this is no file of a NIST data set: nothing in it matches {pattern!r}")
+        raise InputError(f"this is not a NIST data set: nothing in it matches {pattern!r}")
     return found[group]
 
 
@@ -117,5 +117,5 @@ def _numbers(line: str) -> list[float]:
         return [float(word) for word in line.split()]
     except ValueError as error:
         raise InputError(
-            f"a line of the data set holds other things than numbers: {line}"
+            f"a line of the data set holds something other than numbers: {line}"
         ) from error

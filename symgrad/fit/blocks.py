@@ -1,4 +1,4 @@
-"""Fits of curves that stand in blocks of Dask's: each block is a task, for any worker."""
+"""Fits of curves that stand in Dask blocks: each block is a task, for any worker."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fit_blocks(
     p0: np.ndarray,
     options: dict[str, Any],
 ) -> Any:
-    """What ``fit``, `fit_many`, finds of curves in blocks, once it is asked for: arrays of Dask's.
+    """What ``fit``, `fit_many`, finds of curves in blocks, once it is asked for: Dask arrays.
 
     p0 is (n,) or (S, n), x and ``sigma`` as for `fit_many`, those of each curve in blocks or not.
     """

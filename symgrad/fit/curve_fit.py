@@ -10,19 +10,17 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.bridges.tables import in_blocks
-from symgrad.errors import InputError, InputTypeError, warn
+from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.data import Data, NanPolicy, Refused
-from symgrad.fit.data_in_blocks import DataInBlocks, RowsInBlocks
-from symgrad.fit.levenberg import Measure, averaged, minimum
-from symgrad.fit.model import Rows
+from symgrad.fit.data_in_blocks import DataInBlocks
+from symgrad.fit.solve import Told, covariance, fit, near, untold
 from symgrad.optimize.arguments import parameters_of, real, require_taken, start_within, whole
 from symgrad.optimize.models import in_order, sides_of
-from symgrad.optimize.point import Box, Point, offset
-from symgrad.optimize.result import FitError, scipy_optimize
+from symgrad.optimize.point import Box, offset
 from symgrad.pipeline import DType, dtype_name
-from symgrad.report.progress import Asked, Report, reporting
+from symgrad.report.progress import Asked, reporting
 from symgrad.targets import DeviceChoice, choose, choose_any
 
 JACOBIANS: Final = (None, "2-point", "3-point", "cs")
@@ -38,15 +36,6 @@ IGNORED: Final = frozenset(
 
 MOST_EVALUATIONS: Final = 2**31 - 1
 """The most evaluations that may be asked for."""
-
-Measured = Rows | RowsInBlocks
-"""A model at the rows it is fitted to."""
-
-Telling = Callable[[Measure], Measure]
-"""What makes of evaluations those that are reported."""
-
-TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
-"""The relative offset from which an end is no minimum; pairs of float32 have float64's."""
 
 
 @frozen_for(EVERY_STEP)
@@ -79,14 +68,15 @@ def curve_fit(
         f: the model, of x and the parameters, with NumPy's functions or symgrad's. It is traced
             for one x, or, if it treats x as a whole, for all of them; anew at every call.
         xdata: (M,), or (k, M) for k predictors; or an array of any other shape that f takes, which
-            is then traced for all of it. xdata, ydata and sigma may be arrays of Dask's, or columns
+            is then traced for all of it. xdata, ydata and sigma may be Dask arrays, or columns
             of its data frames, of many rows: each block stays where it is, and f is traced
             for one x.
-        ydata: (M,).
+        ydata: (M,); of another length than xdata if f, which is then traced for all of xdata, gives
+            as many values, such as real and imaginary parts one after the other.
         p0: the parameters to start from, in order or a dict by their names; by default 1 for each
             that f names, or within bounds.
-        sigma: standard deviations of ydata, (M,), infinite for rows to leave out, or their
-            covariance, (M, M), or one number.
+        sigma: standard deviations of ydata, (M,), infinite for rows to leave out, which are no
+            degrees of freedom then (SciPy counts them), or their covariance, (M, M), or one number.
         absolute_sigma: False scales pcov so that the residuals have the deviations they have.
         check_finite: refuse data that are not finite.
         bounds: ``(low, high)``, numbers or arrays, or SciPy's ``Bounds``; or a dict of (low, high)
@@ -116,8 +106,9 @@ def curve_fit(
         message and a flag.
 
     Raises:
-        FitError: a RuntimeError, if no minimum is found. InputError: a ValueError, for data that do
-        not fit together. TraceError: if f cannot be traced.
+        FitError: a RuntimeError, if no minimum is found; it carries ``popt``, ``pcov``, ``nfev``
+        and ``result``. InputError: a ValueError, for data that do not fit together. TraceError: if
+        f cannot be traced.
 
     Example:
         >>> import numpy as np
@@ -137,112 +128,20 @@ def curve_fit(
     kind = "float64" if dtype is None else dtype_name(dtype)
     rows_on = partial(data.rows, f, len(start), mode)
     with reporting(progress, "evaluations") as report:
-        told = _Told(report).of if progress else _untold
+        told = Told(report).of if progress else untold
         if dtype is None and backend_of(target).dtype == "float32":
             coarse = rows_on(target, "float32", pairs=False)
             _require_rows(coarse.count, len(start), box, method)
-            start, target = _near(coarse, start, box, limit, told), choose("cpu")
+            start, target = near(coarse, start, box, limit, told), choose("cpu")
         rows = rows_on(target, kind, pairs=kind == "float32")
         _require_rows(rows.count, len(start), box, method)
-        end = _fit(rows, start, box, limit, told)
-    _require_minimum(end, box, rows, limit)
-    pcov = covariance(end, rows.count, absolute_sigma)
+        end = fit(rows, start, box, limit, told)
+    pcov = covariance(end, rows.counted, absolute_sigma)
     if not full_output:
         return end.p, pcov
     message = f"Least squares converged: the relative offset is {offset(end, box):.1e}."
     found = {"nfev": rows.calls, "fvec": rows.residuals(end.p), "mode": rows.made}
     return end.p, pcov, found, message, 1
-
-
-def covariance(end: Point, rows: int, absolute: bool) -> np.ndarray:
-    """The covariance of the parameters, (JᵀJ)⁻¹, scaled by the residuals unless ``absolute``."""
-    n = len(end.p)
-    if end.condition * max(rows, n) * np.finfo(float).eps >= 1.0 or (not absolute and rows <= n):
-        warn(
-            "Covariance of the parameters could not be estimated",
-            scipy_optimize().OptimizeWarning,
-        )
-        return np.full((n, n), np.inf)
-    inverse = np.linalg.inv(end.T / end.lengths) / end.lengths[:, None]
-    pcov = inverse @ inverse.T
-    return pcov if absolute else pcov * (end.cost / (rows - n))
-
-
-class _Told:
-    """Evaluations that are reported, with the least sum of squares."""
-
-    def __init__(self, report: Report) -> None:
-        self._report, self._count = report, 0
-        self._best: Point | None = None
-
-    def of(self, measure: Measure) -> Measure:
-        """The same evaluations, which are reported."""
-
-        def told(p: np.ndarray) -> Point:
-            at = measure(p)
-            self._count += 1
-            if self._best is None or at.cost < self._best.cost:
-                self._best = at
-            best = self._best
-            try:
-                self._report(self._count, lambda: best.cost)
-            except StopIteration as error:
-                raise FitError(
-                    f"the fit was ended by progress= after {self._count} evaluations; the best so "
-                    f"far is {best.p.tolist()}"
-                ) from error
-            return at
-
-        return told
-
-
-def _untold(measure: Measure) -> Measure:
-    """The same evaluations, of which nobody asked."""
-    return measure
-
-
-def _near(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> np.ndarray:
-    """The minimum in float32; where float32 leads to no clear one, the start as it was."""
-    try:
-        end = _fit(rows, p, box, limit, told)
-    except FitError as error:
-        if isinstance(error.__cause__, StopIteration):
-            raise
-        return p
-    clear = offset(end, box) <= TOLERANCE["float32"] and end.condition < 1e7
-    return end.p if clear else p
-
-
-def _fit(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> Point:
-    rows.prepare(p)
-    at, quick = told(rows.at), told(rows.quick)
-    with np.errstate(all="ignore"):
-        if rows.many:
-            p = minimum(quick, quick(p), box, limit, rows.linear).p
-        start = at(p)
-        if not np.isfinite(start.cost):
-            raise FitError(
-                f"the model or a derivative of it is not finite at the start, {p.tolist()}: give "
-                "another p0"
-            )
-        end = minimum(at, start, box, limit, rows.linear)
-        return averaged(at, end, box, limit) if rows.dtype == "float32" else end
-
-
-def _require_minimum(end: Point, box: Box, rows: Measured, limit: int) -> None:
-    left = offset(end, box)
-    if left <= TOLERANCE["float64" if rows.paired else rows.dtype]:
-        return
-    # residuals as small as the rounding of the model have no direction, nor have those that the
-    # rounding of the parameters makes, as of b in x - b: they are float64's, or pairs
-    noise = np.finfo(rows.dtype).eps * rows.length()
-    noise += np.finfo(float).eps * float(np.linalg.norm(end.lengths * end.p))
-    if left * np.sqrt(end.cost) > 100.0 * noise:
-        raise FitError(
-            "Optimal parameters not found: no minimum was reached in "
-            f"{rows.calls} evaluations (maxfev = {limit} for each attempt); the best so far is "
-            f"{end.p.tolist()}; give a p0 nearer to the solution, or bounds"
-        )
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ class Curves:
     """Columns of rows, those shared by all curves (M, ks) first, then each curve's own (S, M, ko).
 
     1. A row has ``k`` columns of x, a weight if it is ``weights``, and y, which is the last.
-    2. ``kept`` is the number of rows that count, a number or (S,).
+    2. ``kept`` is the number of rows that count, a number or (S,): not those of infinite deviation.
     """
 
     shared: np.ndarray | None
@@ -54,9 +54,10 @@ def curves_of(x: Any, y: Any, sigma: Any, nan_policy: str, dtype: str, plain: bo
         choices = ", ".join(f'"{p}"' for p in NAN_POLICIES)
         raise InputError(f"nan_policy={nan_policy!r}: use one of {choices}")
     x = np.atleast_2d(x)
-    weight, kept = _weights(sigma, y, dtype), rows
+    weight = _weights(sigma, y, dtype)
     if nan_policy != "propagate":
-        x, y, weight, kept = _screened(x, y, weight, nan_policy)
+        x, y, weight = _screened(x, y, weight, nan_policy)
+    kept = rows if weight is None else np.count_nonzero(weight, axis=-1)
     parts = [np.swapaxes(x, -2, -1), *([] if weight is None else [weight[..., None]])]
     shared, own = _sorted([*parts, y.reshape(*y.shape, 1)], x.ndim == 2, count)
     first = (x if x.ndim == 2 else x[0]) if count else np.zeros((x.shape[-2], 0))
@@ -90,14 +91,14 @@ def _weights(sigma: Any, y: Any, dtype: str) -> np.ndarray | None:
     return np.broadcast_to(1.0 / found, y.shape[-max(found.ndim, 1) :])
 
 
-def _screened(x: Any, y: Any, weight: Any, policy: str) -> tuple[Any, Any, Any, Any]:
-    """The data with a weight of 0 where a row holds NaN, and how many rows of a curve do not."""
+def _screened(x: Any, y: Any, weight: Any, policy: str) -> tuple[Any, Any, Any]:
+    """The data with a weight of 0 where a row holds NaN."""
     if isinstance(y, DeviceArray):
         raise InputError(f"nan_policy={policy!r}, with Y on a device: use Y.numpy()")
     bad_x = np.isnan(x).any(axis=-2)
     bad = np.isnan(y) | bad_x | (False if weight is None else np.isnan(weight))
     if not bad.any():
-        return x, y, weight, y.shape[1]
+        return x, y, weight
     if policy == "raise":
         curve, row = np.argwhere(bad)[0]
         raise InputError(
@@ -108,7 +109,7 @@ def _screened(x: Any, y: Any, weight: Any, policy: str) -> tuple[Any, Any, Any, 
     zero, empty = np.zeros((), y.dtype), bad.all(axis=1, keepdims=True)  # which have no fit
     weight = np.where(bad & ~empty, zero, known)
     y = np.where(empty, y.dtype.type(np.nan), np.where(bad, zero, y))
-    return _filled(x, bad_x), y, weight, (~bad).sum(axis=1)
+    return _filled(x, bad_x), y, weight
 
 
 def _filled(x: np.ndarray, bad: np.ndarray) -> np.ndarray:

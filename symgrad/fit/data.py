@@ -72,7 +72,7 @@ def _taken(
     x, y = real(xdata, "xdata"), real(ydata, "ydata")
     if y.size == 0:
         raise InputError("`ydata` must not be empty!")
-    if y.ndim != 1 or (x.ndim == 1 and x.shape != y.shape):
+    if y.ndim != 1:
         raise InputError(
             f"xdata has shape {x.shape} and ydata {y.shape}: (M,) or (k, M), and (M,), are needed"
         )

@@ -1,4 +1,4 @@
-"""Data of `curve_fit` that stand in blocks of Dask's: a triangle of each, and that of all."""
+"""Data of `curve_fit` that stand in Dask blocks: a triangle of each, and that of all."""
 
 from __future__ import annotations
 
@@ -144,7 +144,9 @@ class RowsInBlocks:
         self._f, self._data, self._making = f, data, making
         model = _travelling(f, data.predictors, n)
         self._blocks = kept(ModelOfBlocks(model, n, data.refused, making), data.tables)
-        self.count = sum(self._blocks.ask(_count))
+        self.count, self.counted = (
+            sum(each) for each in zip(*self._blocks.ask(_counts), strict=True)
+        )
 
     def prepare(self, p: np.ndarray) -> None:
         """Compare the model of one row with that of some of them together.
@@ -206,8 +208,9 @@ def _answer(rows: Rows | None, how: Callable[..., Any], *given: Any) -> Any:
         return None if rows is None else how(rows, *given)
 
 
-def _count(rows: Rows | None) -> int:
-    return 0 if rows is None else rows.count
+def _counts(rows: Rows | None) -> tuple[int, int]:
+    """How many rows there are, and how many of them count."""
+    return (0, 0) if rows is None else (rows.count, rows.counted)
 
 
 def _together(*columns: Any) -> tuple[Any, ...]:
@@ -220,7 +223,7 @@ def _first(table: tuple[np.ndarray, np.ndarray, Any]) -> tuple[np.ndarray, np.nd
 
 
 def _array(value: Any) -> Any:
-    """An array of Dask's, also of a column of a data frame, or one of NumPy's."""
+    """A Dask array, also of a column of a data frame, or one of NumPy's."""
     return array_of(value) if in_blocks(value) else real(value, "data")
 
 

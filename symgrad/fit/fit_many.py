@@ -69,11 +69,12 @@ def fit_many(
             f takes one number as x. If Y is a ``DataArray``: the name of the coordinate to fit
             along, or a list of k names.
         Y: the curves, (S, M); a `DeviceArray` is fitted where it is; or a ``DataArray`` of xarray,
-            or an array of Dask's, each block of which is a task: then results are such arrays too.
+            or a Dask array, each block of which is a task: then results are such arrays too.
         p0: where to start, (n,) for all or (S, n), within the bounds, or a dict by the names of
             parameters of numbers or arrays (S,); None is as for `curve_fit`.
             If Y or p0 is a `DeviceArray`, the results are such arrays too.
-        sigma: standard deviations: a number, (M,), or (S, M); infinite for rows to leave out.
+        sigma: standard deviations: a number, (M,), or (S, M); infinite for rows to leave out, which
+            are no degrees of freedom then.
         bounds: as for `minimize_from`, or a dict of (low, high) by names.
         method: `LevenbergMarquardt` by default, `GaussNewton`, or any other `Method`: those are
             given half the sum of squares as their loss.
@@ -97,7 +98,8 @@ def fit_many(
     Returns:
         SciPy's ``OptimizeResult`` as `minimize_from` returns it: x (S, n), fun (S,), half the sum
         of squares, nit, success, status, message, mode, and ``cov`` if it is wanted: infinite where
-        it is singular, or the fit has no value. If Y is a ``DataArray``, a ``Dataset`` with its
+        it is singular, the fit has no value, or a curve has no more rows than parameters, unless
+        with ``absolute_sigma``. If Y is a ``DataArray``, a ``Dataset`` with its
         other dimensions and their coordinates: ``parameters`` and ``errors`` along ``param``,
         ``fun``, ``nit``, ``success`` and ``status``, and ``covariance`` if it is wanted.
 
@@ -284,19 +286,22 @@ def _normal_matrices(residual: Callable[[Any, Any], Any], x: Any, data: dict[str
 def _covariances(
     half: np.ndarray, fun: np.ndarray, n: int, rows: Any, absolute: bool
 ) -> np.ndarray:
-    """(JᵀJ)⁻¹ of each fit; infinite where it is singular or not finite."""
+    """(JᵀJ)⁻¹ of each fit; infinite where it is singular or not finite.
+
+    So it is too where there are no more ``rows`` than parameters, unless it is ``absolute``.
+    """
     matrices = np.zeros((len(half), n, n))
     lower = np.tril_indices(n)
     matrices[:, lower[0], lower[1]] = matrices[:, lower[1], lower[0]] = half
     cov = np.full(matrices.shape, np.inf)
-    good = np.isfinite(half).all(axis=1) & np.isfinite(fun)
+    left = np.broadcast_to(rows, len(half)) - n
+    good = np.isfinite(half).all(axis=1) & np.isfinite(fun) & (absolute | (left > 0))
     units = np.sqrt(np.diagonal(matrices[good], axis1=1, axis2=2))
     units = np.where(units > 0, units, 1.0)
     outer = units[:, :, None] * units[:, None, :]
     clear = np.linalg.cond(matrices[good] / outer) < 1.0 / (n * np.finfo(half.dtype).eps)
     good[good] = clear
     inverse = np.linalg.inv(matrices[good] / outer[clear]) / outer[clear]
-    left = np.maximum(np.broadcast_to(rows, len(half))[good] - n, 1)
-    factor = 1.0 if absolute else (2.0 * fun[good] / left)[:, None, None]
+    factor = 1.0 if absolute else (2.0 * fun[good] / left[good])[:, None, None]
     cov[good] = inverse * factor
     return cov

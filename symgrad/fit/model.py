@@ -28,6 +28,7 @@ from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import DeviceChoice
+from symgrad.values.rounding import warn_if_rounded
 
 JACOBIAN_ROWS: Final = 2**16
 """Rows whose Jacobian is in memory at a time."""
@@ -92,6 +93,8 @@ class Rows:
         """
         if self.shape == "other" or not self._prepare_row(p):
             self.rowwise = False
+            if self.pairs:  # which there are none of where all of x is a constant of the kernel
+                warn_if_rounded(self.x, "xdata", "float32")
             if len(self.y) > MOST_ROWS_TRACED:
                 raise InputError(
                     "f cannot be traced for one x, as its value there is another than for all x "
@@ -126,6 +129,13 @@ class Rows:
         """How many rows there are."""
         return len(self.y)
 
+    @property
+    def counted(self) -> int:
+        """How many rows count: those of an infinite deviation do not."""
+        if self.scale is None or self.scale.ndim == 2:
+            return self.count
+        return self.count - int(np.count_nonzero(np.isinf(self.scale)))
+
     def length(self) -> float:
         """The length of y (M,) in deviations."""
         if self.scale is None:
@@ -154,7 +164,10 @@ class Rows:
 
     def _checked(self, values: Any) -> Any:
         if np.shape(values) != self.y.shape:
-            raise InputError(f"f gave values of shape {np.shape(values)} for {self.y.shape} of y")
+            raise InputError(
+                f"xdata has shape {self._given.shape} and ydata {self.y.shape}, and f gave values "
+                f"of shape {np.shape(values)}: those of ydata's shape are needed"
+            )
         return values
 
     def _evaluate(self, p: np.ndarray, rows: slice) -> tuple[np.ndarray, np.ndarray]:

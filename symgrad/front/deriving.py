@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.backend import placed
-from symgrad.errors import InputError, InputTypeError, TraceError
+from symgrad.errors import InputError, InputTypeError, TraceError, counted
 from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
@@ -60,7 +60,7 @@ def options_of(
 ) -> Options:
     """The options of a kernel, checked as far as they can be before tracing."""
     if not callable(f):
-        raise TraceError(f"f is {f!r}: a function of an array of n variables is needed")
+        raise TraceError(f"f is a function of an array of n variables, not {f!r}")
     title = name or getattr(f, "__name__", "f")
     return Options(title, math, dtype_name(dtype), simplify, comments, roll, checkpoint)
 
@@ -122,7 +122,7 @@ def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
     """The trace of the loss alone, and what was returned beside it."""
     parts = traced.structure.children
     if traced.structure.kind is not tuple or len(parts) != 2:
-        raise TraceError(f"{describe(f)} returned no pair: has_aux=True needs (loss, aux)")
+        raise TraceError(f"{describe(f)} did not return a pair: has_aux=True needs (loss, aux)")
     loss, rest = traced.outputs[: parts[0].size], traced.outputs[parts[0].size :]
     alone = replace(traced, outputs=loss, structure=parts[0])
     return alone, [Wanted("aux", rest, nested_result(parts[1]))]
@@ -155,7 +155,9 @@ def names_of(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:
     if not all(isinstance(name, str) and name for name in names):
         raise InputTypeError(f"names are strings, not {names!r}")
     if len(names) != n or len(set(names)) != n:
-        raise InputError(f"names needs {n} different names, one for each variable, not {names!r}")
+        raise InputError(
+            f"names has one name for each of {counted(n, 'variable')}, all different, not {names!r}"
+        )
     return list(names)
 
 

@@ -10,11 +10,14 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from symgrad.backend import backend_of
-from symgrad.errors import InputError
+from symgrad.expr.calls.transforms import chosen as chosen_of
+from symgrad.expr.calls.transforms import value_and_grad_at
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.node import Handle
+from symgrad.expr.handles.array import ExprArray, TracedArray
 from symgrad.expr.handles.tree import Block, flatten
 from symgrad.expr.laws.simplify import Level
+from symgrad.expr.loops.context import traced_graph
 from symgrad.expr.tracing.randomness import EVERY_CALL, frozen_for
 from symgrad.front.deriving import Making, gradient_kernel, options_of
 from symgrad.front.kernels import shared
@@ -24,8 +27,12 @@ from symgrad.pipeline import DType
 from symgrad.report.progress import Asked, staged
 from symgrad.targets import DeviceChoice
 from symgrad.values.arrays import real_numbers
+from symgrad.values.rounding import warn_if_rounded
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
+
+EXPRESSIONS = Handle, ExprArray, TracedArray
+"""Arguments of whose trace the derivatives are."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,11 @@ class Arguments:
             self._place(k, self._variable)
         self.wanted = self.size
         """The numbers that the gradient is taken for: they come first."""
+        variables = len(self.arrays)
         for k in sorted({*range(len(given))} - {*chosen}):
             self._place(k, self._data)
+        self.data = self.arrays[variables:]
+        """The arrays, and floats, that the gradient is not taken for."""
 
     def _place(self, k: int, placed: Callable[[Any], Any]) -> None:
         leaves, tree = self.nests[k]
@@ -129,6 +139,12 @@ def value_and_grad(
     None, strings, arrays of integers as indices, any object. These are constants of the kernel, as
     is what `functools.partial` gives, such as a float that an ``if`` asks for.
 
+    Data in float64 of which float32 loses much beside their spread, such as dates, are warned of:
+    see `PrecisionWarning`.
+
+    Inside a traced function, and of expressions, the value and the gradient are expressions of the
+    same trace, as those of `grad` are.
+
     A `DeviceArray` among the arrays stays where it is, and so do the value and the gradient then,
     unless ``device`` is the CPU.
 
@@ -152,9 +168,14 @@ def value_and_grad(
     options = options_of(f, None, math, dtype, simplify, True, roll, checkpoint)
 
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
-        chosen = _chosen(argnums, len(args))
+        if traced_graph() is not None or any(isinstance(a, EXPRESSIONS) for a in args):
+            return value_and_grad_at(f, argnums, has_aux, args, named)
+        chosen = chosen_of(argnums, len(args))
         given = Arguments([*args, named], chosen)
         call, there = _Call(f, given, has_aux), given.there
+        for array in given.data:
+            if isinstance(array, np.ndarray):
+                warn_if_rounded(array, "an argument", options.dtype)
         target = target_of(None, *there) if there and device is None else device
         making = Making(options, target, make=shared)
         kernel = gradient_kernel(given.size, call.of_flat, making, given.wanted, has_aux)
@@ -173,19 +194,6 @@ def value_and_grad(
             return run(*args, **named)
 
     return told
-
-
-def _chosen(argnums: int | Sequence[int], count: int) -> list[int]:
-    """The arguments that ``argnums`` names, counted from the first."""
-    wanted = [argnums] if isinstance(argnums, (int, np.integer)) else list(np.atleast_1d(argnums))
-    if not all(isinstance(k, (int, np.integer)) for k in wanted):
-        raise InputError(f"argnums={argnums!r}: the number of an argument, or several, is needed")
-    if any(not -count <= k < count for k in wanted):
-        raise InputError(f"argnums={argnums} names an argument beyond the {count} given in order")
-    found = [int(k) % count for k in wanted]
-    if len(set(found)) < len(found):
-        raise InputError(f"argnums={argnums} names an argument twice")
-    return found
 
 
 class _Call:

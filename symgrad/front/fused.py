@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack, overload
@@ -66,6 +66,7 @@ def fused_forward_backward(
     *,
     row: int | None = None,
     columns: ColumnNames | None = None,
+    codes: Mapping[str, Any] | None = None,
     reduce: Reduce | None = "sum",
     weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
@@ -97,7 +98,10 @@ def fused_forward_backward(
         row: the number of columns of a row of data. f then gets the parameters and a row.
         columns: or else their names: ``r.x``. A column may be an index into the parameters:
             ``p[r.camera, :]``, or ``p.cameras[r.camera]``. A column may hold strings, categories,
-            booleans or dates: `DataKernel.codes` says what numbers stand for them.
+            booleans or dates: `DataKernel.codes` says what numbers stand for them. The codes of
+            labels can be compared and used as indices; text in other arithmetic is refused.
+        codes: what these numbers stand for, a mapping by columns, so that another kernel's
+            ``codes`` keep their meaning, as from a fit to its predictions.
         reduce: "sum" or "mean" of the losses of the rows; or None for the loss and the gradient of
             each row: see `RowsKernel`.
         weights: a column by which the loss of each row is multiplied; the mean is weighted too. A
@@ -110,9 +114,10 @@ def fused_forward_backward(
         math: "accurate"; "fast" for the device's own functions wherever it has them, and one
             reciprocal for all that is divided by one denominator; or "strict" for sums and products
             that no compiler fuses or reorders, and quotients and roots that are rounded correctly,
-            so that devices whose sums and products are give the same bits, but for subnormals.
+            so that devices whose sums and products are give the same bits, except for subnormals.
         dtype: "float32", or on the CPU "float64".
-        simplify: True for laws that keep every bit, "real" for all laws of real numbers, or False.
+        simplify: True for laws that keep every bit of what f gives, and may change the last bits of
+            derivatives; "real" for all laws of real numbers, or False.
         name: the kernel's name; f's by default.
         names: names for all variables in a row; x0, x1, ... by default, or those of n with numbers.
         comments: whether the source quotes your lines beside the statements they led to.
@@ -145,7 +150,7 @@ def fused_forward_backward(
     """
     with staged(progress, "kernels"):
         options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
-        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
+        over = asked_of_rows(row, columns, codes, reduce, weights, nan_policy, names, regularizer)
         if over is None:
             return gradient_kernel(n, f, Making(options, device, names))
         penalty = penalty_of(fused_forward_backward, n, regularizer, options)
@@ -160,6 +165,7 @@ def fused_least_squares(
     *,
     row: int | None = None,
     columns: ColumnNames | None = None,
+    codes: Mapping[str, Any] | None = None,
     reduce: Reduce | None = "sum",
     weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
@@ -191,9 +197,11 @@ def fused_least_squares(
     """
     with staged(progress, "kernels"):
         options = options_of(residual, name, math, dtype, simplify, comments, roll, checkpoint)
-        kinds = columns_of(row, columns)
+        kinds = columns_of(row, columns, codes)
         if reduce is None:
-            raise InputError("residuals of each row, and their Jacobian, are sg.fused_jacobian's")
+            raise InputError(
+                "for the residuals of each row and their Jacobian use sg.fused_jacobian"
+            )
         penalty = penalty_of(squares_kernel, n, regularizer, options)
         request = Request(residual, n, kinds, reduce, weights, nan_policy, options, mode, penalty)
         return least_squares_kernel(request, device)
@@ -211,6 +219,7 @@ def fused_forward(
     *,
     row: int | None = None,
     columns: ColumnNames | None = None,
+    codes: Mapping[str, Any] | None = None,
     reduce: Reduce | None = "sum",
     weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
@@ -238,7 +247,7 @@ def fused_forward(
     """
     with staged(progress, "kernels"):
         options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
-        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
+        over = asked_of_rows(row, columns, codes, reduce, weights, nan_policy, names)
         if over is not None:
             request = Request(f, n, *over, options)
             return rows_kernel(request, "values", device)
@@ -268,6 +277,7 @@ def fused_jacobian(
     sparse: bool = False,
     row: int | None = None,
     columns: ColumnNames | None = None,
+    codes: Mapping[str, Any] | None = None,
     reduce: Reduce | None = "sum",
     weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
@@ -298,7 +308,7 @@ def fused_jacobian(
     a tangent for each variable many values of few variables, as the steps of a simulation. "mixed"
     eliminates the nodes of the graph, those first that take the fewest products: the derivatives
     of each step come first, and then their products, whatever the size of either side. The digits
-    are the same, but for rounding. Derivatives of `custom_vjp` are made in reverse by "auto".
+    are the same, except for rounding. Derivatives of `custom_vjp` are made in reverse by "auto".
 
     Raises:
         InputError: also for variables in ``wrt`` that do not exist.
@@ -314,11 +324,12 @@ def fused_jacobian(
     """
     with staged(progress, "kernels"):
         options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
-        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names)
+        over = asked_of_rows(row, columns, codes, reduce, weights, nan_policy, names)
         if over is not None:
             if wrt is not None:
                 raise InputError(
-                    "wrt= is of kernels of points: rows are differentiated for all of n"
+                    "wrt= is for kernels of points: a loss over rows is "
+                    "differentiated for all parameters"
                 )
             request = Request(f, n, *over, options, mode)
             return rows_kernel(request, "jacobian", device, sparse)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Unpack, overload
+from typing import Any, Unpack, overload
 
 from symgrad.backend import placed
 from symgrad.expr.derivatives import differentiate
@@ -66,6 +66,7 @@ def fused_hessian(
     sparse: bool = False,
     row: int | None = None,
     columns: ColumnNames | None = None,
+    codes: Mapping[str, Any] | None = None,
     reduce: Reduce | None = "sum",
     weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
@@ -95,7 +96,7 @@ def fused_hessian(
     """
     with staged(progress, "kernels"):
         options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
-        over = asked_of_rows(row, columns, reduce, weights, nan_policy, names, regularizer)
+        over = asked_of_rows(row, columns, codes, reduce, weights, nan_policy, names, regularizer)
         if over is not None:
             penalty = penalty_of(partial(fused_hessian, sparse=sparse), n, regularizer, options)
             request = Request(f, n, *over, options, mode, penalty)
@@ -140,6 +141,7 @@ def fused_hvp(
     *,
     row: int | None = None,
     columns: ColumnNames | None = None,
+    codes: Mapping[str, Any] | None = None,
     reduce: Reduce | None = "sum",
     weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
@@ -168,7 +170,7 @@ def fused_hvp(
     """
     with staged(progress, "kernels"):
         options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
-        over = asked_of_rows(row, columns, reduce, weights, nan_policy, None, regularizer)
+        over = asked_of_rows(row, columns, codes, reduce, weights, nan_policy, None, regularizer)
         if over is not None:
             penalty = penalty_of(fused_hvp, n, regularizer, options)
             request = Request(f, n, *over, options, penalty=penalty)

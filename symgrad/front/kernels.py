@@ -129,8 +129,14 @@ class Kernel(Running):
         if type(x) is np.ndarray and x.dtype is self._dtype:
             if x.shape == self._point_shape:
                 return self._run_point(x)
+            if x.shape == self._array_shape:
+                return self._run_point(x.reshape(-1))
             if x.shape[1:] == self._point_shape and x.flags.c_contiguous:
                 return self._returned(program.run(x), x.shape[:1])
+        elif type(x) is np.ndarray and x.dtype == np.float64:
+            if x.shape in (self._point_shape, self._array_shape):
+                with np.errstate(over="ignore"):
+                    return self._run_point(x.reshape(-1))
         elif type(x) is dict and self._point_shape is not None:
             filler = self._filler()
             if filler.fill(x):
@@ -384,7 +390,8 @@ class Kernel(Running):
         """The kernel's size, and the seconds that each stage of making it took."""
         shaders, c = self._shaders, self._computation
         columns = len(c.graph.names) + sum(len(o.nodes) for o in c.outputs)
-        nbytes, count = columns * self._dtype.itemsize, shaders.count
+        on_host = backend_of(self.device).on_host
+        nbytes, count = columns * self._dtype.itemsize, 1 if on_host else shaders.count
         seconds = self._seconds | shaders.seconds | self._compile_seconds
         return measured(
             c.graph, c.outputs, nbytes, count, seconds, self._derived, self._dtype.itemsize

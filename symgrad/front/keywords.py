@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from symgrad.errors import InputError
@@ -60,6 +60,7 @@ class OfTable(Common, total=False):
 
     row: int | None
     columns: ColumnNames | None
+    codes: Mapping[str, Any] | None
     weights: str | int | None
     nan_policy: NanPolicy
 
@@ -107,6 +108,7 @@ class Jacobian(MatrixOfPoints, total=False):
 def asked_of_rows(
     row: int | None,
     columns: ColumnNames | None,
+    codes: Mapping[str, Any] | None,
     reduce: Reduce | None,
     weights: str | int | None,
     nan_policy: NanPolicy,
@@ -116,14 +118,23 @@ def asked_of_rows(
     """What is asked for of rows; None for kernels of points, which have none."""
     if row is not None or columns is not None:
         if names is not None:
-            raise InputError("names= are of kernels of points: columns= and n= name those of rows")
+            raise InputError(
+                "names= is for kernels of points: over rows, n= names parameters and "
+                "columns= columns"
+            )
         if reduce is None and regularizer is not None:
-            raise InputError("regularizer= is added to a sum over rows: reduce=None has none")
-        return columns_of(row, columns), reduce, weights, nan_policy
+            raise InputError(
+                "regularizer= is added to a sum over rows, and reduce=None makes no sum"
+            )
+        return columns_of(row, columns, codes), reduce, weights, nan_policy
+    if codes is not None:
+        raise InputError("codes= is for rows: give columns= too")
     if weights is not None or (reduce, nan_policy) != ("sum", "propagate"):
-        raise InputError("reduce=, weights= and nan_policy= are of rows: give row= or columns= too")
+        raise InputError(
+            "reduce=, weights= and nan_policy= are for rows: give row= or columns= too"
+        )
     if regularizer is not None:
-        raise InputError("regularizer= is of rows: add it to f, or give row= or columns= too")
+        raise InputError("regularizer= is for rows: add it to f, or give row= or columns= too")
     return None
 
 

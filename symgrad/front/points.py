@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, counted
 from symgrad.expr.handles.tree import Tree
 from symgrad.values.arrays import real_numbers
 from symgrad.values.parameters import joined, rows_of
@@ -77,7 +77,9 @@ class Inputs:
     def _require_count(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.trees):
             wanted = ", ".join(self.names)
-            raise InputError(f"run({wanted}) takes {len(self.trees)} arrays, not {len(arrays)}")
+            raise InputError(
+                f"run({wanted}) takes {counted(len(self.trees), 'array')}, not {len(arrays)}"
+            )
 
 
 class Filler:
@@ -132,7 +134,7 @@ def result_arrays(
 ) -> list[list[np.ndarray]]:
     """The user's arrays that each result is written to, checked."""
     if len(given) != len(results):
-        raise InputError(f"out needs {len(results)} arrays: {', '.join(names)}")
+        raise InputError(f"out takes {counted(len(results), 'array')}: {', '.join(names)}")
     found: list[list[np.ndarray]] = []
     for result, name, out in zip(results, names, given, strict=True):
         arrays = list(result.parts(out, f"out for {name}"))
@@ -154,15 +156,17 @@ def result_arrays_on_device(
 ) -> list[DeviceArray]:
     """The user's arrays (B, columns) on a device that results at x are written to, checked."""
     if len(given) != len(names):
-        raise InputError(f"out needs {len(names)} arrays: {', '.join(names)}")
+        raise InputError(f"out takes {counted(len(names), 'array')}: {', '.join(names)}")
     for k, name, out in zip(columns, names, given, strict=True):
         size = k * math.prod(batch)
         if not isinstance(out, DeviceArray) or out.dtype != x.dtype or out.gpu is not x.gpu:
             raise InputError(
-                f"out for {name} is {_kind(out)}: a float32 array on {x.device} is needed, as x is"
+                f"out for {name} is {_kind(out)}: it must be a float32 array on {x.device}, as x is"
             )
         if out.size != size or out.shape[: len(batch)] != batch:
-            raise InputError(f"out for {name} has shape {out.shape}: {size} numbers of {batch}")
+            raise InputError(
+                f"out for {name} has shape {out.shape}: it must hold {size} numbers, batch {batch}"
+            )
         if out.is_shared or out.shares_memory(x):
             raise InputError(f"out for {name} shares its memory with other arrays, such as views")
     if len({id(out) for out in given}) < len(given):
@@ -174,7 +178,8 @@ def _require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name:
     """Refuse an array that a kernel cannot write a result to."""
     if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
         raise InputError(
-            f"out for {name} is {_kind(array)}: a {dtype} array of shape {shape} is needed, NumPy's"
+            f"out for {name} is {_kind(array)}: it must be a NumPy array of {dtype} "
+            f"and shape {shape}"
         )
     if not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
         raise InputError(f"out for {name} must be C-contiguous, aligned and writable")
@@ -183,6 +188,6 @@ def _require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name:
 def _kind(out: Any) -> str:
     """What a user gave for a result, in short."""
     if isinstance(out, np.ndarray | DeviceArray):
-        place = f" on {out.device}" if isinstance(out, DeviceArray) else " of NumPy's"
-        return f"a {out.dtype} array of shape {out.shape}{place}"
+        kind = f"array on {out.device}" if isinstance(out, DeviceArray) else "NumPy array"
+        return f"a {kind} of {out.dtype} and shape {out.shape}"
     return repr(out)

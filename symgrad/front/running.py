@@ -42,6 +42,9 @@ class Running:
         self._backend.require(self._options.dtype)
         # the shape of a point that goes straight to the CPU; None where none does
         self._point_shape = (self._inputs.total,) if self._backend.on_host else None
+        leaf = self._inputs.trees[0] if len(self._inputs.trees) == 1 else None
+        self._array_shape = leaf.keys if self._point_shape and leaf and leaf.is_leaf else None
+        """The shape of a point that goes straight there, if variables were asked for by one."""
         self._begin()
 
     def _begin(self) -> None:

@@ -27,7 +27,7 @@ def chosen(tree: Tree, names: Sequence[str], wrt: Any) -> Chosen:
         known = names if tree.is_leaf else [block.name for block in tree.blocks]
         shown = ", ".join(known[:5]) + ", ..." * (len(known) > 5)
         raise InputError(
-            f"wrt={wrt!r} is none of the variables: give names, of {shown}"
+            f"wrt={wrt!r} is not one of the variables: give names out of {shown}"
             + (f", or positions in {tree.keys}" if tree.is_leaf else "")
         )
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -133,7 +133,7 @@ class _Ordering:
         self.readers: defaultdict[int, int] = defaultdict(int)
         """How many users of an array have not yet been taken."""
         self.writes: dict[int, list[int]] = {}
-        """The versions that a node overwrites in place."""
+        """The versions that a node overwrites in place, if it does."""
         self.waiting: defaultdict[int, list[int]] = defaultdict(list)
         """The writers that wait for the readers of a version."""
         self.copied: set[tuple[int, int]] = set()
@@ -144,25 +144,27 @@ class _Ordering:
             self._enter(i, writers, frozen)
 
     def _enter(self, i: int, writers: Writers, frozen: Callable[[int], bool]) -> None:
-        args = Counter(self.graph.args(i))
-        self.missing[i] = len(args.keys() & self.nodes)
-        for a in args:
+        nodes, args, missing = self.graph.nodes, self.graph.args(i), 0
+        for a in dict.fromkeys(args):
             if a in self.nodes:
+                missing += 1
                 self.users[a].append(i)
-            if self.graph.type(a) in ARRAYS:
+            if nodes[a][0].result in ARRAYS:
                 self.readers[a] += 1
-        writes = writers.overwritten(self.graph, i)
-        fixed = {a for a in writes if args[a] > 1 or frozen(a)}
-        self.copied.update((i, a) for a in fixed)
-        self.writes[i] = [a for a in writes if a not in fixed]
-        if not self.missing[i]:
+        self.missing[i] = missing
+        if writes := writers.overwritten(self.graph, i):
+            fixed = {a for a in writes if args.count(a) > 1 or frozen(a)}
+            self.copied.update((i, a) for a in fixed)
+            self.writes[i] = [a for a in writes if a not in fixed]
+        if not missing:
             self._offer(i)
 
     def _offer(self, i: int) -> None:
         """A node whose arguments are there is ready, unless it would overwrite too early."""
-        if any(self.readers[a] > 1 for a in self.writes[i]):
+        writes = self.writes.get(i, ())
+        if any(self.readers[a] > 1 for a in writes):
             heappush(self.patient, i)
-            for a in self.writes[i]:
+            for a in writes:
                 self.waiting[a].append(i)
         else:
             heappush(self.ready, i)
@@ -191,7 +193,7 @@ class _Ordering:
             self.missing[user] -= 1
             if not self.missing[user]:
                 self._offer(user)
-        for a in set(self.graph.args(i)):
+        for a in set(self.graph.args(i)) if self.readers else ():
             if a in self.readers:
                 self.readers[a] -= 1
                 if self.readers[a] == 1:

@@ -9,7 +9,6 @@ from typing import Any, Final
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, ArrayOp, length
 from symgrad.expr.graph.node import ARRAYS, Graph
-from symgrad.expr.graph.reach import heads
 from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick, Region
 from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.in_place import Writers, in_place
@@ -179,7 +178,7 @@ class _Lowering:
 
     def in_turn(self, roots: Sequence[int]) -> Iterator[Value]:
         """The same, root by root: but together where one might write to what another reads."""
-        if any(op.result in ARRAYS for op in heads(self.graph)):
+        if any(op.result in ARRAYS for op in self.graph.heads):
             yield from self.roots(roots)
         else:
             for r in roots:

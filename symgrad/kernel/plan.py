@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from symgrad.expr.graph.node import INPUT, STRUCTURED, Graph
-from symgrad.expr.graph.reach import heads, reachable
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.layout import POINTS_PER_WORKGROUP, invocations
 
 
@@ -31,7 +31,7 @@ class Computation:
     def is_structured(self) -> bool:
         """Whether there are loops, choices or arrays in it."""
         graph = self.graph
-        if all(op.result not in STRUCTURED for op in heads(graph)):
+        if all(op.result not in STRUCTURED for op in graph.heads):
             return False
         first = next(i for i in range(len(graph)) if graph.type(i) in STRUCTURED)
         roots = [i for o in self.outputs for i in o.nodes]
@@ -151,7 +151,7 @@ class Iteration:
     Invariants:
       1. The inputs of ``update`` are the state and then the sums, if there are rows; it has one
          output, the next state, of as many columns as the state. With a ``matrix`` both go on: see
-         there.
+         there. Where the sums are ``given`` from outside, it says how many.
       2. Of a row's columns the first ``shared`` are the same for all problems.
       3. The rows look nothing up: no problem has a table. They sum at least one result, and they
          are `Reduction.normal` only for a ``matrix``.
@@ -162,6 +162,7 @@ class Iteration:
     rows: Reduction | None = None
     shared: int = 0
     matrix: Matrix | None = None
+    given: int = 0
     mode: str | None = field(default=None, compare=False)
     """How the Jacobian or Hessian that it needs was made."""
 
@@ -173,7 +174,8 @@ class Iteration:
         if self.rows:
             self._require_rows(self.rows)
         if not self.matrix:
-            self._require_update(sum(len(o.nodes) for o in self.rows.outputs) if self.rows else 0)
+            sums = sum(len(o.nodes) for o in self.rows.outputs) if self.rows else self.given
+            self._require_update(sums)
 
     def _require_rows(self, rows: Reduction) -> None:
         """What back ends rely on, of the rows of a step."""

@@ -10,7 +10,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op
 from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.graph.rebuild import Ids, continued, outline, rebuild
+from symgrad.expr.graph.rebuild import Copy, Ids, continued, outline, rebuild
 from symgrad.kernel.plan import Output, Reduction
 
 _ORDINARY: Final = 2.0**-60
@@ -37,6 +37,50 @@ def stages(reduction: Reduction) -> Stages:
     carried = sorted(i for i in wanted if i not in rows and _is_computed_or_given(graph, i))
     once = reachable(graph, [*carried, *reduction.factors])
     return Stages(_operations(graph, once), each, carried)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A computation at rows in two graphs: ``once`` of the parameters, and ``each`` of its values.
+
+    The inputs of the second are these values, and then what differs from row to row.
+    """
+
+    once: Graph
+    values: tuple[int, ...]
+    each: Graph
+    outputs: tuple[Output, ...]
+
+
+def staged(reduction: Reduction, least: int) -> Staged | None:
+    """What no row changes, apart from the rest; None if that would save less than ``least``.
+
+    That is the cost of operations, as `Op` has it.
+    """
+    graph, parts = reduction.graph, stages(reduction)
+    if sum(graph.nodes[i][0].cost for i in parts.once) < least:
+        return None
+    inputs = inputs_of(graph)
+    parameters, rows = inputs[: reduction.parameters], inputs[reduction.parameters :]
+    once, values = arranged(graph, parts.carried, parameters)
+    roots = _nodes_of(reduction.outputs)
+    needed = {*parts.each, *(a for i in parts.each for a in graph.args(i)), *roots}
+    copy, names = Copy(Graph(), [-1] * len(graph)), {graph.names[graph.nodes[i][1]] for i in rows}
+    copy.graph.tracing, copy.graph.sources = False, graph.sources
+    for number, i in enumerate(parts.carried):
+        is_input = graph.nodes[i][0] is INPUT
+        name = graph.names[graph.nodes[i][1]] if is_input else f"once{number}"
+        while name in names:
+            name += "_"
+        names.add(name)
+        copy.ids[i] = copy.graph.input(name)
+    for i in rows:
+        copy.ids[i] = copy.graph.input(graph.names[graph.nodes[i][1]])
+    left = sorted(needed.difference(parts.carried, inputs))
+    each, ends = rebuild(graph, left, copy).of(roots)
+    cut = iter(ends)
+    outputs = (Output(o.name, tuple(next(cut) for _ in o.nodes)) for o in reduction.outputs)
+    return Staged(once, tuple(values), each, tuple(outputs))
 
 
 def at_each_row(reduction: Reduction) -> list[int]:

@@ -32,7 +32,9 @@ class Stats:
     ``registers`` is the most values that are alive at once; ``seconds`` are those of each stage,
     of the first kernel where several have the same trace. Over data, a point is a row. ``mode`` is
     how derivatives were made, "reverse", "forward" or "mixed"; those of a Hessian from a gradient.
-    Loops count as often as they turn at most, where that is known, and choices with both sides.
+    Loops count as often as they turn at most, and choices with both sides; the loops of which no
+    bound is known, ``unbounded`` in number, count as if they turned once. ``shaders`` are those
+    that a GPU takes; the CPU has one function.
     ``kept`` are the bytes a point of what loops keep of their turns, for reverse mode or because
     it is used behind them, and ``strips`` the turns of the strips that loops run in, by which they
     keep less and compute more: see ``checkpoint`` of `fused_forward_backward`.
@@ -56,6 +58,7 @@ class Stats:
     mode: str | None = None
     kept: int = 0
     strips: tuple[int, ...] = ()
+    unbounded: int = 0
 
     def __str__(self) -> str:
         took = ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in self.seconds.items())
@@ -63,10 +66,14 @@ class Stats:
         turns = " and ".join(map(str, self.strips))
         strips = f", in strips of {turns} iterations" if turns else ""
         kept = f"loops keep {self.kept:,} bytes a point{strips}; " if self.kept else ""
+        times = {0: "", 1: ", with one iteration of a loop that has no bound"}
+        unbounded = f", with one iteration of each of {self.unbounded} loops that have no bound"
+        unbounded = times.get(self.unbounded, unbounded)
         return (
             f"{self.operations:,} operations ({self.operations_loss:,} of them for the first "
-            f"result), {self.bytes_per_point:,} bytes a point, {self.registers:,} values alive "
-            f"at most, {self.shaders} shader{'s' * (self.shaders > 1)}; {mode}{kept}{took}"
+            f"result{unbounded}), {self.bytes_per_point:,} bytes a point, "
+            f"{self.registers:,} values alive at most, {self.shaders} "
+            f"shader{'s' * (self.shaders > 1)}; {mode}{kept}{took}"
         )
 
 
@@ -94,7 +101,15 @@ def measured(
         mode=derived.mode,
         kept=itemsize * kept(graph, roots),
         strips=derived.strips,
+        unbounded=_unbounded(graph, roots),
     )
+
+
+def _unbounded(graph: Graph, roots: Sequence[int]) -> int:
+    """How many loops there are of which no bound on their turns is known."""
+    parts = [(graph, roots), *[(r.graph, r.yields) for r in regions(graph, roots)]]
+    found = (g.nodes[i][0] for g, ends in parts for i in reachable(g, ends))
+    return sum(isinstance(op, Loop) and op.most is None for op in found)
 
 
 def kept(graph: Graph, roots: Sequence[int]) -> int:

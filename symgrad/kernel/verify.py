@@ -82,16 +82,19 @@ class _Check:
 
     def scope(self, scope: Scope, uniform: bool, ends: Sequence[int] = ()) -> Iterator[str]:
         """The faults within a scope, at whose end some values are needed."""
-        outside = set(self.known)
+        here: list[int] = []
         for item in [i for i in scope.items if i not in self.computed]:
             if isinstance(item, int) and self._is_sound(scope, item):
                 self.known.add(item)
+                here.append(item)
                 continue
             yield from self._item(scope, item)
             yield from self._inner(item, uniform)
-            self.known.update(results_of(item))
+            new = [r for r in results_of(item) if r not in self.known]
+            self.known.update(new)
+            here += new
         yield from self._unknown(ends, "the end of a scope")
-        self.known = outside
+        self.known.difference_update(here)
 
     def _is_around(self, scope: Scope, i: int) -> bool:
         """Whether there is an equal node in a scope around."""

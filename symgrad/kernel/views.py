@@ -14,7 +14,7 @@ from itertools import chain
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import FRESH, PUT, ZEROS, length
 from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph, bits_float
-from symgrad.expr.graph.reach import heads, reachable
+from symgrad.expr.graph.reach import reachable
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.statements import Buffer
 
@@ -125,10 +125,10 @@ def _first_of_row(graph: Graph, elements: Sequence[int | None]) -> int | None:
 
 def _built(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[int, list[int | None]]]:
     """Arrays that are made of numbers one by one, and these; None is one of zero."""
-    if PUT not in heads(graph):
+    if PUT not in graph.heads:
         return
     nodes, order = graph.nodes, reachable(graph, roots)
-    puts = {i for i in order if _puts(graph, i)}
+    puts = {i for i in order if nodes[i][0] is PUT and nodes[nodes[i][2]][0] is WORD}
     taken = (nodes[i][1 + (i in puts) :] for i in order if nodes[i][0].arity)
     ends = [a for a in dict.fromkeys(chain.from_iterable(taken)) if a in puts]
     for end in ends:
@@ -140,9 +140,3 @@ def _built(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[int, list[int |
             i = array
         if nodes[i][0] is ZEROS or (nodes[i][0] in FRESH and len(elements) > last):
             yield end, [elements.get(k) for k in range(last + 1)]
-
-
-def _puts(graph: Graph, i: int) -> bool:
-    """Whether a node writes a number to a known index."""
-    node = graph.nodes[i]
-    return node[0] is PUT and graph.nodes[node[2]][0] is WORD

@@ -11,10 +11,16 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
-HEADER: Final = b"symgrad's compiled code, format 2\n"
-"""How every file of code begins; changes when what follows does: a SHA-256 and what it is of."""
+MARK: Final = b"symgrad's compiled code, format "
+"""How every file of code begins, those of earlier versions of symgrad too."""
+
+HEADER: Final = MARK + b"3\n"
+"""How those of this version begin; changes when what follows does: a SHA-256, and what it is of,
+which is the key of the code, a zero and the code itself."""
 
 
 SWEEPING: Final = 3
@@ -30,16 +36,22 @@ def llvm() -> Any:
     return found
 
 
-def target_machine(cpu: str, features: str, effort: int = 0) -> Any:
-    """The target, made anew for each use: an engine takes possession of it."""
-    target = llvm().Target.from_triple(llvm().get_process_triple())
-    return target.create_target_machine(cpu=cpu, features=features, opt=effort, jit=True)
+def target_machine(cpu: str, features: str, effort: int = 0, triple: str = "") -> Any:
+    """The target, made anew for each use: an engine takes possession of it.
+
+    It is this machine's, or one that code is only written for, if a ``triple`` says so.
+    """
+    if triple:
+        llvm().initialize_all_targets()
+        llvm().initialize_all_asmprinters()
+    target = llvm().Target.from_triple(triple or llvm().get_process_triple())
+    return target.create_target_machine(cpu=cpu, features=features, opt=effort, jit=not triple)
 
 
-def compiled(text: str, effort: int, cpu: str, features: str) -> bytes:
+def compiled(text: str, effort: int, cpu: str, features: str, triple: str = "") -> bytes:
     """The machine code of a module of LLVM, as an object file."""
     module = llvm().parse_assembly(text)
-    machine = target_machine(cpu, features, effort)
+    machine = target_machine(cpu, features, effort, triple)
     if "alwaysinline" in text:
         builder = llvm().create_pass_builder(machine, llvm().create_pipeline_tuning_options(0))
         passes = llvm().create_new_module_pass_manager()
@@ -53,24 +65,65 @@ def compiled(text: str, effort: int, cpu: str, features: str) -> bytes:
     return bytes(machine.emit_object(module))
 
 
-def sealed(code: bytes) -> bytes:
-    """The content of a file of code."""
-    return HEADER + hashlib.sha256(code).digest() + code
+def features_of(cpu: str, features: str, asked: Sequence[str], triple: str) -> list[str]:
+    """Which of the features that are asked for a CPU has.
+
+    LLVM has no question for that, but inlines a function into another only if the CPU of the latter
+    has the features of the former.
+
+    A CPU that LLVM does not know gives a line on the standard error, or ends the process.
+    """
+    lines = [f'attributes #0 = {{ "target-cpu"="{cpu}" "target-features"="{features}" }}']
+    for k, name in enumerate(asked):
+        lines += [
+            f'attributes #{k + 1} = {{ "target-features"="+{name}" }}',
+            f"define void @f{k}(ptr %p) #{k + 1} {{ store volatile i8 0, ptr %p ret void }}",
+            f"define void @g{k}(ptr %p) #0 {{ call void @f{k}(ptr %p) ret void }}",
+        ]
+    module, machine = llvm().parse_assembly("\n".join(lines)), target_machine("", "", 2, triple)
+    builder = llvm().create_pass_builder(machine, llvm().create_pipeline_tuning_options(2))
+    builder.getModulePassManager().run(module, builder)
+    return [name for k, name in enumerate(asked) if f"call void @f{k}(" not in str(module)]
 
 
-def unsealed(content: bytes) -> bytes | None:
-    """The code of a file, if it is whole: a broken object file would end the process."""
-    code = content[len(HEADER) + 32 :]
-    return code if content == sealed(code) else None
+# a process of its own -----------------------------------------------------------------------------
+
+
+def program() -> list[str] | None:
+    """How this module is started as a program; None where Python is a part of another program."""
+    if Path(sys.executable or "").name.lower().startswith("python"):
+        return [sys.executable, __file__]
+    return None
+
+
+def sealed(key: str, code: bytes) -> bytes:
+    """Code as a file keeps it, or a process hands it on, with the key that it was made for."""
+    content = key.encode() + b"\0" + code
+    return HEADER + hashlib.sha256(content).digest() + content
+
+
+def unsealed(key: str, content: bytes) -> bytes | None:
+    """The code for a key, if it is that and whole: a broken object file would end the process."""
+    code = content[len(HEADER) + 32 + len(key) + 1 :]
+    return code if content == sealed(key, code) else None
+
+
+GIVES_WAY: Final = 10
+"""How nice the process is: a tenth of a core beside calls that keep all cores busy, where the
+nicest would get a seventieth, and be done when nobody waits for it any more."""
 
 
 def main() -> None:
-    """Compile what the standard input asks for; it runs only where nothing else does."""
-    if hasattr(os, "nice"):
-        os.nice(19)
+    """Compile, giving way to calls, or describe a CPU, as the standard input asks."""
     asked = json.load(sys.stdin)
     sys.path[:] = asked.pop("path")
-    sys.stdout.buffer.write(sealed(compiled(**asked)))
+    if "asked" in asked:
+        sys.stdout.write(json.dumps(features_of(**asked)))
+        return
+    if hasattr(os, "nice"):
+        os.nice(GIVES_WAY)
+    key = asked.pop("key")
+    sys.stdout.buffer.write(sealed(key, compiled(**asked)))
 
 
 if __name__ == "__main__":

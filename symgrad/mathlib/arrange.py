@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, Graph, Op, bits_float, float_bits
+from symgrad.expr.graph.node import CONST, Graph, Node, Op, bits_float, float_bits
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 
@@ -76,11 +76,9 @@ def _turns(bits: int) -> float:
 
 def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     """The graph, in which the sine, cosine and tangent of one argument have one reduction."""
-    nodes = graph.nodes
-    order = reachable(graph, roots) if _has(graph, CIRCULAR) else []
-    found = [i for i in order if nodes[i][0] in CIRCULAR]
-    times = Counter([nodes[i][1] for i in found])
-    several = [i for i in found if times[nodes[i][1]] > 1]
+    several = _of_several(graph, range(len(graph))) if _has(graph, CIRCULAR) else []
+    order = reachable(graph, roots) if several else []
+    several = _of_several(graph, order)
     if not several:
         return graph, list(roots)
     copy = outline(graph)
@@ -93,9 +91,17 @@ def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[in
     return rebuild(graph, order, copy, changed=dict.fromkeys(several, reduced)).of(roots)
 
 
+def _of_several(graph: Graph, order: Iterable[int]) -> list[int]:
+    """The sines, cosines and tangents among these nodes whose arguments have several of them."""
+    nodes = graph.nodes
+    found = [i for i in order if nodes[i][0] in CIRCULAR]
+    times = Counter([nodes[i][1] for i in found])
+    return [i for i in found if times[nodes[i][1]] > 1]
+
+
 def _has(graph: Graph, wanted: Container[Op]) -> bool:
     """Whether any node is one of these operations."""
-    return any(node[0] in wanted for node in graph.nodes)
+    return any(op in wanted for op in graph.heads)
 
 
 def merge_constants(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
@@ -103,16 +109,25 @@ def merge_constants(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int
 
     Grids and sums computed in float64 differ in digits that no kernel in float32 has.
     """
+    nodes = graph.nodes
+    if not _merged([node for node in nodes if node[0] is CONST]):
+        return graph, list(roots)  # without a walk
     order = reachable(graph, roots)
-    constants = [graph.nodes[i] for i in order if graph.nodes[i][0] is CONST]
+    merged = _merged([nodes[i] for i in order if nodes[i][0] is CONST])
+    if not merged:
+        return graph, list(roots)
+    return rebuild(graph, order, outline(graph), leaves=merged).of(roots)
+
+
+def _merged(constants: Sequence[Node]) -> dict[Node, Node]:
+    """For each constant the first that is the same in float32, if that is another for any."""
     with np.errstate(over="ignore"):
         rounded = np.array([bits_float(bits) for _, bits in constants]).astype(np.float32)
     bits = rounded.view(np.uint32).tolist()
     first = dict(zip(reversed(bits), reversed(constants), strict=True))
     if len(first) == len(constants):
-        return graph, list(roots)
-    merged = {node: first[b] for node, b in zip(constants, bits, strict=True)}
-    return rebuild(graph, order, outline(graph), leaves=merged).of(roots)
+        return {}
+    return {node: first[b] for node, b in zip(constants, bits, strict=True)}
 
 
 def share_quotients(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:

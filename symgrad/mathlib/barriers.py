@@ -1,10 +1,11 @@
 """What compilers must not see through is made opaque, for they use all that they know of a value.
 
-WGSL lets them take what is true of real numbers for true of floats. Four things follow that no
+WGSL lets them take what is true of real numbers for true of floats. Five things follow that no
 kernel can bear. A quotient by what they know to be 0 is undefined, and what depends on it may not
 even be stored. A number is equal to itself, also NaN. And ``(x - floor(x)) + c`` becomes
 ``(x + c) - floor(x)``, which loses the digits that the difference was made for. And the choice of
-what is smaller becomes a minimum, which drops a NaN.
+what is smaller becomes a minimum, which drops a NaN. And constants that are added one after another
+are added to each other: where they are, `symgrad.mathlib.meeting` finds out.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, Graph, Handle, Node, Op
-from symgrad.expr.graph.reach import heads, reachable
+from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
+from symgrad.expr.graph.within import in_regions
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.facts import Facts
+from symgrad.mathlib.meeting import Meetings, Seen
 from symgrad.mathlib.vanishing import Vanishing
+
+NOTHING_MET: Final = Seen(())
+"""What was found where meetings of constants do not matter."""
 
 Rule = Callable[..., Iterable[int]]
 """``rule(op, *arguments)``: which arguments, by position, have to be opaque."""
@@ -52,21 +58,48 @@ OF_ITSELF: Final[dict[Op, Callable[[Expr], Handle]]] = {
 
 
 def with_barriers(
-    graph: Graph, roots: Sequence[int], math: str, variable: bool = True, within: bool = False
+    graph: Graph,
+    roots: Sequence[int],
+    math: str,
+    variable: bool = True,
+    within: bool = False,
+    meetings: Meetings | None = None,
 ) -> tuple[Graph, list[int]]:
-    """The graph with what is opaque for a kernel of this ``math``.
+    """The graph, and its regions, with what is opaque for a kernel of this ``math``.
 
     ``variable`` says whether inputs are known to vary: not where they are a function's arguments.
     ``within`` says that the graph is that of a region, whose inputs are results of operations.
+    ``meetings`` are those of constants in it; none matter if they are not given.
     """
-    present = heads(graph)
-    if present.isdisjoint(OF_ITSELF) and not _rules(graph, present, math, variable, within):
+    found = _with_barriers(graph, roots, math, variable, within, meetings)
+    again = partial(with_barriers, math=math, variable=variable, within=True, meetings=meetings)
+    return in_regions(*found, again)
+
+
+def _with_barriers(
+    graph: Graph,
+    roots: Sequence[int],
+    math: str,
+    variable: bool,
+    within: bool,
+    meetings: Meetings | None,
+) -> tuple[Graph, list[int]]:
+    """The graph without its regions."""
+    present = graph.heads
+    met = meetings.of(graph) if meetings else NOTHING_MET
+    idle = present.isdisjoint(OF_ITSELF) and not met.hidden
+    if idle and not _rules(graph, present, math, variable, within):
         return graph, list(roots)  # without a walk
-    order, nodes = reachable(graph, roots), graph.nodes
+    order, nodes = met.order or reachable(graph, roots), graph.nodes
     rules = _rules(graph, {nodes[i][0] for i in order}, math, variable, within)
     concerned = [i for i in order if nodes[i][0] in rules]
     hidden = {i: {k for rule in rules[nodes[i][0]] for k in rule(*nodes[i])} for i in concerned}
-    changed = [i for i in order if hidden.get(i) or _of_itself(nodes[i])]
+    inputs = {i for i in met.hidden if nodes[i][0] is INPUT}
+    for i in order if inputs else ():
+        if nodes[i][0].arity and not inputs.isdisjoint(nodes[i][1:]):
+            given = {k for k, a in enumerate(nodes[i][1:]) if a in inputs}
+            hidden[i] = hidden.get(i, set[int]()) | given
+    changed = [i for i in order if hidden.get(i) or i in met.hidden or _of_itself(nodes[i])]
     if not changed:
         return graph, list(roots)
     copy = outline(graph)
@@ -74,12 +107,18 @@ def with_barriers(
 
     def build(i: int, op: Op, *args: int) -> int:
         found = hidden.get(i, ())
-        made = [target.add(ops.opaque, a) if k in found else a for k, a in enumerate(args)]
+        made = [_opaque(target, a) if k in found else a for k, a in enumerate(args)]
         if _of_itself(nodes[i]):
             return OF_ITSELF[op](Expr(target, made[0])).id
-        return target.add(op, *made)
+        new = target.add(op, *made)
+        return _opaque(target, new) if i in met.hidden else new
 
     return rebuild(graph, order, copy, changed={i: partial(build, i) for i in changed}).of(roots)
+
+
+def _opaque(graph: Graph, i: int) -> int:
+    """A node, opaque; it may be so already."""
+    return i if graph.nodes[i][0] is ops.opaque else graph.add(ops.opaque, i)
 
 
 def _rules(

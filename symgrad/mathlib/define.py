@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
@@ -42,6 +42,7 @@ from symgrad.mathlib.arrange import in_turns, merge_constants, share_reductions
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers
 from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double.trigonometric import TRIG_BOUND
+from symgrad.mathlib.meeting import Meetings, Passage, passage
 
 Math = Literal["accurate", "fast", "strict"]
 
@@ -75,7 +76,7 @@ FORMULAS: Final[Mapping[Op, Formula]] = _by_operation(
     powers.pow, powers.cbrt, powers.hypot,
     exponential.exp, exponential.exp2, exponential.expm1,
     exponential.log, exponential.log2, exponential.log10, exponential.log1p,
-    exponential.exp_neg_square, exponential.bell,
+    exponential.exp_neg_square, exponential.exp_square, exponential.bell,
     hyperbolic.sinh, hyperbolic.cosh, hyperbolic.tanh,
     hyperbolic.asinh, hyperbolic.acosh, hyperbolic.atanh,
     circular.far_quarters, circular.far_angle, circular.quarters, circular.angle,
@@ -230,27 +231,48 @@ def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
 
 
 def lower(
-    graph: Graph, roots: Sequence[int], math: str, dtype: str, within: bool = False
+    graph: Graph, roots: Sequence[int], math: str, dtype: str, reread: Iterable[int] = ()
 ) -> tuple[Graph, list[int]]:
-    """A simplified graph as back ends get it.
+    """A simplified graph, and its regions, as back ends get it.
 
     In float32, constants that differ in float64 only are one, sines of multiples of pi are those of
     turns, and sines and cosines of one argument share their reduction. What compilers must not see
-    through is opaque. The same is done to its regions, ``within`` which others compute the inputs.
+    through is opaque, also from roots, by their numbers, that are ``reread``, as inputs.
     """
     _require(math)
-    graph, lowered = in_regions(graph, roots, partial(lower, math=math, dtype=dtype, within=True))
-    if dtype == "float32" and math == "fast":
-        graph, lowered = merge_constants(graph, lowered)
-    elif dtype == "float32":
-        graph, lowered = share_reductions(*merge_constants(*in_turns(graph, lowered)))
-    return with_barriers(graph, lowered, math, within=within)
+    if dtype != "float32":
+        return with_barriers(graph, roots, math)
+    graph, lowered = _arranged(graph, roots, math)
+    meetings = None
+    if math != "strict":
+        callee, sums = partial(_passage, math=math), math == "accurate"
+        meetings = Meetings(graph, lowered, callee, sums, ends=reread)
+    return with_barriers(graph, lowered, math, meetings=meetings)
+
+
+def _arranged(graph: Graph, roots: Sequence[int], math: str) -> tuple[Graph, list[int]]:
+    """A graph, and its regions, with equal constants, turns and shared reductions."""
+    graph, arranged = in_regions(graph, roots, partial(_arranged, math=math))
+    if math == "fast":
+        return merge_constants(graph, arranged)
+    return share_reductions(*merge_constants(*in_turns(graph, arranged)))
+
+
+@cache
+def _passage(op: Op, math: str) -> Passage | None:
+    """What becomes of constants in an operation, if it is a function of kernels."""
+    f = functions(math).get(op)
+    if f is None:
+        return None
+    return passage(f.graph, f.root, f.arguments, partial(_passage, math=math))
 
 
 def _with_barriers(function: Function, math: str) -> Function:
     """A function as kernels call it, whose callers see to it that no divisor of theirs vanishes."""
+    graph, roots = function.graph, [function.root]
+    meetings = None if math == "strict" else Meetings(graph, roots, partial(_passage, math=math))
     graph, (root,) = with_barriers(
-        function.graph, [function.root], math, variable=function.op in DIVISIONS
+        graph, roots, math, variable=function.op in DIVISIONS, meetings=meetings
     )
     return replace(function, graph=graph, root=root, arguments=tuple(inputs_of(graph)))
 

@@ -149,13 +149,19 @@ def exp_neg_square(x: Expr) -> Expr:
     return ops.where(ops.abs(x) > 10.3, 0.0, gaussian(x, 1.0))
 
 
+def exp_square(x: Expr) -> Expr:
+    """exp(x**2) as exp(h**2 + (x - h)(x + h)), h the 12 leading bits of x: h**2 is exact."""
+    beyond = ops.abs(x) > 9.5
+    return ops.where(beyond, ops.abs(x) * math.inf, gaussian(ops.where(beyond, 0.0, x), -1.0))
+
+
 def bell(x: Expr) -> Expr:
     """exp(-x**2/2) as exp(-h**2/2 - (x - h)(x + h)/2), h the 12 leading bits of x."""
     return ops.where(ops.abs(x) > 14.5, 0.0, gaussian(x, 0.5))
 
 
 def gaussian(x: Expr, share: float, factor: Parts | None = None) -> Expr:
-    """exp(-share x**2), the share 1 or 1/2, times the factor, at the cost of no more roundings."""
+    """exp(-share x**2), the share ±1 or 1/2, times the factor, at the cost of no more roundings."""
     h = leading(x)
     k, power = _whole((x * x) * -share, 2.0 * math.log(2.0), -0.275)
     rest = ((h - x) * share) * (x + h) - k * TWO_LN2[1]

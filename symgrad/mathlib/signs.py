@@ -11,10 +11,13 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, Graph, Op
-from symgrad.expr.graph.reach import heads, reachable
+from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 
 PRODUCTS: Final = (ops.mul, ops.div)
+
+SIGNED: Final = frozenset((*PRODUCTS, ops.sub))
+"""What may be computed with the other sign."""
 
 FAR: Final = 4
 """Operations from a negation to the constant that takes it up, and to those that need no sign."""
@@ -22,11 +25,15 @@ FAR: Final = 4
 
 def place_signs(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     """The graph, in which what is mostly needed with the other sign is computed with it."""
-    if ops.neg not in heads(graph):
+    if ops.neg not in graph.heads:
         return graph, list(roots)
     order = reachable(graph, roots)
-    negated = _Negating(graph, roots, order).negated()
-    return _with_negated(graph, roots, order, negated) if negated else (graph, list(roots))
+    signs = _Negating(graph, roots, order)
+    negated = signs.negated()
+    if not negated:
+        return graph, list(roots)
+    concerned = negated.union(*(signs.users[i] for i in negated))
+    return _with_negated(graph, roots, order, negated, concerned)
 
 
 class _Negating:
@@ -34,12 +41,21 @@ class _Negating:
 
     def __init__(self, graph: Graph, roots: Sequence[int], order: Sequence[int]) -> None:
         self.nodes, self.order, self.ends = graph.nodes, order, frozenset(roots)
-        self.users: dict[int, list[int]] = {}
+        self.users = self._users()
         self._known: dict[tuple[int, int], tuple[int, set[int]]] = {}
-        for i in order:
-            if self.nodes[i][0].arity:
-                for a in dict.fromkeys(graph.args(i)):
-                    self.users.setdefault(a, []).append(i)
+
+    def _users(self) -> dict[int, list[int]]:
+        """Who needs the products and differences: nothing else is ever of the other sign."""
+        nodes = self.nodes
+        found: dict[int, list[int]] = {i: [] for i in self.order if nodes[i][0] in SIGNED}
+        for i in self.order:
+            node = nodes[i]
+            if node[0].arity:
+                for a in node[1:]:
+                    users = found.get(a)
+                    if users is not None and (not users or users[-1] != i):
+                        users.append(i)
+        return found
 
     def negated(self) -> set[int]:
         """The nodes."""
@@ -74,7 +90,7 @@ class _Negating:
         if self._has_constant(i):
             return {i}
         for a in args if far else ():
-            alone = self.users[a] == [i] and a not in self.ends and args.count(a) == 1
+            alone = self.users.get(a) == [i] and a not in self.ends and args.count(a) == 1
             found = self._sources(a, far - 1) if alone else None
             if found is not None:
                 return found | {i}
@@ -88,7 +104,7 @@ class _Negating:
 
     def _counted(self, i: int, far: int) -> tuple[int, set[int]]:
         saved, follow, again = 0, set[int](), i in self.ends
-        for user in self.users.get(i, ()):
+        for user in self.users[i]:
             op, *args = self.nodes[user]
             if op is ops.neg:
                 saved += 1
@@ -119,9 +135,16 @@ class _Negating:
 
 
 def _with_negated(
-    graph: Graph, roots: Sequence[int], order: Sequence[int], negated: set[int]
+    graph: Graph,
+    roots: Sequence[int],
+    order: Sequence[int],
+    negated: set[int],
+    concerned: set[int],
 ) -> tuple[Graph, list[int]]:
-    """The graph with some nodes of the other sign, and what uses them written accordingly."""
+    """The graph with some nodes of the other sign, and what uses them written accordingly.
+
+    All of these are ``concerned``.
+    """
     negative, copy = set[int](), outline(graph)
     target = copy.graph
 
@@ -145,7 +168,6 @@ def _with_negated(
             negative.add(i)
         return target.add(ops.neg, made) if sign and i not in negated else made
 
-    concerned = (i for i in order if i in negated or not negated.isdisjoint(graph.args(i)))
     changed = {i: partial(build, i) for i in concerned}
     made, ends = rebuild(graph, order, copy, changed=changed).of(roots)
     for k, i in enumerate(roots):

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError, InputTypeError
+from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.handles.tree import Tree
 from symgrad.optimize.method import Bounds, Method, Tolerances
-from symgrad.values.collapse import warn_if_collapsed
 from symgrad.values.parameters import rows_of
+from symgrad.values.rounding import warn_if_rounded
 
 VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 
@@ -31,15 +31,15 @@ def real_columns(
 
     They need not be converted, for a device to do it on their way.
 
-    Warns of columns whose values this dtype does not tell apart: see `PrecisionWarning`.
+    Warns of columns that this dtype rounds by much beside their spread: see `PrecisionWarning`.
     """
     found = as_given(values, name)
     if axis is None or not found.ndim:
-        told = warn_if_collapsed(found, name, dtype)
+        told = warn_if_rounded(found, name, dtype)
     else:
         columns = np.moveaxis(found, axis, 0)
         names = [f"column {k} of {name}" if len(columns) > 1 else name for k in range(len(columns))]
-        told = sum(warn_if_collapsed(c, n, dtype) for c, n in zip(columns, names, strict=True)) > 0
+        told = sum(warn_if_rounded(c, n, dtype) for c, n in zip(columns, names, strict=True)) > 0
     return _rounded(found, dtype) if convert or told else found  # so that it is told once
 
 
@@ -52,10 +52,18 @@ def as_given(values: Any, name: str) -> np.ndarray:
         )
     try:
         found = np.asarray(values)
+        if found.dtype.kind in "USO" and any(isinstance(v, (str, bytes)) for v in found.flat):
+            raise InputTypeError(
+                f"{name} holds text: numbers are needed; convert it beforehand, by "
+                f"numpy.asarray({name}, float), or by pandas.to_numeric({name}, "
+                'errors="coerce") if some of it is no number'
+            )
         if found.dtype.kind == "O":
             found = found.astype(np.float64)
+    except InputTypeError:
+        raise
     except (TypeError, ValueError) as error:
-        raise InputTypeError(f"{name} is no array of real numbers: {error}") from error
+        raise InputTypeError(f"{name} is not an array of real numbers: {error}") from error
     if found.dtype.kind not in "fiub":
         raise InputTypeError(f"{name} holds {found.dtype} values: real numbers are needed")
     return found
@@ -108,7 +116,7 @@ def require_method(method: Any) -> None:
     if isinstance(method, type) and issubclass(method, Method):
         raise InputTypeError(f"method is the class {method.__name__}: use {method.__name__}(...)")
     raise InputTypeError(
-        f"method={method!r} is none of symgrad's: use one such as sg.LBFGS() or sg.Adam(0.01); "
+        f"method={method!r} is not one of symgrad's: use one such as sg.LBFGS() or sg.Adam(0.01); "
         "sg.minimize takes the names of SciPy's"
     )
 
@@ -127,7 +135,7 @@ def tolerances_of(tol: float | Tolerances | None, method: Method, dtype: str) ->
 def _tolerance(value: Any, name: str) -> float:
     found = number(value, name)
     if found < 0.0:
-        raise InputError(f"{name} is {value!r}: a tolerance is not negative")
+        raise InputError(f"{name} is {value!r}: a tolerance cannot be negative")
     return found
 
 
@@ -239,8 +247,9 @@ def require_taken(f: Callable[..., Any], n: int) -> None:
         signature.bind(*[None] * (n + 1))
     except TypeError as error:
         raise InputError(
-            f"p0 has {n} parameters, which the model, {getattr(f, '__name__', 'f')}{signature}, "
-            f"does not take behind x: {error}"
+            f"p0 has {counted(n, 'parameter')}, and the model "
+            f"{getattr(f, '__name__', 'f')}{signature} "
+            f"takes another number after x: {error}"
         ) from error
 
 

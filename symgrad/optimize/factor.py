@@ -12,6 +12,9 @@ from symgrad.expr.handles import functions
 from symgrad.expr.handles.array import array
 from symgrad.optimize.method import largest
 
+LEAST_BOUND: Final = 1e-23
+"""Elements below this are taken to be 0: their rounding in float32 has no inverse."""
+
 PIVOT_ROUNDINGS: Final = 4.0
 """How many rounding errors of a diagonal element a negative pivot may stem from."""
 
@@ -49,16 +52,18 @@ def solve_modified(
     aside = [matrix[i][j] for i in range(n) for j in range(i)]
     wide = largest(sizes)
     spread = largest(aside) * (1.0 / max(np.sqrt(n * n - 1.0), 1.0)) if aside else wide
-    bound = functions.maximum(functions.maximum(wide, spread), eps)
+    bound = functions.maximum(functions.maximum(wide, spread), eps * largest(right))
+    bound = functions.maximum(bound, LEAST_BOUND)
     floor, bends = eps * eps * bound, list[Any]()
     columns, lower, inverses = _empty(n), _empty(n), list[Any]()
     for j in range(n):
         column = [_entry(matrix, columns, lower, i, j) for i in range(j, n)]
         rounding = PIVOT_ROUNDINGS * eps * sizes[j]
-        pivot = functions.maximum(abs(column[0]), functions.maximum(rounding, floor))
+        lowest = functions.where(rounding > 0.0, rounding, floor)
+        pivot = functions.maximum(abs(column[0]), lowest)
         if len(column) > 1:
             peak = largest(column[1:])
-            pivot = functions.maximum(pivot, peak * peak / bound)
+            pivot = functions.maximum(pivot, peak * (peak / bound))
         bends.append(column[0] + rounding < 0.0)
         inverses.append(1.0 / pivot)
         columns[j + 1 :, j] = column[1:]

@@ -11,8 +11,8 @@ from symgrad.errors import InputError
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.array import array
 from symgrad.optimize.arguments import whole
-from symgrad.optimize.line_search import DESCENT_PARTS, STEEPEST, Ahead, Descent, Judged, stacked
-from symgrad.optimize.method import Evaluation, Memory, choose
+from symgrad.optimize.line_search import DESCENT_PARTS, Ahead, Descent, Judged, stacked
+from symgrad.optimize.method import Evaluation, Memory, choose, largest
 
 LEAST_SQUARED_COSINE: Final = 0.9
 """The squared cosine from which two steps tell of the same direction."""
@@ -56,11 +56,12 @@ class LBFGS(Descent):
 
     def __post_init__(self) -> None:
         if whole(self.history, "LBFGS(history)", -(2**31), 2**31) < 1:
-            raise InputError(f"LBFGS(history={self.history}): at least one step is remembered")
+            raise InputError(f"LBFGS(history={self.history}): history is at least 1")
 
     def start(self, n: int) -> Memory:
         """The line search's memory, and no steps; the newest will be the first.
 
+        Steps, and with them changes of the gradient, are divided by the largest magnitude in each.
         Then come the scale of the inverse Hessian, the flattest curvature that was met, how often
         a step has turned, the square of the newest one's length, and how many are worth it.
         """
@@ -79,12 +80,14 @@ class LBFGS(Descent):
         """The direction of the two loops over the steps remembered."""
         point, old, where = memory[0], memory[1], functions.where
         steps, changes, inverses, scale, flattest, turns, before, needed = memory[DESCENT_PARTS:]
-        s, y = at.x - point, at.gradient - old
-        curvature, size, square = s @ y, y @ y, s @ s
-        enough = curvature > at.eps * np.sqrt(size * square)
-        long = square > (LEAST_STEP_ROUNDINGS * at.eps) ** 2 * (at.x @ at.x)
+        s, moved = _unit(at.x - point)
+        y = (at.gradient - old) * (1.0 / where(moved > 0.0, moved, 1.0))
+        bent, most = _unit(y)
+        cosine, size, square = s @ bent, bent @ bent, s @ s
+        enough = cosine > at.eps * np.sqrt(size * square)
+        long = moved > LEAST_STEP_ROUNDINGS * at.eps * largest(at.x)
         keep = judged.accepted & enough & long & (at.step > 0.0)
-        inverse, along = 1.0 / where(keep, curvature, 1.0), s @ steps[0]
+        inverse, along = 1.0 / where(keep, cosine * most, 1.0), s @ steps[0]
         turned = keep & (along * along <= LEAST_SQUARED_COSINE * square * before)
         turns, before = where(turned, turns + 1.0, turns), where(keep, square, before)
         flattest = where(
@@ -92,11 +95,10 @@ class LBFGS(Descent):
         )
         steps, changes = _pushed(keep, s, steps), _pushed(keep, y, changes)
         inverses = choose(keep, array([inverse, *inverses[:-1]]), inverses)
-        scale = where(keep, curvature / where(keep, size, 1.0), scale)
+        scale = where(keep, cosine / (where(keep, size, 1.0) * where(keep, most, 1.0)), scale)
         known = where(scale > 0.0, scale, 1.0)
         direction = _two_loops(gradient, steps, changes, inverses, known)
-        length = 1.0 / functions.maximum(np.sum(abs(gradient)), 1.0)
-        first = where(scale > 0.0, 1.0, length)
+        first = where(scale > 0.0, 1.0, _first_length(at, gradient))
         free = sum(1.0 if h is None else where(h, 0.0, 1.0) for h in active)
         needed = where(judged.accepted, functions.minimum(free, float(self.history)), needed)
         own = steps, changes, inverses, scale, flattest, turns, before, needed
@@ -108,20 +110,44 @@ class LBFGS(Descent):
         A loss that has all but vanished, with what is promised, is as good.
         """
         size = functions.maximum(abs(ahead.loss), ahead.eps**0.5 * ahead.unit)
-        most = ahead.square * own[4]
+        most = self._most(ahead, own)
         small = (ahead.promised <= tolerance * size) & (most <= tolerance ** (2 / 3) * size)
         gone = functions.maximum(abs(ahead.loss), ahead.promised) <= ahead.floor
-        level = ahead.steepest <= STEEPEST * ahead.unit
-        return (_full(own) & small) | (gone & (own[3] > 0.0)) | (level & _seen(own))
+        return (_full(own) & small) | (gone & (own[3] > 0.0)) | (ahead.is_level & _seen(own))
 
     def lost(self, ahead: Ahead, own: Memory) -> Any:
-        """Where the loss can fall by rounding alone, by the flattest curvature that was met."""
-        hidden = (
-            functions.where(_full(own), LOSS_ROUNDINGS_ALL, LOSS_ROUNDINGS_SOME)
-            * ahead.eps
-            * abs(ahead.loss)
-        )
-        return _seen(own) & (ahead.square * own[4] <= hidden)
+        """Where the loss can fall by rounding alone, by the flattest curvature that was met.
+
+        Where it is known in all directions, by the promise, if the loss is seen to be that noisy.
+        """
+        full, size, where = _full(own), abs(ahead.loss), functions.where
+        roundings = where(full, LOSS_ROUNDINGS_ALL, LOSS_ROUNDINGS_SOME)
+        hidden = self._most(ahead, own) <= roundings * ahead.eps * size
+        return _seen(own) & (hidden | (full & (ahead.promised <= ahead.noise)) | ahead.is_slight)
+
+    def _most(self, ahead: Ahead, own: Memory) -> Any:
+        """What the loss could fall by if it were as flat everywhere as it ever was on the way."""
+        unit, length = _unit(ahead.left)
+        return (unit @ unit) * (length * own[4]) * length
+
+
+def _unit(v: Any) -> tuple[Any, Any]:
+    """A vector over its largest magnitude, and that: products of such vectors do not overflow."""
+    length = largest(v)
+    return v * (1.0 / functions.where(length > 0.0, length, 1.0)), length
+
+
+def _first_length(at: Evaluation, gradient: Any) -> Any:
+    """The length of the first step, at most 1 in all variables together.
+
+    That is along the gradient itself, or further if the loss would not be seen to fall by it.
+    """
+    unit, steepest = _unit(gradient)
+    size, some = np.sum(abs(unit)), functions.where(steepest > 0.0, steepest, 1.0)
+    seen = at.eps**0.5 * (abs(at.loss) / some) / (functions.maximum(unit @ unit, 1.0) * some)
+    return functions.minimum(
+        1.0 / (functions.maximum(size, 1.0) * some), functions.maximum(seen, 1.0)
+    )
 
 
 def _full(own: Memory) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.array import array
 from symgrad.optimize.method import (
+    NARROW,
     Evaluation,
     Memory,
     Method,
@@ -27,14 +28,23 @@ CHANGE_ROUNDINGS = 8.0
 FLOOR_FRACTION = 16.0
 """How many times less than `Ahead.floor`, or than the rounding of the variables, cannot either."""
 
-STEEPEST = 3e-8
-"""The gradient, in units of the loss, that no descent goes on for."""
+STEEPEST = 1e-4
+"""The gradient that no descent goes on for, in units of the loss times the root of its rounding."""
+
+SLIGHT = 3e-8
+"""The gradient, in units of the loss, that is small where no step is seen to lower the loss."""
 
 MOST_ROUNDED_STEPS = 16.0
 """Steps in a row that change the loss by rounding alone, after which there is nothing to learn."""
 
-DESCENT_PARTS = 9
+DESCENT_PARTS = 10
 """The parts of the memory that all descents have."""
+
+MOST_NOISE = 1e-4
+"""How much noise of the loss is believed in, relative to it and to the root of its rounding."""
+
+NOISE_DECAY = 0.1
+"""How much of the noise of the loss that was seen counts after another trial."""
 
 NEAR_BOUND = 1e-3
 """How near to a bound, in its unit, a variable may be to be taken there at once."""
@@ -50,7 +60,8 @@ WOLFE = 0.9
 class Judged:
     """The verdict on a trial: whether it is taken, and where to try next if it is not.
 
-    ``level`` says where it has changed the loss by no more than rounding.
+    ``level`` says where it has changed the loss by no more than rounding, and ``noise`` by how much
+    it changed that the slopes at both ends do not account for, where that is more than they do.
     """
 
     accepted: Any
@@ -59,6 +70,7 @@ class Judged:
     high: Any
     stuck: Any
     level: Any
+    noise: Any
 
 
 @dataclass(frozen=True)
@@ -66,21 +78,33 @@ class Ahead:
     """What is known of the way down from the best point.
 
     ``promised`` is the slope of the direction, twice what a quadratic model says that the loss can
-    fall; ``steepest`` is the largest component of the gradient, ``square`` its sum of squares. The
-    ``unit`` of the loss is its size at the start, or 1 if that is less.
+    fall; ``left`` is the gradient, ``steepest`` its largest component. The
+    ``unit`` of the loss is its size at the start, or 1 if that is less, and its ``noise`` what the
+    last trials have shown of it.
     """
 
     promised: Any
+    left: Any
     steepest: Any
-    square: Any
     loss: Any
     unit: Any
+    noise: Any
     eps: float
 
     @property
     def rounding(self) -> Any:
         """What cannot be told from the loss at the point."""
         return CHANGE_ROUNDINGS * self.eps * abs(self.loss)
+
+    @property
+    def is_level(self) -> Any:
+        """Whether the gradient is so small that no descent goes on for it."""
+        return self.steepest <= STEEPEST * self.eps**0.5 * self.unit
+
+    @property
+    def is_slight(self) -> Any:
+        """Whether the gradient is small for where no step lowers the loss."""
+        return self.steepest <= SLIGHT * self.unit
 
     @property
     def floor(self) -> Any:
@@ -93,8 +117,8 @@ class Descent(Method):
 
     The memory begins with the best point, its gradient, the direction from it, its loss, the
     length of the step that is tried, the bracket of lengths around the one wanted (``high`` is 0
-    while there is no upper end), the unit of the loss, and how many steps in a row have changed it
-    by rounding alone. What a subclass keeps of its own comes after it.
+    while there is no upper end), the unit of the loss, how many steps in a row have changed it by
+    rounding alone, and its noise. What a subclass keeps of its own comes after it.
 
     A trial is taken if it meets Armijo's condition, or, where the loss has no digits left to tell,
     the slope's form of it (Hager and Zhang, 2005, "A new conjugate gradient method with guaranteed
@@ -143,11 +167,11 @@ class Descent(Method):
 
     def begin(self, n: int) -> Memory:
         """The part of the memory that all descents have."""
-        return np.zeros(n), np.zeros(n), np.zeros(n), 0.0, 1.0, 0.0, 0.0, 0.0, 0.0
+        return np.zeros(n), np.zeros(n), np.zeros(n), 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move: along the new direction if the trial is accepted, else back or further."""
-        point, gradient, direction, loss, _, _, _, unit, still = memory[:DESCENT_PARTS]
+        point, gradient, direction, loss, _, _, _, unit, still, noise = memory[:DESCENT_PARTS]
         judged, first = self._judge(at, memory), at.step == 0.0
         active = at.bounds.active(at.x, at.gradient, self._slack(at, memory))
         free = where_free(at.gradient, active)
@@ -162,17 +186,18 @@ class Descent(Method):
         unit = functions.where(first, functions.minimum(abs(at.loss), 1.0), unit)
         level = functions.where(judged.level & ~first, still + 1.0, 0.0)
         still = functions.where(took, level, still)
+        noise = functions.maximum(functions.where(first, 0.0, judged.noise), NOISE_DECAY * noise)
         left = at.bounds.to_go(point, gradient)
         trial = at.bounds.project(point + length * direction)
-        memory = point, gradient, direction, loss, length, low, high, unit, still, *own
+        memory = point, gradient, direction, loss, length, low, high, unit, still, noise, *own
         promised = -(direction @ gradient)
-        ahead = Ahead(promised, largest(left), left @ left, loss, unit, at.eps)
+        ahead = Ahead(promised, left, largest(left), loss, unit, noise, at.eps)
         loss = functions.where(first, at.loss, loss)  # NaN where even the first has none
         return self._move(ahead, own, Move(trial, memory, point, loss, ahead.steepest), judged)
 
     def _move(self, ahead: Ahead, own: Memory, move: Move, judged: Judged) -> Move:
         """The move with what tells of its end."""
-        still, lost = move.memory[DESCENT_PARTS - 1], self.lost(ahead, own)
+        still, lost = move.memory[DESCENT_PARTS - 2], self.lost(ahead, own)
         stuck = judged.stuck | (still >= MOST_ROUNDED_STEPS)
         bends = self.bends(own)
 
@@ -205,7 +230,7 @@ class Descent(Method):
         return functions.minimum(largest(sizes), NEAR_BOUND)
 
     def _judge(self, at: Evaluation, memory: Memory) -> Judged:
-        point, gradient, _, loss, length, low, high, unit, _ = memory[:DESCENT_PARTS]
+        point, gradient, _, loss, length, low, high, unit, _, _ = memory[:DESCENT_PARTS]
         first, h = at.step == 0.0, at.x - point
         slope, slope_there = gradient @ h, at.gradient @ h
         noise = 4.0 * at.eps * abs(loss)
@@ -222,7 +247,10 @@ class Descent(Method):
         )
         unseen = abs(slope) <= at.eps**2 * functions.maximum(abs(loss), unit)
         stuck = ~enough & unseen & (length <= at.eps**0.5)
-        return Judged(accepted, tried, low, high, stuck, abs(at.loss - loss) <= noise)
+        level = abs(at.loss - loss) <= noise
+        return Judged(
+            accepted, tried, low, high, stuck, level, _noise(at, loss, slope, slope_there)
+        )
 
     def _short(
         self,
@@ -239,6 +267,21 @@ class Descent(Method):
         if not self.expands or at.bounds.finite:
             return steep & (slope > slope)
         return steep & functions.where(open_end, length < 1e10, high - low > 0.1 * high)
+
+
+def _noise(at: Evaluation, loss: Any, slope: Any, slope_there: Any) -> Any:
+    """What a change of the loss has that the trapezoidal rule does not; 0 if that is little of it.
+
+    The rule's own error is of third order in the step, so that it is less than the slopes' share
+    where steps are short, unless the loss has no more digits. In float32 directions are known too
+    little for the noise to tell of a minimum.
+    """
+    if at.eps > NARROW:
+        return 0.0 * loss
+    error = abs((at.loss - loss) - 0.5 * (slope + slope_there))
+    share = functions.maximum(abs(slope), abs(slope_there))
+    most = MOST_NOISE * at.eps**0.5 * abs(loss)
+    return functions.where(error > share, functions.minimum(error, most), 0.0)
 
 
 def _ending(at: Evaluation, direction: Any, active: Any) -> Any:

@@ -32,8 +32,10 @@ from symgrad.optimize.over_devices import require_unwatched, shared_out
 from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
 from symgrad.optimize.result import ENDED_BY_USER, Messages, optimize_result
 from symgrad.optimize.runner import Runner
+from symgrad.optimize.second_look import examined
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
 from symgrad.optimize.states import Ends, HostStates, Stages, States, Task, streamed
+from symgrad.optimize.stepwise import Evaluated, Stepwise, is_worthwhile, require_gradient
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
 from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import Device, DeviceChoice, Devices
@@ -133,8 +135,10 @@ def minimize_from(
         steps no longer change by more than theirs and the gradient is small for that too: see
         `Tolerances`. Where it is not small, or not known to be, and no step is seen to lead on, the
         status is -1, for precision loss; where least squares have run into a flat part of the
-        model, it is -3. Methods that do not need the loss compute it at the end only: from where it
-        has no value they go on as long as the gradient has one.
+        model, it is -3. Of sums of squares in float64 that end so, or at their start, second
+        derivatives tell which are minima, as where a column of the Jacobian vanishes, and from a
+        maximum they go on. Methods that do not need the loss compute it at the end only: from where
+        it has no value they go on as long as the gradient has one.
 
     Raises:
         InputError: for shapes or options that do not fit. TraceError: if loss cannot be traced.
@@ -165,8 +169,14 @@ def minimize_from(
     by_gpu = not backend.on_host and runner is None
     keeps = runner is None and backend.keeps_matrix(problem.n, data.rows)
     stored = keeps and can_be_stored(method)
+    blind = blind and not problem.given
     task = Task(problem, method, box, stop, options, count, blind, stored, by_gpu)
-    make = runner or (lambda made: runner_for(made, options, target))
+    there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.shared, data.own))
+    by_rows = None if runner or there else _by_rows(task, loss, len(begin.rows), data, target)
+    if by_rows:
+        task = replace(task, by_gpu=False)
+        begin = replace(begin, rows=np.asarray(begin.rows, dtype))
+    make = runner or by_rows or (lambda made: runner_for(made, options, target))
     if isinstance(target, Devices) and runner is None:
         require_unwatched(watched, target)
         tasks = {part: _task_for(part, task, data.rows) for part in target.parts}
@@ -174,18 +184,43 @@ def minimize_from(
             asked = report if progress else None
             ends, kept = shared_out(target, tasks, begin.rows, data, memory, _piece, asked)
         return _shown(task, begin, ends, kept)
-    there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.shared, data.own))
+    given = {"bounds": bounds, "shared": shared, "reduce": reduce, "device": device}
+    given |= {"dtype": dtype, "math": math, "mode": mode}
+
+    def again(starts: Any, method: Method, steps: int, own: Any, **kept: Any) -> Any:
+        return minimize_from(loss, n, starts, method, steps, None, own=own, **given, **kept)
+
+    def looked_at(ends: Ends) -> Ends:
+        """The ends, of which second derivatives tell some."""
+        if method.needs != "squares" or dtype != "float64" or there or runner:
+            return ends
+        return examined(ends, begin.rows, box, count, data.own, again)
+
     with reporting(progress, "steps", count) as report:
         shown = partial(_shown, task, begin)
-        if not (runner or watched or progress or memory or there):
-            return shown(_streamed(task, make, begin.rows, data, target), {})
+        if not (runner or by_rows or watched or progress or memory or there):
+            return shown(looked_at(_streamed(task, make, begin.rows, data, target)), {})
         stages = task.compiled(make)
         states = _states(task, stages, begin.rows, data)
         small = begin.rows.size <= TOLD and not blind  # where it is blind there are no losses yet
         tell = _told(states, report, count, small) if progress else None
         losses, ended = _run(states, stages, blind, _asked(callback, shown), every, tell)
         kept = _kept(states if memory else None, losses if every else None)
-        return shown(_ended(states.ends()) if ended else states.ends(), kept)
+        ends = states.ends()
+        return shown(_ended(ends) if ended else looked_at(ends), kept)
+
+
+def _by_rows(
+    task: Task, loss: Any, starts: int, data: RowData, target: Device
+) -> Callable[[Iteration], Runner] | None:
+    """What does steps by passes over the rows, if starts are few, or by what else evaluates."""
+    make = partial(Stepwise, options=task.options, device=target)
+    if isinstance(loss, Evaluated):
+        require_gradient(task.method)
+        return partial(make, evaluate=loss)
+    if isinstance(target, Devices) or not is_worthwhile(task.stages[0][0], starts, data):
+        return None
+    return make
 
 
 def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
@@ -371,6 +406,8 @@ def _problem(
     if reduce not in ("sum", "mean"):
         raise InputError(f'reduce={reduce!r} is not a choice: use "sum" or "mean"')
     weight = 1.0 / max(data.rows, 1) if reduce == "mean" else 1.0
+    if isinstance(loss, Evaluated):
+        return Problem(loss, tree.size, given=True)
     f = of_row(loss, tree)
     return Problem(f, tree.size, *data.columns, weight, Accumulation(mode))
 

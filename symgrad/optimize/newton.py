@@ -14,7 +14,6 @@ from symgrad.optimize.factor import solve_modified
 from symgrad.optimize.line_search import (
     DESCENT_PARTS,
     FLOOR_FRACTION,
-    STEEPEST,
     Ahead,
     Descent,
     Judged,
@@ -80,12 +79,12 @@ class Newton(Descent):
     def solved(self, ahead: Ahead, own: Memory, tolerance: float) -> Any:
         """Where the quadratic model promises no more than the tolerance."""
         size = functions.maximum(abs(ahead.loss), ahead.unit)
-        return (ahead.promised <= tolerance * size) | (ahead.steepest <= STEEPEST * ahead.unit)
+        return (ahead.promised <= tolerance * size) | ahead.is_level
 
     def lost(self, ahead: Ahead, own: Memory) -> Any:
-        """Where the promise is rounding of the loss, of its terms or of the variables."""
+        """Where the promise is rounding of the loss, of its terms or of the variables, or noise."""
         terms = FLOOR_FRACTION * (ahead.floor + ahead.eps**2 * own[0])
-        return ahead.promised <= ahead.rounding + terms
+        return (ahead.promised <= ahead.rounding + terms + ahead.noise) | ahead.is_slight
 
     def bends(self, own: Memory) -> Any:
         """Where the Hessian has negative curvature."""

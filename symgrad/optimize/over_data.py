@@ -14,6 +14,7 @@ from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.minimize import minimize_from
+from symgrad.optimize.stepwise import Evaluated
 from symgrad.values.tables import Columns, read
 from symgrad.wgsl.arrays.array import DeviceArray
 
@@ -68,6 +69,8 @@ def minimize_over_data(
 ) -> Any:
     """Minimise a kernel's loss over data, from every start at once; see `DataKernel.minimize`."""
     require_squares(method, of.squares, kernel.name)
+    if of.columns.indices and method.needs in ("gradient", "slope"):
+        return kernel.bind(data).minimize(starts, method, **options)
     if of.reduce == "mean" and of.weight is not None:
         raise InputError('weights with reduce="mean" are not minimised: use reduce="sum"')
     table = _table(data, of, str(kernel.dtype))
@@ -77,6 +80,17 @@ def minimize_over_data(
     given |= {"device": kernel.device, "dtype": str(kernel.dtype)} | options
     f = of.residuals if method.needs == "squares" else of.loss
     return minimize_from(f, kernel.tree, starts, method, **given)
+
+
+def minimize_bound(
+    bound: Any, starts: Any, method: Method, steps: int, tol: Any, options: dict[str, Any]
+) -> Any:
+    """Minimise the loss of a kernel with its rows; see `BoundKernel.minimize`."""
+    require_method(method)
+    kernel = bound.kernel
+    loss = Evaluated(bound.as_scipy(), kernel.tree.size)
+    given = {"device": kernel.device, "dtype": str(kernel.dtype)} | options
+    return minimize_from(loss, kernel.tree, starts, method, steps, tol, **given)
 
 
 def require_squares(method: Method, squares: bool, name: str) -> None:
@@ -92,8 +106,10 @@ def require_squares(method: Method, squares: bool, name: str) -> None:
 def _table(data: Any, of: RowLoss, dtype: str) -> Any:
     """The data as (R, k), or (S, R, k) for a data set of each fit."""
     if of.columns.indices:
-        hint = "use fit(start, data)" if of.squares else "fit residuals, by sg.fused_least_squares"
-        raise InputError(f"parameters that rows look up by an index are not minimised here: {hint}")
+        raise InputError(
+            "parameters that rows look up by an index are minimised by their gradient: use "
+            "sg.LBFGS()" + (", or fit(start, data)" if of.squares else "")
+        )
     if isinstance(data, DeviceArray):
         return data
     if isinstance(data, Mapping) and any(np.ndim(v) == 2 for v in data.values()):

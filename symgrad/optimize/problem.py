@@ -44,7 +44,8 @@ class Problem:
     Of a row's columns the first ``shared`` are the same for all problems, ``own`` are each one's
     own. ``weight`` multiplies every row's loss. For methods that need "squares" f returns one or
     several residuals, and the loss is half their sum of squares. ``by`` is how their Jacobian, or
-    the Hessian of f, is made.
+    the Hessian of f, is made. Of a problem that is ``given`` its runner knows the loss and the
+    gradient, and f is not called.
     """
 
     f: Callable[..., Any]
@@ -53,6 +54,7 @@ class Problem:
     own: int = 0
     weight: float = 1.0
     by: Accumulation = field(default_factory=Accumulation)
+    given: bool = False
 
     @property
     def columns(self) -> int:
@@ -84,6 +86,8 @@ class Problem:
     @cached_property
     def key(self) -> Hashable:
         """What is computed, by a trace of f alone; None where that does not tell, or is long."""
+        if self.given:
+            return "given", self.n
         if self._traced is None or len(self._traced[0].graph) > LARGEST_CACHED:
             return None
         key = self._traced[0].key
@@ -93,7 +97,7 @@ class Problem:
 
     def rolled(self, rounding: float) -> Problem:
         """The same with loops in place of what Python's loops in f wrote out turn by turn."""
-        if self._traced is None:
+        if self.given or self._traced is None:
             return self
         traced, weighted = self._traced
         made = rolled(traced, rounding)
@@ -241,19 +245,20 @@ def _is_pure(method: Method) -> bool:
 def _made(work: _Work, step: Step) -> Iteration:
     problem, layout, options, needs = work.problem, work.layout, work.options, work.needs
     rows = reduction(problem, needs, options) if problem.columns else None
-    sums = sum(len(o.nodes) for o in rows.outputs) if rows else 0
+    given = 1 + problem.n if problem.given else 0
+    sums = sum(len(o.nodes) for o in rows.outputs) if rows else given
 
     def update(v: Any) -> list[Any]:
         state = v[: layout.size]
         x = state[: problem.n]
-        found = v[layout.size :] if rows else evaluated(problem.f, x, (), needs, problem.by)
+        found = v[layout.size :] if sums else evaluated(problem.f, x, (), needs, problem.by)
         with deriving(v[0].graph):
             return step(state, found)
 
     names = [f"s{k}" for k in range(layout.size)] + [f"sum{k}" for k in range(sums)]
     traced = partial(_computation, update, len(names), names, options)
     computed = _stepped.get(work.key, traced) if work.key and rows else traced()
-    return Iteration(computed, layout.size, rows, problem.shared, mode=problem.mode)
+    return Iteration(computed, layout.size, rows, problem.shared, given=given, mode=problem.mode)
 
 
 def _with_matrix(work: _Work, step: Callable[..., list[Any]]) -> Iteration:
@@ -288,7 +293,7 @@ def _made_with_matrix(work: _Work, step: Callable[..., list[Any]]) -> Iteration:
     computed, calls = _recorded.get(work.key, traced) if work.key else traced()
     matrix = Matrix(n, layout.start_of(part), problem.weight, calls)
     rows = _normal_rows(problem, options)
-    return Iteration(computed, layout.size, rows, problem.shared, matrix, problem.mode)
+    return Iteration(computed, layout.size, rows, problem.shared, matrix, mode=problem.mode)
 
 
 def _normal_rows(problem: Problem, options: Options) -> Reduction:

@@ -64,6 +64,10 @@ class Messages(Sequence[str]):
 class FitError(SymgradError, RuntimeError):
     """No minimum was found: SciPy raises RuntimeError.
 
+    It carries what was computed: ``popt`` (n,), the best parameters so far, ``pcov`` (n, n), what
+    their covariance would be, ``nfev``, the number of evaluations, and ``result``, SciPy's
+    ``OptimizeResult`` of these and of the residuals there.
+
     Example:
         >>> import numpy as np, symgrad as sg
         >>> sg.curve_fit(lambda x, a, b: a * np.exp(b * x), [1, 2, 3], [1, 5, 2], maxfev=1)
@@ -71,6 +75,32 @@ class FitError(SymgradError, RuntimeError):
             ...
         symgrad.optimize.result.FitError: Optimal parameters not found: ...
     """
+
+    result: Any = None
+    """SciPy's ``OptimizeResult``: x, cost (half the sum of squares), fun (the residuals), grad,
+    optimality, nfev, status, success and message; and ``pcov``."""
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+    def __reduce__(self) -> Any:
+        return type(self), (*self.args, self.result)
+
+    @property
+    def popt(self) -> np.ndarray | None:
+        """The best parameters so far, (n,)."""
+        return self.result and self.result.x
+
+    @property
+    def pcov(self) -> np.ndarray | None:
+        """What the covariance of the parameters would be there, (n, n)."""
+        return self.result and self.result.pcov
+
+    @property
+    def nfev(self) -> int:
+        """How often the model was evaluated at all rows."""
+        return self.result.nfev if self.result else 0
 
 
 def scipy_optimize() -> Any:

@@ -18,6 +18,8 @@ import numpy as np
 from symgrad.expr.handles import functions
 from symgrad.optimize.method import Rate, rate_at
 
+__all__ = ["Constant", "Cosine", "Exponential", "Warmup"]
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -32,13 +34,13 @@ class Constant:
     lr: float
 
     def __call__(self, step: Any) -> Any:
-        """The rate after so many steps."""
+        """The rate after a number of steps."""
         return self.lr
 
 
 @dataclass(frozen=True)
 class Exponential:
-    """``lr * decay**(step / steps)``: a factor of ``decay`` every so many steps.
+    """``lr * decay**(step / steps)``: a factor of ``decay`` every ``steps`` steps.
 
     Example:
         >>> from symgrad.optimize.schedules import Exponential
@@ -51,13 +53,13 @@ class Exponential:
     steps: float = 1.0
 
     def __call__(self, step: Any) -> Any:
-        """The rate after so many steps."""
+        """The rate after a number of steps."""
         return self.lr * functions.exp2(step * (np.log2(self.decay) / self.steps))
 
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a wave from ``lr`` down to ``final`` in so many steps, and ``final`` from then on.
+    """Half a wave from ``lr`` down to ``final`` in ``steps`` steps, and ``final`` from then on.
 
     Loshchilov and Hutter, 2017, "SGDR: stochastic gradient descent with warm restarts".
 
@@ -73,14 +75,14 @@ class Cosine:
     final: float = 0.0
 
     def __call__(self, step: Any) -> Any:
-        """The rate after so many steps."""
+        """The rate after a number of steps."""
         turn = functions.minimum(step * (np.pi / self.steps), np.pi)
         return self.final + (self.lr - self.final) * 0.5 * (1.0 + functions.cos(turn))
 
 
 @dataclass(frozen=True)
 class Warmup:
-    """Another rate, after so many steps in which it rises in equal parts from 0.
+    """Another rate, after ``steps`` steps in which it rises in equal parts from 0.
 
     The other rate's steps are counted from the end of the rise. ``rate`` is a number or a schedule.
 
@@ -94,7 +96,11 @@ class Warmup:
     steps: float
 
     def __call__(self, step: Any) -> Any:
-        """The rate after so many steps."""
+        """The rate after a number of steps."""
         rising = rate_at(self.rate, step * 0.0) * (step / self.steps)
         after = rate_at(self.rate, functions.maximum(step - self.steps, 0.0))
         return functions.where(step < self.steps, rising, after)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.backend import backend_of
-from symgrad.errors import InputError, InputTypeError
+from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.handles.tree import Tree
 from symgrad.kernel.problems import RowData
 from symgrad.optimize.arguments import real_columns, real_matrix
@@ -51,7 +51,10 @@ def starts_of(
     else:
         found = _on_host(starts, tree, bounds, dtype, convert or bounds.finite)
     if data.own is not None and len(found.rows) != len(data.own):
-        raise InputError(f"there are {len(found.rows)} starts for {len(data.own)} problems")
+        raise InputError(
+            f"{counted(len(found.rows), 'start')} for "
+            f"{counted(len(data.own), 'problem')}: give one for each"
+        )
     return found
 
 
@@ -93,7 +96,9 @@ def data_of(shared: Any, own: Any, dtype: str, convert: bool = True) -> RowData:
         sides.append(value)
     a, b = sides
     if a is not None and b is not None and a.shape[0] != b.shape[1]:
-        raise InputError(f"shared has {a.shape[0]} rows and own {b.shape[1]}: they go together")
+        raise InputError(
+            f"shared has {a.shape[0]} rows and own {b.shape[1]}: they must have the same number"
+        )
     return RowData(a, b)
 
 

@@ -45,6 +45,7 @@ from symgrad.programs.reserved import WORDS
 from symgrad.programs.values import (
     HANDLES,
     Index,
+    axis_indices,
     constant,
     converted,
     flat_index,
@@ -138,11 +139,11 @@ class Builder:
         if not name.isidentifier() or not name.isascii() or name in WORDS:
             raise InputError(located(f"no array can be called {name!r}: use letters and digits"))
         if name in self._names:
-            raise InputError(located(f"something is called {name} already: use another name"))
+            raise InputError(located(f"the name {name} is taken: use another one"))
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         if not all(isinstance(n, int) and n >= 0 for n in sizes):
             raise InputError(
-                located(f"{name} has the shape {shape!r}: it is to be of whole numbers")
+                located(f"{name} has the shape {shape!r}: it must consist of whole numbers")
             )
         made = Array(name, space, kind, sizes)
         self._names.add(name)
@@ -167,13 +168,13 @@ class Builder:
         for each other, by `barrier` or `group_sum`, they fill whole workgroups.
         """
         if self._dispatch:
-            raise ProgramError(located("a dispatch stands in no other dispatch"))
+            raise ProgramError(located("a dispatch cannot stand in another dispatch"))
         if group not in [2**n for n in range(1, GROUP_INVOCATIONS.bit_length())]:
             raise InputError(
                 located(f"a group of {group}: use a power of two from 2 to {GROUP_INVOCATIONS}")
             )
         if not 1 <= invocations < 2**BITS - GROUP_INVOCATIONS:
-            raise InputError(located(f"{invocations} invocations: there is to be one at least"))
+            raise InputError(located(f"{invocations} invocations: there must be at least one"))
         leaves = [self._leaf(name, "u32") for name in ("cell", "local", "group")]
         self._dispatch = Dispatch(invocations, group, *[leaf.id for leaf in leaves])
         self.code.dispatches.append(self._dispatch)
@@ -194,7 +195,7 @@ class Builder:
     def _open(self, what: str) -> Dispatch:
         if self._dispatch is None:
             raise ProgramError(
-                located(f"{what}: stands in no dispatch: use `with p.dispatch(..):`")
+                located(f"{what}: it stands outside any dispatch: use `with p.dispatch(..):`")
             )
         return self._dispatch
 
@@ -302,7 +303,7 @@ class Builder:
 
     def _of(self, variable: Variable) -> Name:
         if not isinstance(variable, Variable):
-            raise TraceError(located(f"{variable!r} is no variable: make one by p.var"))
+            raise TraceError(located(f"{variable!r} is not a variable: make one by p.var"))
         if not any(variable.name in known for known in self._variables):
             raise ProgramError(
                 located(f"{variable!r} is not known here: declare it before the block")
@@ -313,8 +314,8 @@ class Builder:
 
     def load(self, array: Array, index: Index = ()) -> Any:
         """The number at an index of an array, as it is now."""
-        at = self._index(array, index)
-        return self._gives(lambda i: Load(i, array, at), array.name, array.kind)
+        at, axes = self._index(array, index)
+        return self._gives(lambda i: Load(i, array, at, axes), array.name, array.kind)
 
     def store(self, array: Array, index: Index, value: Any) -> None:
         """Write a number to an index of an array."""
@@ -325,7 +326,7 @@ class Builder:
         self._store(array, index, value, True)
 
     def _store(self, array: Array, index: Index, value: Any, add: bool) -> None:
-        at, shown = self._index(array, index), f"{array.name}[..] {'+' * add}= .."
+        (at, axes), shown = self._index(array, index), f"{array.name}[..] {'+' * add}= .."
         if array.space == "input":
             raise BufferUnknownError(
                 located(f"{shown}: {array.name} is an input, which is only read")
@@ -333,13 +334,20 @@ class Builder:
         if add and array.kind == "bool":
             raise UnsupportedError(located(f"{shown}: conditions have no sum"))
         made = self._value(value, array.kind, shown)
-        self._do(Store(array, at, made.id, add), shown)
+        self._do(Store(array, at, axes, made.id, add), shown)
 
-    def _index(self, array: Array, index: Index) -> int:
+    def _index(self, array: Array, index: Index) -> tuple[int, tuple[int, ...]]:
+        """The number of an element in C order, and the indices that it is made of."""
         mine = self.code.arrays if is_global(array) else self._open("an index").arrays
         if array not in mine:
-            raise BufferUnknownError(located(f"{array!r} is no array of this program, or dispatch"))
-        return self._value(flat_index(array, index), "u32", f"an index of {array.name}").id
+            raise BufferUnknownError(
+                located(f"{array!r} is not an array of this program, or of this dispatch")
+            )
+        what, axes = f"an index of {array.name}", axis_indices(array, index)
+        flat = self._value(flat_index(array, axes), "u32", what).id
+        if len(axes) < 2:
+            return flat, (flat,)
+        return flat, tuple(self._value(axis, "u32", what).id for axis in axes)
 
     # blocks --------------------------------------------------------------------------------------
 

@@ -90,19 +90,25 @@ class Get:
 
 @dataclass(eq=False)
 class Load:
-    """``result`` is the number at an index of an array here."""
+    """``result`` is the number at an index of an array here.
+
+    ``index`` counts the elements in C order; ``axes`` are what it is made of, one for each axis, or
+    it alone.
+    """
 
     result: int
     array: Array
     index: int
+    axes: tuple[int, ...]
 
 
 @dataclass(eq=False)
 class Store:
-    """``array[index] = value``, or, to ``add``, ``+=``."""
+    """``array[index] = value``, or, to ``add``, ``+=``; ``index`` and ``axes`` are as in `Load`."""
 
     array: Array
     index: int
+    axes: tuple[int, ...]
     value: int
     add: bool = False
 
@@ -212,10 +218,10 @@ def operands(statement: Statement) -> Sequence[int]:
     match statement:
         case Let(value=v) | Declare(value=v) | Assign(value=v) | Reduce(value=v):
             return (v,)
-        case Load(index=index):
-            return (index,)
-        case Store(index=index, value=value):
-            return index, value
+        case Load(axes=axes):
+            return axes
+        case Store(axes=axes, value=value):
+            return *axes, value
         case If(condition=condition):
             return (condition,)
         case For(lo=lo, hi=hi):

@@ -13,6 +13,7 @@ from symgrad.programs.reverse import Reverse
 from symgrad.programs.text import shown
 from symgrad.programs.trial import facts_of
 from symgrad.programs.uniform import Uniformity
+from symgrad.programs.values import flat_index
 
 MOST_NUMBERS: Final = 2**25
 """Numbers of an array with a copy of another for each invocation, at most: 128 MiB of float32."""
@@ -158,7 +159,7 @@ class _Gradient:
             s.array for f in later for s in everything(f.dispatch.body) if isinstance(s, Store)
         }
         for s in everything(source.dispatch.body):
-            if isinstance(s, Load) and s.array in written:
+            if isinstance(s, Load) and s.array.space in GLOBAL and s.array in written:
                 raise DifferentiationError(
                     f"{shown(self.old, s)}: {s.array.name} is stored to here or later, so what was "
                     "loaded is not kept: store to another array"
@@ -211,24 +212,25 @@ class _Places:
         """The array, in the gradient program."""
         return self.gradient.arrays[a]
 
-    def seed(self, a: Array, index: Any, add: bool) -> Any:
+    def seed(self, a: Array, index: tuple[Any, ...], add: bool) -> Any:
         """The cotangent of what is stored."""
         if a in self.gradient.direct:
-            return self.builder.load(self.gradient.seeds[a], (index,))
+            return self.builder.load(self.gradient.seeds[a], index)
         there = self.gradient.cotangents[a]
-        g = self.builder.load(there, (index,))
+        g = self.builder.load(there, index)
         if not add:
-            self.builder.store(there, (index,), 0.0)
+            self.builder.store(there, index, 0.0)
         return g
 
-    def scatter(self, s: Load, index: Any, g: Any) -> None:
+    def scatter(self, s: Load, index: tuple[Any, ...], g: Any) -> None:
         """Add to the cotangent of what is loaded."""
         found, b = self.scatters[s.array], self.builder
+        element = flat_index(s.array, index)
         if found.partials is None:
-            b.add(self.gradient.cotangents[s.array], (index,), g)
+            b.add(self.gradient.cotangents[s.array], index, g)
         elif found.together:
             total = b.group_sum(g)
             with b.if_(b.local < 1):
-                b.add(found.partials, index * found.copies + b.group, total)
+                b.add(found.partials, element * found.copies + b.group, total)
         else:
-            b.add(found.partials, index * found.copies + self.cell, g)
+            b.add(found.partials, element * found.copies + self.cell, g)

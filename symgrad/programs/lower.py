@@ -41,6 +41,9 @@ from symgrad.programs.code import (
 OPERATIONS: Final[dict[str, Op]] = {"sum": ops.add, "max": ops.maximum, "min": ops.minimum}
 """What two numbers become in a reduction."""
 
+NO_ELEMENT: Final = 2**32 - 1
+"""An index that no array has."""
+
 
 def stored(dispatch: Dispatch) -> set[Array]:
     """The arrays that a dispatch writes to."""
@@ -90,16 +93,31 @@ def target_of(code: Code, dispatch: Dispatch, traits: Target) -> Target:
     return InGroups(dispatch.width, grid=groups > MAX_WORKGROUPS)
 
 
-def lower(code: Code, number: int, options: Options, target: Target) -> Kernel:
-    """A dispatch of a program as a kernel."""
-    return _Lowering(code, code.dispatches[number], options, target).kernel(number)
+def lower(
+    code: Code, number: int, options: Options, target: Target, bounded: bool = False
+) -> Kernel:
+    """A dispatch of a program as a kernel; see `DispatchProgram`."""
+    return _Lowering(code, code.dispatches[number], options, target, bounded).kernel(number)
+
+
+def _reread(dispatch: Dispatch) -> set[int]:
+    """The floats that go to variables, and to arrays that the dispatch loads from."""
+    body = list(everything(dispatch.body))
+    loaded = {s.array for s in body if isinstance(s, Load)}
+    stores = (s for s in body if isinstance(s, Store) and s.array in loaded)
+    assignments = (s for s in body if isinstance(s, Declare | Assign))
+    return {s.value for s in (*stores, *assignments)}
 
 
 class _Lowering:
-    def __init__(self, code: Code, dispatch: Dispatch, options: Options, target: Target) -> None:
-        self.code, self.dispatch, self.target = code, dispatch, target
-        roots = list(dict.fromkeys(i for s in everything(dispatch.body) for i in operands(s)))
-        self.graph, made = simplified(code.graph, roots, options)
+    def __init__(
+        self, code: Code, dispatch: Dispatch, options: Options, target: Target, bounded: bool
+    ) -> None:
+        self.code, self.dispatch, self.target, self.bounded = code, dispatch, target, bounded
+        roots = list(dict.fromkeys(i for s in everything(dispatch.body) for i in _values(s)))
+        reread = _reread(dispatch)
+        numbers = [k for k, i in enumerate(roots) if i in reread]
+        self.graph, made = simplified(code.graph, roots, options, reread=numbers)
         self.roots = dict(zip(roots, made, strict=True))
         """The values of statements as they are in the simplified graph."""
         numbered = {n[1]: i for i, n in enumerate(self.graph.nodes) if n[0] in ANY_INPUT}
@@ -167,11 +185,11 @@ class _Lowering:
             case Get():
                 self._set(s.result, self.variables[s.variable])
             case Load():
-                found = k.load(self.buffers[s.array], self.value(s.index), here=True)
+                found = k.load(self.buffers[s.array], self._index(s), here=True)
                 is_truth = s.array.kind == "bool"
                 self._set(s.result, k.add(ops.word_eq, found, k.word(1)) if is_truth else found)
             case Store():
-                index, value = self.value(s.index), self.value(s.value)
+                index, value = self._index(s), self.value(s.value)
                 if s.array.kind == "bool":  # memory has words for truths
                     value = k.add(ops.word_where, value, k.word(1), k.word(0))
                 k.store(self.buffers[s.array], index, value, s.add)
@@ -183,6 +201,15 @@ class _Lowering:
                 self._choose(s)
             case For():
                 self._loop(s)
+
+    def _index(self, s: Load | Store) -> int:
+        """The number of an element; of none, if it is bounded, where an axis has no such index."""
+        k, index = self.k, self.value(s.index)
+        if self.bounded and len(s.axes) > 1:
+            for axis, size in zip(s.axes, s.array.shape, strict=True):
+                inside = k.add(ops.word_lt, self.value(axis), k.word(size))
+                index = k.add(ops.word_where, inside, index, k.word(NO_ELEMENT))
+        return index
 
     def _choose(self, s: If) -> None:
         changed = assigned([*s.then, *s.otherwise])
@@ -269,14 +296,24 @@ class _Lowering:
         return self.tiles["f"]
 
 
+def _values(s: Statement) -> Sequence[int]:
+    """The values that a statement needs, the number of an element among them."""
+    return (*operands(s), s.index) if isinstance(s, Load | Store) else operands(s)
+
+
 @dataclass(frozen=True)
 class DispatchProgram:
-    """What writes a dispatch of a program: see `symgrad.kernel.launch.Program`."""
+    """What writes a dispatch of a program: see `symgrad.kernel.launch.Program`.
+
+    Where it is ``bounded``, an index beyond its axis leads to no element, which an interpreter
+    refuses; otherwise the index of the element in C order is all that is computed.
+    """
 
     code: Code
     number: int
     options: Options
+    bounded: bool = False
 
     def __call__(self, target: Target) -> Kernel:
         """The kernel."""
-        return lower(self.code, self.number, self.options, target)
+        return lower(self.code, self.number, self.options, target, self.bounded)

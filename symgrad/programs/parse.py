@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copyreg
 import operator
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
-from symgrad.errors import BufferUnknownError, ProgramError, SymgradError, UnsupportedError
+from symgrad.errors import BufferUnknownError, ProgramError, SymgradError, UnsupportedError, counted
 from symgrad.expr import ops
 from symgrad.expr.handles.casts import int32, uint32
 from symgrad.expr.handles.expression import WRAP, Scalar, operand
@@ -67,6 +68,13 @@ def settled(code: Code) -> Code:
         made, before = parse(source), source
         source = text(made)
     return made
+
+
+def _reduced(code: Code) -> tuple[Any, ...]:
+    return parse, (text(code),)
+
+
+copyreg.pickle(Code, _reduced)  # a program pickles as its text, which says all that it is
 
 
 class _Parser:
@@ -146,7 +154,7 @@ class _Parser:
                 read(found, indent)
                 return
         if line not in ("barrier", "pass"):
-            self._refuse("no statement of programs is written so", UnsupportedError)
+            self._refuse("this is not a statement of programs", UnsupportedError)
         if line == "barrier":
             self.builder.barrier()
         self._at += 1
@@ -251,7 +259,9 @@ class _Parser:
                 return self._called(name, [self._of(a) for a in arguments])
             case _:
                 shown = ast.unparse(tree)
-                raise UnsupportedError(f"{shown}: programs have no such operation; use &, | and ~")
+                raise UnsupportedError(
+                    f"{shown}: programs do not have this operation; use &, | and ~"
+                )
 
     def _named(self, name: str) -> Any:
         if name in _NUMBERS:
@@ -275,11 +285,13 @@ class _Parser:
             return (int32 if name == "int32" else uint32)(*arguments)
         op = ops.TABLE.get(name)
         if op is None or (op.arity == 0 and op.compose is None):
-            raise UnsupportedError(f"{name} is no operation of programs")
+            raise UnsupportedError(f"programs have no operation {name}")
         if op.arity != len(arguments):
-            raise ProgramError(f"{name} takes {op.arity} arguments, not {len(arguments)}")
-        chosen = op.special is not None and integer
-        if op.compose is not None or chosen:
+            raise ProgramError(
+                f"{name} takes {counted(op.arity, 'argument')}, not {len(arguments)}"
+            )
+        has_rule = integer and "u" not in op.signature  # that of `symgrad.expr.handles`
+        if op.compose is not None or has_rule:
             return op(*arguments)
         graph = self.builder.code.graph
         ids = [operand(graph, a, op.signature[n]) for n, a in enumerate(arguments)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError, InputTypeError, ProgramError
+from symgrad.errors import InputError, InputTypeError, ProgramError, counted
 from symgrad.kernel.target import InGroups
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, require_options
@@ -93,12 +93,14 @@ class Program(TensorKernel):
             ProgramError: for an index out of bounds, and for a race.
         """
         if len(arrays) != len(self.arguments):
-            raise InputError(f"{self.name} takes {len(self.arguments)} arrays, not {len(arrays)}")
+            raise InputError(
+                f"{self.name} takes {counted(len(self.arguments), 'array')}, not {len(arrays)}"
+            )
         given = zip(self.code.of("input"), arrays, strict=True)
         hosted = [np.asarray(real_numbers(x, a.name), _numbers(a, np.float64)) for a, x in given]
         self._work.results([x.shape for x in hosted])
         try:
-            found = launch_of(self.code, self._options, InGroups()).execute(hosted)
+            found = launch_of(self.code, self._options, InGroups(), bounded=True).execute(hosted)
         except AssertionError as error:
             raise ProgramError(f"{self.name}, for these inputs: {error}") from error
         return _single(found)
@@ -188,9 +190,9 @@ def grad_program(p: Program) -> Program:
     gathered and added up by one of them. Loops are done again, turn by turn from the last.
 
     Raises:
-        DifferentiationError: for an operation without a derivative, for loops of which nobody knows
-            how often they turn, and where the gradient would be a race or take too much memory; it
-            names the statement and the remedy.
+        DifferentiationError: for an operation without a derivative, for loops that iterate an
+            unknown number of times, and where the gradient would be a race or take too much memory;
+            it names the statement and the remedy.
 
     Example:
         >>> import symgrad as sg

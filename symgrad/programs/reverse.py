@@ -40,6 +40,7 @@ from symgrad.programs.code import (
 from symgrad.programs.cotangents import Cotangents, Key
 from symgrad.programs.keeping import Keeping, Source
 from symgrad.programs.text import shown
+from symgrad.programs.values import flat_index
 
 
 class Places(Protocol):
@@ -49,11 +50,11 @@ class Places(Protocol):
         """The array itself, in the gradient program."""
         ...
 
-    def seed(self, a: Array, index: Any, add: bool) -> Any:
+    def seed(self, a: Array, index: tuple[Any, ...], add: bool) -> Any:
         """The cotangent of an element that is stored; unless it is added to, it is zero then."""
         ...
 
-    def scatter(self, s: Load, index: Any, g: Any) -> None:
+    def scatter(self, s: Load, index: tuple[Any, ...], g: Any) -> None:
         """Add to the cotangent of an element that is loaded."""
         ...
 
@@ -153,6 +154,10 @@ class Reverse:
         """An array of the old program, in the new one."""
         return self.places.array(a) if a.space in GLOBAL else self.arrays[a]
 
+    def index(self, s: Load | Store) -> tuple[Any, ...]:
+        """Where a statement reads or writes, in the new program."""
+        return tuple(map(self.value, s.axes))
+
     def leaves(self, i: int) -> list[int]:
         """The floats that a value is made of."""
         graph = self.source.code.graph
@@ -178,12 +183,12 @@ class Reverse:
                 builder.assign(self.variables[v], self.value(value))
             case Get(result=result, variable=v):
                 self.values[result] = self.variables[v].value
-            case Load(result=result, array=a, index=index):
-                self.values[result] = builder.load(self.array(a), self.value(index))
-            case Store(array=a, index=index, value=value, add=add):
+            case Load(result=result, array=a):
+                self.values[result] = builder.load(self.array(a), self.index(s))
+            case Store(array=a, value=value, add=add):
                 if a.space not in GLOBAL or not rerun:
                     write = builder.add if add else builder.store
-                    write(self.array(a), self.value(index), self.value(value))
+                    write(self.array(a), self.index(s), self.value(value))
             case Reduce(result=result, operation=operation, value=value, among=among):
                 reduce = getattr(builder, f"group_{operation}")
                 self.values[result] = reduce(self.value(value), among)
@@ -235,11 +240,11 @@ class Reverse:
             case Get(result=result, variable=v):
                 if v.kind == "f32" and (g := found.take(result)) is not None:
                     found.add(v, g)
-            case Load(result=result, array=a, index=index):
+            case Load(result=result, array=a):
                 if a.is_active and (g := found.take(result)) is not None:
-                    self._scatter(s, self.value(index), g)
-            case Store(array=a, index=index, value=value, add=add):
-                if a.is_active and (g := self._seed(a, self.value(index), add)) is not None:
+                    self._scatter(s, self.index(s), g)
+            case Store(array=a, value=value, add=add):
+                if a.is_active and (g := self._seed(a, self.index(s), add)) is not None:
                     self._back(s, value, g, found)
             case Reduce():
                 self._reverse_reduce(s, found)
@@ -263,7 +268,7 @@ class Reverse:
             if part is not None:
                 found.add(leaf, Expr(graph, part))
 
-    def _seed(self, a: Array, index: Any, add: bool) -> Any:
+    def _seed(self, a: Array, index: tuple[Any, ...], add: bool) -> Any:
         """The cotangent of what is stored to an element."""
         if a.space in GLOBAL:
             return self.places.seed(a, index, add)
@@ -275,10 +280,11 @@ class Reverse:
         return g
 
     def _reverse_reduce(self, s: Reduce, found: Cotangents) -> None:
-        g = found.take(s.result)
+        g, builder = found.take(s.result), self.builder
         if g is None:
+            if s.among > 1:  # it waited, and what is around it may meet otherwise
+                builder.barrier()
             return
-        builder = self.builder
         total = builder.group_sum(g, s.among)
         if s.operation != "sum":
             hit = ops.eq(self.value(s.value), self.values[s.result])
@@ -335,19 +341,19 @@ class Reverse:
 
     # arrays of a workgroup -----------------------------------------------------------------------
 
-    def _scatter(self, s: Load, index: Any, g: Any) -> None:
+    def _scatter(self, s: Load, index: tuple[Any, ...], g: Any) -> None:
         """Add to the cotangent of an element that is loaded."""
         a = s.array
         if a.space in GLOBAL:
             self.places.scatter(s, index, g)
-        elif a.space == "private" or self.source.facts.owned.get(a):
+        elif a.space == "private" or self._is_alone(s):
             self.builder.add(self.cotangents[a], index, g)
         elif s in self._waiting:
             waits, place = self._waiting[s]
             self.builder.assign(waits, g)
-            self.builder.assign(place, index)
+            self.builder.assign(place, flat_index(a, index))
         else:
-            self._gather(s, index, g)
+            self._gather(s, flat_index(a, index), g)
 
     @contextmanager
     def _parting(self, s: If | For) -> Generator[None]:
@@ -368,7 +374,12 @@ class Reverse:
     def _is_shared(self, s: Statement) -> bool:
         if not isinstance(s, Load) or s.array.space != "workgroup" or not s.array.is_active:
             return False
-        return not self.source.facts.owned.get(s.array)
+        return not self._is_alone(s)
+
+    def _is_alone(self, s: Load) -> bool:
+        """Whether no other invocation is at the places of a load before the next barrier."""
+        access = self.source.facts.accesses.get(s)
+        return access is not None and access.alone
 
     def _require_once(self, head: If | For, s: Load) -> None:
         """Refuse what parted invocations load several times, or after they have stored there."""

@@ -221,8 +221,8 @@ class Listing:
         match s:
             case Get(variable=v):
                 return v.name
-            case Load(array=array, index=index):
-                return f"{array.name}[{self._formula(index)}]"
+            case Load(array=array, axes=axes):
+                return f"{array.name}[{', '.join(map(self._formula, axes))}]"
             case Reduce(operation=operation, value=value, among=among):
                 return f"group_{operation}({self._formula(value)}, {among})"
             case _:
@@ -239,8 +239,8 @@ class Listing:
                 yield f"{indent}var {v.name}{_typed(v.kind)} = {formula(value)}", (s,)
             case Assign(variable=v, value=value):
                 yield f"{indent}{v.name} = {formula(value)}", (s,)
-            case Store(array=array, index=index, value=value):
-                place = f"{array.name}[{formula(index)}]"
+            case Store(array=array, axes=axes, value=value):
+                place = f"{array.name}[{', '.join(map(formula, axes))}]"
                 yield f"{indent}{place} {'+' * s.add}= {formula(value)}", (s,)
             case Barrier():
                 yield f"{indent}barrier", (s,)

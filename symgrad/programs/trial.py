@@ -38,6 +38,7 @@ from symgrad.programs.code import (
     is_collective,
 )
 from symgrad.programs.text import shown
+from symgrad.programs.uniform import Uniformity
 
 MOST_INVOCATIONS: Final = 2**16
 """Invocations that are tried, at most."""
@@ -63,22 +64,23 @@ class Access:
     """Whether all its indices are known."""
     distinct: bool = True
     """Whether no two invocations of a workgroup are at one place at the same time."""
+    alone: bool = True
+    """Whether no other invocation of the workgroup is at its places between the same barriers."""
 
 
 @dataclass
 class Facts:
-    """What has been found of a dispatch."""
+    """What a trial of a dispatch tells of all its runs."""
 
     complete: bool = True
     """Whether all that is known without inputs was tried."""
     accesses: dict[Statement, Access] = field(default_factory=dict)
     owned: dict[Array, bool] = field(default_factory=dict)
-    """Of shared arrays, whether no two invocations are ever at one place of them, between two
-    barriers if it is a workgroup's."""
+    """Of global arrays, whether no two invocations are ever at one place of them."""
     once: dict[Array, bool] = field(default_factory=dict)
-    """Of shared arrays, whether no place is stored to twice."""
+    """Of global arrays, whether no place is stored to twice."""
     whole: dict[Array, bool] = field(default_factory=dict)
-    """Of shared arrays, whether all their places are stored to, whatever the inputs are."""
+    """Of global arrays, whether all their places are stored to, whatever the inputs are."""
     turns: dict[For, int | None] = field(default_factory=dict)
     """How often loops turn, at most, if that is known."""
 
@@ -106,14 +108,23 @@ class _Shared:
         """The places that may have been stored to."""
         self.surely = np.zeros(size, bool)
         """Those that have been."""
-        self._last = np.empty(size if array.space != "private" else 0, np.int32)
-        self.wait()
-        self.owned, self.once = True, True
-
-    def wait(self) -> None:
-        """A barrier."""
-        many = len(self.written) if self.array.space != "private" else 0
+        many = size if array.space != "private" else 0
+        self._last = np.empty(many, np.int32)
         self.stored, self.touched = (np.full(many, NOBODY, np.int32) for _ in range(2))
+        self.owned, self.once = True, True
+        self.visits: list[tuple[Access, np.ndarray, np.ndarray]] = []
+        """The accesses of a workgroup's array since the last barrier, their places, and whose."""
+        self.blurred = False
+        """Whether it is unknown who else was where since that barrier."""
+
+    def wait(self, sure: bool) -> None:
+        """A barrier, if it is ``sure`` that there is one."""
+        self.blurred = self.blurred or not sure
+        for access, at, cells in self.visits:
+            access.alone &= not self.blurred and bool((self.touched[at] == cells).all())
+        self.visits, self.blurred = [], not sure
+        self.stored.fill(NOBODY)
+        self.touched.fill(NOBODY)
 
     def several(self, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
         """Those of some invocations, each at a place, that are where another one of them is."""
@@ -128,7 +139,10 @@ def tried(code: Code, dispatch: Dispatch) -> Facts:
         ProgramError: for a race, an index out of bounds, or a place that is read before anything
             is stored there; it names the statement.
     """
-    return _Trial(code, dispatch).facts
+    trial = _Trial(code, dispatch, MOST_INVOCATIONS)
+    if trial.cut_short and trial.groups > 2:  # a few groups to their end tell of all that are alike
+        trial = _Trial(code, dispatch, 2 * dispatch.width)
+    return trial.facts
 
 
 _facts: WeakKeyDictionary[Dispatch, Facts] = WeakKeyDictionary()
@@ -143,15 +157,19 @@ def facts_of(dispatch: Dispatch, code: Code) -> Facts:
 
 
 class _Trial:
-    def __init__(self, code: Code, dispatch: Dispatch) -> None:
+    def __init__(self, code: Code, dispatch: Dispatch, invocations: int) -> None:
         self.code, self.dispatch, self.nodes = code, dispatch, code.graph.nodes
         groups = -(-dispatch.invocations // dispatch.width)
-        most = max(1, MOST_INVOCATIONS // dispatch.width)
-        self.groups = min(groups, most)
+        self.groups = min(groups, max(2, invocations // dispatch.width))
         self.n = self.groups * dispatch.width
         self.facts, self.steps = Facts(self.groups == groups), 0
         self.most = max(1, MOST_STEPS // self.n)
         self.cells = np.arange(self.n)
+        self.lanes = self.cells.copy()
+        """The numbers of invocations among those that are tried: the first and the last ones."""
+        self.cells[self.n // 2 // dispatch.width * dispatch.width :] += (
+            groups - self.groups
+        ) * dispatch.width
         u = self.cells.astype(np.uint32)
         width = np.uint32(dispatch.width)
         self.values: dict[int, Numbers] = {
@@ -168,15 +186,34 @@ class _Trial:
         many = {a: a.size * copies.get(a.space, 1) for a in arrays}
         self.shared = {a: _Shared(a, n) for a, n in many.items() if 0 < n <= MOST_PLACES}
         self.block(dispatch.body, mask, True)
+        self._wait(True)
         forms, facts = Forms(code, dispatch), self.facts
-        for a in [a for a in arrays if a.space != "private"]:
+        for a in [a for a in arrays if a.space in GLOBAL]:
             tried = self.shared.get(a) if facts.complete else None
-            mine = a.space in GLOBAL and is_owned(forms, dispatch, a)
+            mine = is_owned(forms, dispatch, a)
             facts.owned[a] = mine or (tried is not None and tried.owned)
-            alone = mine and is_stored_once(dispatch, a)
-            facts.once[a] = alone or (tried is not None and tried.once)
+            once = mine and is_stored_once(dispatch, a)
+            facts.once[a] = once or (tried is not None and tried.once)
             full = tried is not None and bool(tried.surely.all())
-            facts.whole[a] = full or (a.space in GLOBAL and is_whole(dispatch, a))
+            facts.whole[a] = full or is_whole(dispatch, a)
+        if not facts.complete:
+            self._generalize()
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether it ended before the dispatch did."""
+        return self.steps > self.most
+
+    def _generalize(self) -> None:
+        """Keep of accesses what holds for the groups and the iterations that were not tried.
+
+        What depends on no number of a group is alike in all of them.
+        """
+        groups = Uniformity(self.code, self.dispatch, among="groups")
+        for s, access in self.facts.accesses.items():
+            assert isinstance(s, Load | Store), "nothing else is an access"
+            if self.cut_short or s in groups.parted or groups.varies(s.index):
+                access.known = access.distinct = access.alone = False
 
     def value(self, i: int) -> Numbers:
         """A value in each invocation."""
@@ -194,7 +231,7 @@ class _Trial:
         """Do statements where the mask holds, if it is ``sure`` that they are done."""
         for s in block:
             self.steps += 1
-            if self.steps > self.most:
+            if self.cut_short:
                 self.facts.complete = False
                 return
             self.statement(s, mask, sure)
@@ -210,11 +247,12 @@ class _Trial:
                 self.values[result] = self.variables[v]
             case Load() | Store():
                 self._access(s, mask, sure)
-            case Reduce(result=result):
+            case Reduce(result=result, among=among):
                 self.values[result] = None
-                self._wait()
+                if among > 1:
+                    self._wait(sure)
             case Barrier():
-                self._wait()
+                self._wait(sure)
             case If():
                 self._choose(s, mask, sure)
             case For():
@@ -231,10 +269,10 @@ class _Trial:
         else:
             self.variables[v] = np.where(mask, value, before)
 
-    def _wait(self) -> None:
+    def _wait(self, sure: bool) -> None:
         for a, shared in self.shared.items():
             if a.space == "workgroup":
-                shared.wait()
+                shared.wait(sure)
 
     # memory --------------------------------------------------------------------------------------
 
@@ -243,16 +281,27 @@ class _Trial:
             self.values[s.result] = None
         found = self.facts.accesses.setdefault(s, Access())
         index, shared = self.value(s.index), self.shared.get(s.array)
+        if sure and len(s.axes) > 1:
+            self._require_axes(s, mask)
         if shared is None:
-            found.known = found.distinct = False
+            found.known = found.distinct = found.alone = False
         elif index is None:
-            found.known = found.distinct = shared.owned = shared.once = False
+            found.known = found.distinct = found.alone = shared.owned = shared.once = False
+            shared.blurred = True
             if isinstance(s, Store):
                 shared.written[:] = True
-                shared.once = False
         else:
             at = index.astype(np.int64)[mask]
-            self._note(self._inside(_Reached(s, shared, at, self.cells[mask], sure)), found)
+            self._note(self._inside(_Reached(s, shared, at, self.lanes[mask], sure)), found)
+
+    def _require_axes(self, s: Load | Store, mask: np.ndarray) -> None:
+        """Refuse an index that is surely beyond its axis."""
+        for number, (i, size) in enumerate(zip(s.axes, s.array.shape, strict=True)):
+            index = self.value(i)
+            if index is not None and (beyond := index[mask] >= size).any():
+                first, name = int(index[mask][beyond][0]), s.array.name
+                what = f"index {first} of axis {number} of {name} is out of bounds, it has {size}"
+                self._refuse(s, what)
 
     def _inside(self, r: _Reached) -> _Reached:
         """What is within the array, where that stands; what is surely beyond it is refused."""
@@ -279,6 +328,8 @@ class _Trial:
             if several.any():
                 found.distinct = shared.owned = False
             self._meet(r, several)
+        if a.space == "workgroup":
+            shared.visits.append((found, at, r.cells))
         if isinstance(s, Store):
             if (shared.surely | shared.written)[at].any():
                 shared.once = False
@@ -298,7 +349,7 @@ class _Trial:
         if isinstance(s, Store):
             others = others | several
         if mine and sure and others.any():
-            who = int(cells[others][0])
+            who = int(self.cells[cells[others][0]])
             self._refuse(
                 s,
                 f"a race: invocation {who} meets another one in {s.array.name}, which one of "
@@ -349,6 +400,6 @@ class _Trial:
             k = trips - 1 - t if s.down else np.full(self.n, t)
             self.values[s.counter] = (lo.astype(np.int64) + k).astype(np.uint32)
             self.block(s.body, mask & (t < trips), sure)
-            if not self.facts.complete and self.steps > self.most:
+            if self.cut_short:
                 self.variables |= dict.fromkeys(assigned(s.body))
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from symgrad.errors import ProgramError
 from symgrad.expr.graph.node import ANY_INPUT
@@ -26,14 +27,20 @@ from symgrad.programs.text import shown
 
 
 class Uniformity:
-    """What varies among the invocations of a workgroup, of the values of a dispatch.
+    """What varies among the invocations of a workgroup, or among groups, of a dispatch's values.
 
     What is loaded from what invocations write to is taken to vary, as WGSL takes it.
     """
 
-    def __init__(self, code: Code, dispatch: Dispatch) -> None:
-        self.code, self.width = code, dispatch.width
-        self.leaves = {dispatch.cell, dispatch.local}
+    def __init__(
+        self,
+        code: Code,
+        dispatch: Dispatch,
+        among: Literal["invocations", "groups"] = "invocations",
+    ) -> None:
+        self.code, self.width, self.among = code, dispatch.width, among
+        place = dispatch.local if among == "invocations" else dispatch.group
+        self.leaves = {dispatch.cell, place}
         """The leaves that vary."""
         self.variables: set[Name] = set()
         """The variables that do."""
@@ -42,7 +49,7 @@ class Uniformity:
         self._block(dispatch.body, None)
 
     def varies(self, i: int) -> bool:
-        """Whether a value may differ among the invocations of a workgroup."""
+        """Whether a value may differ among them."""
         nodes = self.code.graph.nodes
         leaves = (n for n in reachable(self.code.graph, [i]) if nodes[n][0] in ANY_INPUT)
         return not self.leaves.isdisjoint(leaves)
@@ -65,7 +72,9 @@ class Uniformity:
                 if array.space != "input" or self.varies(index):
                     self.leaves.add(result)
             case Reduce(result=result, among=among):
-                if among not in (1, self.width) or (among == 1 and self.varies(s.value)):
+                agreed = among == self.width and self.among == "invocations"
+                varies = self.varies(s.value)
+                if varies and not agreed or among not in (1, self.width):
                     self.leaves.add(result)
             case If():
                 inner = s if head is None and self.varies(s.condition) else head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from symgrad.errors import BufferUnknownError, InputError, ProgramError, TraceError
@@ -22,7 +23,7 @@ def is_global(array: Array) -> bool:
     """Whether all invocations have an array in common; or it is none."""
     if not isinstance(array, Array):
         raise BufferUnknownError(
-            located(f"{array!r} is no array: declare one by p.input, p.output and the like")
+            located(f"{array!r} is not an array: declare one by p.input, p.output and the like")
         )
     return array.space in GLOBAL
 
@@ -45,7 +46,7 @@ def constant(graph: Graph, x: Any, kind: Kind | None) -> Scalar:
     if known == "bool":
         return Condition(graph, graph.intern((TRUTH, int(bool(number)))))
     if not number.is_integer():
-        raise TraceError(located(f"{x!r} is no integer: cast it by sg.int32 or sg.uint32"))
+        raise TraceError(located(f"{x!r} is not an integer: cast it by sg.int32 or sg.uint32"))
     return (SignedWord if known == "i32" else Word).of(graph, int(x))
 
 
@@ -58,12 +59,12 @@ def converted(value: Scalar, kind: Kind, what: str) -> Scalar:
     if isinstance(value, Word):
         return (SignedWord if kind == "i32" else Word)(value.graph, value.id)
     raise TraceError(
-        located(f"{what} is to be {kind}, not {kind_of(value)}: cast it by sg.int32 or sg.uint32")
+        located(f"{what} must be {kind}, not {kind_of(value)}: cast it by sg.int32 or sg.uint32")
     )
 
 
-def flat_index(array: Array, index: Index) -> Any:
-    """The place of an element, by one index for each axis, or one of all elements in a row.
+def axis_indices(array: Array, index: Index) -> tuple[Any, ...]:
+    """The indices of an element: one for each axis, or a single one in C order; () is of a number.
 
     Raises:
         InputError: for another number of indices.
@@ -81,10 +82,15 @@ def flat_index(array: Array, index: Index) -> Any:
     if not given and array.size != 1:
         raise InputError(located(f"{array.name} has {array.size} elements: give an index"))
     shape = array.shape if len(given) == len(array.shape) else (array.size,)[: len(given)]
+    return tuple(_whole(array, i, n) for i, n in zip(given, shape, strict=True))
+
+
+def flat_index(array: Array, axes: Sequence[Any]) -> Any:
+    """The number of an element in C order, by its `axis_indices`."""
     flat: Any = 0
-    for i, n in zip(given, shape, strict=True):
-        whole = _whole(array, i, n)
-        flat = whole if isinstance(flat, int) and flat == 0 else flat * n + whole
+    sizes = array.shape if len(axes) > 1 else (array.size,)
+    for i, n in zip(axes, sizes, strict=False):
+        flat = i if isinstance(flat, int) and flat == 0 else flat * n + i
     return flat
 
 

@@ -113,8 +113,11 @@ def checked(code: Code) -> Code:
     return code
 
 
-def launch_of(code: Code, options: Options, traits: Target) -> Launch:
-    """A program as a launch: what is not stored as a whole begins with zeros."""
+def launch_of(code: Code, options: Options, traits: Target, bounded: bool = False) -> Launch:
+    """A program as a launch: what is not stored as a whole begins with zeros.
+
+    For interpreters, who refuse an index out of bounds, it is ``bounded``: see `DispatchProgram`.
+    """
     dispatches: list[kernel_launch.Dispatch] = []
     written: set[Array] = set()
     for number, d in enumerate(code.dispatches):
@@ -126,7 +129,7 @@ def launch_of(code: Code, options: Options, traits: Target) -> Launch:
             dispatches += [] if a in whole else _zeroed(a, traits)
             written.add(a)
         bound = tuple((a.name, a.name) for a in mine)
-        program = DispatchProgram(code, number, options)
+        program = DispatchProgram(code, number, options, bounded)
         dispatches.append(kernel_launch.Dispatch(program, target, bound, d.invocations))
     unwritten = [a for a in code.of("output") if a not in written]
     dispatches += [step for a in unwritten for step in _zeroed(a, traits)]

@@ -257,7 +257,7 @@ def profile_kernel(call: Callable[[], Any], kernel: Profiled, points: int) -> Pr
 
 def _profiled(call: Callable[[], Any], name: str, of: tuple[Profiled, int] | None) -> Profile:
     if current() is not None:
-        raise InputError("what is profiled cannot be profiled within: profile either of both")
+        raise InputError("a profiled call cannot call sg.profile itself: profile one of the two")
     start = time.perf_counter()
     call()
     gpus = _gpus(of and of[0].device)

@@ -12,6 +12,7 @@ from symgrad.bridges.pytorch import as_torch
 from symgrad.bridges.rows import DataLoss
 from symgrad.errors import InputError, PickleError
 from symgrad.expr.handles.tree import Tree
+from symgrad.optimize.over_data import minimize_bound
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.values.results import Scalar
 
@@ -48,6 +49,28 @@ class BoundKernel:
         return self._run(*params)
 
     __call__ = run
+
+    def minimize(
+        self, starts: Any, method: Any, steps: int = 1000, tol: Any = None, **options: Any
+    ) -> Any:
+        """Minimise the loss over the data, from one start after the other.
+
+        Each step is a pass over the rows by the whole device. Arguments and result are those of
+        `DataKernel.minimize`; ``method`` is one that takes gradients, as ``sg.LBFGS()``, whatever
+        rows look up.
+
+        Raises:
+            InputError: for methods that need more, and for kernels without a loss and its gradient.
+
+        Example:
+            >>> import numpy as np, symgrad as sg
+            >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
+            >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
+            >>> bound = kernel.bind([[0.0, 1.0], [1.0, 3.0], [2.0, 5.0]])
+            >>> bound.minimize([0.0, 0.0], sg.LBFGS()).x.round(3).tolist()
+            [1.0, 2.0]
+        """
+        return minimize_bound(self, starts, method, steps, tol, options)
 
     def profile(self, *params: Any) -> Profile:
         """Where the time of ``run(*params)`` goes, beside the limits of the device: see `Profile`.

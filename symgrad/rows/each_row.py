@@ -23,12 +23,19 @@ from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.handles.tree import tree_of
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.plan import Computation, Output, Reduction
-from symgrad.kernel.stage import arranged
+from symgrad.kernel.stage import Staged, arranged, staged
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Shaders, simplified
 from symgrad.report.expressions import Expressions
 from symgrad.rows.kernel import DataKernel
-from symgrad.rows.loss import Request, Traced, inputs_of, require_request, weight_column
+from symgrad.rows.loss import (
+    Request,
+    Traced,
+    columns_of_trace,
+    inputs_of,
+    require_request,
+    weight_column,
+)
 from symgrad.rows.parts import Part, Variables, Wants, wants_of
 from symgrad.rows.points import RowPoints
 from symgrad.rows.sums import LEAST_ORDER_PER_ROW, PartsKernel, finished, sums_kernel_of
@@ -42,6 +49,12 @@ from symgrad.wgsl.printing.names import unique
 
 ROWS_AT_A_TIME: Final = 2**14
 """Rows that a CPU puts side by side and computes at a time: they stay in the cache."""
+
+LEAST_ONCE: Final = 4
+"""The cost of what rows have in common from which a CPU computes it once, by a call before."""
+
+LEAST_ONCE_ON_GPU: Final = 1000
+"""The same for a GPU, where a call before takes longer than most operations at all rows."""
 
 HESSIAN_ROWS: Final = 2**16
 """Rows whose second derivatives are kept before they are added up."""
@@ -61,15 +74,15 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Numbers (rows, keys) of each part, and the places of the variables, table by table."""
+    """Numbers (rows, keys) of each part, table by table, and the tables."""
 
     numbers: list[list[np.ndarray]]
-    places: list[np.ndarray]
+    tables: list[Table]
     weight: float
 
     def __add__(self, other: Stacked) -> Stacked:
         both = [a + b for a, b in zip(self.numbers, other.numbers, strict=True)]
-        return Stacked(both, self.places + other.places, self.weight + other.weight)
+        return Stacked(both, self.tables + other.tables, self.weight + other.weight)
 
 
 @dataclass(frozen=True)
@@ -111,16 +124,40 @@ class RowsKernel(PartsKernel):
         return replace(self.mapped, traced=traced), self.sparse
 
     def _compiled(self) -> Any:
-        return backend_of(self.device).program(self._shaders)
+        backend = backend_of(self.device)
+        *once, each = map(backend.program, self._shaders)
+        self._once = once[0] if once else None
+        return each
+
+    @cached_property
+    def _staged(self) -> Staged | None:
+        """What is computed once of the parameters, if it is worth a call of its own."""
+        on_host = backend_of(self.device).on_host
+        return staged(self._traced.reduction, LEAST_ONCE if on_host else LEAST_ONCE_ON_GPU)
 
     @property
-    def _shaders(self) -> Shaders:
-        return Shaders(_computation(self._traced), self.request.options, self._title)
+    def _shaders(self) -> list[Shaders]:
+        """What runs: what is computed at each row, and before it what is computed once, if any."""
+        made, parts = self._traced.reduction, self._staged
+        if parts is None:
+            computations = [Computation(made.name, made.graph, made.outputs)]
+        else:
+            once = Output("once", parts.values)
+            computations = [
+                Computation(f"{made.name}_once", parts.once, (once,)),
+                Computation(made.name, parts.each, parts.outputs),
+            ]
+        return [Shaders(c, self.request.options, self._title) for c in computations]
 
     @property
     def modules(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The WGSL modules, in the order in which they run."""
-        return self._shaders.modules
+        return tuple(module for shaders in self._shaders for module in shaders.modules)
+
+    def _uniform(self, flat: np.ndarray) -> np.ndarray:
+        """What is the same at all rows, for some parameters."""
+        read = flat[list(self._traced.read)]
+        return read if self._once is None else self._once.run(read[None])[0][0]
 
     def _stays(self, table: Table) -> bool:
         """Whether points are put together on a GPU: a few are quicker to send."""
@@ -140,12 +177,13 @@ class RowsKernel(PartsKernel):
         there = bound or self._resident(table)
         stays = isinstance(table.numbers, DeviceArray)
         here = np.empty((0, 0), self.dtype) if stays else table.numbers
-        points = RowPoints(self._traced, flat, np.asarray(here), table.indices, 1.0)
+        same = self._uniform(flat)
+        points = RowPoints(self._traced, flat, np.asarray(here), table.indices, 1.0, same)
         if self.request.reduce is not None:
             return Added(self._added(points, there), table.weight)
         whole = slice(0, table.count)
         numbers = [[values] for values in self._computed(points, whole, there, stays)]
-        return Stacked(numbers, [self._where(table.indices)], table.weight)
+        return Stacked(numbers, [table], table.weight)
 
     def _computed(
         self, points: RowPoints, rows: slice, there: Rows | None, stays: bool = False
@@ -159,8 +197,8 @@ class RowsKernel(PartsKernel):
         )
         computed = [r for r in results if r.shape[1]]
         if there is not None:
-            used = points.flat[list(self._traced.read)]
-            parameters = np.concatenate([used, points.flat]) if self._pattern.entries else used
+            same, entries = points.same, self._pattern.entries
+            parameters = np.concatenate([same, points.flat]) if entries else same
             there.compute(self._sums, parameters, computed, rows.start)
             return results
         own = threading.local()
@@ -168,7 +206,7 @@ class RowsKernel(PartsKernel):
         def filled(some: slice) -> np.ndarray:
             made = getattr(own, "points", None)
             if made is None:
-                made = own.points = points.points(ROWS_AT_A_TIME)
+                made = own.points = points.points(min(ROWS_AT_A_TIME, rows.stop - rows.start))
             return points.filled(made, slice(rows.start + some.start, rows.start + some.stop))
 
         self._sums.run_filled(filled, ROWS_AT_A_TIME, computed)
@@ -178,7 +216,7 @@ class RowsKernel(PartsKernel):
     def _pattern(self) -> Pattern:
         """What a point is put together from on a GPU."""
         traced, columns = self._traced, self._traced.columns
-        start = len(traced.read)
+        start = len(traced.read) if self._staged is None else len(self._staged.values)
         entries = tuple(
             Entry(columns.indices.index(g.column), start + g.block.start, g.block.width)
             for g in traced.gathers
@@ -186,12 +224,19 @@ class RowsKernel(PartsKernel):
         return Pattern(start, len(columns.numbers), len(columns.indices), entries)
 
     def _where(self, indices: np.ndarray) -> np.ndarray:
-        """The places of the variables at each row, or once if they are the same for all."""
-        variables = self.mapped.variables
-        each = bool(variables.gathers) or self.sparse
-        if not each or self.outputs == ("values",):
-            return np.array(variables.places, np.int64)[None]
-        return variables.places_at(indices, self._traced.columns.indices)
+        """The places of the variables at each row."""
+        return self.mapped.variables.places_at(indices, self._traced.columns.indices)
+
+    def _pattern_of(self, part: Part, tables: Sequence[Table]) -> SparseRows:
+        """Where the first derivatives of a part stand: of a single table, found once."""
+        if len(tables) > 1:
+            indices = np.concatenate([table.indices for table in tables])
+            return SparseRows.of(part, self._where(indices), self.n_inputs)
+        (table,) = tables
+        if part.name not in table.derived:
+            where = self._where(table.indices)
+            table.derived[part.name] = SparseRows.of(part, where, self.n_inputs)
+        return table.derived[part.name]
 
     def _added(self, points: RowPoints, there: Rows | None) -> list[Any]:
         """The sums of the parts over all rows."""
@@ -210,17 +255,16 @@ class RowsKernel(PartsKernel):
         if isinstance(total, Added):
             sums = zip(parts, total.parts, strict=True)
             return tuple(finished(p, whole * scale, n, dtype, self.sparse) for p, whole in sums)
-        where = _joined(total.places)
         numbers = [_joined(mine) for mine in total.numbers]
-        results = [self._at_rows(p, v, where) for p, v in zip(parts, numbers, strict=True)]
+        results = [self._at_rows(p, v, total.tables) for p, v in zip(parts, numbers, strict=True)]
         return results[0] if self.outputs == ("values",) else tuple(results)
 
-    def _at_rows(self, part: Part, values: Any, where: np.ndarray) -> Any:
+    def _at_rows(self, part: Part, values: Any, tables: Sequence[Table]) -> Any:
         """A part's numbers (N, keys) as what ``run`` returns: a CSR array, or arrays of a kind."""
         n, count = self.n_inputs, len(values)
         if part.order == 1 and (self.sparse or self.mapped.variables.gathers):
-            return _jacobian(part, np.asarray(values), where, n)
-        constant = where[0] if len(where) else np.zeros(where.shape[1], np.int64)
+            return self._pattern_of(part, tables).filled(np.asarray(values))
+        constant = np.array(self.mapped.variables.places, np.int64)
         places, whole = _places(part, constant, n), values
         size = math.prod(part.shape(n))
         if not np.array_equal(places, np.arange(size)):
@@ -252,11 +296,6 @@ def _places(part: Part, variables: np.ndarray, n: int) -> np.ndarray:
     return first * n + variables[keys[:, 1]]
 
 
-def _computation(traced: Traced) -> Computation:
-    made = traced.reduction
-    return Computation(made.name, made.graph, made.outputs)
-
-
 def _sum(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
     """The sum over rows of a part, all its numbers."""
     if not part.order:
@@ -269,17 +308,52 @@ def _sum(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
     return np.bincount((keys[:, 0] * n + columns).ravel(), values.ravel(), part.values * n)
 
 
-def _jacobian(part: Part, values: np.ndarray, where: np.ndarray, n: int) -> Any:
-    """First derivatives (N, keys) as a CSR array (N * values, n)."""
-    keys = np.array(part.keys, np.intp).reshape(-1, 2)
-    order = np.argsort(keys[:, 0], kind="stable")
-    keys, values = keys[order], values[:, order]
-    each = np.bincount(keys[:, 0], minlength=part.values)
-    ends = np.concatenate([[0], np.cumsum(np.tile(each, len(values)))])
-    data = values.ravel(), where[:, keys[:, 1]].ravel(), ends
-    found = scipy_sparse().csr_array(data, shape=(len(values) * part.values, n))
-    found.sum_duplicates()
-    return found
+@dataclass(frozen=True)
+class SparseRows:
+    """Where first derivatives (N, keys) stand in a CSR array (N * values, n).
+
+    Its numbers are those at ``order``; where a row looks up an entry twice, or one that it reads
+    besides, those at ``more`` are added to the numbers ``to``.
+    """
+
+    order: np.ndarray
+    more: np.ndarray
+    to: np.ndarray
+    columns: np.ndarray
+    ends: np.ndarray
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, part: Part, where: np.ndarray, n: int) -> SparseRows:
+        """Those of a part, if ``where`` (N, variables) are the places of the variables of rows."""
+        keys = np.array(part.keys, np.intp).reshape(-1, 2)
+        by_value = np.argsort(keys[:, 0], kind="stable")
+        each = np.tile(np.bincount(keys[:, 0], minlength=part.values), len(where))
+        ends = np.concatenate([[0], np.cumsum(each)])
+        kind = np.int32 if len(where) * len(keys) < 2**31 else np.int64
+        numbers = by_value.astype(kind) + len(keys) * np.arange(len(where), dtype=kind)[:, None]
+        columns = where[:, keys[by_value, 1]]
+        shape = len(where) * part.values, n
+        found = scipy_sparse().csr_array((numbers.ravel(), columns.ravel(), ends), shape=shape)
+        found.sort_indices()
+        again = np.zeros(len(found.data), bool)  # at the place of the one before
+        np.equal(found.indices[1:], found.indices[:-1], out=again[1:])
+        again[found.indptr[:-1][each > 0]] = False
+        (places,) = np.nonzero(again)
+        order, more = np.delete(found.data, places), found.data[places]
+        to = places - np.arange(1, len(places) + 1)
+        ends = found.indptr - np.searchsorted(places, found.indptr).astype(found.indptr.dtype)
+        return cls(order, more, to, np.delete(found.indices, places), ends, shape)
+
+    def filled(self, values: np.ndarray) -> Any:
+        """The CSR array of the numbers (N, keys)."""
+        row = values.ravel()
+        numbers = row[self.order]
+        np.add.at(numbers, self.to, row[self.more])
+        parts = numbers, self.columns.copy(), self.ends.copy()
+        found = scipy_sparse().csr_array(parts, shape=self.shape)
+        found.has_canonical_format = True
+        return found
 
 
 # making one ---------------------------------------------------------------------------------------
@@ -308,7 +382,7 @@ def rows_kernel(request: Request, verb: str, device: Any, sparse: bool = False) 
 
 def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
     """What is computed at each row, its inputs in the order of `RowPoints`."""
-    made, columns = wants.made, request.columns
+    made = wants.made
     indices = tuple(sorted({g.column for g in made.gathers}))
     roots = [i for ids in wants.nodes for i in ids]
     inputs = inputs_of(made, made.parameters, indices)
@@ -329,7 +403,7 @@ def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
         (),
         made.gathers,
         tree_of(request.n),
-        replace(columns, indices=indices),
+        columns_of_trace(request, made, indices),
         weight_column(request),
         read,
         expressions,

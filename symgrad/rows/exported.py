@@ -23,7 +23,10 @@ class ExportedRows(RowProgram):
         """What is minimised."""
         asked, traced = self.request, self._traced
         if asked.reduce is None or self.outputs[0] != "loss":
-            raise InputError("what is minimised is a loss, summed: give f one and reduce='sum'")
+            raise InputError(
+                "only a loss that is summed over rows is minimised: f returns one "
+                "number, with reduce='sum'"
+            )
         return RowLoss(
             asked.f,
             traced.columns,

@@ -73,14 +73,14 @@ class Task:
         """A table of one row or more, whose weights are not negative."""
         found = read_table(rows, self.traced, dtype, self.request.nan_policy, own=True)
         if not found.count:
-            raise InputError("data has no rows: there is nothing to fit")
+            raise InputError("the table has no rows: there is nothing to fit")
         columns, weight = self.traced.columns, self.traced.weight
         if weight is not None:
             weights = found.numbers[:, columns.numbers.index(weight)]
             if (weights < 0.0).any():
                 raise InputError(
                     f"{columns.describe(weight)} is {weights.min()} at row "
-                    f"{int(np.argmin(weights))}: weights of squares are not negative"
+                    f"{int(np.argmin(weights))}: weights of squares cannot be negative"
                 )
         return found
 
@@ -133,7 +133,11 @@ class Task:
                 scipy_optimize().OptimizeWarning,
             )
             return np.full(len(free), np.inf)
-        return np.where(free, np.sqrt(found * (2.0 * normal.cost / left)), 0.0)
+        known = np.isfinite(found)  # infinity times a loss of 0 is not
+        scaled = np.multiply(
+            found, 2.0 * normal.cost / left, out=np.full_like(found, np.inf), where=known
+        )
+        return np.where(free, np.sqrt(scaled), 0.0)
 
     def _share(self, table: Table) -> float:
         """What the sum over rows is multiplied by."""
@@ -164,7 +168,7 @@ def limits_of(ftol: Any, xtol: Any, gtol: Any, steps: Any) -> Limits:
     found = {name: number(value, name) for name, value in given.items()}
     for name, value in found.items():
         if value < 0.0:
-            raise InputError(f"{name}={value!r}: a tolerance is not negative")
+            raise InputError(f"{name}={value!r}: a tolerance cannot be negative")
     return Limits(**found, steps=whole(steps, "steps", 1, MOST_STEPS))
 
 

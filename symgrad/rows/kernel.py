@@ -12,6 +12,7 @@ import numpy as np
 from symgrad.backend import backend_of, placed
 from symgrad.bridges.cluster import BlocksOfRows
 from symgrad.bridges.tables import in_blocks
+from symgrad.deprecated import renamed_argument
 from symgrad.errors import DeviceMemoryError, InputError, InputTypeError, PickleError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.memory import POOL
@@ -44,6 +45,7 @@ class KeptRows:
     """
 
     count: int
+    codes: Mapping[str, Any]
     totals: Callable[[np.ndarray], Totals]
     unended: Callable[[np.ndarray], int]
 
@@ -135,7 +137,7 @@ class DataKernel(ExportedRows):
     def bind(self, rows: Any, *, exhausted: WhenExhausted | None = None) -> BoundKernel:
         """The kernel with a copy of a table where it is needed: ``bound.run(params)``.
 
-        A table of Dask's, an array, a data frame or a dict of arrays, is bound block by block, each
+        A Dask table, an array, a data frame or a dict of arrays, is bound block by block, each
         on the worker that has it; then sums are added in float64 in the order of the blocks.
 
         It gives the bits of ``run(params, rows)`` for up to 2**20 rows. More of them ``run`` reads
@@ -172,12 +174,14 @@ class DataKernel(ExportedRows):
             table = replace(table, numbers=table.numbers[:0].copy())
         return KeptRows(
             table.count,
+            dict(self.request.columns.codes),
             lambda flat: self._total(flat, table, resident),
             lambda flat: flagging.counted(flat, table, counted) if flagging else 0,
         )
 
     __call__ = run
 
+    @renamed_argument("DataKernel.minimize", old="data", new="rows", since=(0, 2))
     def minimize(
         self,
         starts: Any,
@@ -185,10 +189,14 @@ class DataKernel(ExportedRows):
         steps: int = 1000,
         tol: Any = None,
         *,
-        data: Any = None,
+        rows: Any = None,
         **options: Any,
     ) -> Any:
-        """Minimise the loss over data, from every start at once, all steps inside one kernel.
+        """Minimise the loss over data, from every start at once.
+
+        All steps are inside one kernel, in which each start has a lane. Where few starts share
+        many rows, or rows look parameters up, each step is a pass over the rows by the whole
+        device instead.
 
         Args:
             starts: (S, n), or (n,) for one; all parameters in a row, or nested as they are: then
@@ -197,7 +205,7 @@ class DataKernel(ExportedRows):
                 of `fused_least_squares`.
             steps: the most steps.
             tol: as for `minimize_from`.
-            data: a table that all fits share, or (S, rows, columns), a data set for each of them;
+            rows: a table that all fits share, or (S, rows, columns), a data set for each of them;
                 with named columns also a dict of arrays, (rows,) or (S, rows).
             options: more of `minimize_from`, as ``bounds``.
 
@@ -205,31 +213,32 @@ class DataKernel(ExportedRows):
             SciPy's result, batched, as `minimize_from` has it; ``fun`` is what ``run`` gives.
 
         Raises:
-            InputError: for data or a method that do not fit, and for parameters that rows look up.
+            InputError: for rows or a method that do not fit, and for methods that need more than
+            the gradient where rows look parameters up.
 
         Example:
             >>> import numpy as np, symgrad as sg
             >>> kernel = sg.fused_least_squares(2, lambda p, r: p[0] + p[1] * r[0] - r[1], row=2,
             ...                                 device="cpu")
-            >>> data = [[[0.0, 1.0], [1.0, 2.0]], [[0.0, 3.0], [2.0, 7.0]]]
-            >>> found = kernel.minimize(np.zeros((2, 2)), sg.LevenbergMarquardt(), data=data)
+            >>> tables = [[[0.0, 1.0], [1.0, 2.0]], [[0.0, 3.0], [2.0, 7.0]]]
+            >>> found = kernel.minimize(np.zeros((2, 2)), sg.LevenbergMarquardt(), rows=tables)
             >>> found.x.round(3) + 0.0
             array([[1., 1.],
                    [3., 2.]], dtype=float32)
         """
-        if method is None or data is None:
+        if method is None or rows is None:
             raise InputError(
                 "minimize takes starts, a method and a table: "
-                "kernel.minimize(starts, sg.LBFGS(), data=rows)"
+                "kernel.minimize(starts, sg.LBFGS(), rows=table)"
             )
-        if in_blocks(data):
+        if in_blocks(rows):
             raise InputError(
-                "data in blocks: all steps of minimize are in one kernel of one machine; give "
-                "kernel.bind(data).as_scipy() to scipy.optimize.minimize, or bring the data here "
-                "with data.compute()"
+                "rows in blocks: all steps of minimize are in one kernel of one machine; give "
+                "kernel.bind(rows).as_scipy() to scipy.optimize.minimize, or bring the rows here "
+                "with rows.compute()"
             )
         options |= {"steps": steps, "tol": tol}
-        return minimize_over_data(self, self._row_loss(), starts, method, data, options)
+        return minimize_over_data(self, self._row_loss(), starts, method, rows, options)
 
     def in_a_row(self, params: Any) -> np.ndarray:
         """Nested parameters, or a gradient, as one array (n_inputs,) of the kernel's dtype."""
@@ -361,7 +370,7 @@ class DataKernel(ExportedRows):
     def _finished(self, total: Any, flat: np.ndarray) -> Any:
         """What ``run`` returns of sums over all tables."""
         if total is None:
-            raise InputError("rows is an iterator without a table")
+            raise InputError("rows is an iterator that yields no table")
         results = self._results(total, 1.0 / self._divisor(total.weight))
         penalty = self.request.penalty
         return results if penalty is None else penalty.added_to(results, flat)

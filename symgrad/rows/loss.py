@@ -17,6 +17,7 @@ from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.written_out import warn_of_lines
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.tree import Tree, tree_of
 from symgrad.expr.tracing.gather import Gather, RowTrace, trace_row
@@ -214,11 +215,14 @@ def trace_request(request: Request) -> RowTrace:
     made = trace_row(request.f, tree_of(n), columns.count, columns.names)
     options, weight = request.options, weight_column(request)
     if options.roll:
-        made = rolled_row(made, options.rounding)
+        has_warned, made = made.graph.has_warned, rolled_row(made, options.rounding)
+        if not has_warned:
+            warn_of_lines(made.graph)
     made.graph.keeping = options.keeping
     if any(g.column == weight for g in made.gathers):
         raise InputError(
-            f"weights={request.weights!r} is a column of indices: give weights one of their own"
+            f"weights={request.weights!r} is a column of indices: give weights a "
+            "column of their own"
         )
     return made
 
@@ -235,6 +239,14 @@ def _loss(request: Request, made: RowTrace) -> int:
     return loss if weight is None else made.graph.add(ops.mul, made.columns[weight], loss)
 
 
+def columns_of_trace(request: Request, made: RowTrace, indices: tuple[int, ...]) -> Columns:
+    """The columns, with what the function of a row takes them for."""
+    weight = weight_column(request)
+    weights = () if weight is None else (weight,)
+    numbers = tuple(sorted({*made.quantities, *weights}))
+    return replace(request.columns, indices=indices, quantities=numbers)
+
+
 def weight_column(request: Request) -> int | None:
     """The column that holds weights, if one does."""
     weights, columns = request.weights, request.columns
@@ -246,7 +258,7 @@ def weight_column(request: Request) -> int | None:
     if whole and 0 <= int(weights) < columns.count:
         return int(weights)
     shown = repr(weights) if isinstance(weights, (str, int)) else f"a {type(weights).__name__}"
-    raise InputError(f"weights={shown} is no column of a row: give its name or its number")
+    raise InputError(f"weights={shown} is not a column of a row: give its name or its number")
 
 
 def ready(
@@ -260,7 +272,6 @@ def ready(
     mode: Mode | None = "reverse",
 ) -> Traced:
     """Simplified, and its inputs in the order that reductions have."""
-    columns = request.columns
     indices = tuple(sorted({g.column for g in made.gathers}))
     used, reduction = clock.time(
         "simplify", lambda: reduced(request.options, made, summed, added, indices)
@@ -277,7 +288,7 @@ def ready(
         graded,
         made.gathers,
         tree_of(request.n),
-        replace(columns, indices=indices),
+        columns_of_trace(request, made, indices),
         weight_column(request),
         tuple(made.parameters),
         expressions,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError
+from symgrad.values.rounding import warn_if_rounded
 from symgrad.values.tables import Columns, whole
 from symgrad.wgsl.arrays.array import DeviceArray, stack
 from symgrad.wgsl.arrays.stored import FLOAT
@@ -75,5 +76,6 @@ def _there(column: Any, columns: Columns, k: int, gpu: Gpu) -> DeviceArray:
             return column
         column = column.numpy()
     name = columns.names[k] if columns.names else columns.describe(k)
-    values = columns.codes.numbers(name, column)
+    values = columns.codes.numbers(name, column, k in columns.quantities)
+    warn_if_rounded(values, columns.describe(k), "float32")
     return DeviceArray.from_numpy(gpu, values)

@@ -23,12 +23,15 @@ class Penalty:
 
     def added_to(self, results: Any, flat: np.ndarray) -> Any:
         """The results with its own; ``flat`` are all parameters, and behind them any vector."""
-        points = np.split(flat, len(flat) // self.kernel.n_inputs)
+        n = self.kernel.n_inputs
+        points = [flat] if len(flat) == n else np.split(flat, len(flat) // n)
         return _plus(results, self.kernel.run(*points))
 
 
 def _plus(a: Any, b: Any) -> Any:
-    """The sum of two results that are nested alike."""
+    """The sum of two results that are nested alike; those of most calls are not nested."""
+    if type(a) is type(b) is tuple and not any(isinstance(x, dict | list | tuple) for x in a):
+        return tuple(_sum(x, y) for x, y in zip(a, b, strict=True))
     leaves, tree = flatten(a, lambda _: None)
     pairs = zip(leaves, flatten(b, lambda _: None)[0], strict=True)
     return tree.nest(_sum(x, y) for x, y in pairs)

@@ -15,7 +15,8 @@ class RowPoints:
     """What the expressions of a row are given at each of them: parts of an array (N, inputs).
 
     ``flat`` are all parameters, ``numbers`` (N, columns) and ``indices`` (N, count) the table, and
-    ``divisor`` is what sums over the rows are divided by.
+    ``divisor`` is what sums over the rows are divided by. ``uniform`` is what is the same at all
+    rows and comes first: the parameters that rows read, unless it is given.
     """
 
     traced: Traced
@@ -23,6 +24,7 @@ class RowPoints:
     numbers: np.ndarray
     indices: np.ndarray
     divisor: float
+    uniform: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -31,18 +33,23 @@ class RowPoints:
         return self.filled(self.points(len(self.numbers[rows])), rows)
 
     def points(self, count: int) -> np.ndarray:
-        """An array (count, inputs) that has the parameters which are the same at all rows."""
+        """An array (count, inputs) that has what is the same at all rows."""
         looked = sum(g.block.width for g in self.traced.gathers)
-        read = list(self.traced.read)
-        found = np.empty((count, len(read) + self.numbers.shape[1] + looked), self.flat.dtype)
-        found[:, : len(read)] = self.flat[read]
+        same = self.same
+        found = np.empty((count, len(same) + self.numbers.shape[1] + looked), self.flat.dtype)
+        found[:, : len(same)] = same
         return found
+
+    @property
+    def same(self) -> np.ndarray:
+        """What is the same at all rows."""
+        return self.flat[list(self.traced.read)] if self.uniform is None else self.uniform
 
     def filled(self, points: np.ndarray, rows: slice) -> np.ndarray:
         """The first of some `points`, with what differs at some rows."""
         numbers, indices = self.numbers[rows], self.indices[rows]
         assert numbers.dtype == points.dtype, "columns and parameters have one dtype"
-        found, start = points[: len(numbers)], len(self.traced.read)
+        found, start = points[: len(numbers)], len(self.same)
         end = start + numbers.shape[1]
         _items(found[:, start:end])[...] = _items(numbers)
         for gather in self.traced.gathers:

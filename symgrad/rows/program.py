@@ -17,6 +17,7 @@ from symgrad.kernel.stats import Stats, measured
 from symgrad.mathlib.define import functions
 from symgrad.report.show_kernel import html
 from symgrad.rows.loss import Request, Traced
+from symgrad.values.codes import Codes
 from symgrad.values.parameters import Nest
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.reduce import Summation, emit_reduction
@@ -100,7 +101,8 @@ class RowProgram:
         words = reduction.columns + 2 * looked  # which are read, and whose slopes are written
         nbytes = words * self.dtype.itemsize + 4 * len(self._traced.columns.indices)
         seconds = self._traced.seconds | {"compile": self._sums.seconds}
-        shaders, derived = len(self.modules), self._traced.derived
+        on_host, derived = backend_of(self.device).on_host, self._traced.derived
+        shaders = 1 if on_host else len(self.modules)
         return measured(reduction.graph, reduction.outputs, nbytes, shaders, seconds, derived, 4)
 
     @property
@@ -120,23 +122,24 @@ class RowProgram:
         return self.request.columns.names or self.request.columns.count
 
     @property
-    def codes(self) -> dict[str, Any]:
+    def codes(self) -> Codes:
         """What the numbers of columns stand for that hold labels or dates.
 
         Of labels, strings or categories, an array: label k is number k, as an index too. Of dates
         the one from which days are counted. The first table that the kernel reads says what they
         are, or ``columns=`` beforehand, as ``columns={"school": ["A", "B"], "score": None}``.
+        Another kernel, as one of predictions, takes them as its ``codes=``.
 
         Example:
             >>> import symgrad as sg
-            >>> kernel = sg.fused_forward(3, lambda p, r: p[r.city] * r.x, columns=["city", "x"],
+            >>> kernel = sg.fused_forward(2, lambda p, r: p[r.city] * r.x, columns=["city", "x"],
             ...                           reduce=None, device="cpu")
-            >>> kernel.run([1, 2, 3], {"city": ["Rome", "Bern", "Rome"], "x": [1, 1, 2]}).tolist()
+            >>> kernel.run([1, 2], {"city": ["Rome", "Bern", "Rome"], "x": [1, 1, 2]}).tolist()
             [2.0, 1.0, 4.0]
             >>> kernel.codes["city"].tolist()
             ['Bern', 'Rome']
         """
-        return self.request.columns.codes.known
+        return self.request.columns.codes
 
     @property
     def dtype(self) -> np.dtype[Any]:

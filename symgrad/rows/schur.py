@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import SymgradError
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.device.threads import share_out
 from symgrad.rows.products import Family
 from symgrad.rows.sparse_normal import Coupling, Normal, block_matrix, on_all_cores

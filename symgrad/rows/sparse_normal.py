@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.device.threads import share_out
 from symgrad.rows.products import Family
 from symgrad.values.results import scipy_sparse

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symgrad.backend import placed
+from symgrad.deprecated import renamed_argument
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
@@ -55,11 +56,12 @@ class LeastSquaresKernel(DataKernel):
         """The names of what ``run`` returns."""
         return "loss", "grad", "jtj"
 
+    @renamed_argument("LeastSquaresKernel.fit", old="data", new="rows", since=(0, 2))
     @frozen_for(EVERY_STEP)
     def fit(
         self,
         start: Any,
-        data: Any,
+        rows: Any,
         *,
         loss: str = "linear",
         f_scale: float = 1.0,
@@ -85,7 +87,7 @@ class LeastSquaresKernel(DataKernel):
 
         Args:
             start: the parameters to start from, nested as they were asked for, or in a row.
-            data: a table, as ``run`` takes it.
+            rows: a table, as ``run`` takes it.
             loss: what squares of residuals are replaced by, as in
                 ``scipy.optimize.least_squares``: "linear", "huber", "soft_l1", "cauchy" or
                 "arctan", of each residual by itself.
@@ -110,7 +112,7 @@ class LeastSquaresKernel(DataKernel):
             `minimize_from` has them.
 
         Raises:
-            InputError: for a start, data or options that do not fit, and for negative weights.
+            InputError: for a start, rows or options that do not fit, and for negative weights.
 
         Example:
             >>> import numpy as np, symgrad as sg
@@ -127,7 +129,7 @@ class LeastSquaresKernel(DataKernel):
         limits, scale = limits_of(ftol, xtol, gtol, steps), scale_of_residuals(loss, f_scale)
         target = Target.of(device, dtype)
         return self._task("float64").fit(
-            start, data, target, bounds, limits, loss, scale, errors, progress
+            start, rows, target, bounds, limits, loss, scale, errors, progress
         )
 
     def _task(self, dtype: str) -> Task:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, counted
 from symgrad.expr.tracing.gather import Gather
 from symgrad.pipeline import Clock
 from symgrad.report.exhausted import WhenExhausted
@@ -82,7 +82,9 @@ class PartsKernel(DataKernel):
         """The parameters in a row, and behind them the vector of a product."""
         names = ["params", "vector"][: 1 + (self.outputs[-1] == "product")]
         if len(params) != len(names):
-            raise InputError(f"run takes {', '.join(names)} and rows: {len(names) + 1} arrays")
+            raise InputError(
+                f"run takes {', '.join(names)} and rows, not {counted(len(params) + 1, 'argument')}"
+            )
         with np.errstate(over="ignore"):
             parts = [
                 rows_of(self.tree, p, name, batched=False).astype(self.dtype)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, warn
 from symgrad.expr.handles.tree import Block
 from symgrad.rows.loss import Traced
 from symgrad.rows.on_device import is_there, read_there
@@ -19,12 +19,17 @@ from symgrad.wgsl.device.gpus import Gpu
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers (N, columns) and indices (N, count) of rows, and what these weigh together."""
+    """Numbers (N, columns) and indices (N, count) of rows, and what these weigh together.
+
+    ``derived`` is what a kernel has computed from the indices alone, and may take again: those of a
+    bound table never change.
+    """
 
     numbers: np.ndarray | DeviceArray
     indices: np.ndarray
     count: int
     weight: float
+    derived: dict[str, Any] = field(default_factory=dict)
 
 
 def read_table(
@@ -38,8 +43,12 @@ def read_table(
         InputError, InputTypeError: as `rows.read` does, and for an index that is out of range.
     """
     columns = traced.columns
-    there = read_there(rows, columns, gpu, policy) if gpu and is_there(rows) else None
+    there, known = None, set(columns.codes)
+    if gpu and is_there(rows):
+        there = read_there(rows, columns, gpu, policy)
     numbers, indices = there or read(rows, columns, dtype, policy, own)
+    if len(known) < len(columns.codes):
+        _warn_of_few(traced, set(columns.codes) - known)
     for position, k in enumerate(columns.indices):
         blocks = [g.block for g in traced.gathers if g.column == k]
         indices[:, position] = _in_range(indices[:, position], blocks, columns.describe(k))
@@ -47,6 +56,25 @@ def read_table(
         numbers = np.ascontiguousarray(numbers[:, columns.numbers])
     small = np.ascontiguousarray(indices, np.int32)
     return Table(numbers, small, len(numbers), weight_of(numbers, traced))
+
+
+def _warn_of_few(traced: Traced, names: set[str]) -> None:
+    """Warn of labels that a kernel has just met, and that are fewer than what they look up."""
+    read = set(traced.read)
+    for gather in traced.gathers:
+        block, name = gather.block, (traced.columns.names or ())[gather.column]
+        if name not in names:
+            continue
+        places = range(block.start, block.start + block.size)
+        entries = (block.size - sum(k in read for k in places)) // block.width
+        labels = len(traced.columns.codes[name])
+        if labels < entries:
+            warn(
+                f"{name} holds {labels} labels, and {block.name} has {entries} entries: label k of "
+                "these, in order, takes entry k; if a kernel was fitted to more labels, give its "
+                "codes as codes= to this one, or name all labels by columns=",
+                UserWarning,
+            )
 
 
 def weight_of(numbers: np.ndarray | DeviceArray, traced: Traced) -> float:

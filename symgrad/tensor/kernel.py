@@ -14,7 +14,7 @@ import numpy as np
 from symgrad import targets
 from symgrad.backend import Backend, backend_of
 from symgrad.cache import Once
-from symgrad.errors import InputError, InputTypeError
+from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.target import InGroups
@@ -201,7 +201,8 @@ class TensorKernel:
         names = [*work.arguments, *(work.cotangents if kind == "vjp" else ())]
         if len(given) != len(names):
             raise InputError(
-                f"{self.name} takes {len(names)} arrays, {', '.join(names)}; there are {len(given)}"
+                f"{self.name} takes {counted(len(names), 'array')} ({', '.join(names)}), "
+                f"not {len(given)}"
             )
         arrays = self._arrays(given, names)
         shapes = tuple(tuple(a.shape) for a in arrays)

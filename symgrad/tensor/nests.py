@@ -108,7 +108,7 @@ def load_arrays(path: str | os.PathLike[str], like: Any, about: str = "") -> Any
     leaves, names = _named(like)
     stored = _require_own(Path(path), about)
     if missing := sorted({*names} ^ stored.keys()):
-        raise InputError(f"{path} and what is to be loaded differ in {', '.join(missing)}")
+        raise InputError(f"{path} and the arrays to load differ in {', '.join(missing)}")
     found = [_fitting(stored[n], leaf, n, path) for n, leaf in zip(names, leaves, strict=True)]
     return flatten(like)[1].nest(iter(found), None)
 
@@ -134,7 +134,7 @@ def _require_own(path: Path, about: str) -> Mapping[str, np.ndarray]:
                 raise InputError(f"{path} is about {known!r}, not {about!r}")
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (package.SafetensorError, TypeError) as error:
-        raise InputError(f"{path} is no file of safetensors: use another path") from error
+        raise InputError(f"{path} is not a safetensors file: use another path") from error
 
 
 def _named(nest: Any) -> tuple[list[Any], list[str]]:

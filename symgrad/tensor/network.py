@@ -52,7 +52,7 @@ class Network:
                 function does with arrays what no kernel, operator or ufunc does.
         """
         if not arguments:
-            raise InputError(f"vjp of {self!r} takes a cotangent behind the arguments")
+            raise InputError(f"vjp of {self!r} takes a cotangent after the arguments")
         *given, cotangent = arguments
         tape = Tape(_elementwise)
         leaves, tree = flatten(list(given))
@@ -103,7 +103,9 @@ def network(f: Callable[..., Any]) -> Network:
 def _array(value: Any) -> Any:
     """An argument as it goes on a tape."""
     if isinstance(value, Recorded):
-        raise InputTypeError("a network has first derivatives: vjp within a network is not known")
+        raise InputTypeError(
+            "a network has first derivatives only: vjp cannot be called within one"
+        )
     return value if isinstance(value, DeviceArray) else np.asarray(real_numbers(value, "a network"))
 
 

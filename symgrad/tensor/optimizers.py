@@ -111,6 +111,8 @@ class ClipByGlobalNorm(_OverNests):
             InputTypeError: for what holds no real numbers, or is on another device.
         """
         leaves, tree = flatten(gradients)
+        if not any(all(_shape(a)) for a in leaves):
+            return gradients, self._own(np.zeros(1, self.dtype), *leaves)[0]
         full, found = self._done([leaves])
         return _nested(tree, leaves, full, found[:-1]), found[-1][1]
 
@@ -185,8 +187,9 @@ def clip_by_global_norm(
     """The kernel that clips gradients, arrays nested as you like, to a norm of all together.
 
     ``run(gradients)`` returns these, multiplied with ``max_norm / norm`` where that is below 1, and
-    the norm. The sum of squares is made in a fixed order, with what rounding takes kept; if it is
-    not finite, all results are NaN.
+    the norm. Squares are added up in a fixed order, scaled where they would overflow or underflow,
+    and those of numbers from 2**-48 to 2**48 with what rounding takes kept. If the norm is not
+    finite, all results are NaN.
 
     Raises:
         InputError: for a ``max_norm`` that is not above 0.

@@ -41,7 +41,7 @@ class Products(Layer):
         if a[-1] != b[-2]:
             raise InputError(
                 f"{names[1]} has shape {shapes[1]}: {names[0]} of shape {shapes[0]} has {a[-1]} "
-                f"columns, so it is to have as many {'columns' if self.transposed else 'rows'}"
+                f"columns, so it must have as many {'columns' if self.transposed else 'rows'}"
             )
         if len(names) == 3:
             require_columns(names[2], tuple(shapes[2]), b[-1])
@@ -63,7 +63,7 @@ class Products(Layer):
         if len(a) < least or len(b) < 2 or (self.transposed and len(b) > 2):
             name, shape = (self.arguments[0], a) if len(a) < least else (self.arguments[1], b)
             wanted = "(out, in)" if self.transposed else "(.., rows, columns)"
-            raise InputError(f"{name} has shape {shape}: it is to be a matrix, {wanted}")
+            raise InputError(f"{name} has shape {shape}: it must be a matrix, {wanted}")
         if self.transposed:
             return (a if len(a) > 1 else (1, *a)), (b[1], b[0])
         return a, b

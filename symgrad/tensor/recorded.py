@@ -150,7 +150,9 @@ class Recorded(NDArrayOperatorsMixin):
         return self._made(self.value[key], lambda g: _placed(g, key, own))
 
     def __bool__(self) -> bool:
-        raise TraceError("what a network computes decides no branch: use np.where in sg.rowwise")
+        raise TraceError(
+            "a branch cannot depend on what a network computes: use np.where in sg.rowwise"
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise TraceError(

@@ -57,11 +57,11 @@ class RowwiseWork:
         """One result: see `Work`."""
         first, *others = map(tuple, shapes)
         if not first:
-            raise InputError(f"{self.arguments[0]} is a number: it is to have rows, (.., n)")
+            raise InputError(f"{self.arguments[0]} is a number: it must have rows, (.., n)")
         for name, shape in zip(self.arguments[1:], others, strict=True):
             if shape not in (first, first[-1:]):
                 raise InputError(
-                    f"{name} has shape {shape}: it is to have that of {self.arguments[0]}, "
+                    f"{name} has shape {shape}: it must have that of {self.arguments[0]}, "
                     f"{first}, or a number for each column, {first[-1:]}"
                 )
         return [first[:-1] if self.forward.whole else first]
@@ -200,7 +200,7 @@ def _traced(
         found = f(*rows(made[0]))
         if not isinstance(found, Row) or graph.type(found.id) != "f":
             raise TraceError(
-                located(f"a function of rows gave {found!r}: it is to give a row, or a sum of one")
+                located(f"a function of rows gave {found!r}: it must give a row, or a sum over one")
             )
         return found.element
 

@@ -33,7 +33,7 @@ def associative_scan(
     cotangent of each result behind the arrays; the gradient is derived, and is a scan itself.
 
     Sequences are done in parts, which are put together in a fixed order: ``combine`` has to be
-    associative but for rounding, and need not commute.
+    associative up to rounding, and need not commute.
 
     Raises:
         InputError: for another axis, or what is no function; of ``run`` and ``vjp``, for arrays of

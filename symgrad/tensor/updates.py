@@ -19,6 +19,8 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.programs.updates import (
     NUMBERS_PER_INVOCATION,
+    RANGES,
+    SCALE,
     SQUARES_PER_GROUP,
     EachNumber,
     Shared,
@@ -135,12 +137,12 @@ class Update:
     def shared(self, *v: Any) -> list[Any]:
         """What numbers share after a step, and behind it the factor of gradients, and their length.
 
-        ``v`` is the sum of squares, if there is a limit, and what they share.
+        ``v`` are the sums of squares, if there is a limit, and what they share.
         """
-        known = list(v if self.limit is None else v[1:])
+        known = list(v if self.limit is None else v[RANGES:])
         length, factor = (0.0, 1.0)
         if self.limit is not None:
-            length = np.sqrt(v[0])
+            length = _length(SCALE[self.options.dtype], *v[:RANGES])
             bounded = shortened(length, self.limit)
             factor = functions.where(ops.isfinite(length), bounded, math.nan)
         if self.rule is not None:
@@ -149,9 +151,19 @@ class Update:
         return [*known, factor, *[length] * (self.rule is None)]
 
 
+def _length(scale: float, usual: Any, large: Any, small: Any) -> Any:
+    """The root of the sum of all squares: see `SquareSums`."""
+    with_large = np.sqrt(large + (usual / scale) / scale) * scale
+    with_small = np.sqrt(usual + (small / scale) / scale)
+    only_small = np.sqrt(small) / scale
+    rest = functions.where(usual == 0.0, only_small, with_small)
+    return functions.where(large == 0.0, rest, with_large)
+
+
 @lru_cache(CACHED)
 def _counted(work: Update, count: int) -> Update:
-    return replace(work, count=count)
+    """The work for so many arrays; where there are none, no length is limited."""
+    return replace(work, count=count, limit=work.limit if count else None)
 
 
 class _Steps:
@@ -182,7 +194,7 @@ class _Steps:
         last = Array("new_shared", (self.many,)) if work.rule is not None else Array("given", (2,))
         scratch = [] if work.rule is None else [Array("given", (self.many + 1,))]
         if work.limit is not None:
-            scratch.append(Array("sums", (sum(map(stretches, self.sizes)),)))
+            scratch.append(Array("sums", (RANGES * sum(map(stretches, self.sizes)),)))
         steps = [*self._squares(), self._shared(), *map(self._each, range(work.count))]
         return Launch(work.name, tuple(inputs), (*outputs, last), tuple(scratch), tuple(steps))
 
@@ -205,12 +217,15 @@ class _Steps:
         arrays = [*((f"x{i}", f"g{n}") for i, n in enumerate(numbers)), ("sums", "sums")]
         target = in_grid(self.target, groups)
         count = groups * target.width
-        program = SquareSums(len(numbers))
+        program = SquareSums(len(numbers), self.work.options.dtype)
         return Dispatch(program, target, tuple(arrays), count, groups, tuple(words))
 
     def _shared(self) -> Dispatch:
         work, limited = self.work, self.work.limit is not None
-        names = [*["sum"] * limited, *(f"s{n}" for n in range(self.many))]
+        names = [
+            *(f"sum{n}" for n in range(RANGES * limited)),
+            *(f"s{n}" for n in range(self.many)),
+        ]
         formula = Formulas(work.shared, tuple(names), work.options).value()
         program = Shared(formula, self.many, limited)
         arrays = [("given", "given"), *[("sums", "sums")] * limited]

@@ -27,7 +27,7 @@ def real_numbers(values: Any, name: str, missing: bool = False) -> np.ndarray:
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{name} is no rectangular array of numbers: {error}") from error
+        raise InputError(f"{name} is not a rectangular array of numbers: {error}") from error
     return array if array.dtype.kind in "fiub" else _from_objects(array, name, missing)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,19 +14,35 @@ from symgrad.values.arrays import real_numbers
 
 DAY: Final = np.timedelta64(1, "D")
 
+CONVERTED: Final = "numpy.asarray({}, float)"
+"""How text becomes numbers."""
+
 MOST_LABELS_LISTED: Final = 5
 """Labels that an error lists, at most."""
 
 
-@dataclass
-class Codes:
+@dataclass(eq=False)
+class Codes(Mapping[str, Any]):
     """What the codes of columns stand for, from the first table on that a kernel has read.
 
-    ``known`` has for a column of labels an array of them: label k is number k. For one of dates it
-    has the date that is 0, from which days are counted.
+    For a column of labels it has an array of them: label k is number k. For one of dates it has the
+    date that is 0, from which days are counted. Kernels to which it is given as ``codes=`` share
+    it: whichever reads a column first says what its codes are.
     """
 
     known: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.known)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def __repr__(self) -> str:
+        return repr(self.known)
 
     def declare(self, name: str, labels: Any) -> None:
         """Say beforehand what a column holds: all its labels in order, or the date that is 0."""
@@ -38,22 +54,29 @@ class Codes:
             raise InputError(f"columns={{{name!r}: ...}}: different labels, in a list, are needed")
         self.known[name] = found
 
-    def numbers(self, name: str, values: Any) -> np.ndarray:
+    def numbers(self, name: str, values: Any, quantity: bool = False) -> np.ndarray:
         """A column as real numbers, those that are missing as NaN.
 
+        Of labels these are codes, which are no ``quantity`` that could be computed with.
+
         Raises:
-            InputError: for a label that was in no table before. InputTypeError: for objects.
+            InputError: for a label that was in no table before. InputTypeError: for objects, for
+            labels as a quantity, and for text that reads as numbers.
         """
         categories = _categories(values)
         if categories is not None:
             labels, codes = categories
+            if quantity:
+                _refuse_quantity(
+                    name, labels[codes[codes >= 0]].tolist(), np.flatnonzero(codes >= 0)
+                )
             self.known.setdefault(name, labels)
             return self._again(name, labels, codes)
         array = _plain(values, name)
         if array.dtype.kind in "mM":
             return self._days(name, array)
         if array.dtype.kind in "US" or _holds(array, str):
-            return self._labelled(name, array)
+            return self._labelled(name, array, quantity)
         if array.dtype.kind == "O":
             _require_numbers(array, name)
         return real_numbers(array, name, missing=True)
@@ -67,10 +90,19 @@ class Codes:
             self.known[name] = dates.min()
         return (array - self.known.get(name, np.datetime64(0, "D"))) / DAY
 
-    def _labelled(self, name: str, array: np.ndarray) -> np.ndarray:
+    def _labelled(self, name: str, array: np.ndarray, quantity: bool) -> np.ndarray:
         missing = np.array([_is_missing(v) for v in array.tolist()], bool)
         texts = array[~missing].astype(str if array.dtype.kind != "S" else "S")
+        if quantity:
+            _refuse_quantity(name, texts.tolist(), np.flatnonzero(~missing))
         labels, codes = np.unique(texts, return_inverse=True)
+        numeral = next((text for text in labels.tolist() if _is_numeral(text)), None)
+        if name not in self.known and numeral is not None:
+            raise InputTypeError(
+                f"{name} holds text that reads as a number, {numeral!r}: convert it beforehand, by "
+                f"{CONVERTED.format(name)}; or, if these are labels, name all of them in order, by "
+                f"columns={{{name!r}: [...]}} with None for other columns"
+            )
         self.known.setdefault(name, labels)
         found = np.full(len(array), np.nan)
         found[~missing] = self._again(name, labels, codes)
@@ -87,11 +119,42 @@ class Codes:
                 len(known) > MOST_LABELS_LISTED
             )
             raise InputError(
-                f"{name} holds {label!r}, which is none of the labels so far, {some}: name them "
+                f"{name} holds {label!r}, which is not among the labels so far, {some}: name them "
                 f"all beforehand, by columns={{{name!r}: [...]}} with None for other columns"
             )
         place = np.array([known.get(label, -1) for label in labels.tolist()], np.float64)
         return np.append(place, np.nan)[codes]  # -1 is the last
+
+
+def _is_numeral(text: Any) -> bool:
+    """Whether a text reads as a number."""
+    try:
+        return bool(np.isfinite(float(text)))
+    except (TypeError, ValueError):
+        return False
+
+
+def _refuse_quantity(name: str, texts: Sequence[Any], rows: np.ndarray) -> None:
+    """Refuse labels where numbers are computed with."""
+    numerals = [_is_numeral(text) for text in texts]
+    if not any(numerals):
+        shown = f"{texts[0]!r} at row {rows[0]}, " if texts else ""
+        raise InputTypeError(
+            f"{name} holds labels, {shown}and is computed with: the numbers that stand for labels "
+            f"are no quantities; compare them, as in sg.where(row.{name} == 1, 1.0, 0.0), take "
+            f"parameters by them, as in p.levels[row.{name}], or give a column of numbers"
+        )
+    if all(numerals):
+        raise InputTypeError(
+            f"{name} holds text, {texts[0]!r} at row {rows[0]}, and is computed with: convert it "
+            f"beforehand, by {CONVERTED.format(name)}"
+        )
+    k = numerals.index(False)
+    raise InputTypeError(
+        f"{name} holds text, {texts[k]!r} at row {rows[k]}, which is no number, and is computed "
+        f'with: convert it beforehand, as by pandas.to_numeric({name}, errors="coerce"), which '
+        'makes NaN of such text, and use nan_policy="omit"'
+    )
 
 
 def _categories(values: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -112,7 +175,7 @@ def _plain(values: Any, name: str) -> np.ndarray:
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{name} is no column of numbers: {error}") from error
+        raise InputError(f"{name} is not a column of numbers: {error}") from error
     if _holds(array, datetime.date):
         return np.array([None if _is_missing(v) else v for v in array], "datetime64[us]")
     return array
@@ -143,9 +206,20 @@ def _require_numbers(array: np.ndarray, name: str) -> None:
             )
 
 
-def declared(columns: Any) -> tuple[Sequence[str], Codes]:
-    """The names in ``columns=``, and what it says of those that hold labels or dates."""
-    codes = Codes()
+def declared(columns: Any, given: Any = None) -> tuple[Sequence[str], Codes]:
+    """The names in ``columns=``, and what it and ``codes=`` say of those with labels or dates.
+
+    Codes of a kernel are shared; those of columns that there are none of do not matter.
+    """
+    codes = given if isinstance(given, Codes) else Codes()
+    if given is not None and given is not codes:
+        if not isinstance(given, Mapping):
+            raise InputTypeError(
+                f"codes={given!r}: a mapping from columns to their labels is needed, such as "
+                "another kernel's codes"
+            )
+        for name, labels in given.items():
+            codes.declare(name, labels)
     if isinstance(columns, Mapping):
         for name, labels in columns.items():
             if labels is not None:

@@ -12,7 +12,7 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tracing.trace import require_feasible
 from symgrad.values.arrays import real_numbers
 from symgrad.values.codes import Codes, declared
-from symgrad.values.collapse import warn_if_collapsed
+from symgrad.values.rounding import warn_if_rounded
 
 NanPolicy = Literal["propagate", "raise", "omit"]
 
@@ -36,6 +36,8 @@ class Columns:
     indices: tuple[int, ...] = ()
     codes: Codes = field(default_factory=Codes, compare=False)
     """What stands for the labels and dates of columns that hold no numbers."""
+    quantities: tuple[int, ...] = ()
+    """The columns that are computed with, other than by comparisons and as indices."""
 
     @property
     def numbers(self) -> list[int]:
@@ -47,22 +49,24 @@ class Columns:
         return repr(self.names[k]) if self.names else f"column {k}"
 
 
-def columns_of(row: Any, columns: Any) -> Columns:
-    """What ``row=`` and ``columns=`` ask for; exactly one of them is given."""
+def columns_of(row: Any, columns: Any, codes: Any = None) -> Columns:
+    """What ``row=`` or ``columns=``, and ``codes=``, ask for; one of the first two is given."""
     if columns is None:
+        if codes is not None:
+            raise InputError("codes= are of columns with names: give columns= too")
         if row is None:
             raise InputError("a loss over data needs row=, the number of columns, or columns=")
         if isinstance(row, bool) or not isinstance(row, (int, np.integer)) or row < 1:
-            raise InputError(f"row={row!r}: the number of columns of a row, at least 1")
+            raise InputError(f"row={row!r}: a row has at least 1 column")
         require_feasible(int(row))
         return Columns(int(row))
     if row is not None:
         raise InputError("row= and columns= say the same: give one of them")
-    return _named_columns(columns)
+    return _named_columns(columns, codes)
 
 
-def _named_columns(columns: Any) -> Columns:
-    names, codes = declared(columns)
+def _named_columns(columns: Any, codes: Any) -> Columns:
+    names, codes = declared(columns, codes)
     if not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
         raise InputError(f"columns={columns!r}: names of columns, each an identifier")
     if len(set(names)) != len(names):
@@ -90,7 +94,7 @@ def blocks_of(rows: Any, size: int) -> Iterator[Any]:
     """The blocks of an iterator of tables, or of one table, ``size`` rows each at most."""
     if not is_table(rows):
         if not hasattr(rows, "__iter__"):
-            raise InputTypeError(f"rows is {rows!r}: a table, or an iterator of tables, is needed")
+            raise InputTypeError(f"rows is a table, or an iterator of tables, not {rows!r}")
         yield from rows
         return
     count = len_of(rows)
@@ -125,7 +129,7 @@ def read(
     The numbers are the user's own array if it is fit for it, or always a copy if ``own``. Rows that
     hold a NaN are as the policy says.
 
-    Warns of columns whose values this dtype does not tell apart: see `PrecisionWarning`.
+    Warns of columns that this dtype rounds by much beside their spread: see `PrecisionWarning`.
 
     Raises:
         InputError: for columns that are missing, too many or of different lengths, for indices that
@@ -137,7 +141,7 @@ def read(
     each = found.T if isinstance(found, np.ndarray) else found
     indices = [whole(each[k], columns, k, policy) for k in columns.indices]
     for k in columns.numbers:
-        warn_if_collapsed(each[k], columns.describe(k), dtype)
+        warn_if_rounded(each[k], columns.describe(k), dtype)
     with np.errstate(over="ignore"):
         if not isinstance(found, np.ndarray):
             numbers = np.ascontiguousarray(np.stack(found, axis=1), dtype=dtype)
@@ -175,7 +179,10 @@ def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
     missing = [name for name in names if name not in known]
     if missing:
         raise InputError(f"rows has no column {missing[0]!r}: it has {', '.join(map(str, known))}")
-    found = [columns.codes.numbers(name, rows[name]) for name in names]
+    found = [
+        columns.codes.numbers(name, rows[name], k in columns.quantities)
+        for k, name in enumerate(names)
+    ]
     lengths = {name: v.shape for name, v in zip(names, found, strict=True)}
     if any(v.ndim != 1 for v in found) or len({v.shape for v in found}) > 1:
         raise InputError(f"columns differ in shape: {lengths}")

@@ -29,7 +29,9 @@ def write_files(texts: dict[Path, str]) -> None:
                 else f"{path}: there is no folder {path.parent}"
             )
         if path.exists() and not _is_ours(path):
-            raise InputError(f"{path} is there and not symgrad's: choose another name, or move it")
+            raise InputError(
+                f"{path} exists and was not written by symgrad: choose another name, or move it"
+            )
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
 

@@ -241,8 +241,8 @@ def test_what_is_wrong_with_a_block_is_told(client: Any) -> None:
 
 
 def test_steps_in_a_kernel_need_data_of_one_machine() -> None:
-    with pytest.raises(sg.InputError, match=r"bind\(data\)\.as_scipy\(\)"):
-        kernel().minimize(np.zeros(3), sg.LBFGS(), data=BLOCKS)
+    with pytest.raises(sg.InputError, match=r"bind\(rows\)\.as_scipy\(\)"):
+        kernel().minimize(np.zeros(3), sg.LBFGS(), rows=BLOCKS)
 
 
 def test_what_is_no_table_of_points_is_refused() -> None:
@@ -344,3 +344,17 @@ def test_arrays_of_xarray_stay_in_blocks() -> None:
     assert found.parameters.chunks is not None
     for name in want.data_vars:
         np.testing.assert_allclose(found[name], want[name], rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:who holds 1 labels")
+@pytest.mark.usefixtures("anywhere")
+def test_labels_have_one_number_in_all_blocks() -> None:
+    """A worker that meets other labels first would number them otherwise."""
+    names = np.array(["b"] * 10 + ["a"] * 10)
+    table = {"who": da.from_array(names, chunks=10), "y": da.from_array(np.ones(20), chunks=10)}
+    options: Any = {"columns": ["who", "y"], "device": "cpu"}
+    f = lambda p, r: p[r.who] * r.y  # noqa: E731
+    with pytest.raises(sg.InputError, match="who holds "):
+        sg.fused_forward_backward(2, f, **options).bind(table).run([1.0, 2.0])
+    made = sg.fused_forward_backward(2, f, codes={"who": ["a", "b"]}, **options)
+    assert made.bind(table).run([1.0, 2.0])[0] == 30.0

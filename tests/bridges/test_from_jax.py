@@ -64,6 +64,10 @@ CASES: dict[str, Any] = {
         0, 3, lambda i, a: a.at[i].set(a[(i + 1) % 3] * v[i]), v
     ).sum(),
     "scan": oscillator,
+    "scan of nothing": lambda v: lax.scan(lambda c, _: (c * v[0], c), v[1], None, length=4)[1],
+    "scan of scans": lambda v: lax.scan(
+        lambda c, x: lax.scan(lambda d, y: (d * x + v[0] * y, d), c, v), v[1], v[:2]
+    )[1],
     "bits": lambda v: v[0] * ((whole(v[1]) & whole(v[2])) + (whole(v[0]) | 5) - ~whole(v[1])),
     "xor": lambda v: v[0] * ((whole(v[1]) ^ whole(v[2])) + (whole(v[1]) << 2) + (whole(v[2]) >> 1)),
     "logical shift": lambda v: v[0] * lax.shift_right_logical(whole(v[1]), jnp.int32(28)),
@@ -100,6 +104,25 @@ def summed(f: Any) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients_are_those_of_jax(name: str) -> None:
     f = summed(CASES[name])
+    kernel = sg.fused_forward_backward(3, sg.from_jax(f), device="cpu", dtype="float64")
+    loss, gradient = kernel.run(POINTS)
+    assert np.allclose(loss, jax.vmap(f)(POINTS), rtol=1e-12)
+    assert np.allclose(gradient, jax.vmap(jax.grad(f))(POINTS), rtol=1e-11, atol=1e-13)
+
+
+RECENT: dict[str, Any] = {
+    "log2": lambda v: lax.log2(jnp.abs(v)),
+    "one_minus_square": lambda v: v * lax.one_minus_square(v),
+    "polynomial": lambda v: lax.polynomial(v, [1.0, v[0], 3.0, 4.0]),
+}
+"""Primitives that not every JAX has."""
+
+
+@pytest.mark.parametrize("name", RECENT)
+def test_primitives_of_recent_releases(name: str) -> None:
+    if not hasattr(lax, name):
+        pytest.skip(f"this JAX has no lax.{name}")
+    f = summed(RECENT[name])
     kernel = sg.fused_forward_backward(3, sg.from_jax(f), device="cpu", dtype="float64")
     loss, gradient = kernel.run(POINTS)
     assert np.allclose(loss, jax.vmap(f)(POINTS), rtol=1e-12)

@@ -119,5 +119,5 @@ def test_what_cannot_be_compared_is_refused() -> None:
         sg.check(points, np.zeros((0, 2)))
     with pytest.raises(sg.InputError, match="at least one point, or row"):
         sg.check(rows, [1.0], np.zeros((0, 1)))
-    with pytest.raises(sg.InputTypeError, match="3 is none"):
+    with pytest.raises(sg.InputTypeError, match="3 is not a kernel"):
         sg.check(3, [1.0])

@@ -39,8 +39,8 @@ def test_names_are_found_in_any_case_and_others_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no file of a NIST data set"),
-        ("Starting Values (lines 2 to 2)\nb1 = one 2 3 4", "other things than numbers"),
+        ("", "not a NIST data set"),
+        ("Starting Values (lines 2 to 2)\nb1 = one 2 3 4", "something other than numbers"),
         (
             "Starting Values (lines 2 to 2) Data (lines 3 to 3)\nb1 = 1 2 3 4\n1 2 3",
             "columns y and x",

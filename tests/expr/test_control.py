@@ -369,9 +369,9 @@ def test_an_if_on_a_carry() -> None:
 
 def test_a_carry_of_another_kind() -> None:
     for init, after, what in [
-        (lambda v: (v[0], v[1]), lambda y: y[0], "needs 2 parts"),
-        (lambda v: (v[0], v[1]), lambda y: (*y, 1.0), "needs 2 parts"),
-        (lambda v: {"a": v[0]}, lambda y: {"b": y["a"]}, "needs a"),
+        (lambda v: (v[0], v[1]), lambda y: y[0], "must be a list or a tuple of 2 parts"),
+        (lambda v: (v[0], v[1]), lambda y: (*y, 1.0), "must be a list or a tuple of 2 parts"),
+        (lambda v: {"a": v[0]}, lambda y: {"b": y["a"]}, "must be a dict with the keys 'a'"),
         (lambda v: v, lambda y: y[:1], r"has the shape (1,), not (2,)"),
         (lambda v: v[0], lambda y: sg.array([y, y]), "has the shape (2,), not ()"),
         (lambda v: v[0], lambda y: None, "returns holds None (NoneType), which is no number"),
@@ -394,19 +394,19 @@ def test_bounds_that_are_no_whole_numbers(bound: Any) -> None:
 
 @pytest.mark.parametrize("most", [-1, 2.5, True, "3"])
 def test_a_number_of_turns_that_is_none(most: Any) -> None:
-    with pytest.raises(InputError, match="number of iterations is a whole number"):
+    with pytest.raises(InputError, match="max_steps is a whole number"):
         trace(lambda v: fori_loop(0, v[0], lambda k, y: y, v[0], max_steps=most), 1)
 
 
 @pytest.mark.parametrize("most", [2**31, 2**40])
 def test_more_turns_than_a_counter_has(most: int) -> None:
-    with pytest.raises(InputError, match=r"less than 2\*\*31 iterations"):
+    with pytest.raises(InputError, match=r"fewer than 2\*\*31 iterations"):
         trace(lambda v: fori_loop(5, v[0], lambda k, y: y, v[0], max_steps=most), 1)
 
 
 @pytest.mark.parametrize("hi", [10**12, -(2**31)])
 def test_bounds_that_no_counter_reaches(hi: int) -> None:
-    with pytest.raises(InputError, match=r"less than 2\*\*31"):
+    with pytest.raises(InputError, match=r"bounds are below 2\*\*31"):
         trace(lambda v: fori_loop(0, hi, lambda k, y: y, v[0]), 1)
 
 
@@ -464,23 +464,25 @@ def test_an_expression_of_another_trace() -> None:
 
 
 def test_the_sides_of_a_choice_give_the_same_kind() -> None:
-    assert "needs 2 parts" in message(lambda v: cond(v[0] > 0, lambda: (v[0], v[1]), lambda: v[0]))
+    assert "must be a list or a tuple of 2 parts" in message(
+        lambda v: cond(v[0] > 0, lambda: (v[0], v[1]), lambda: v[0])
+    )
 
 
 @pytest.mark.parametrize(
     ("f", "error", "said"),
     [
         (lambda v: scan(lambda c, x: (c, c), v[0], (np.ones(3), np.ones(4))), InputError,
-         "a scan takes 3 and 4 steps at once"),
+         "scan: lengths 3 and 4 differ"),
         (lambda v: scan(lambda c, x: (c, c), v[0], np.ones(3), length=2), InputError,
-         "a scan takes 2 and 3 steps"),
+         "scan: lengths 2 and 3 differ"),
         (lambda v: scan(lambda c, x: (c, c), v[0]), InputError, "nothing says how many"),
         (lambda v: scan(lambda c, x: (c, c), v[0], v[1]), InputError, "x1 is none"),
         (lambda v: scan(lambda c, x: c, v[0], v), TraceError, "the next carry and a y, not c"),
         (lambda v: switch(v[0], []), InputError, "at least one branch"),
         (lambda v: switch(v[0], [lambda: v[0], cast("Any", 3)]), InputTypeError, "not 3"),
         (lambda v: switch(v[0], [lambda: v[0], lambda: v[1], lambda: (v[0], 1.0)]), TraceError,
-         "what branch 1 returns needs 2 parts"),
+         "what branch 1 returns must be a list or a tuple of 2 parts"),
         (lambda v: cond(v > 1.0, lambda: v[0], lambda: v[1]), TraceError, "a condition is needed"),
         (lambda v: while_loop(lambda c: "x", lambda c: c, v[0]), TraceError, "not 'x'"),
     ],

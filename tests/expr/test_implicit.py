@@ -122,7 +122,7 @@ def test_misuse() -> None:
     x = sg.var("x")
     with pytest.raises(InputError, match="a tolerance is positive"):
         sg.fixed_point(lambda y: y, x, tol=0.0)
-    with pytest.raises(TraceError, match="needs 2 parts"):
+    with pytest.raises(TraceError, match="a tuple of 2 parts"):
         sg.custom_root(lambda y: y[0], (x, x), lambda f, y: y)
     with pytest.raises(TraceError, match=r"returns: .*shape|has the shape"):
         sg.custom_root(lambda y: y, x, lambda f, y: sg.array([y, y]))

@@ -233,7 +233,7 @@ def test_what_is_no_integer_is_refused() -> None:
         _ = i + j
     with pytest.raises(TraceError, match="& is for integers"):
         _ = i & 0.5
-    with pytest.raises(InputError, match="-1 is no uint32"):
+    with pytest.raises(InputError, match="-1 is not uint32"):
         _ = i + -1
     with pytest.raises(InputError, match="divided by 0"):
         _ = j // 0

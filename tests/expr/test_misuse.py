@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
+import scipy.ndimage
+import scipy.optimize
 import scipy.special
 
 import symgrad as sg
+from symgrad.errors import ForeignExpressionError, TraceError
 
 VERBS: Any = sg
 """The verbs, without annotations that would find the misuse first."""
@@ -54,12 +58,12 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         r"give NumPy one that can, as in sg\.array\(np\.zeros",
     ),
     "a function of SciPy's": (
-        lambda: sg.fused_forward(1, lambda v: scipy.special.erfcx(v[0])),
-        r"special\.erfcx is not .*, erf, erfc, .*, xlogy; write another by these, or.*sg\.table\(",
+        lambda: sg.fused_forward(1, lambda v: scipy.special.struve(1.0, v[0])),
+        r"special\.struve is not .*, erf, erfc, .*, xlogy\), or.*sg\.table\(",
     ),
     "one that others make": (
-        lambda: sg.fused_forward(1, lambda v: scipy.special.gamma(v)),
-        r"write np\.exp\(gammaln",
+        lambda: sg.fused_forward(1, lambda v: scipy.special.rgamma(v)),
+        r"write 1 / sg\.gamma\(x\)",
     ),
     "one that wraps another": (
         lambda: sg.fused_forward(1, lambda v: scipy.special.lambertw(v[0])),
@@ -69,12 +73,20 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: sg.fused_forward(2, lambda v: scipy.special.logsumexp(v)),
         r"SciPy's code asks for it\n.*\n.* sg\.logsumexp",
     ),
-    "hessian of f": (lambda: VERBS.hessian(lambda v: v[0], [1.0]), r"sg\.fused_hessian\(n, f\)"),
-    "jacobian of f": (lambda: VERBS.jacobian(lambda v: v, [1.0]), r"sg\.fused_jacobian\(n, f\)"),
-    "grad of f": (lambda: VERBS.grad(lambda v: v, [1.0]), r"sg\.value_and_grad\(f\)"),
-    "hvp of f": (lambda: VERBS.hvp(lambda v: v, [1.0], [1.0]), r"sg\.fused_hvp\(n, f\)"),
+    "hessian of f": (lambda: VERBS.hessian(lambda v: v[0])([1.0]), r"sg\.fused_hessian"),
+    "jacobian of f": (lambda: VERBS.jacobian(lambda v: v)([1.0]), r"sg\.fused_jacobian"),
+    "grad of f": (lambda: VERBS.grad(lambda v: v)([1.0]), r"sg\.value_and_grad\(f\)"),
+    "hvp of f": (lambda: VERBS.hvp(lambda v: v, [1.0], [1.0]), r"sg\.fused_hvp"),
     "vjp of f": (lambda: VERBS.vjp(lambda v: v, [1.0], [1.0]), r"sg\.value_and_grad\(f\)"),
-    "jvp of f": (lambda: VERBS.jvp(lambda v: v, [1.0], [1.0]), r"sg\.symbols"),
+    "jvp of f": (lambda: VERBS.jvp(lambda v: v, ([1.0],), ([1.0],)), r"sg\.value_and_grad"),
+    "hessian of f at numbers": (
+        lambda: VERBS.hessian(lambda v: v[0], [1.0]),
+        r"at a point, use sg\.fused_hessian\(n, f\)",
+    ),
+    "grad of f at numbers": (
+        lambda: VERBS.grad(lambda v: v, [1.0]),
+        r"at a point, use sg\.value_and_grad\(f\)",
+    ),
     "hessian for nothing": (lambda: sg.hessian(product()), "the variables to differentiate for"),
     "jacobian for nothing": (
         lambda: sg.jacobian([product()]),
@@ -94,5 +106,31 @@ def test_a_message_says_what_to_write(name: str) -> None:
 def test_minimising_over_data_needs_a_method_and_a_table() -> None:
     kernel = sg.fused_forward_backward(1, lambda p, r: (p[0] - r[0]) ** 2, row=1, device="cpu")
     for method in (None, sg.LBFGS()):
-        with pytest.raises(sg.InputError, match=r"kernel.minimize\(starts, sg.LBFGS\(\), data="):
+        with pytest.raises(sg.InputError, match=r"kernel.minimize\(starts, sg.LBFGS\(\), rows="):
             kernel.minimize({"a": 1.0}, method)
+
+
+def test_a_kept_expression_names_the_function_that_returns_it() -> None:
+    kept: list[Any] = []
+    sg.fused_forward(1, lambda v: kept.append(sg.sin(v[0])) or v[0], device="cpu")
+    with pytest.raises(
+        ForeignExpressionError, match=r"test_misuse.py:\d+\) returned sin\(x0\)"
+    ) as e:
+        sg.fused_forward(1, lambda v: kept[0], device="cpu")
+    assert "kept.append(sg.sin(v[0]))" in str(e.value)
+    assert "pipeline" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("f", "remedy"),
+    [
+        (lambda v: scipy.linalg.expm(v.reshape(2, 2))[0, 0], "expm.*square k times"),
+        (lambda v: scipy.linalg.solve(v.reshape(2, 2), [1, 2])[0], r"np\.linalg\.solve"),
+        (lambda v: scipy.optimize.brentq(lambda t: t - v[0], 0, 1), r"sg\.custom_root"),
+        (lambda v: scipy.ndimage.gaussian_filter(v, 1.0)[0], "matrix of the filter"),
+        (lambda x, y: x * y, r"lambda v: f\(\*v\)"),
+    ],
+)
+def test_calls_that_need_numbers_say_what_to_write(f: Any, remedy: str) -> None:
+    with pytest.raises(TraceError, match=rf"(?s){remedy}"):
+        sg.fused_forward(4, f, device="cpu")

@@ -186,7 +186,7 @@ def test_a_table_of_numbers_at_numbers_is_numbers() -> None:
         (lambda: sg.interp(sg.var("x"), [0.0, 1.0], [1.0, 2.0, 3.0]), "as many"),
         (lambda: sg.interp(0.5, [sg.var("x"), 1.0], [1.0, 2.0]), "are numbers"),
         (lambda: sg.table([1.0], 0.0, 1.0), "at least 2"),
-        (lambda: sg.table([1.0, 2.0, 3.0], 0.0, 1.0, "cubic"), "for a cubic 4"),
+        (lambda: sg.table([1.0, 2.0, 3.0], 0.0, 1.0, "cubic"), "or 4 for a cubic"),
         (lambda: sg.table([1.0, 2.0], 1.0, 1.0), "low < high"),
         (lambda: sg.table([1.0, 2.0], 0.0, 1.0, "quintic"), "'linear' or 'cubic'"),
     ],

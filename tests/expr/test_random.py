@@ -174,9 +174,9 @@ def test_what_is_no_seed_and_no_key_is_refused() -> None:
         sg.random.key(1.5)
     with pytest.raises(InputError, match=r"2\*\*64"):
         sg.random.key(2**64)
-    with pytest.raises(InputTypeError, match="42 is no key"):
+    with pytest.raises(InputTypeError, match="42 is not a key"):
         sg.random.normal(42)  # type: ignore[arg-type]
-    with pytest.raises(InputTypeError, match="whole numbers, one by one"):
+    with pytest.raises(InputTypeError, match="whole numbers, one at a time"):
         sg.random.fold_in(sg.random.key(0), 0.5)
-    with pytest.raises(InputError, match="known before"):
+    with pytest.raises(InputError, match="known while tracing"):
         sg.random.normal(sg.random.key(0), (2.5,))  # type: ignore[arg-type]

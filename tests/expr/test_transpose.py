@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,57 @@ def test_dead_carries_are_not_computed() -> None:
     graph, roots = derived.simplified(derived.gradient())
     assert ops.exp not in heads(graph, roots)
     assert max(loop.carries for loop in loops(graph)) <= 3
+
+
+def grown(c: Sequence[Any], v: Any) -> tuple[Any, Any]:
+    """Two carries, of which the second overflows and the first does not need it."""
+    return c[0] * v[0] + 0.001 * sg.sin(c[0]), c[1] * c[1] * 1.01
+
+
+def in_a_choice(c: Sequence[Any], v: Any) -> Any:
+    return sg.cond(c[0] > 0.5, lambda: grown(c, v), lambda: (0.9 * c[0], c[1] * c[1]))
+
+
+def in_a_loop(c: Sequence[Any], v: Any) -> Any:
+    return fori_loop(0, 3, lambda _, d: grown(d, v), (c[0], c[1]))
+
+
+def in_a_search(c: Sequence[Any], v: Any) -> Any:
+    def step(d: Any) -> Any:
+        return *grown(d, v), d[2] + 1
+
+    return while_loop(lambda d: d[2] < 3, step, (c[0], c[1], 0.0), max_steps=5)[:2]
+
+
+def alone(x: Any, v: Any) -> Any:
+    return grown((x, 0.0), v)[0]
+
+
+ALONE: dict[Any, Any] = {
+    grown: alone,
+    in_a_choice: lambda x, v: sg.where(x > 0.5, alone(x, v), 0.9 * x),
+    in_a_loop: lambda x, v: alone(alone(alone(x, v), v), v),
+    in_a_search: lambda x, v: alone(alone(alone(x, v), v), v),
+}
+"""What each makes of the first carry alone, without loops and choices."""
+
+
+@pytest.mark.parametrize("kept", [EVERYTHING, 12, 1])
+@pytest.mark.parametrize("turn", ALONE)
+def test_carries_that_overflow_and_are_not_needed_have_no_cotangents(turn: Any, kept: int) -> None:
+    def f(v: Any) -> Any:
+        return fori_loop(0, 40, lambda _, c: turn(c, v), (v[2], v[1]))[0]
+
+    def written_out(v: Any) -> Any:
+        return reduce(lambda x, _: ALONE[turn](x, v), range(40), v[2])
+
+    at = np.array([[0.99], [20.0], [0.9]])
+    derived, plain = Derived(f, 3), Derived(written_out, 3)
+    want, one = plain.values(plain.gradient(), at), derived.graph.constant(1.0)
+    with np.errstate(over="ignore"):
+        close_to(derived.values(derived.gradient(kept), at), want, 1e-12)
+        (forward,) = jvp(derived.graph, dict.fromkeys(derived.inputs, one), derived.roots)
+        close_to(derived.values([derived.or_zero(forward)], at)[1], want[1:].sum(0), 1e-12)
 
 
 def test_cotangents_of_an_array_are_added_to_in_place() -> None:

@@ -161,7 +161,7 @@ def test_names_beside_bounds_of_scipy() -> None:
         ({"y": np.ma.masked_less(Y, 1.0)}, {}, "y has masked entries"),
         ({}, {"bounds": {"rate": 1}}, r"bounds\['rate'\] is 1: \(low, high\) is needed"),
         ({}, {"bounds": {"rate": (0, 1, 2)}}, r"bounds\['rate'\] is \(0, 1, 2\)"),
-        ({}, {"p0": [1.0]}, "p0 has 1 parameters, which the model, decay"),
+        ({}, {"p0": [1.0]}, "p0 has 1 parameter, and the model decay"),
         ({}, {"p0": {"rate": "1"}}, r"p0\['rate'\] holds"),
         ({}, {"sigma": np.ones(3)}, r"sigma has shape \(3,\)"),
     ],

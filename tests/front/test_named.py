@@ -128,9 +128,9 @@ def test_shapes(device: Any) -> None:
 
 def test_wrong_points_are_refused() -> None:
     kernel = sg.fused_forward_backward(SHAPES, loss, device="cpu")
-    with pytest.raises(InputError, match=r"x needs w, inner"):
+    with pytest.raises(InputError, match=r"x must be a dict with the keys 'w', 'inner'"):
         kernel.run({"w": W})
-    with pytest.raises(InputError, match=r"x\['inner'\] needs b, c"):
+    with pytest.raises(InputError, match=r"x\['inner'\] must be a dict with the keys 'b', 'c'"):
         kernel.run({"w": W, "inner": {"b": B}})
     with pytest.raises(InputError, match=r"w has shape \(3, 2\): the kernel takes \(2, 2\) or"):
         kernel.run({"w": np.ones((3, 2)), "inner": {"b": B, "c": C}})
@@ -195,9 +195,9 @@ def test_nested_derivatives_are_written() -> None:
     out = _empty(want)
     kernel.run(POINT, out=out)
     _require_same(out, want)
-    with pytest.raises(InputError, match=r"out for grad\['inner'\] needs b, c"):
+    with pytest.raises(InputError, match=r"out for grad\['inner'\] must be a dict"):
         kernel.run(POINT, out=(out[0], {"w": out[1]["w"], "inner": {}}, out[2]))
-    with pytest.raises(InputError, match=r"float32 array of shape \(2, 2\) is needed"):
+    with pytest.raises(InputError, match=r"a NumPy array of float32 and shape \(2, 2\)"):
         kernel.run(POINT, out=(out[0], {**out[1], "w": np.empty(4, np.float32)}, out[2]))
 
 
@@ -296,7 +296,7 @@ def test_minimisations_from_nested_starts(device: Any) -> None:
     square = sg.fused_forward_backward((2, 2), lambda w: np.sum((w - 1) ** 2), device=device)
     assert square.minimize(np.zeros((5, 2, 2)), sg.LBFGS(), 50).x.shape == (5, 2, 2)
     assert square.minimize(np.zeros((2, 2)), sg.LBFGS(), 50).x.shape == (2, 2)
-    with pytest.raises(InputError, match="starts needs a, b"):
+    with pytest.raises(InputError, match="starts must be a dict with the keys 'a', 'b'"):
         kernel.minimize({"a": [0.0, 0.0]}, sg.LBFGS())
 
 
@@ -307,10 +307,10 @@ def test_minimisations_over_data_from_nested_starts() -> None:
         {"level": (), "slope": ()}, lambda p, r: p.level + p.slope * r.x - r.y, columns=["x", "y"],
         device="cpu", dtype="float64",
     )  # fmt: skip
-    found = kernel.minimize({"level": 0.0, "slope": 0.0}, sg.LevenbergMarquardt(), data=rows)
+    found = kernel.minimize({"level": 0.0, "slope": 0.0}, sg.LevenbergMarquardt(), rows=rows)
     assert found.x["level"] == pytest.approx(2.0) and found.x["slope"] == pytest.approx(-3.0)
     assert found.success and np.ndim(found.success) == 0
-    many = kernel.minimize({"level": np.zeros(3), "slope": 1.0}, sg.LBFGS(), data=rows)
+    many = kernel.minimize({"level": np.zeros(3), "slope": 1.0}, sg.LBFGS(), rows=rows)
     np.testing.assert_allclose(many.x["slope"], [-3.0] * 3, rtol=1e-5)
 
 
@@ -338,7 +338,7 @@ def test_minimisations_of_named_variables(device: Any) -> None:
     assert many.x["a"].shape == (4, 2) and many.best is not None
     np.testing.assert_allclose(many.x["inner"]["b"], 2.0, atol=1e-4)
     assert sg.minimize_from(quadratic, SIZES, np.zeros((4, 3)), sg.Adam(), 3).x.shape == (4, 3)
-    with pytest.raises(InputError, match="starts needs a, inner"):
+    with pytest.raises(InputError, match="starts must be a dict with the keys 'a', 'inner'"):
         sg.minimize_from(quadratic, SIZES, {"a": [0.0, 0.0]}, sg.LBFGS(), device=device)
 
 

@@ -13,7 +13,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.meaning.evaluate import leaf
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.instruction import lone_products, uses_of
 
 TABLE = (

@@ -62,6 +62,31 @@ def test_a_broken_file_is_compiled_anew(folder: Path, damage: object) -> None:
     np.testing.assert_array_equal(run(made, ONE, points)[0], want[0])
 
 
+def test_code_under_the_name_of_another_is_not_run(folder: Path) -> None:
+    """It is whole, but was compiled from another text: a copy, or a folder that went wrong."""
+    points = np.random.default_rng(0).uniform(0.1, 0.9, (3, 3)).astype(np.float32)
+    made, other = chain(20), chain(21)
+    want = run(made, ONE, points)[0]
+    (path,) = kept(folder).iterdir()
+    run(other, ONE, points)
+    (foreign,) = set(kept(folder).iterdir()) - {path}
+    path.write_bytes(foreign.read_bytes())
+    device._kept.clear()  # pyright: ignore[reportPrivateUsage]
+    np.testing.assert_array_equal(run(made, ONE, points)[0], want)
+    assert compiler.unsealed(path.stem, path.read_bytes()), "it was written anew"
+
+
+def test_files_name_what_was_compiled(folder: Path) -> None:
+    device.compile_source(SOURCE)
+    (path,) = kept(folder).iterdir()
+    content = path.read_bytes()
+    assert path.stem == device.key_of(SOURCE)
+    assert path.stem.encode() in content
+    assert compiler.unsealed(path.stem, content)
+    assert compiler.unsealed(path.stem[::-1], content) is None
+    assert compiler.unsealed(path.stem[:-1], content) is None
+
+
 def kept(folder: Path) -> Path:
     """Where compiled code lies within the folder that the user named."""
     return folder / "symgrad" / "code"
@@ -149,16 +174,19 @@ def test_the_folder_is_seldom_looked_at(folder: Path, monkeypatch: pytest.Monkey
     assert 4 <= len(looked) <= 20
 
 
-def test_what_was_killed_while_it_wrote_is_deleted_in_time(
+def test_what_was_killed_while_it_wrote_and_what_is_old_is_deleted_in_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kept(folder).mkdir(parents=True)
     unfinished = kept(folder) / f"{0:064x}.a1_b2c3d.code"
-    unfinished.parent.mkdir(parents=True)
     unfinished.write_bytes(compiler.HEADER + bytes(3000))
-    os.utime(unfinished, (0, 0))
+    earlier = kept(folder) / f"{1:064x}.code"
+    earlier.write_bytes(compiler.MARK + b"2\n" + bytes(3000))
+    for file in (unfinished, earlier):
+        os.utime(file, (0, 0))
     monkeypatch.setattr(device, "CACHE_BYTES", 3000)
     device.compile_source(SOURCE)
-    assert not unfinished.exists()
+    assert not unfinished.exists() and not earlier.exists()
 
 
 def test_a_disk_that_is_full_leaves_nothing_behind(

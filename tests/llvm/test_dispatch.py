@@ -15,7 +15,7 @@ import pytest
 import symgrad as sg
 from symgrad.errors import InputError
 from symgrad.llvm.device import threads
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import points as dispatch
 
 
@@ -99,7 +99,7 @@ def test_out_may_be_where_the_points_are() -> None:
 
 def test_out_of_a_kernel_with_one_result() -> None:
     kernel = sg.fused_forward(2, lambda v: v[0] + v[1], device="cpu")
-    with pytest.raises(InputError, match=r"a float32 array of shape \(\) is needed"):
+    with pytest.raises(InputError, match=r"must be a NumPy array of float32 and shape \(\)"):
         kernel.run([1.0, 2.0], out=np.empty(()))
     out = np.empty((), np.float32)
     assert kernel.run([1.0, 2.0], out=out) is out and out == 3.0
@@ -108,10 +108,13 @@ def test_out_of_a_kernel_with_one_result() -> None:
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        ((np.empty((), np.float32),), "needs 2 arrays: loss, grad"),
-        ((np.empty((), np.float32), np.empty(4, np.float32)), r"of shape \(5,\) is needed"),
+        ((np.empty((), np.float32),), "takes 2 arrays: loss, grad"),
+        (
+            (np.empty((), np.float32), np.empty(4, np.float32)),
+            r"must be a NumPy array of float32 and shape \(5,\)",
+        ),
         ((np.empty((), np.float32), np.empty(5)), "float64"),
-        ((np.empty((), np.float32), [0.0] * 5), "a float32 array"),
+        ((np.empty((), np.float32), [0.0] * 5), "a NumPy array of float32"),
         ((np.empty((), np.float32), np.empty(10, np.float32)[::2]), "C-contiguous"),
         ((np.empty((), np.float32), np.broadcast_to(np.float32(0), (5,))), "C-contiguous"),
     ],

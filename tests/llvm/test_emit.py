@@ -18,7 +18,7 @@ from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.printing import arrangement, printer
 from symgrad.llvm.printing.arrangement import Arrangement
 from symgrad.llvm.printing.instruction import Shape

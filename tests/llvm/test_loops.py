@@ -13,7 +13,7 @@ import pytest
 import symgrad as sg
 from symgrad.expr.loops.choices import cond
 from symgrad.expr.loops.control import fori_loop, scan, while_loop
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.device.threads import weight_of
 
 LANES = 4 * host().vector_bits // 32

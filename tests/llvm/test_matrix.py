@@ -24,14 +24,19 @@ def run(case: Waves, steps: int = STEPS) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("n", "points", "residuals"), [(3, 130, 2), (7, 63, 1), (17, 64, 1)])
 def test_steps(n: int, points: int, residuals: int, dtype: DTypeName) -> None:
+    """What is added in another order may differ by half an ulp for each operation of a sum.
+
+    That is Higham's gamma_m, *Accuracy and Stability of Numerical Algorithms*, section 3.1.
+    """
     case = Waves(n, 11, points, (0.3, 0.8), 0.25, residuals, dtype)
+    operations = points * residuals + 4 * n  # over the rows, and of the wave of a row
     found, want = run(case), case.expected(STEPS)
     (x, memory, tail), (x2, memory2, tail2) = (case.layout.split(s) for s in (found, want))
     single = case.expected(STEPS, dtype=np.dtype(dtype).type)
     x3, memory3, _ = case.layout.split(single)
-    eps = float(np.finfo(dtype).eps)
+    gamma = operations * float(np.finfo(dtype).eps) / 2
     for a, b, c in ((x, x2, x3), *zip(memory[:4], memory2[:4], memory3[:4], strict=True)):
-        allowed = 5.0 * np.abs(c - b).max() + 16.0 * eps * np.abs(b).max()
+        allowed = 5.0 * np.abs(c - b).max() + gamma * np.abs(b).max()
         np.testing.assert_allclose(a, b, rtol=0, atol=allowed)
     np.testing.assert_array_equal(tail[:, 0], tail2[:, 0])
 

@@ -17,7 +17,7 @@ from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.statements import lane_sum
 from symgrad.kernel.target import InStep
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.arrangement import UNROLLED_COLUMNS
 from symgrad.llvm.printing.instruction import Shape
 

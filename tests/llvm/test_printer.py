@@ -11,7 +11,7 @@ import pytest
 from symgrad.expr import ops
 from symgrad.kernel.language import Kernel
 from symgrad.kernel.target import InStep
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.printing import arrangement, masks
 from symgrad.llvm.printing.instruction import Shape
 from symgrad.llvm.printing.printer import LOOPED, MOST_BLOCK_BYTES, block_of, print_kernel

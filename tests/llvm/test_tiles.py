@@ -157,6 +157,7 @@ def test_factors_that_the_cache_does_not_hold_are_not_kept(monkeypatch: pytest.M
     want = Sums(found, "accurate", "float64").run(p, rows)
     kept = [b.name for b in kernel_of(found, "float64").buffers]
     assert "kept" in kept
-    monkeypatch.setattr(cpu_sums, "FACTOR_BYTES", 2**13)
+    shape = cpu_sums.host().shape("float64", True)
+    monkeypatch.setattr(cpu_sums, "FACTOR_BYTES", 128 * shape.lanes * shape.itemsize)
     assert "kept" not in [b.name for b in kernel_of(found, "float64").buffers]
     np.testing.assert_allclose(Sums(found, "accurate", "float64").run(p, rows), want, rtol=1e-13)

@@ -1,4 +1,5 @@
-"""Devices worse than the ones here: subnormals flushed, quotients off, products fused with sums.
+"""Devices worse than the ones here: subnormals flushed, quotients off, products fused with sums,
+constants folded across both.
 
 NumPy evaluates the definitions operation by operation, and does to each what a GPU may do to it.
 """
@@ -18,7 +19,9 @@ from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import Rewriter, simplify
 from symgrad.expr.meaning.evaluate import leaf
-from symgrad.mathlib.define import inlined, primitive
+from symgrad.mathlib.define import functions, inlined, lower, primitive
+
+from .fold import folded, with_functions
 
 Array = Any
 
@@ -47,14 +50,19 @@ class Emulated:
         off: quotients are off by up to so many ULP before they are rounded, reciprocals and roots
             by their share of it: in one half of all places as far as they may, in a direction that
             depends on the operation, in the other half anyhow.
+        folds: constants that are added, or multiplied by, one after another are one.
     """
 
     flushes: bool = False
     fuses: int = 0
     off: float = 0.0
+    folds: bool = False
 
     def evaluate(self, graph: Graph, roots: Sequence[int], inputs: dict[int, Array]) -> list[Array]:
         """The values of the roots, in float32."""
+        if self.folds:
+            graph, roots, ids = folded(graph, roots)
+            inputs = {ids[i]: value for i, value in inputs.items()}
         values: dict[int, Array] = dict(inputs)
         with np.errstate(all="ignore"):
             for i in reachable(graph, roots):
@@ -132,6 +140,12 @@ def expanded(name: str, math: str = "accurate") -> tuple[Graph, list[int], list[
     graph, _, roots = with_derivatives(name)
     graph, roots = primitives(graph, roots, math)
     return graph, inputs_of(graph), roots
+
+
+def compiled(graph: Graph, roots: list[int], math: str = "accurate") -> tuple[Graph, list[int]]:
+    """The graph in operations of the device, with all that kernels make opaque."""
+    graph, roots = simplify(graph, roots, True, inlined(math))
+    return with_functions(*lower(graph, roots, math, "float32"), functions(math))
 
 
 def primitives(graph: Graph, roots: list[int], math: str = "accurate") -> tuple[Graph, list[int]]:

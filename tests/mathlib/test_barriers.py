@@ -30,7 +30,7 @@ ORDINARY: dict[str, Callable[[Any], Any]] = {
     "an input": lambda v: v[0] / v[1],
     "a reciprocal": lambda v: 1.0 / v[0],
     "a product": lambda v: v[0] / (v[1] * v[2]),
-    "a multiple": lambda v: v[0] / (3.0 * v[1]) + v[0] / (v[1] * 1e-20),
+    "a multiple": lambda v: v[0] / (3.0 * v[1]) + v[0] / (v[1] * 1e-15),
     "a sum of two inputs": lambda v: v[0] / (v[1] + v[2]),
     "a difference": lambda v: v[0] / (v[1] - 2.0) + 1.0 / (v[1] - v[2]),
     "a positive sum": lambda v: v[0] / (1.0 + v[0] * v[0]) + v[1] / (v[1] * v[1] + 1e-8),

@@ -85,7 +85,8 @@ def test_functions_call_no_circle() -> None:
 def test_function_graphs_hold_no_inline_operation() -> None:
     for f in functions("accurate").values():
         heads = {f.graph.nodes[i][0] for i in reachable(f.graph, [f.root])}
-        assert not heads & set(inlined("accurate")), f.name
+        expanded = set(inlined("accurate")) - {ops.pow}  # pow is, for some constant exponents
+        assert not heads & expanded, f.name
         assert f.name == f"sg_{f.op.name}"
         assert f.doc.endswith(".")
 

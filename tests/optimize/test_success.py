@@ -85,13 +85,18 @@ def test_least_squares_in_valleys_claim_no_more_than_float32_can_tell() -> None:
 
 
 def test_a_model_that_became_flat_is_said_whatever_ended_the_steps() -> None:
-    """From there every exponential of Meyer's model underflows; steps went on to the last one."""
+    """Every exponential of Meyer's model underflows in the end; steps went on to the last one.
+
+    Rounding decides which starts lead there, so there are some, side by side.
+    """
     meyer = SQUARES["Meyer"]
+    starts = np.asarray(starts_of("Meyer")[4]) * np.linspace(0.99, 1.01, 32)[:, None]
     found = sg.minimize_from(
-        meyer.residuals, 3, [starts_of("Meyer")[4]], sg.LevenbergMarquardt(), 1000,
-        shared=meyer.data, device="cpu",
-    )  # fmt: skip
-    assert found.status[0] == -3 and found.nit[0] < 1000
+        meyer.residuals, 3, starts, sg.LevenbergMarquardt(), 1000, shared=meyer.data, device="cpu"
+    )
+    flat = np.isclose(found.fun, 0.5 * np.sum(np.square(np.asarray(meyer.data)[:, -1])), rtol=1e-6)
+    assert flat.any()
+    assert (found.status[flat] == -3).all() and (found.nit[flat] < 1000).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -143,15 +148,15 @@ def test_singular_hessians_at_minima_are_successes(method: Any, dtype: DTypeName
     assert found.success.all() and (found.fun < 1e-8).all()
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e6])
+@pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
 @pytest.mark.parametrize("method", METHODS[:2], ids=by_name)
 def test_the_unit_of_the_loss_does_not_matter(method: Any, unit: float) -> None:
     loss = SQUARES["Kowalik and Osborne"].loss
     found = sg.minimize_from(
-        lambda v, r: unit * loss(v, r), 4, starts_of("Kowalik and Osborne")[:3], method, 1000,
+        lambda v, r: unit * loss(v, r), 4, starts_of("Kowalik and Osborne"), method, 1000,
         shared=SQUARES["Kowalik and Osborne"].data, device="cpu",
     )  # fmt: skip
-    assert (found.fun[found.success] / unit < 3.0752e-4).all() and found.success.sum() >= 2
+    assert (found.fun[found.success] / unit < 3.0752e-4).all() and found.success.sum() >= 4
 
 
 def test_rounding_that_hides_the_rest_is_said() -> None:

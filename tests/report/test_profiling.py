@@ -246,7 +246,7 @@ def test_what_cannot_be_profiled_says_so() -> None:
     with pytest.raises(sg.InputError, match="3"):
         sg.fused_forward(3, rosenbrock, device="cpu").profile([1.0])
     point = sg.fused_forward(3, rosenbrock, device="cpu")
-    with pytest.raises(sg.InputError, match="profile either"):
+    with pytest.raises(sg.InputError, match="profile one"):
         sg.profile(lambda: watched_within(point))
     with pytest.raises(sg.InputTypeError, match="a function and its arguments"):
         sg.profile(3)  # type: ignore[arg-type]

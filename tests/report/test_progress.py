@@ -66,7 +66,7 @@ MINIMISING: dict[str, tuple[str, Call]] = {
     "kernel.minimize": ("steps", lambda p: point_kernel().minimize(
         STARTS, sg.LBFGS(), 40, progress=p)),
     "over data": ("steps", lambda p: kernel_of_rows().minimize(
-        STARTS[:, :2], sg.Adam(0.01), 40, data=ROWS, progress=p)),
+        STARTS[:, :2], sg.Adam(0.01), 40, rows=ROWS, progress=p)),
     "fit_many": ("steps", lambda p: sg.fit_many(
         decay, X, decay(X[None], 2.0, STARTS[:, :1]), [1.0, 0.5], device="cpu", progress=p)),
     "minimize": ("evaluations", lambda p: sg.minimize(rosenbrock, STARTS[0], progress=p)),

@@ -116,8 +116,8 @@ def test_fits_that_start_there_say_so() -> None:
     bowl = sg.fused_forward_backward(1, lambda v: (halved(v[0]) - 0.5) ** 2, device="cpu")
     found = {
         "fit": squares.fit([1.0], ROWS),
-        "squares": squares.minimize([1.0], sg.LevenbergMarquardt(), data=ROWS),
-        "loss": loss.minimize([1.0], sg.LBFGS(), data=ROWS),
+        "squares": squares.minimize([1.0], sg.LevenbergMarquardt(), rows=ROWS),
+        "loss": loss.minimize([1.0], sg.LBFGS(), rows=ROWS),
         "points": bowl.minimize([300.0], sg.LBFGS()),
     }
     for result in found.values():

@@ -317,7 +317,7 @@ def test_distances_within_one_block(noise: float) -> None:
 
     want = scipy.optimize.least_squares(residuals, start.ravel(), xtol=1e-12, ftol=1e-12)
     assert found.success, found.message
-    assert found.cost == pytest.approx(want.cost, rel=1e-9, abs=1e-20)
+    assert found.cost <= want.cost * (1.0 + 1e-9) + 1e-20
     np.testing.assert_allclose(found.fun, residuals(found.x.ravel()), atol=1e-12)
     np.testing.assert_allclose(found.x.mean(axis=0), start.mean(axis=0), atol=0.05)
 
@@ -420,7 +420,7 @@ def test_what_is_refused() -> None:
         ({"bounds": (1.0, 2.0)}, "the start is outside"),
         ({"bounds": (1.0, 0.0)}, "a lower bound is above"),
         ({"bounds": 3}, "bounds are .low, high."),
-        ({"ftol": -1.0}, "ftol=-1.0: a tolerance is not negative"),
+        ({"ftol": -1.0}, "ftol=-1.0: a tolerance cannot be negative"),
         ({"steps": 0}, "steps=0"),
         ({"dtype": "float16"}, "dtype='float16' is not a choice"),
     )
@@ -433,7 +433,22 @@ def test_what_is_refused() -> None:
         model.fit(NOTHING, {name: v[:0] for name, v in rows.items()})
     with pytest.raises(InputError, match=r"'field' is 7 at row 0: level has 7 entries"):
         model.fit(NOTHING, {name: v[:1] for name, v in rows.items()} | {"field": [7]})
-    with pytest.raises(InputError, match=r"not minimised here: use fit\(start, data\)"):
-        model.minimize(np.zeros(20), sg.LevenbergMarquardt(), data=rows)
+    with pytest.raises(InputError, match=r"minimised by their gradient.*or fit\(start, data\)"):
+        model.minimize(np.zeros(20), sg.LevenbergMarquardt(), rows=rows)
     with pytest.raises(TraceError, match="without its Python function"):
         pickle.loads(pickle.dumps(model)).fit(NOTHING, rows)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_errors_of_parameters_without_effect_are_infinite(scale: float) -> None:
+    """Also where the fit is exact: infinity times no residuals is infinite."""
+    groups = sg.fused_least_squares(
+        {"level": 4, "slope": ()}, lambda p, r: p.level[r.group] + p.slope * r.zero - r.y,
+        columns=["group", "zero", "y"], device="cpu",
+    )  # fmt: skip
+    y = np.array([1.0, 1.0, 2.0, 2.0, 3.0, 3.0]) + scale * np.array([0, 1, 0, 1, 0, 1])
+    rows = {"group": [0, 0, 1, 1, 2, 2], "zero": np.zeros(6), "y": y}
+    found = groups.fit({"level": np.zeros(4), "slope": 0.0}, rows, errors=True)
+    want = [scale * np.sqrt(0.25)] * 3 + [np.inf]
+    np.testing.assert_allclose(found.errors["level"], want, atol=1e-12)
+    assert np.isinf(found.errors["slope"])

@@ -360,7 +360,7 @@ def test_parameters_are_nested_as_they_were_asked_for() -> None:
     assert "layer_w0" in kernel.wgsl
     flat = kernel.run([1, 2, 3, 4, 0.5, 1, 2, 3, 2], {"k": [0, 2], "x": [2.0, 4.0]})
     assert flat[0] == value
-    with pytest.raises(InputError, match=r"params\['layer'\] needs w, b"):
+    with pytest.raises(InputError, match=r"params\['layer'\] must be a dict with"):
         kernel.run(p | {"layer": {"w": 1}}, {"k": [0], "x": [1.0]})
     with pytest.raises(InputError, match=r"layer.w has shape \(\)"):
         kernel.run(p | {"layer": {"w": 1, "b": 1}}, {"k": [0], "x": [1.0]})
@@ -509,10 +509,10 @@ class Promise:
         ({"columns": ["x", "no name"]}, "identifier"),
         ({"row": 2, "reduce": "max"}, 'use "sum" or "mean"'),
         ({"row": 2, "nan_policy": "skip"}, "propagate"),
-        ({"row": 2, "weights": 5}, "no column"),
-        ({"row": 2, "weights": True}, "no column"),
+        ({"row": 2, "weights": 5}, "is not a column"),
+        ({"row": 2, "weights": True}, "is not a column"),
         ({"columns": ["x", "y"], "weights": np.ones(3)}, "give its name"),
-        ({"row": 2, "names": ["a", "b", "c"]}, "of kernels of points"),
+        ({"row": 2, "names": ["a", "b", "c"]}, "for kernels of points"),
         ({"weights": 0}, "give row= or columns="),
         ({"reduce": "mean"}, "give row= or columns="),
         ({"nan_policy": "omit"}, "give row= or columns="),
@@ -549,7 +549,7 @@ def test_wrong_parameters_are_refused() -> None:
         kernel.run(np.zeros(4), table(3))
     with pytest.raises(InputTypeError, match="cannot be kept"):
         kernel.bind(iter([]))
-    with pytest.raises(InputError, match="without a table"):
+    with pytest.raises(InputError, match="that yields no table"):
         kernel.run(P, iter([]))
 
 

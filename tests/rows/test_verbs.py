@@ -235,7 +235,7 @@ def test_a_regularizer_is_minimised_with_the_loss(method: Any) -> None:
             3, lambda p, r: eta(p, r) - r.y, regularizer=lambda p: ridge * p, reduce=reduce,
             columns=list(ROWS), device="cpu", dtype="float64",
         )  # fmt: skip
-        found = kernel.minimize(np.zeros(3), method, 200, data=ROWS)
+        found = kernel.minimize(np.zeros(3), method, 200, rows=ROWS)
         want = np.linalg.solve(A.T @ A / count + 5 * np.eye(3), A.T @ Y / count)
         np.testing.assert_allclose(found.x, want, rtol=1e-5)
         np.testing.assert_allclose(found.fun, kernel.run(want, ROWS)[0], rtol=1e-8)
@@ -243,7 +243,7 @@ def test_a_regularizer_is_minimised_with_the_loss(method: Any) -> None:
         3, lambda p, r: eta(p, r) - r.y, regularizer=lambda p: ridge * p, weights="w",
         columns=[*ROWS, "w"], device="cpu", dtype="float64",
     )  # fmt: skip
-    found = weighted.minimize(np.zeros(3), method, 200, data=rows)
+    found = weighted.minimize(np.zeros(3), method, 200, rows=rows)
     right = A.T @ (rows["w"] * Y)
     want = np.linalg.solve((A.T * rows["w"]) @ A + 5 * np.eye(3), right)
     np.testing.assert_allclose(found.x, want, rtol=1e-5)
@@ -270,28 +270,28 @@ def test_kernels_travel_and_say_what_they_are() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match='use "sum" or "mean", or None'):
         sg.fused_hessian(3, logistic, **columns("cpu", reduce="max"))
-    with pytest.raises(InputError, match="are of rows: give row= or columns="):
+    with pytest.raises(InputError, match="are for rows: give row= or columns="):
         sg.fused_forward(3, lambda p: p[0], reduce=None)
-    with pytest.raises(InputError, match="are of rows: give row= or columns="):
+    with pytest.raises(InputError, match="are for rows: give row= or columns="):
         sg.fused_jacobian(3, lambda p: [p[0]], weights="w")
-    with pytest.raises(InputError, match="regularizer= is of rows: add it to f"):
+    with pytest.raises(InputError, match="regularizer= is for rows: add it to f"):
         sg.fused_hessian(3, lambda p: p[0], regularizer=lambda p: p[0])
     with pytest.raises(InputError, match="added to a sum over rows"):
         sg.fused_hessian(3, logistic, **columns("cpu", reduce=None, regularizer=lambda p: p[0]))
     with pytest.raises(InputError, match="a sparse Hessian for each row"):
         sg.fused_hessian(SHAPES, model, **looked("cpu", reduce=None))
-    with pytest.raises(InputError, match=r"sg\.fused_jacobian's"):
+    with pytest.raises(InputError, match=r"use sg\.fused_jacobian"):
         sg.fused_least_squares(3, eta, **columns("cpu", reduce=None))
     with pytest.raises(TraceError, match="a loss is one scalar"):
         sg.fused_hessian(3, lambda p, r: [p[0], r.a], **columns("cpu"))
-    with pytest.raises(InputError, match="run takes params, vector and rows: 3 arrays"):
+    with pytest.raises(InputError, match="run takes params, vector and rows, not 2 arguments"):
         sg.fused_hvp(3, logistic, **columns("cpu")).run(P, ROWS)
-    with pytest.raises(InputError, match="what is minimised is a loss"):
-        sg.fused_forward(3, eta, **columns("cpu")).minimize(P, sg.LBFGS(), data=ROWS)
+    with pytest.raises(InputError, match="only a loss that is summed"):
+        sg.fused_forward(3, eta, **columns("cpu")).minimize(P, sg.LBFGS(), rows=ROWS)
     with pytest.raises(InputError, match="check compares"):
         sg.check(sg.fused_forward_backward(3, logistic, **columns("cpu", reduce=None)), P, ROWS)
     kernel = sg.fused_forward_backward(3, logistic, **columns("cpu", regularizer=lambda p: p[0]))
-    with pytest.raises(InputError, match="without its regularizer"):
+    with pytest.raises(InputError, match="without a regularizer"):
         sg.check(kernel, P, ROWS)
 
 
@@ -328,3 +328,67 @@ def test_rows_are_put_side_by_side_by_several_threads(
     for _ in range(3):
         np.testing.assert_array_equal(values.run(FLAT, LOOKED), want)
     np.testing.assert_allclose(want, at_rows(FLAT), rtol=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_no_row_changes_is_computed_once(device: Any) -> None:
+    """Rotations of a matrix of parameters: the inverse and the roots are of no row."""
+
+    def model(p: Any, r: Any) -> Any:
+        inverse = np.linalg.inv(p.matrix)
+        steady = sg.fori_loop(0, 20, lambda k, x: 0.5 * (x + p.scale / x), p.scale)
+        return [
+            sg.tanh(inverse[0] @ [r.x, r.y]) * steady,
+            inverse[1, 0] * 1.0,
+            steady + p.level[r.k],
+        ]
+
+    rng = np.random.default_rng(0)
+    n = {"matrix": (2, 2), "scale": (), "level": (3,)}
+    p = {"matrix": rng.normal(size=(2, 2)) + 2 * np.eye(2), "scale": 3.0, "level": np.arange(3.0)}
+    rows = {"x": rng.normal(size=50), "y": rng.normal(size=50), "k": rng.integers(0, 3, 50)}
+    columns = ["x", "y", "k"]
+    kernel = sg.fused_forward(n, model, columns=columns, reduce=None, device=device)
+    inverse, root = np.linalg.inv(p["matrix"]), np.sqrt(3.0)
+    expected = np.stack(
+        [
+            np.tanh(inverse[0] @ [rows["x"], rows["y"]]) * root,
+            np.full(50, inverse[1, 0]),
+            root + rows["k"],
+        ],
+        axis=1,
+    )
+    bound = kernel.bind(rows)
+    for found in (kernel.run(p, rows), bound.run(p)):
+        assert np.allclose(np.stack(found, axis=1), expected, rtol=1e-5, atol=1e-6)
+    double = sg.fused_jacobian(
+        n, model, columns=columns, reduce=None, device="cpu", dtype="float64"
+    )
+    _, jacobian = double.run(p, rows)
+    flat = np.concatenate([p["matrix"].ravel(), [3.0], p["level"]])
+    for k in range(8):
+        step = 1e-6 * np.eye(8)[k]
+        ahead, behind = (double.run(flat + h, rows)[0].ravel() for h in (step, -step))
+        assert np.allclose(jacobian[:, [k]].toarray()[:, 0], (ahead - behind) / 2e-6, atol=1e-8)
+
+
+def test_an_entry_that_a_row_looks_up_twice_has_one_derivative() -> None:
+    """And one that it reads besides; bound, the pattern is found once, for any parameters."""
+    kernel = sg.fused_jacobian(
+        {"h": (3,)}, lambda p, r: [p.h[r.i] * p.h[r.j] * r.t, p.h[0] + 2.0 * p.h[r.i]],
+        columns=["i", "j", "t"], reduce=None, device="cpu", dtype="float64",
+    )  # fmt: skip
+    i, j, t = np.array([0, 1, 2, 1]), np.array([0, 2, 1, 1]), np.array([1.0, 2.0, 3.0, 4.0])
+    bound = kernel.bind({"i": i, "j": j, "t": t})
+    for h in (np.array([2.0, 3.0, 5.0]), np.array([-1.0, 0.5, 7.0])):
+        wanted = np.zeros((4, 2, 3))
+        for row in range(4):
+            wanted[row, 0, i[row]] += h[j[row]] * t[row]
+            wanted[row, 0, j[row]] += h[i[row]] * t[row]
+            wanted[row, 1, 0] += 1.0
+            wanted[row, 1, i[row]] += 2.0
+        for _, jacobian in (bound.run(h), kernel.run(h, {"i": i, "j": j, "t": t})):
+            assert jacobian.has_canonical_format
+            assert jacobian.toarray().tolist() == wanted.reshape(8, 3).tolist()
+            jacobian.data[:] = 0.0  # the user's own
+            jacobian.indices[:] = 0

@@ -63,8 +63,8 @@ def test_a_weight_that_is_nan_is_seen(device: Any) -> None:
 )  # fmt: skip
 def test_minimisations_over_data(method: Any, device: Any) -> None:
     kernel = sg.fused_least_squares(2, misfit, row=3, weights=2, device=device)
-    found = kernel.minimize([0.2, 1.0], method, 20, data=ROWS)
-    want = kernel.minimize([0.2, 1.0], method, 20, data=GOOD)
+    found = kernel.minimize([0.2, 1.0], method, 20, rows=ROWS)
+    want = kernel.minimize([0.2, 1.0], method, 20, rows=GOOD)
     assert np.isfinite(want.fun).all()
     np.testing.assert_allclose(found.x, want.x, rtol=1e-3)
     np.testing.assert_allclose(found.fun, want.fun, rtol=1e-4)
@@ -104,8 +104,8 @@ def test_many_variables_whose_matrix_the_kernel_keeps() -> None:
         return np.sum([p[k] * np.cos(k * r[0]) for k in range(n)]) - sg.exp(r[0])
 
     kernel = sg.fused_least_squares(n, wave, row=2, weights=1, device=DEVICES[1])
-    found = kernel.minimize(np.zeros(n), sg.LevenbergMarquardt(), 3, data=rows)
-    want = kernel.minimize(np.zeros(n), sg.LevenbergMarquardt(), 3, data=rows[rows[:, 1] > 0])
+    found = kernel.minimize(np.zeros(n), sg.LevenbergMarquardt(), 3, rows=rows)
+    want = kernel.minimize(np.zeros(n), sg.LevenbergMarquardt(), 3, rows=rows[rows[:, 1] > 0])
     assert np.isfinite(found.x).all()
     np.testing.assert_allclose(found.fun, want.fun, rtol=1e-2)
 

@@ -65,9 +65,9 @@ def test_what_others_wrote_stays(device: Literal["cpu", "gpu"], tmp_path: Path) 
     ):
         write()
         before = foreign.read_bytes()
-        with pytest.raises(sg.InputError, match=r"not written by save_arrays|no file of safet"):
+        with pytest.raises(sg.InputError, match=r"not written by save_arrays|not a safet"):
             sg.save_arrays(foreign, there)
-        with pytest.raises(sg.InputError, match=r"not written by save_arrays|no file of safet"):
+        with pytest.raises(sg.InputError, match=r"not written by save_arrays|not a safet"):
             sg.load_arrays(foreign, there)
         assert foreign.read_bytes() == before
     own = tmp_path / "own"
@@ -90,7 +90,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(sg.InputError, match="is about '', not 'other'"):
         sg.load_arrays(path, full, about="other")
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(sg.InputError, match="no file of safetensors"):
+    with pytest.raises(sg.InputError, match="not a safetensors file"):
         sg.load_arrays(path, full)
     with pytest.raises(FileNotFoundError):
         sg.load_arrays(tmp_path / "none", full)

@@ -88,11 +88,44 @@ def test_clipping(device: DeviceChoice) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
 def test_a_norm_that_is_not_finite_is_told_by_all(bad: float, device: DeviceChoice) -> None:
     clip = sg.clip_by_global_norm(1.0, device=device)
-    clipped, norm = clip.run([np.ones(3), np.array([bad, 1.0])])
+    clipped, norm = clip.run([np.ones(3), np.array([bad, bad, 1.0])])
     assert not np.isfinite(norm) and all(np.isnan(a).all() for a in clipped)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("low", "high"), [(-120, -100), (-60, -40), (-5, 5), (40, 60), (100, 120), (-120, 120)]
+)
+def test_a_norm_has_no_scale(low: int, high: int, device: DeviceChoice) -> None:
+    rng = np.random.default_rng(0)
+    exponents = rng.uniform(low, high, 20_000)
+    gradients = [(rng.normal(size=20_000) * 2.0**exponents).astype(np.float32), np.zeros(3)]
+    wanted = float(np.linalg.norm(gradients[0].astype(np.float64)))
+    (clipped, _), norm = sg.clip_by_global_norm(0.5 * wanted, device=device).run(gradients)
+    assert norm == pytest.approx(wanted, rel=2e-6)
+    assert np.linalg.norm(clipped.astype(np.float64)) == pytest.approx(0.5 * wanted, rel=2e-6)
+
+
+def test_a_norm_in_float64_has_no_scale() -> None:
+    clip = sg.clip_by_global_norm(1.0, device="cpu", dtype="float64")
+    for scale in (1e-300, 1e-150, 1.0, 1e150, 1e300):
+        (clipped,), norm = clip.run([scale * np.array([3.0, 4.0])])
+        assert norm == pytest.approx(5 * scale, rel=1e-15)
+        assert clipped == pytest.approx(np.array([0.6, 0.8]) * min(1.0, 5 * scale), rel=1e-15)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("nest", [{}, [], {"a": np.zeros(0), "b": (np.zeros((0, 3)),)}])
+def test_nests_without_numbers_are_what_they_are(nest: Any, device: DeviceChoice) -> None:
+    clipped, norm = sg.clip_by_global_norm(1.0, device=device).run(nest)
+    assert norm == 0.0 and type(clipped) is type(nest)
+    update = sg.adamw_update(max_norm=1.0, device=device)
+    params, state = update.run(nest, nest)
+    params, state = update.run(params, nest, state)
+    assert type(params) is type(nest) and state.shared[-1] == 2
 
 
 def test_arrays_stay_on_the_device_with_the_same_bits() -> None:
@@ -156,7 +189,7 @@ def test_what_does_not_go_together() -> None:
         sg.InputError, match=r"an array of shape \(2,\) for a parameter of .*\(3,\)"
     ):
         update.run({"a": np.ones(3)}, {"a": np.ones(2)})
-    with pytest.raises(sg.InputError, match="gradients needs a"):
+    with pytest.raises(sg.InputError, match="gradients must be a"):
         update.run({"a": np.ones(3)}, {"b": np.ones(3)})
     with pytest.raises(sg.InputError, match="max_norm=0"):
         sg.clip_by_global_norm(0)

@@ -158,7 +158,7 @@ def test_rows_stay_on_the_device() -> None:
     [
         (lambda x: x[0], "not known one by one"),
         (lambda x: 1.0, "gave 1.0"),
-        (lambda x: x > 0.0, "it is to give a row"),
+        (lambda x: x > 0.0, "it must give a row"),
         (lambda x: np.sort(x), "np.sort is not defined for rows"),
         (lambda x: np.cumsum(x), "not defined for rows"),
         (lambda x: tuple(x), "not known one by one"),

@@ -108,7 +108,7 @@ def test_many_fits(curves: int, points: int, browser: Chromium, page: Page) -> N
     data = np.stack([np.broadcast_to(x, y.shape), y], -1).astype("f")
     starts = np.tile(np.array([1.0, 1.0, 0.0], np.float32), (curves, 1))
     kernel = KERNELS["least squares"]()
-    wanted = kernel.minimize(starts, sg.LevenbergMarquardt(), 60, data=data)
+    wanted = kernel.minimize(starts, sg.LevenbergMarquardt(), 60, rows=data)
 
     def export(path: Any) -> None:
         kernel.export_js(path, sg.LevenbergMarquardt(), each=True, steps=60)

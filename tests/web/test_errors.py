@@ -127,7 +127,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     assert path.read_text() != first  # symgrad's own
     types = tmp_path / "fit.d.mts"
     types.write_text("mine")
-    with pytest.raises(sg.InputError, match="not symgrad's: choose another name"):
+    with pytest.raises(sg.InputError, match="not written by symgrad: choose another name"):
         POINTS.export_js(path)
     assert types.read_text() == "mine"
     assert path.read_text() != first  # all or none

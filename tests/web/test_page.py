@@ -155,7 +155,7 @@ def test_pages_refuse_what_does_not_fit(tmp_path: Path) -> None:
     ("model", "options", "text"),
     [
         (lambda x, a, b: a * (x - np.mean(x)) + b, {}, "gives other values for all x together"),
-        (lambda x, a, b: a * x + b, {"p0": [1.0]}, "p0 has 1 parameters"),
+        (lambda x, a, b: a * x + b, {"p0": [1.0]}, "p0 has 1 parameter,"),
         (lambda x, a, b: a * x + b, {"p0": {"c": 1.0}}, "p0 names 'c'"),
         (lambda x, a, b: a * x + b, {"x": ["1"], "y": ["2"]}, "x holds"),
         (lambda x, a, b: a * x + b, {"x": [1.0], "y": np.ma.masked_all(1)}, "y has masked entries"),

@@ -258,20 +258,29 @@ def test_10_too_large_an_array_is_a_memory_error(gpu: Gpu) -> None:
         sg.DeviceArray.empty(gpu, (1 << 40, 1))
 
 
-@pytest.mark.parametrize("cut", [{"statements": 50}, {"transcendentals": 4}, {"accesses": 6}])
-def test_long_kernels_are_cut_and_still_right(gpu: Gpu, cut: dict[str, int]) -> None:
-    """A graph of each kind that is cut: by statements, by hard operations, by accesses."""
-    sizes = {"statements": 40_000, "transcendentals": 600, "accesses": 700}
-    (kind,) = cut
-    n = sizes[kind] if kind == "accesses" else 2
+def squares(length: int) -> Callable[[Any], Any]:
+    """What reverse mode needs all values of."""
 
     def f(v: Any) -> Any:
-        if kind == "accesses":
-            return v @ v
-        if kind == "transcendentals":
-            return sum(sg.sin(v[0] * k) for k in range(sizes[kind])) / sizes[kind]
-        return chain(sizes[kind])(v)
+        z = v[0]
+        for _ in range(length):
+            z = 0.3 * z * z + v[1]
+        return z
 
+    return f
+
+
+def sines(terms: int) -> Callable[[Any], Any]:
+    return lambda v: sum(sg.sin(v[0] * k) for k in range(terms)) / terms
+
+
+@pytest.mark.parametrize(
+    ("n", "f"),
+    [(2, squares(3_500)), (2, sines(260)), (130, lambda v: v @ v)],
+    ids=["statements", "transcendentals", "accesses"],
+)
+def test_long_kernels_are_cut_and_still_right(gpu: Gpu, n: int, f: Callable[[Any], Any]) -> None:
+    """A graph of each kind that is cut: a little beyond what one module may have."""
     made = kernel(n, f, device="gpu", roll=False)
     assert len(made.modules) > 1
     points = np.random.default_rng(0).uniform(0.1, 0.2, (65, n)).astype(np.float32)

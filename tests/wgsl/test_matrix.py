@@ -60,7 +60,7 @@ def test_rows_by_the_tile(gpu: Gpu, points: int) -> None:
 
 
 @pytest.mark.parametrize("bounds", BOXES, ids=["free", "bounded"])
-@pytest.mark.parametrize("n", [3, 17, 30])
+@pytest.mark.parametrize("n", [3, 17, 28])
 def test_steps(gpu: Gpu, n: int, bounds: tuple[float, float]) -> None:
     case = Waves(n, 7, 100, bounds, 0.25)
     found, _ = run(gpu, case, 3)
@@ -147,7 +147,7 @@ def test_tint_takes_them() -> None:
 
 @pytest.mark.parametrize("bounds", [None, (0.3, 0.8)], ids=["free", "bounded"])
 def test_fits_of_many_parameters_are_those_of_the_cpu(gpu: Gpu, bounds: Any) -> None:
-    n, x = 16, np.linspace(0.05, 6.0, 150)
+    n, x = 13, np.linspace(0.05, 6.0, 150)  # one more than straight-line code is for
     draw = np.random.default_rng(1)
     true = draw.uniform(0.2, 1.0, (100, n))
     phases = np.outer(np.arange(n - 2) // 2 + 1, x)

@@ -86,7 +86,7 @@ def _first_kind(n: Any, x: Any) -> Any:
     """The Bessel function J_n(x), n being 0 or 1."""
     if isinstance(n, Handle) or n not in (0, 1):
         raise InputTypeError(
-            located(f"SymPy's besselj({n}, x) has no counterpart but for n 0 or 1")
+            located(f"SymPy's besselj({n}, x) has a counterpart for n = 0 and n = 1 only")
         )
     return _apply(ops.j1 if n else ops.j0, x)
 
@@ -137,6 +137,7 @@ FROM_SYMPY: Final[dict[str, Builder]] = {
     "Max": _balanced(ops.maximum),
     "Heaviside": _heaviside,
     "sinc": _sinc,
+    "gamma": _of(ops.gamma),
     "loggamma": _of(ops.gammaln),
     "polygamma": polygamma,
     "besselj": _first_kind,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ from symgrad.expr.calls.numpy_linear import vecdot
 from symgrad.expr.calls.scipy_calls import INSTEAD, SCIPY
 from symgrad.expr.calls.special import logsumexp
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Handle, real_number
+from symgrad.expr.graph.node import Handle, Op, real_number
 from symgrad.expr.graph.place import scipy_function
 from symgrad.expr.handles.along import (
     accumulate,
@@ -43,7 +44,7 @@ from symgrad.expr.handles.array import (
     unknown,
 )
 from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.expression import Expr, as_real
 from symgrad.expr.handles.integers import Word
 from symgrad.expr.loops import totals
 
@@ -67,6 +68,28 @@ REMEDIES: Final = {
 NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
 """What NumPy hands on for an argument that the user did not give."""
 
+
+def _unless_nan(op: Op, a: Any, b: Any) -> Any:
+    """The larger or the smaller of two numbers, or that one of them which is not NaN."""
+    chosen = op(a, b)
+    if isinstance(chosen, Handle) and chosen.is_integer:
+        return chosen
+    return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, chosen))
+
+
+def reciprocal(x: Any) -> Any:
+    """np.reciprocal of one element."""
+    if isinstance(x, Handle) and x.is_integer:
+        raise TraceError(
+            located("np.reciprocal of integers is 0 beyond 1 and -1: write 1 / x for a real number")
+        )
+    return ops.reciprocal(x)
+
+
+def _fraction(x: Any) -> Any:
+    return as_real(x) - ops.trunc(as_real(x))
+
+
 UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     row.reference: row
     for row in ops.TABLE.values()
@@ -78,16 +101,16 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.multiply: operator.mul,
     np.divide: operator.truediv,
     np.power: operator.pow,
-    np.float_power: operator.pow,
+    np.float_power: lambda x, p: as_real(x) ** as_real(p),
     np.floor_divide: operator.floordiv,
     np.greater: operator.gt,
     np.greater_equal: operator.ge,
     np.absolute: operator.abs,
-    np.fabs: operator.abs,
+    np.fabs: lambda x: abs(as_real(x)),
     np.positive: operator.pos,
-    np.reciprocal: ops.reciprocal,
+    np.reciprocal: reciprocal,
     np.square: lambda x: x * x,
-    np.rint: ops.round,
+    np.rint: lambda x: ops.round(as_real(x)),
     np.deg2rad: lambda x: x * (np.pi / 180),
     np.radians: lambda x: x * (np.pi / 180),
     np.rad2deg: lambda x: x * (180 / np.pi),
@@ -100,8 +123,8 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.right_shift: operator.rshift,
     np.conjugate: operator.pos,
     np.heaviside: heaviside,
-    np.fmax: lambda a, b: ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.maximum(a, b))),
-    np.fmin: lambda a, b: ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.minimum(a, b))),
+    np.fmax: functools.partial(_unless_nan, ops.maximum),
+    np.fmin: functools.partial(_unless_nan, ops.minimum),
     np.logaddexp2: lambda a, b: (
         ops.logaddexp(a * np.log(2.0), b * np.log(2.0)) * (1.0 / np.log(2.0))
     ),
@@ -110,7 +133,7 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
 
 SEVERAL: Final[dict[Any, tuple[Callable[..., Any], ...]]] = {
     np.divmod: (operator.floordiv, operator.mod),
-    np.modf: (lambda x: x - ops.trunc(x), ops.trunc),
+    np.modf: (_fraction, lambda x: ops.trunc(as_real(x))),
 }
 """Ufuncs with several results."""
 
@@ -199,8 +222,8 @@ def _remedy(name: str) -> str:
     if name in INSTEAD:
         return f": write {INSTEAD[name]}"
     return (
-        f": those that are, are {', '.join(sorted(SCIPY))}; write another by these, or, of one "
-        "variable, as a table of its values, sg.table(values, low, high, kind='cubic')(x)"
+        f": write it with those that are ({', '.join(sorted(SCIPY))}), or, if it has one variable, "
+        "tabulate it: sg.table(values, low, high, kind='cubic')(x)"
     )
 
 
@@ -268,7 +291,19 @@ def _apply(ufunc: np.ufunc, *arguments: Any) -> Any:
         return function(*arguments)
     values = arguments if ufunc in BITWISE else [np.float64(real_number(a)) for a in arguments]
     with np.errstate(all="ignore"):
-        return np.asarray(ufunc(*values)).item()
+        made = np.asarray(ufunc(*values)).item()
+        integers = all(isinstance(a, numbers.Integral) for a in arguments)
+        whole = isinstance(made, float) and abs(made) < 2**63 and made.is_integer()
+        if integers and whole and _keeps_integers(ufunc):
+            return int(ufunc(*map(np.int64, arguments)))  # type: ignore[arg-type]
+    return made
+
+
+@functools.cache
+def _keeps_integers(ufunc: np.ufunc) -> bool:
+    """Whether NumPy has it of integers."""
+    integer = np.dtype(np.int64).char
+    return f"{integer * ufunc.nin}->{integer}" in ufunc.types
 
 
 def _into(target: Any, result: Any) -> Any:

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError, TraceError
+from symgrad.errors import InputError, TraceError, counted
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.handles.along import reduce
 from symgrad.expr.handles.array import array, call, holds_expressions, map_elements
 from symgrad.expr.handles.elements import plain
+from symgrad.expr.handles.expression import as_real
 
 INTERPOLATIONS: Final = ("linear", "cubic")
 """How `table` interpolates."""
@@ -45,7 +46,9 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
     """np.piecewise: of conditions that hold together the last one counts."""
     conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
     if not len(conditions) <= len(funclist) <= len(conditions) + 1:
-        raise TraceError(located("np.piecewise takes a function a condition, and one for the rest"))
+        raise TraceError(
+            located("np.piecewise takes one function for each condition, and one more for the rest")
+        )
     values = [f(array(x)[()], *args, **kw) if callable(f) else f for f in funclist]
     rest = values.pop() if len(values) > len(conditions) else 0.0
     result: Any = map_elements(lambda _: 0.0, x) if np.ndim(x) else 0.0
@@ -100,6 +103,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
 
 def heaviside(x: Any, middle: Any) -> Any:
     """np.heaviside of one element; its derivative is 0."""
+    x, middle = as_real(x), as_real(middle)
     middle_or_nan = call(ops.where, x == 0.0, middle, call(ops.stop_gradient, x))
     step = call(ops.where, x < 0.0, 0.0, middle_or_nan)
     return call(ops.where, x > 0.0, 1.0, step)
@@ -158,13 +162,13 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> 
 
 
 def _sorted(values: list[Any]) -> list[Any]:
-    for i, j in _exchanges(len(values)):
+    for i, j in exchanges(len(values)):
         a, b = values[i], values[j]
         values[i], values[j] = ops.minimum(a, b), ops.maximum(a, b)
     return values
 
 
-def _exchanges(n: int) -> Iterator[tuple[int, int]]:
+def exchanges(n: int) -> Iterator[tuple[int, int]]:
     """Batcher's merge exchange (Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M)."""
     top = 1 << max(n - 1, 0).bit_length() >> 1
     p = top
@@ -245,18 +249,18 @@ def interp(
         >>> sg.evaluate([y, sg.grad(y, x)], {x: 2.0})
         array([ 10., -10.])
     """
-    points, values = _points(xp), plain(fp).astype(object)
+    points, values = points_of(xp), plain(fp).astype(object)
     if period is not None:
         points, order = np.unique(points % period, return_index=True)
         values = values[order]
         points = np.concatenate([[points[-1] - period], points, [points[0] + period]])
         values = np.concatenate([values[-1:], values, values[:1]])
         x = map_elements(lambda v: v % period, x)
-    _require_table(points, values)
+    require_table(points, values)
     low = values[0] if left is None else left
     high = values[-1] if right is None else right
     pieces = [_line(*s) for s in zip(points, points[1:], values, values[1:], strict=False)]
-    return map_elements(lambda v: _outside(v, points, low, high, _piece(v, points, pieces)), x)
+    return map_elements(lambda v: _outside(v, points, low, high, piece_of(v, points, pieces)), x)
 
 
 def _line(x0: float, x1: float, y0: Any, y1: Any) -> tuple[Any, ...]:
@@ -293,15 +297,15 @@ def table(values: Any, low: float, high: float, kind: str = "linear") -> Callabl
     found = plain(values).astype(object)
     if not low < high or found.ndim != 1 or len(found) < (4 if kind == "cubic" else 2):
         raise InputError(
-            f"{len(found)} values from {low} to {high}: a table needs low < high, and at least 2 "
-            "values in a row, for a cubic 4"
+            f"{counted(len(found), 'value')} from {low} to {high}: a table needs low < high and a "
+            "one-dimensional array of at least 2 values, or 4 for a cubic"
         )
     points = np.linspace(low, high, len(found))
     if kind == "linear":
         return functools.partial(interp, xp=points, fp=found)
     pieces = _cubics(points, found)
     return lambda x: map_elements(
-        lambda v: _outside(v, points, found[0], found[-1], _piece(v, points, pieces)), x
+        lambda v: _outside(v, points, found[0], found[-1], piece_of(v, points, pieces)), x
     )
 
 
@@ -331,16 +335,26 @@ def _slopes(n: int) -> np.ndarray:
     return np.linalg.solve(left, right)
 
 
-def _points(xp: Any) -> np.ndarray:
+def points_of(xp: Any) -> np.ndarray:
+    """The points of a table, which are numbers.
+
+    Raises:
+        InputError: for an expression.
+    """
     points = plain(xp)
     if points.dtype == object and any(isinstance(p, Handle) for p in points.flat):
         raise InputError(
-            located("the points of a table are numbers; its values may be expressions")
+            located("the points of a table must be numbers; only its values may be expressions")
         )
     return points.astype(float)
 
 
-def _require_table(points: np.ndarray, values: np.ndarray) -> None:
+def require_table(points: np.ndarray, values: np.ndarray) -> None:
+    """Require points that increase, and as many values.
+
+    Raises:
+        InputError: for anything else.
+    """
     if points.ndim != 1 or points.shape != values.shape or not len(points):
         raise InputError(
             located(f"points {points.shape} and values {values.shape} must be as many, in a row")
@@ -354,7 +368,7 @@ def _outside(x: Any, points: np.ndarray, low: Any, high: Any, inside: Any) -> An
     return call(ops.where, x > points[-1], high, below)
 
 
-def _piece(x: Any, points: np.ndarray, pieces: Sequence[tuple[Any, ...]]) -> Any:
+def piece_of(x: Any, points: np.ndarray, pieces: Sequence[tuple[Any, ...]]) -> Any:
     """The polynomial of the piece that x lies in, at x."""
     if not pieces:  # a single point
         return x * 0.0
@@ -381,7 +395,7 @@ def _found(x: Any, cuts: np.ndarray, options: list[Any]) -> Any:
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """np.searchsorted of expressions in numbers that increase: how many of these are below."""
-    points = _points(a)
+    points = points_of(a)
     points = points if sorter is None else points[sorter]
     counts: list[Any] = [float(k) for k in range(len(points) + 1)]
 

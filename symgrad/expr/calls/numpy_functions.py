@@ -18,7 +18,14 @@ from symgrad.expr import ops
 from symgrad.expr.calls import numpy_choices as choices
 from symgrad.expr.calls import numpy_linear as linear
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.handles.along import accumulate, add_elements, matmul, multiply_elements, reduce
+from symgrad.expr.handles.along import (
+    accumulate,
+    add_elements,
+    matmul,
+    multiply_elements,
+    reals,
+    reduce,
+)
 from symgrad.expr.handles.array import array, call, map_elements
 from symgrad.expr.handles.elements import plain
 from symgrad.expr.linear.einsum import einsum, tensordot
@@ -53,7 +60,7 @@ def _count(a: np.ndarray, axis: Any) -> int:
 
 
 def _mean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    a = plain(a)
+    a = reals(a)
     return _sum(a, axis, keepdims) / _count(a, axis)
 
 
@@ -65,7 +72,7 @@ def _var(
     mean: Any = None,
     correction: float | None = None,
 ) -> Any:
-    a = plain(a)
+    a = reals(a)
     ddof = ddof if correction is None else correction
     centred = array(a) - (_mean(a, axis, keepdims=True) if mean is None else mean)
     return _sum(centred * centred, axis, keepdims) / (_count(a, axis) - ddof)
@@ -78,7 +85,7 @@ def _std(a: Any, *args: Any, **options: Any) -> Any:
 def _average(a: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Any:
     if weights is None:
         return _mean(a, axis, keepdims)
-    a, weights = array(a), plain(weights)
+    a, weights = array(reals(a)), reals(weights)
     if weights.ndim == 1 and a.ndim > 1:
         weights = weights.reshape([-1 if k == axis % a.ndim else 1 for k in range(a.ndim)])
     total = _sum(np.broadcast_to(weights, a.shape), axis, keepdims)
@@ -86,7 +93,7 @@ def _average(a: Any, axis: Any = None, weights: Any = None, keepdims: bool = Fal
 
 
 def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
-    rows = [array(np.atleast_2d(plain(v))) for v in ((m,) if y is None else (m, y))]
+    rows = [array(np.atleast_2d(reals(v))) for v in ((m,) if y is None else (m, y))]
     x = np.concatenate([r if rowvar or len(r) == 1 else r.T for r in rows])
     centred = x - _mean(x, -1, keepdims=True)
     count = x.shape[-1] - ((not bias) if ddof is None else ddof)
@@ -142,7 +149,9 @@ def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> A
     steps = list(varargs) or [1.0]
     steps = steps * len(axes) if len(steps) == 1 else steps
     if len(steps) != len(axes) or edge_order not in (1, 2):
-        raise TraceError(located("np.gradient takes a spacing an axis, and edge_order 1 or 2"))
+        raise TraceError(
+            located("np.gradient takes one spacing for each axis, and edge_order 1 or 2")
+        )
     found = [
         _back(_slopes(_last(f, k), np.asarray(h, dtype=float), edge_order), k)
         for k, h in zip(axes, steps, strict=True)

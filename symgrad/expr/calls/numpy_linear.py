@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.handles.along import add_elements, matmul, multiply_elements, reduce
+from symgrad.expr.graph.node import Handle
+from symgrad.expr.handles.along import (
+    add_elements,
+    is_zero,
+    matmul,
+    multiply_elements,
+    reals,
+    reduce,
+)
 from symgrad.expr.handles.array import ExprArray, array, call, map_elements
 from symgrad.expr.handles.elements import plain
-from symgrad.expr.linear.matrices import square
+from symgrad.expr.linear.matrices import powers, square
 from symgrad.lazy import linalg
 
 # --- products -------------------------------------------------------------------------------------
@@ -61,9 +69,9 @@ def cross(
 
 def matrix_power(a: Any, n: int) -> Any:
     """np.linalg.matrix_power, by repeated squaring."""
-    a = square(a, "matrix_power")
     if n < 0:
         return matrix_power(linalg.inv(a), -n)
+    a = square(a, "matrix_power")
     result: Any = np.broadcast_to(np.eye(a.shape[-1]), a.shape)
     while n:
         result = matmul(result, a) if n & 1 else result
@@ -72,12 +80,16 @@ def matrix_power(a: Any, n: int) -> Any:
     return array(result)
 
 
+MOST_BY_HYPOT: Final = 8
+"""Elements of vectors whose norms are those of norms of two."""
+
+
 # --- norms ----------------------------------------------------------------------------------------
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """np.linalg.norm: every norm of vectors; of matrices those that need no singular values."""
-    x = plain(x)
+    x = reals(x)
     if axis is None and ord is None:
         return _magnitude(x, None, keepdims)
     axes = tuple(range(x.ndim)) if axis is None else tuple(np.atleast_1d(axis).tolist())
@@ -90,7 +102,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     """np.linalg.vector_norm, of any order."""
-    x = plain(x)
+    x = reals(x)
     if ord == 2:
         return _magnitude(x, axis, keepdims)
     if ord == 0:
@@ -107,12 +119,37 @@ def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) 
 
 def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Any:
     """np.linalg.matrix_norm: over the last two axes."""
-    return _matrix_norm(plain(x), (-2, -1), keepdims, ord)
+    return _matrix_norm(reals(x), (-2, -1), keepdims, ord)
 
 
 def _magnitude(x: Any, axis: Any, keepdims: bool) -> Any:
-    squares = map_elements(lambda v: v * v, x)
-    return call(ops.sqrt, reduce(add_elements, squares, axis, keepdims))
+    """The root of the sum of squares: of few by hypot, whose second derivatives are exact too.
+
+    More are scaled by a power of two, so that no square overflows or vanishes.
+    """
+    x = plain(x)
+    axes = range(x.ndim) if axis is None else np.atleast_1d(axis)
+    count = int(np.prod([x.shape[k] for k in axes]))
+    sizes = map_elements(abs, x)
+    if 0 < count <= MOST_BY_HYPOT:
+        return reduce(_hypot, sizes, axis, keepdims)
+    if not count:
+        return call(ops.sqrt, reduce(add_elements, sizes, axis, keepdims))
+    largest = reduce(_larger, sizes, axis, keepdims=True)
+    pairs = [powers(e) if isinstance(e, Handle) else (1.0, 1.0) for e in plain(largest).flat]
+    up, down = (
+        np.array(part, dtype=object).reshape(np.shape(largest)) for part in zip(*pairs, strict=True)
+    )
+    squares = map_elements(lambda v, scale: (v * scale) * (v * scale), x, up)
+    found = map_elements(
+        operator.mul, call(ops.sqrt, reduce(add_elements, squares, axis, True)), down
+    )
+    shape = np.shape(reduce(add_elements, sizes, axis, keepdims))
+    return array(plain(found).reshape(shape))[()]
+
+
+def _hypot(a: Any, b: Any) -> Any:
+    return b if is_zero(a) else a if is_zero(b) else call(ops.hypot, a, b)
 
 
 def _matrix_norm(x: np.ndarray, axes: Sequence[int], keepdims: bool, ord: Any) -> Any:

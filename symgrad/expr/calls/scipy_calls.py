@@ -148,9 +148,8 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
 """What ufuncs of scipy.special are."""
 
 INSTEAD: Final[Mapping[str, str]] = {
-    "gamma": "np.exp(gammaln(x)) for positive x",
     "loggamma": "gammaln(x), its real part",
-    "rgamma": "np.exp(-gammaln(x)) for positive x",
+    "rgamma": "1 / sg.gamma(x)",
     "beta": "np.exp(sg.betaln(a, b))",
     "binom": "np.exp(-sg.betaln(1 + n - k, 1 + k)) / (n + 1) for 0 <= k <= n",
     "poch": "np.exp(gammaln(x + m) - gammaln(x)) for positive x and m",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError, TraceError
+from symgrad.errors import InputError, NamesakeWarning, TraceError
+from symgrad.expr.calls import transforms
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Entries, Mode, Sought, accumulated
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import INPUT, Graph, Handle
+from symgrad.expr.graph.place import resolve_places
 from symgrad.expr.graph.reach import leaves, reachable
 from symgrad.expr.graph.region import regions
 from symgrad.expr.handles.array import ExprArray, TracedArray, array
@@ -24,35 +27,61 @@ from symgrad.expr.loops.context import require_closed
 from symgrad.expr.meaning.evaluate import evaluate_graph
 
 
-def grad(expr: Expr, wrt: Any = None) -> Any:
+def grad(expr: Any, wrt: Any = None, *, argnums: Any = None, has_aux: bool = False) -> Any:
     """The derivatives of an expression, by one reverse sweep: df/dx for each x of ``wrt``.
 
     ``wrt`` is a variable, giving one expression, or a sequence of them, giving an array of the
     same shape, or a dict of either, as named parameters are, giving a dict of them. Any expression
-    that was made on the way to ``expr`` may stand for a variable.
+    that was made on the way to ``expr`` may stand for a variable; a warning says so where what
+    else the function computes is the same expression, by which it is differentiated too.
+
+    Of a function it is what ``jax.grad`` is, inside a traced function: ``sg.grad(f, argnums=0)``
+    is a function that gives the gradient of f, nested as the arguments ``argnums``; with
+    ``has_aux`` f returns a pair, and so does the gradient: itself, and what f returned second.
 
     Raises:
         ForeignExpressionError: if ``wrt`` belongs to another trace than ``expr``.
-        TraceError: for what is no expression, numbers among it; the gradient of a function is
-            `value_and_grad`'s.
+        TraceError: for what is no expression, numbers among it, and where the gradient of a
+            function is called at numbers outside of a trace, which is `value_and_grad`'s.
 
     Example:
         >>> import symgrad as sg
         >>> x, y = sg.symbols("x y")
         >>> sg.grad(x * y + sg.sin(x), x)
         y + cos(x)
+        >>> sg.evaluate(sg.grad(lambda t: t**3)(x * y), {x: 1.0, y: 2.0})
+        12.0
     """
-    _refuse_function("grad", expr, "sg.value_and_grad(f)")
+    if callable(expr):
+        return transforms.grad(expr, _argnums("grad", wrt, argnums), has_aux)
     _require_wrt("grad", wrt)
     graph = require_expression(expr).graph
     ids = _ids(graph, wrt)
+    _warn_of_namesakes(graph, ids)
     found = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
     return _shaped(wrt, [_or_zero(graph, i) for i in found])
 
 
-def _refuse_function(verb: str, given: Any, instead: str) -> None:
-    if callable(given):
-        raise TraceError(f"sg.{verb} takes expressions: of a function, use {instead}")
+_AT_NUMBERS: Final = {
+    "grad": "sg.value_and_grad(f)",
+    "jacobian": "sg.fused_jacobian(n, f)",
+    "hessian": "sg.fused_hessian(n, f)",
+}
+"""What computes a derivative of a function where it is to be a number."""
+
+
+def _argnums(verb: str, second: Any, argnums: Any) -> Any:
+    """The arguments to differentiate a function for, given in order or by name."""
+    if second is not None and argnums is not None:
+        raise InputError("argnums is given twice")
+    wanted = next((k for k in (second, argnums) if k is not None), 0)
+    each = wanted if isinstance(wanted, (tuple, list)) else [wanted]
+    if not all(isinstance(k, (int, np.integer)) for k in each):
+        raise InputError(
+            f"sg.{verb}(f, {wanted!r}): the second argument says which arguments of f to "
+            f"differentiate for, by their numbers; at a point, use {_AT_NUMBERS[verb]}"
+        )
+    return wanted
 
 
 def _require_wrt(verb: str, wrt: Any) -> None:
@@ -60,8 +89,14 @@ def _require_wrt(verb: str, wrt: Any) -> None:
         raise TraceError(f"sg.{verb}(expr, wrt) needs the variables to differentiate for")
 
 
-def vjp(exprs: Any, wrt: Any, cotangents: Any) -> Any:
+def vjp(
+    exprs: Any, *primals: Any, wrt: Any = None, cotangents: Any = None, has_aux: bool = False
+) -> Any:
     """The vector-Jacobian product: the derivatives of sum(cotangent * expr), in one sweep.
+
+    ``sg.vjp(exprs, wrt, cotangents)`` is nested as ``wrt``. Of a function, inside a trace,
+    ``sg.vjp(f, *primals)`` is what ``jax.vjp`` is: the value of f, and a function that makes a
+    tuple of cotangents, one for each argument, of a cotangent of the value.
 
     Example:
         >>> import symgrad as sg
@@ -69,7 +104,12 @@ def vjp(exprs: Any, wrt: Any, cotangents: Any) -> Any:
         >>> sg.vjp([x * y, x + y], [x, y], [1.0, 3.0])[0]
         y + 3
     """
-    _refuse_function("vjp", exprs, "sg.value_and_grad(f), or trace f with sg.symbols")
+    if callable(exprs):
+        return transforms.vjp(exprs, primals, has_aux)
+    given = [*primals, *(v for v in (wrt, cotangents) if v is not None)]
+    if len(given) != 2:
+        raise TraceError("sg.vjp(exprs, wrt, cotangents) needs the variables, and the cotangents")
+    wrt, cotangents = given
     outputs = _outputs(exprs)
     graph = require_expression(outputs[0]).graph
     total: dict[int, list[int]] = {}
@@ -84,13 +124,17 @@ def vjp(exprs: Any, wrt: Any, cotangents: Any) -> Any:
 def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
     """The Jacobian-vector product: how the expressions change along the tangents, forward mode.
 
+    Of a function, inside a trace, ``sg.jvp(f, primals, tangents)`` is what ``jax.jvp`` is: the
+    value of f and its tangent; both are tuples with an entry for each argument.
+
     Example:
         >>> import symgrad as sg
         >>> x, y = sg.symbols("x y")
         >>> sg.jvp(x * y, [x, y], [1.0, 0.0])
         y
     """
-    _refuse_function("jvp", exprs, "sg.fused_hvp or sg.fused_jacobian, or trace f with sg.symbols")
+    if callable(exprs):
+        return transforms.jvp(exprs, wrt, tangents)
     outputs = _outputs(exprs)
     graph = require_expression(outputs[0]).graph
     seeds = {
@@ -102,8 +146,10 @@ def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
     return _shaped(exprs, [_or_zero(graph, i) for i in found])
 
 
-def hvp(expr: Expr, wrt: Any, vector: Any) -> Any:
+def hvp(expr: Any, wrt: Any, vector: Any) -> Any:
     """The product of the Hessian with a vector, forward over reverse: it costs a few gradients.
+
+    Of a function of one argument, inside a trace, ``sg.hvp(f, x, vector)`` is that at x.
 
     Example:
         >>> import symgrad as sg
@@ -111,7 +157,8 @@ def hvp(expr: Expr, wrt: Any, vector: Any) -> Any:
         >>> sg.hvp(x * x * y, [x, y], [0.0, 1.0])[0]
         x * 2
     """
-    _refuse_function("hvp", expr, "sg.fused_hvp(n, f)")
+    if callable(expr):
+        return transforms.hvp(expr, wrt, vector)
     return jvp(grad(expr, wrt), wrt, vector)
 
 
@@ -162,8 +209,11 @@ class Jacobian:
         return f"<Jacobian {self.shape[0]} x {self.shape[1]} with {self.nnz} entries>"
 
 
-def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
+def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto", *, argnums: Any = None) -> Any:
     """The Jacobian of expressions with respect to variables, with its sparsity.
+
+    Of a function, inside a trace, ``sg.jacobian(f, argnums=0)`` is what ``jax.jacobian`` is: a
+    function that gives arrays of expressions, shaped as the results and then as the arguments.
 
     ``mode`` is "reverse", "forward", "mixed", or "auto" for the cheapest: see `fused_jacobian`.
     Only what is not structurally 0 is computed, so a sparse Jacobian of any size costs as much as
@@ -179,7 +229,8 @@ def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
         array([[ True, False],
                [ True,  True]])
     """
-    _refuse_function("jacobian", exprs, "sg.fused_jacobian(n, f)")
+    if callable(exprs):
+        return transforms.jacobian(exprs, _argnums("jacobian", wrt, argnums), mode)
     _require_wrt("jacobian", wrt)
     outputs, variables = _outputs(exprs), _list(wrt)
     graph = _common_graph([*outputs, *variables])
@@ -188,8 +239,11 @@ def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
     return _matrix(graph, *made, (len(outputs), len(variables)))
 
 
-def hessian(expr: Expr, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
+def hessian(expr: Any, wrt: Any = None, mode: Mode = "auto", *, argnums: Any = None) -> Any:
     """The Hessian of an expression, with its sparsity: the Jacobian of its gradient.
+
+    Of a function, inside a trace, ``sg.hessian(f, argnums=0)`` is what ``jax.hessian`` is: see
+    `jacobian`.
 
     It is symmetric; each pair of entries is one expression. ``mode`` is that of `jacobian`; the
     gradient itself is made in reverse.
@@ -200,7 +254,9 @@ def hessian(expr: Expr, wrt: Any = None, mode: Mode = "auto") -> Jacobian:
         >>> sg.hessian(x**2 * y, [x, y]).toarray()[0, 0]
         y * 2
     """
-    _refuse_function("hessian", expr, "sg.fused_hessian(n, f)")
+    if callable(expr):
+        by = _argnums("hessian", wrt, argnums)
+        return transforms.jacobian(transforms.grad(expr, by, has_aux=False), by, mode)
     _require_wrt("hessian", wrt)
     graph = require_expression(expr).graph
     ids = _ids(graph, wrt)
@@ -343,6 +399,26 @@ def _ids(graph: Graph, wrt: Any) -> list[int]:
         if isinstance(v, Word):
             refuse_integer(v, "what is differentiated by")
     return [v.id for v in variables]
+
+
+def _warn_of_namesakes(graph: Graph, ids: Iterable[int]) -> None:
+    """Warn of variables that are expressions which the function wrote on several lines."""
+    wanted = {i for i in ids if graph.nodes[i][0].arity}
+    again = [(i, place) for _, i, place in graph.repeats or () if i in wanted and place]
+    apart = next(((i, place) for i, place in again if place != graph.places[i]), None)
+    if apart is None:
+        return
+    resolve_places(graph)
+    i, place = apart
+    warnings.warn(
+        located(
+            f"{Expr(graph, i)!r} is differentiated for, and two lines make the same of it "
+            f"({graph.place_of(i)} and {graph.sources[place]}): both count as the variable; use "
+            "sg.grad of a function to tell them apart"
+        ),
+        NamesakeWarning,
+        stacklevel=3,
+    )
 
 
 def _variables(values: Any) -> tuple[list[Any], Tree] | None:

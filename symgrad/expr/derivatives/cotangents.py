@@ -205,8 +205,8 @@ def _require_no_parameter(graph: Graph, i: int, active: set[int]) -> None:
             raise DifferentiationError(
                 f"the derivative of {op.name} by its {_ORDINALS[k]} argument is asked for, which "
                 "depends on what is differentiated by, and there is none: it is no function that "
-                "symgrad has. Give that argument as a number or as sg.stop_gradient(...); fit it "
-                "by a method without derivatives, or by differences"
+                "symgrad has. Write the integral of the density by sg.quad, which has it; or give "
+                "that argument as a number or as sg.stop_gradient(...)"
                 + (f"\n  at {place}" if place else "")
             )
 

@@ -1,15 +1,22 @@
-"""Which parts of a loop's region depend on which: what varies from turn to turn with what."""
+"""Which parts of a loop's region depend on which: what varies from turn to turn with what.
+
+Of a loop or a choice inside, each result depends on its own arguments alone: a carry that no result
+needs has no cotangent in the loops around it either.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.region import Loop
+from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick
 
 MOVED = "fFt"
 """The types of nodes that have derivatives, or have parts that do."""
+
+_dependences: WeakKeyDictionary[Loop | Choice, list[int]] = WeakKeyDictionary()
 
 
 def varied(op: Loop, seeds: Mapping[int, int]) -> list[int]:
@@ -17,12 +24,18 @@ def varied(op: Loop, seeds: Mapping[int, int]) -> list[int]:
 
     ``seeds`` says it of parameters. Each direction reaches each node once.
     """
-    graph, users = op.body.graph, _users(op.body.graph)
     carries, _ = op.split(op.body.params[1:])
     after: dict[int, list[int]] = {}
     for carry, result in zip(carries, op.body.yields, strict=False):
         after.setdefault(result, []).append(carry)
-    found = [0] * len(graph)
+    return _spread(op.body.graph, seeds, after)
+
+
+def _spread(
+    graph: Graph, seeds: Mapping[int, int], after: Mapping[int, Sequence[int]]
+) -> list[int]:
+    """The bits of the seeds that reach each node, also those ``after`` a turn."""
+    users, found = _users(graph), [0] * len(graph)
     stack = list(seeds.items())
     while stack:
         i, bits = stack.pop()
@@ -48,15 +61,43 @@ def between(
         i = stack.pop()
         if i not in seen and active[i]:
             seen.add(i)
-            stack += graph.args(i)
+            stack += sources(graph, i)
             if i in number:
                 stack.append(op.body.yields[number[i]])
     return frozenset(number[i] for i in seen if i in number)
 
 
+def sources(graph: Graph, i: int) -> Sequence[int]:
+    """The arguments that node i may vary with: of a result, those that it depends on."""
+    op, *rest = graph.nodes[i]
+    if op.__class__ is not Pick:
+        return graph.args(i)
+    if op.index == TURNS:
+        return ()
+    owner, *given = graph.nodes[rest[0]]
+    given = given[2:] if isinstance(owner, Loop) else given[1:]
+    bits = _dependence(owner)[op.index]
+    return [a for n, a in enumerate(given) if bits >> n & 1]
+
+
+def _dependence(op: Loop | Choice) -> list[int]:
+    """With which inits and captures each result varies, as bits."""
+    if op not in _dependences:
+        is_loop = isinstance(op, Loop)
+        params = op.body.params[1:] if is_loop else op.body.params
+        seeds = {p: 1 << n for n, p in enumerate(params)}
+        if is_loop:
+            found = varied(op, seeds)
+            _dependences[op] = [found[c] for c in params[: op.carries]]
+        else:
+            found = _spread(op.body.graph, seeds, {})
+            _dependences[op] = [found[a] | found[b] for a, b in zip(*op.sides(), strict=True)]
+    return _dependences[op]
+
+
 def _users(graph: Graph) -> list[list[int]]:
     users: list[list[int]] = [[] for _ in range(len(graph))]
     for i in range(len(graph)):
-        for a in graph.args(i):
+        for a in sources(graph, i):
             users[a].append(i)
     return users

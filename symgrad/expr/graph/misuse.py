@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final, NoReturn
 
-from symgrad.errors import TraceError
-from symgrad.expr.graph.place import caller, raised_at, scipy_call, scipy_function
+from symgrad.errors import SymgradError, TraceError
+from symgrad.expr.graph.place import (
+    called_with_one,
+    caller,
+    raised_at,
+    scipy_call,
+    scipy_function,
+)
 
 MATH_NAMES: Final = {"fabs": "abs", "dist": "hypot"}
 """Functions of math that symgrad has by another name."""
@@ -16,6 +22,34 @@ _INSTEAD: Final = (
     "\n  SciPy's {} is a Python function that computes with numbers. symgrad has sg.logsumexp, "
     "sg.softmax, sg.log_softmax and sg.polygamma; SciPy's ufuncs, such as gammaln, can be traced"
 )
+
+
+_FOR_SCIPYS: Final = {
+    **dict.fromkeys(
+        ("solve", "inv", "det", "lstsq", "eigh", "eigvalsh", "cholesky", "norm"),
+        "use NumPy's, np.linalg.{}",
+    ),
+    "solve_triangular": "use sg.linalg.solve_triangular",
+    "expm": "of a symmetric matrix use np.linalg.eigh; else scale the matrix by 2**-k, sum its "
+    "series and square k times",
+    **dict.fromkeys(("solve_ivp", "odeint"), "write the steps in sg.fori_loop or sg.scan"),
+    **dict.fromkeys(
+        ("brentq", "brenth", "bisect", "newton", "root", "root_scalar", "fsolve"),
+        "use sg.custom_root, which differentiates the root that your own solver finds",
+    ),
+    **dict.fromkeys(
+        ("gaussian_filter", "convolve", "correlate", "uniform_filter", "map_coordinates"),
+        "use np.convolve, np.interp, or a product with the matrix of the filter",
+    ),
+}
+"""What to write in the place of Python functions of SciPy's."""
+
+
+def _for_scipys(name: str) -> str:
+    """What to do about a call of SciPy's function of this name."""
+    if name not in _FOR_SCIPYS:
+        return _INSTEAD.format(name)
+    return f"\n  SciPy's {name} computes with numbers: {_FOR_SCIPYS[name].format(name)}"
 
 
 _NUMPYS: Final = re.compile(r"\b(?:np|numpy)\.([\w.]+)\(\s*([\[(])?")
@@ -34,7 +68,7 @@ def located(message: str) -> str:
     """The message with the user's line below it, and what to do where SciPy's code is at work."""
     found, name = caller(), scipy_function()
     place = f"\n  at {found[0]}" if found else ""
-    return f"{message}{place}{_INSTEAD.format(name) if name else ''}"
+    return f"{message}{place}{_for_scipys(name) if name else ''}"
 
 
 class Explaining:
@@ -53,14 +87,23 @@ class Explaining:
             place = raised_at(error)
             if "valid indices" in str(error) and place:
                 raise TraceError(
-                    "an element of NumPy's array of numbers is taken by an integer, not by an "
-                    "expression such as the counter of a loop: use sg.array(a)[k]"
+                    "a NumPy array of numbers takes integers as indices, not an expression such "
+                    "as the counter of a loop: use sg.array(a)[k]"
                     f"\n  at {place}"
                 ) from error
-        elif isinstance(error, TypeError) and (found := scipy_call(error)):
-            name, place = found
-            message = f"scipy.special.{name} takes no expressions\n  at {place}"
-            raise TraceError(f"{message}{_INSTEAD.format(name)}") from error
+        elif isinstance(error, TypeError) and called_with_one(error):
+            raise TraceError(
+                "a traced function takes all its variables as one array: write lambda v: f(*v), "
+                f"or take them apart in it, as x, y = v ({error})"
+            ) from error
+        elif isinstance(error, (TypeError, ValueError, RuntimeError)) and not isinstance(
+            error, SymgradError
+        ):
+            found = scipy_call(error)
+            if found:
+                name, place = found
+                message = f"SciPy's {name} takes no expressions\n  at {place}"
+                raise TraceError(f"{message}{_for_scipys(name)}") from error
 
 
 def refuse_bool() -> NoReturn:
@@ -110,9 +153,11 @@ def refuse_number(kind: str) -> NoReturn:
         remedy = "expressions are real; write the real and the imaginary part as two of them"
     elif kind == "index":
         remedy = (
-            "an index or a range must be known before; use plain Python integers, and sg.fori_loop "
+            "an index or a range must be known while f is traced; use plain Python "
+            "integers, and sg.fori_loop "
             "for a loop whose number of iterations depends on values"
         )
     else:
-        remedy = f"leave out {kind}(...); for the functions of math use sg.sin, sg.exp, ..."
+        what = kind if kind.startswith("the format") else f"{kind}(...)"
+        remedy = f"leave out {what}; for the functions of math use sg.sin, sg.exp, ..."
     raise TraceError(located(f"an expression has no value while f is traced: {remedy}"))

@@ -117,6 +117,8 @@ class Handle:
     __slots__ = ("graph", "id")
     is_integer: ClassVar[bool] = False
     """Whether it is an integer of the user's."""
+    counts: ClassVar[bool] = False
+    """Whether it is an integer beside one: a condition, or a counter."""
     is_row: ClassVar[bool] = False
     """Whether it stands for all elements of a row, one of which a node is."""
 
@@ -126,10 +128,6 @@ class Handle:
 
     def build(self, op: Op, args: Sequence[Any]) -> Any:
         """The expression ``op(*args)`` in this handle's graph."""
-        raise NotImplementedError
-
-    def choose(self, name: str, args: Sequence[Any]) -> Any:
-        """A choice between integers, by this name; None if there is none."""
         raise NotImplementedError
 
 
@@ -227,7 +225,9 @@ class Graph:
     __slots__ = (
         "__weakref__",
         "_floats",
+        "_heads",
         "derived",
+        "has_warned",
         "index",
         "keeping",
         "known",
@@ -265,6 +265,9 @@ class Graph:
         self.index: dict[Node, int] = {}
         """The ids of the nodes."""
         self._floats: dict[float, int] = {}
+        self._heads = 0, frozenset[Op]()
+        self.has_warned = False
+        """Whether the user knows of a line that writes out much of it."""
 
     @classmethod
     def of(
@@ -318,7 +321,15 @@ class Graph:
         """The id of ``op(*args)``."""
         if op.commutative and args[0] > args[1]:
             args = (args[1], args[0], *args[2:])
-        return self.intern((op, *args))
+        node = (op, *args)
+        new = len(self.nodes)
+        found = self.index.setdefault(node, new)  # as `intern` does, without another call
+        if found == new:
+            self.nodes.append(node)
+            self.places.append(self.place)
+        elif self.repeats is not None:
+            self.repeats.append((new, found, self.place))
+        return found
 
     def find(self, op: Op, *args: int) -> int | None:
         """The id of ``op(*args)``, if there is such a node."""
@@ -346,6 +357,15 @@ class Graph:
         if name not in self.names:
             raise InputError(f"there is no variable named {name!r}")
         return self.intern((INPUT, self.names.index(name)))
+
+    @property
+    def heads(self) -> frozenset[Op]:
+        """The operations and leaves that occur, needed or not: only new nodes are looked at."""
+        seen, found = self._heads
+        if seen < len(self.nodes):
+            found = found.union([node[0] for node in self.nodes[seen:]])
+            self._heads = len(self.nodes), found
+        return found
 
     def args(self, i: int) -> Sequence[int]:
         """The argument ids of node i; none for a leaf."""
@@ -383,6 +403,7 @@ class Graph:
             setattr(self, name, value)
         self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
         self.strips, self.repeats, self.keeping = {}, None, None
+        self._heads, self.has_warned = (0, frozenset()), False
 
 
 class paused_gc(ContextDecorator):

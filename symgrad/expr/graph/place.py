@@ -97,6 +97,13 @@ def scipy_call(error: BaseException) -> tuple[str, Place] | None:
     return frames[first][0].co_name, Place(code.co_filename, line, text)
 
 
+def called_with_one(error: TypeError) -> bool:
+    """Whether this library called a function that takes more arguments than the one it gave."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    inside = frame.f_code.co_filename.startswith(os.path.join(_PACKAGE, ""))
+    return inside and "required positional argument" in str(error)
+
+
 def raised_at(error: BaseException) -> Place | None:
     """The line of the user's program that raised an exception; None if it was raised elsewhere."""
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)

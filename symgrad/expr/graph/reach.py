@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
-from symgrad.expr.graph.node import ANY_INPUT, Graph, Op
+from symgrad.expr.graph.node import ANY_INPUT, Graph
+
+_STRETCH: Final = 64
+"""Nodes that are looked at one by one before the next one that is needed is searched for."""
 
 
 def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:
-    """The ids that the roots depend on, the roots among them, in ascending order from ``start``."""
-    nodes = graph.nodes
-    seen = {i for i in roots if i >= start}
-    found = list(seen)
-    for i in found:  # which grows meanwhile
-        node = nodes[i]
-        if node[0].arity:
-            for a in node[1:]:
-                if a not in seen and a >= start:
-                    seen.add(a)
-                    found.append(a)
-    found.sort()
+    """The ids that the roots depend on, the roots among them, in ascending order from ``start``.
+
+    Users stand behind their arguments: from the last root down, each node is seen once.
+    """
+    nodes, ends = graph.nodes, [*roots]
+    needed = bytearray(max(ends, default=-1) + 1)
+    for i in ends:
+        needed[i] = 1
+    found: list[int] = []
+    end = len(needed)
+    while (last := needed.rfind(1, start, end)) >= 0:
+        end = max(start, last + 1 - _STRETCH)
+        for i in range(last, end - 1, -1):
+            if not needed[i]:
+                continue
+            found.append(i)
+            node = nodes[i]
+            arity = node[0].arity
+            if arity == 2:  # as the next, but most are: in half the time
+                needed[node[1]] = needed[node[2]] = 1
+            elif arity:
+                for a in node[1:]:
+                    needed[a] = 1
+    found.reverse()
     return found
 
 
@@ -27,11 +43,6 @@ def inputs_of(graph: Graph) -> list[int]:
     """The input nodes, by input number."""
     numbered = {node[1]: i for i, node in enumerate(graph.nodes) if node[0] in ANY_INPUT}
     return [numbered[k] for k in sorted(numbered)]
-
-
-def heads(graph: Graph) -> set[Op]:
-    """The operations and leaves that occur in a graph, needed or not."""
-    return {node[0] for node in graph.nodes}
 
 
 def users(graph: Graph, order: Sequence[int]) -> dict[int, int]:

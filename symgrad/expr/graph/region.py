@@ -12,7 +12,7 @@ from symgrad.errors import UnsupportedError
 from symgrad.expr.graph.arrays import size_of
 from symgrad.expr.graph.node import HOLES, INPUTS, STRUCTURED, Graph, Op
 from symgrad.expr.graph.place import Place, resolve_places
-from symgrad.expr.graph.reach import flags, heads, reachable
+from symgrad.expr.graph.reach import flags, reachable
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +295,7 @@ def name_of(graph: Graph, i: int) -> str:
 
 def has_regions(graph: Graph) -> bool:
     """Whether there is a loop or a choice in a graph, needed or not; far quicker than a walk."""
-    return any(op.__class__ in Regional for op in heads(graph))
+    return any(op.__class__ in Regional for op in graph.heads)
 
 
 def from_regions_on(graph: Graph, roots: Sequence[int]) -> list[int]:
@@ -330,8 +330,8 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
     op, place = graph.nodes[first][0], _line_of(graph, first)
     name = f"a {op.name}" if isinstance(op, Regional) else "an array"
     raise UnsupportedError(
-        f"{what}: {name} cannot be part of it, as it can of kernels; Python's for, with "
-        "roll=False, writes the iterations out, and sg.where computes both sides"
+        f"{what}: it cannot contain {name}, though kernels can; write a loop as Python's for with "
+        "roll=False, and a choice as sg.where, which computes both sides"
         + (f"\n  at {place}" if place else "")
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from symgrad.expr.graph.node import Handle
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.handles.array import ExprArray, map_elements
 from symgrad.expr.handles.elements import graph_of, plain
+from symgrad.expr.handles.expression import as_real
 
 
 def is_zero(a: Any) -> bool:
@@ -23,17 +25,35 @@ def is_zero(a: Any) -> bool:
 
 def add_elements(a: Any, b: Any) -> Any:
     """a + b of elements of arrays, where a number 0 says that nothing is there."""
-    return b if is_zero(a) else a if is_zero(b) else a + b
+    return _beside(a, b) if is_zero(a) else _beside(b, a) if is_zero(b) else a + b
 
 
 def subtract_elements(a: Any, b: Any) -> Any:
     """a - b of elements of arrays, where a number 0 says that nothing is there."""
-    return a if is_zero(b) else -b if is_zero(a) else a - b
+    return _beside(b, a) if is_zero(b) else -_beside(a, b) if is_zero(a) else a - b
 
 
 def multiply_elements(a: Any, b: Any) -> Any:
     """a * b of elements of arrays, where a number 0 says that nothing is there."""
-    return 0.0 if is_zero(a) or is_zero(b) else a * b
+    if is_zero(a) or is_zero(b):
+        return 0 if _is_integer(a) and _is_integer(b) else 0.0
+    return a * b
+
+
+def _beside(zero: Any, other: Any) -> Any:
+    """The other operand of a sum with the number 0, which is real if the number is."""
+    return other if _is_integer(zero) else as_real(other)
+
+
+def _is_integer(a: Any) -> bool:
+    return a.is_integer if isinstance(a, Handle) else isinstance(a, numbers.Integral)
+
+
+def reals(a: Any) -> Any:
+    """Elements as an array of objects, integers among them as the real numbers that they are."""
+    a = plain(a)
+    integers = any(isinstance(e, Handle) and e.is_integer for e in a.flat)
+    return plain(map_elements(as_real, a)) if integers else a
 
 
 def reduce(

@@ -18,6 +18,7 @@ from symgrad.expr.graph.arrays import ADD_AT
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle, Op
 from symgrad.expr.graph.place import OnePlace
+from symgrad.expr.graph.written_out import warn_of_elements
 from symgrad.expr.handles.elements import (
     as_elements,
     each_of,
@@ -28,9 +29,9 @@ from symgrad.expr.handles.elements import (
     takes_values,
     unpacked,
 )
-from symgrad.expr.handles.expression import Condition, Expr, as_float, lift
+from symgrad.expr.handles.expression import Condition, Scalar
 from symgrad.expr.handles.sweep import LEAST_SWEPT, Sweep, element_of, here
-from symgrad.expr.handles.versions import array_of
+from symgrad.expr.handles.versions import WordArray, array_of
 from symgrad.expr.handles.view import View
 
 
@@ -287,9 +288,16 @@ class At:
         whole = in_memory(_graph_with(a, key), a).view
         graph = whole.array.graph
         part, made = whole.part(key), whole.array
+        if op is not None and isinstance(made, WordArray):
+            return self._written(self.get() + values, None)
         given = np.broadcast_to(plain(values), part.shape)
         for place, value in zip(part.words(), given.flat, strict=True):
-            new = as_float(lift(graph, value))
+            new = made.element(value)
+            if new is None and isinstance(made, WordArray):
+                name = made.kind.name
+                raise TraceError(
+                    located(f"{value!r} is a real number, and the array of {name}: cast it first")
+                )
             if part.inside is not None:
                 kept = 0.0 if op else made[place]
                 new = ops.where(Condition(graph, part.inside), new, kept)
@@ -331,7 +339,7 @@ def swept(function: Callable[..., Any], arguments: Sequence[Any]) -> TracedArray
             if elements[-1] is None:
                 return None
         made = function(*elements)
-    if not isinstance(made, (Expr, Condition)):
+    if not isinstance(made, Scalar):
         return None
     return TracedArray(Sweep(graph, first.shape, first.size, made, here(graph)))
 
@@ -346,7 +354,7 @@ def _element(graph: Graph, a: Any, shape: tuple[int, ...]) -> Any:
     if isinstance(a, np.ndarray) and a.shape == shape:
         there = all(isinstance(e, Handle) or e != 0 for e in a.flat)
         return in_memory(graph, a).element() if there else None
-    return a if isinstance(a, (Expr, Condition, int, float, np.number)) else None
+    return a if isinstance(a, (Scalar, int, float, np.number)) else None
 
 
 def _gathered(a: TracedArray, key: Any) -> ExprArray:
@@ -400,8 +408,9 @@ def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
     if not any(a.ndim for a in arrays):
         return function(*[a.item() if a.dtype != object else a[()] for a in arrays])
     shape, rows = _broadcast([a.astype(object) for a in arrays])
-    result = np.empty(shape, dtype=object)
-    with OnePlace(graph_of(arrays)):
+    result, graph = np.empty(shape, dtype=object), graph_of(arrays)
+    warn_of_elements(graph, result.size)
+    with OnePlace(graph):
         result.reshape(-1)[:] = [function(*elements) for elements in zip(*rows, strict=False)]
     return result.view(ExprArray)
 

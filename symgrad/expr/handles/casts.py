@@ -20,7 +20,7 @@ def uint32(x: Any) -> Any:
     """The number as an unsigned integer of 32 bits, rounded towards 0.
 
     What lies beyond 0 and 2**32 - 1 becomes the nearer of them, and NaN 0; a signed integer keeps
-    its bits. The operators of integers are those of NumPy's, see `Word`. An integer has no
+    its bits. The operators of integers are NumPy's: see `Word`. An integer has no
     derivative: where it is made a real number again, by arithmetic with one or as the result of a
     kernel, that is taken for a constant.
 

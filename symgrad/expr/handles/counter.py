@@ -6,7 +6,7 @@ import math
 import numbers
 import operator
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -36,6 +36,7 @@ class Counter(Expr):
     """A whole number that is made of counters of loops and integers; so are its // and %."""
 
     __slots__ = ()
+    counts: ClassVar[bool] = True
 
     def __add__(self, other: Any) -> Any:
         return _counted(Expr.__add__(self, other), other)
@@ -114,16 +115,16 @@ def whole(graph: Graph, value: int | Expr) -> int | None:
     """
     if isinstance(value, int):
         if abs(value) >= 2**31:
-            raise InputError(located(f"loops count to less than 2**31, which {value:,} is not"))
+            raise InputError(located(f"loop bounds are below 2**31, and {value:,} is not"))
         return word(graph, value) if 0 <= value < 2**31 else None
     low, high = _between(graph, value.id)
-    made = _whole(graph, value.id, 0) if low >= 0 else None
+    made = modulo(graph, value.id) if low >= 0 else None
     if made is not None and graph.nodes[made][0] is ops.word_sub:
         limit(graph, made, int(high) if math.isfinite(high) else None, int(low))
     return made
 
 
-def _whole(graph: Graph, i: int, depth: int) -> int | None:
+def modulo(graph: Graph, i: int, depth: int = 0) -> int | None:
     """The word that is the same modulo 2**32, where it is seen that it is a whole number."""
     op, *args = graph.nodes[i]
     known = graph.value(i)
@@ -136,8 +137,8 @@ def _whole(graph: Graph, i: int, depth: int) -> int | None:
         return None
     if op is ops.minimum and min(_between(graph, a)[0] for a in args) < 0:
         return None  # modulo 2**32 these have another order
-    a = _whole(graph, args[0], depth + 1)
-    b = None if a is None else _whole(graph, args[1], depth + 1)
+    a = modulo(graph, args[0], depth + 1)
+    b = None if a is None else modulo(graph, args[1], depth + 1)
     return None if a is None or b is None else graph.add(_ON_WORDS[op], a, b)
 
 
@@ -285,5 +286,5 @@ def index(graph: Graph, value: Any) -> int:
     if found is not None:
         return found
     if not isinstance(value, Expr):
-        raise InputError(located(f"an index is not negative, as {value} is"))
+        raise InputError(located(f"an index cannot be negative, and {value} is"))
     return ceiling(value - 0.5)

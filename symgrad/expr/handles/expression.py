@@ -22,6 +22,8 @@ _LARGEST_EXPONENT = 2**31 - 1
 
 
 def _binary(op: Op, a: Any, b: Any) -> Any:
+    if type(b) is not Expr and _are_integers(a, b):
+        return NotImplemented  # b's own operator does it
     graph = a.graph
     if graph.tracing:
         graph.place = place_here(graph)
@@ -39,20 +41,39 @@ def _binary(op: Op, a: Any, b: Any) -> Any:
 
 def _reflected(op: Op, b: Any, a: Any) -> Any:
     """``op(a, b)`` where a is not an expression."""
+    if _are_integers(b, a):
+        return NotImplemented
     if b.graph.tracing:
         b.graph.place = place_here(b.graph)
     lifted = lift(b.graph, a)
     return lifted if lifted is NotImplemented else _binary(op, lifted, b)
 
 
+def _are_integers(a: Handle, b: Any) -> bool:
+    """Whether b is an integer, and a counts as one beside it."""
+    return a.counts and isinstance(b, Handle) and b.is_integer
+
+
 def _of_bits(function: Callable[[Any, Any], Any], swapped: bool = False) -> Any:
     """An operator that integers have; of expressions of real numbers only counters do."""
 
     def method(self: Expr, other: Any) -> Any:
-        if isinstance(other, np.ndarray) and other.ndim:
+        if (isinstance(other, np.ndarray) and other.ndim) or _are_integers(self, other):
             return NotImplemented
         own = self.counter()
         return function(other, own) if swapped else function(own, other)
+
+    return method
+
+
+def _of_truths(op: Op, of_integers: Callable[[Any, Any], Any]) -> Any:
+    """An operator of two truth values, also of numbers; beside an integer it is that of these."""
+
+    def method(self: Condition, other: Any) -> Any:
+        if _are_integers(self, other):
+            return NotImplemented
+        counts = isinstance(other, Expr) and other.counts and other.type == "f"
+        return of_integers(other.counter(), self) if counts else op(self, other)
 
     return method
 
@@ -100,7 +121,7 @@ class Expr(Scalar):
     def build(self, op: Op, args: Sequence[Any]) -> Any:
         """The expression ``op(*args)``, or what the operation is composed of."""
         if op.compose is not None:
-            return op.compose(*args)
+            return op.compose(*map(as_real, args))
         if op.special is not None and (found := op.special(*args)) is not None:
             return found
         graph = self.graph
@@ -147,6 +168,8 @@ class Expr(Scalar):
         return _reflected(ops.remainder, self, other)
 
     def __floordiv__(self, other: Any) -> Any:
+        if _are_integers(self, other):
+            return NotImplemented
         other = lift(self.graph, other)
         return other if other is NotImplemented else ops.floor_divide(as_float(self), other)
 
@@ -171,7 +194,9 @@ class Expr(Scalar):
 
     def __pow__(self, exponent: Any, modulus: None = None) -> Any:
         if modulus is not None:
-            raise TraceError("pow(x, y, modulus) is not defined for expressions")
+            raise TraceError(located("pow(x, y, modulus) is not defined for expressions"))
+        if _are_integers(self, exponent):
+            return NotImplemented
         return power(as_float(self), exponent)
 
     def __rpow__(self, base: Any) -> Any:
@@ -280,7 +305,7 @@ class Expr(Scalar):
         refuse_number("complex")
 
     def __format__(self, spec: str) -> str:
-        return repr(self) if not spec else refuse_number(f"format {spec!r}, ")
+        return repr(self) if not spec else refuse_number(f"the format {spec!r}")
 
     def __matmul__(self, other: Any) -> NoReturn:
         raise TraceError(located("@ multiplies arrays; use * for scalar expressions"))
@@ -306,19 +331,22 @@ class Condition(Expr):
 
     __slots__ = ()
     type: ClassVar[str] = "b"
+    counts: ClassVar[bool] = True
+
+    def build(self, op: Op, args: Sequence[Any]) -> Any:
+        """The expression ``op(*args)``, which is one of integers if there are any."""
+        for a in args:
+            if isinstance(a, Handle) and a.is_integer:
+                return a.build(op, args)
+        return super().build(op, args)
 
     def as_float(self) -> Expr:
         """As 1.0 where it holds, and 0.0 elsewhere."""
         return ops.where(self, 1.0, 0.0)
 
-    def __and__(self, other: Any) -> Any:
-        return ops.logical_and(self, other)
-
-    def __or__(self, other: Any) -> Any:
-        return ops.logical_or(self, other)
-
-    def __xor__(self, other: Any) -> Any:
-        return ops.logical_xor(self, other)
+    __and__ = _of_truths(ops.logical_and, operator.and_)
+    __or__ = _of_truths(ops.logical_or, operator.or_)
+    __xor__ = _of_truths(ops.logical_xor, operator.xor)
 
     def __invert__(self) -> Any:
         return ops.logical_not(self)
@@ -347,6 +375,11 @@ WRAP: dict[str, Callable[[Graph, int], Any]] = {"f": Expr, "b": Condition, "i": 
 def as_float(a: Any) -> Expr:
     """A number as a real one: a condition is 1.0 or 0.0."""
     return a.as_float() if isinstance(a, Scalar) else a
+
+
+def as_real(a: Any) -> Any:
+    """An integer as the real number that it is; anything else as it is."""
+    return a.as_float() if isinstance(a, Handle) and a.is_integer else a  # type: ignore[attr-defined]
 
 
 def lift(graph: Graph, value: Any) -> Any:
@@ -401,6 +434,7 @@ def node_name(value: Handle) -> str:
 
 def power(x: Expr, exponent: Any) -> Any:
     """x**exponent: chains of products for constant integers, square roots for halves."""
+    exponent = as_real(exponent)
     if isinstance(exponent, Expr) or (isinstance(exponent, np.ndarray) and exponent.ndim):
         return _binary(ops.pow, x, exponent)
     p = real_number(exponent)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import TraceError
+from symgrad.errors import TraceError, counted
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, Op
@@ -48,7 +48,7 @@ def _public(op: Op) -> Callable[..., Any]:
     def function(*arguments: Any) -> Any:
         if len(arguments) != op.arity:
             raise TraceError(
-                located(f"sg.{op.name} takes {op.arity} arguments, not {len(arguments)}")
+                located(f"sg.{op.name} takes {counted(op.arity, 'argument')}, not {len(arguments)}")
             )
         return call(op, *arguments)
 
@@ -118,6 +118,7 @@ relu = _public(ops.relu)
 silu = _public(ops.silu)
 gelu = _public(ops.gelu)
 gelu_tanh = _public(ops.gelu_tanh)
+gamma = _public(ops.gamma)
 gammaln = _public(ops.gammaln)
 digamma = _public(ops.digamma)
 xlogy = _public(ops.xlogy)
@@ -134,6 +135,7 @@ i0e = _public(ops.i0e)
 i1e = _public(ops.i1e)
 j0 = _public(ops.j0)
 j1 = _public(ops.j1)
+erfcx = _public(ops.erfcx)
 gammainc = _public(ops.gammainc)
 gammaincc = _public(ops.gammaincc)
 betainc = _public(ops.betainc)
@@ -161,6 +163,7 @@ __all__ = [
     "entr",
     "erf",
     "erfc",
+    "erfcx",
     "erfinv",
     "exp",
     "exp2",
@@ -170,6 +173,7 @@ __all__ = [
     "fma",
     "fmod",
     "fract",
+    "gamma",
     "gammainc",
     "gammaincc",
     "gammaln",

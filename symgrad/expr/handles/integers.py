@@ -7,6 +7,7 @@ same of both; what differs is made of the rows that there are for words.
 from __future__ import annotations
 
 import numbers
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, NoReturn, Self
 
@@ -17,8 +18,16 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import WORD, Graph, Op
 from symgrad.expr.graph.place import OnePlace, resolve_places
-from symgrad.expr.handles.counter import largest
-from symgrad.expr.handles.expression import WRAP, Condition, Expr, Scalar, require_graph
+from symgrad.expr.handles.counter import Counter, largest, modulo
+from symgrad.expr.handles.expression import (
+    WRAP,
+    Condition,
+    Expr,
+    Scalar,
+    as_float,
+    require_graph,
+)
+from symgrad.expr.handles.integer_rules import AS_REAL, OF_INTEGERS
 
 EXACT: Final = 2**24
 """Words below it are float32 numbers."""
@@ -61,14 +70,19 @@ def _of_bits(op: Callable[[Any, Any], Any], shown: str) -> Callable[[Any, Any], 
     return method
 
 
-def _reflected(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operator where the integer is the second operand."""
+
     def reflected(self: Word, other: Any) -> Any:
         same = self.same(other)
         if same is not None:
-            return method(same, self)
-        return NotImplemented if isinstance(other, np.ndarray) else method(other, self.as_float())
+            return function(same, self)
+        return NotImplemented if isinstance(other, np.ndarray) else function(other, self.as_float())
 
     return reflected
+
+
+_power = _operator(lambda a, b: a.raised(b), lambda a, b: a**b)
 
 
 class Word(Scalar):
@@ -92,7 +106,31 @@ class Word(Scalar):
     name: ClassVar[str] = "uint32"
     least: ClassVar[int] = 0
 
-    build = Expr.build
+    def build(self, op: Op, args: Sequence[Any]) -> Any:
+        """The operation of integers, or of the real numbers that they are.
+
+        Raises:
+            TraceError: if it is known for neither.
+        """
+        kinds = op.signature
+        of_reals = [k for k in range(op.arity) if kinds[k] == "f"]
+        if not of_reals:
+            return Expr.build(self, op, args)  # type: ignore[arg-type]
+        given = list(args)
+        if op in OF_INTEGERS:
+            same = [self.same(args[k]) for k in of_reals]
+            if all(s is not None for s in same):
+                for k, value in zip(of_reals, same, strict=True):
+                    given[k] = value
+                with OnePlace(self.graph):
+                    return OF_INTEGERS[op](*given)
+        elif op not in AS_REAL:
+            raise TraceError(
+                located(f"{op.name} of integers is not defined: cast them, as in 1.0 * i")
+            )
+        for k in of_reals:
+            given[k] = as_float(given[k])
+        return op(*given)
 
     # what it is made of -------------------------------------------------------------------------
 
@@ -105,7 +143,10 @@ class Word(Scalar):
         """
         if not cls.least <= value < cls.least + 2**BITS:
             raise InputError(
-                located(f"{value} is no {cls.name}, which begins at {cls.least}: cast the other")
+                located(
+                    f"{value} is not {cls.name}, whose values begin at {cls.least}: "
+                    "cast the other operand"
+                )
             )
         return cls(graph, graph.intern((WORD, value % 2**BITS)))
 
@@ -130,6 +171,10 @@ class Word(Scalar):
         if isinstance(other, Condition):
             require_graph(self.graph, other)
             return type(self)(self.graph, ops.word_where(other, self.number(1), self.number(0)).id)
+        if isinstance(other, Counter):
+            require_graph(self.graph, other)
+            counted = modulo(self.graph, other.id)
+            return None if counted is None else type(self)(self.graph, counted)
         is_whole = isinstance(other, (numbers.Integral, np.bool_))
         return self.of(self.graph, int(other)) if is_whole else None
 
@@ -176,9 +221,9 @@ class Word(Scalar):
 
     __radd__, __rmul__ = __add__, __mul__
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
-    __rsub__, __rtruediv__ = _reflected(__sub__), _reflected(__truediv__)
-    __rfloordiv__, __rmod__ = _reflected(__floordiv__), _reflected(__mod__)
-    __rlshift__, __rrshift__ = _reflected(__lshift__), _reflected(__rshift__)
+    __rsub__, __rtruediv__ = _reflected(operator.sub), _reflected(operator.truediv)
+    __rfloordiv__, __rmod__ = _reflected(operator.floordiv), _reflected(operator.mod)
+    __rlshift__, __rrshift__ = _reflected(operator.lshift), _reflected(operator.rshift)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -199,20 +244,33 @@ class Word(Scalar):
         return self._as_this(ops.word_xor(self, self.number(2**BITS - 1)))
 
     def __pow__(self, exponent: Any, modulus: None = None) -> Any:
-        if modulus is not None or not isinstance(exponent, numbers.Integral):
-            return pow(self.as_float(), exponent, modulus)
-        if exponent < 0:
-            raise InputError(located("an integer to a negative power is none: cast it first"))
-        result, square, rest = self.of(self.graph, 1), self, int(exponent)
-        with OnePlace(self.graph):
-            while rest:
-                result = result * square if rest & 1 else result
-                rest >>= 1
-                square = square * square if rest else square
-        return result
+        if modulus is not None:
+            raise TraceError(located("pow(x, y, modulus) is not defined for expressions"))
+        return _power(self, exponent)
 
-    def __rpow__(self, base: Any) -> Any:
-        return base ** self.as_float()
+    __rpow__ = _reflected(operator.pow)
+
+    def raised(self, exponent: Word) -> Self:
+        """The integer to a power, modulo 2**32, by repeated squaring; 0 where that is negative.
+
+        Raises:
+            InputError: if the power is a negative constant.
+        """
+        graph, known = self.graph, exponent.constant()
+        if known is not None and known >= SIGN and isinstance(exponent, SignedWord):
+            raise InputError(located("an integer to a negative power is none: cast it first"))
+        most = largest(graph, exponent.id) if known is None else known
+        result, square = self.of(graph, 1), self
+        for bit in range(BITS if most is None else most.bit_length()):
+            square = square * square if bit else square
+            if known is None:
+                one = ops.word_and(ops.word_shift_right(exponent.bits(), self.number(bit)), 1)
+                result = (result * square).chosen(one.is_true(), result)
+            elif known >> bit & 1:
+                result = result * square
+        if known is not None or not isinstance(exponent, SignedWord):
+            return result
+        return self.of(graph, 0).chosen(exponent.is_negative(), result)
 
     def divisor(self) -> Self:
         """Itself, if it may divide.
@@ -233,6 +291,14 @@ class Word(Scalar):
         """What is left by the quotient; 0 where the divisor is."""
         _, rest = divided(self.bits(), divisor.bits())
         return self._as_this(rest)
+
+    def truncated_remainder(self, divisor: Any) -> Self:
+        """What is left by the quotient rounded towards 0, as C's %; 0 where the divisor is."""
+        return self.remainder(divisor)
+
+    def signum(self) -> Self:
+        """-1, 0 or 1, as it is below 0, 0 or above."""
+        return self._as_this(ops.word_min(self.bits(), self.number(1)))
 
     def shifted(self, op: Op, by: Any) -> Self:
         """Shifted as words are: 0 is left by shifts of 32 and more."""
@@ -269,14 +335,9 @@ class Word(Scalar):
         """A word that is below another's where this integer is below that one."""
         return self.bits()
 
-    def choose(self, name: str, args: Sequence[Any]) -> Any:
-        """``where``, ``minimum`` or ``maximum`` of integers; None if an argument is none."""
-        *condition, a, b = args
-        first, second = self.same(a), self.same(b)
-        if first is None or second is None:
-            return None
-        chosen = condition or [first < second if name == "minimum" else second < first]
-        return self._as_this(ops.word_where(*chosen, first.bits(), second.bits()))
+    def chosen(self, condition: Any, other: Any) -> Self:
+        """This integer where the condition holds, and the other one elsewhere."""
+        return self._as_this(ops.word_where(condition, self.bits(), other.bits()))
 
     def __repr__(self) -> str:
         text = repr(Expr(self.graph, self.id))
@@ -343,6 +404,17 @@ class SignedWord(Word):
         found = ops.word_where(apart, ops.word_sub(size, rest), rest)
         return self._as_this(ops.word_sub(ops.word_xor(found, sign), sign))
 
+    def truncated_remainder(self, divisor: Any) -> Self:
+        """What is left by the quotient rounded towards 0, as C's %; 0 where the divisor is."""
+        sign = self.sign()
+        _, rest = divided(self.magnitude(), divisor.magnitude())
+        return self._as_this(ops.word_sub(ops.word_xor(rest, sign), sign))
+
+    def signum(self) -> Self:
+        """-1, 0 or 1, as it is below 0, 0 or above."""
+        above = ops.word_min(self.bits(), self.number(1))
+        return self._as_this(ops.word_or(self.sign(), above))
+
     def shifted_down(self, by: Any) -> Self:
         """Divided by 2**by, rounded down."""
         sign = self.sign()
@@ -355,6 +427,19 @@ class SignedWord(Word):
 
 
 WRAP["u"] = Word
+
+KINDS: Final[dict[str, type[Word]]] = {"uint32": Word, "int32": SignedWord}
+"""Integers by the names that NumPy has for their types."""
+
+
+def is_typed(value: Any) -> bool:
+    """Whether it is an integer of 32 bits, an expression or NumPy's."""
+    return isinstance(value, Word) or isinstance(value, np.integer) and value.dtype.name in KINDS
+
+
+def kind_of(value: Any) -> type[Word]:
+    """The type of such an integer."""
+    return type(value) if isinstance(value, Word) else KINDS[value.dtype.name]
 
 
 def refuse_integer(value: Scalar, what: str) -> NoReturn:

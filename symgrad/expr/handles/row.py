@@ -104,7 +104,7 @@ class Row(NDArrayOperatorsMixin, Handle):
         raise TraceError(located(f"np.{func.__name__} is not defined for rows"))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        raise TraceError(located("a row is no array of numbers while it is traced"))
+        raise TraceError(located("a row is not an array of numbers while it is traced"))
 
     def reduced(self, kind: Kind) -> Row:
         """The sum, the largest or the smallest of all elements."""

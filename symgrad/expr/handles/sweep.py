@@ -9,14 +9,15 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from symgrad.expr import ops
-from symgrad.expr.graph.arrays import EMPTY, GET, PUT
+from symgrad.expr.graph.arrays import EMPTIES, PUTS
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Loop, close, hole, loop_op, pick
 from symgrad.expr.handles.counter import limit, word
-from symgrad.expr.handles.expression import WRAP, Scalar
-from symgrad.expr.handles.versions import Array
+from symgrad.expr.handles.expression import Scalar
+from symgrad.expr.handles.integers import Word
+from symgrad.expr.handles.versions import OF_KIND, Array
 from symgrad.expr.handles.view import View
 
 LEAST_SWEPT: Final = 2**8
@@ -71,10 +72,15 @@ class Sweep:
         """All elements, in memory: a loop puts them there."""
         graph, n = self.graph, self.size
         with OnePlace(graph):
-            index, made = index_of(graph, n), hole(graph, "F", n)
-            put = graph.add(PUT, made, index, self.element.as_float().id)
-            (end,) = swept(graph, n, {made: graph.intern((EMPTY, n))}, [put])
-        return View.whole(Array(graph, end), self.shape)
+            kind, element = Array, self.element
+            if isinstance(element, Word):
+                kind = OF_KIND[type(element)]
+            else:
+                element = element.as_float()
+            index, made = index_of(graph, n), hole(graph, kind.type, n)
+            put = graph.add(PUTS[kind.type], made, index, element.id)
+            (end,) = swept(graph, n, {made: graph.intern((EMPTIES[kind.type], n))}, [put])
+        return View.whole(kind(graph, end), self.shape)
 
 
 Finish = Callable[[Loop], tuple[Loop, int]]
@@ -108,7 +114,7 @@ def element_of(view: View) -> Any:
     """
     array, graph = view.array, view.array.graph
     in_order = view.strides == View.whole(array, view.shape).strides
-    if array.type != "F" or not (in_order or len(view.shape) == 1):
+    if not (in_order or len(view.shape) == 1):
         return None
     stride = 1 if in_order else view.strides[0]
     at = index_of(graph, view.size)
@@ -119,4 +125,4 @@ def element_of(view: View) -> Any:
     if first:
         start = graph.add(ops.word_add, *first) if len(first) == 2 else first[0]
         at = graph.add(ops.word_add if stride > 0 else ops.word_sub, start, at)
-    return WRAP["f"](graph, graph.add(GET, array.id, at))
+    return array[Word(graph, at)]

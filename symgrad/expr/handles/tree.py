@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, counted
 from symgrad.expr.handles.blocks import Blocks
 
 
@@ -150,13 +150,16 @@ class Tree:
             return
         if self.kind == "dict":
             if not isinstance(value, Mapping) or set(value) != self._names:
-                raise InputError(f"{what} needs {', '.join(map(str, self.keys))}")
+                names = ", ".join(map(repr, self.keys))
+                raise InputError(f"{what} must be a dict with the keys {names}")
         elif self.like is not None:
             if not isinstance(value, self.kind):
-                raise InputError(f"{what} needs a {self.kind.__name__}")
+                raise InputError(f"{what} must be a {self.kind.__name__}")
             value = {name: getattr(value, name) for name in self.keys}
         elif not isinstance(value, (list, tuple)) or len(value) != len(self.children):
-            raise InputError(f"{what} needs {len(self.children)} parts, in a list or a tuple")
+            raise InputError(
+                f"{what} must be a list or a tuple of {counted(len(self.children), 'part')}"
+            )
         for key, child in zip(self._labels, self.children, strict=True):
             if child.is_leaf:
                 yield value[key]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from symgrad.errors import InputError
-from symgrad.expr.graph.arrays import PUT, PUTS, READS, ZEROS, length
+from symgrad.expr.graph.arrays import EMPTY_W, PUT, PUTS, READS, ZEROS, length
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import WORD, Graph, Handle
 from symgrad.expr.handles.counter import index
-from symgrad.expr.handles.expression import WRAP, Expr, operand
-from symgrad.expr.handles.integers import Word
+from symgrad.expr.handles.expression import WRAP, Expr, as_float, lift, operand
+from symgrad.expr.handles.integers import SignedWord, Word, is_typed, kind_of
 
 
 class Array(Handle):
@@ -27,6 +28,10 @@ class Array(Handle):
     def __getitem__(self, i: Any) -> Any:
         return READS[self.type](self, self._index(i))
 
+    def element(self, value: Any) -> Any:
+        """A number as an element of it; None if it is none."""
+        return as_float(lift(self.graph, value))
+
     def put(self, i: Any, value: Any) -> Any:
         """The array with another element i."""
         return PUTS[self.type](self, self._index(i), value)
@@ -36,10 +41,34 @@ class Array(Handle):
 
 
 class WordArray(Array):
-    """An array of words."""
+    """An array of words, which are unsigned integers."""
 
     __slots__ = ()
     type: ClassVar[str] = "W"
+    kind: ClassVar[type[Word]] = Word
+    """What its elements are."""
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.kind(self.graph, super().__getitem__(i).id)
+
+    def element(self, value: Any) -> Any:
+        """An integer as an element of it; None if it is a real number."""
+        return self.kind.of(self.graph, 0).same(value)
+
+    def put(self, i: Any, value: Any) -> Any:
+        """The array with another element i."""
+        return type(self)(self.graph, super().put(i, value).id)
+
+
+class SignedArray(WordArray):
+    """An array of words, which are signed integers."""
+
+    __slots__ = ()
+    kind: ClassVar[type[Word]] = SignedWord
+
+
+OF_KIND: Final[dict[type[Word], type[WordArray]]] = {Word: WordArray, SignedWord: SignedArray}
+"""The arrays whose elements are integers of a type."""
 
 
 class Results(Handle):
@@ -60,7 +89,16 @@ def zeros(graph: Graph, n: int) -> Array:
 
 
 def array_of(graph: Graph, values: Sequence[Any]) -> Array:
-    """The array of these numbers."""
+    """The array of these numbers: of integers, if all are integers of one type."""
+    first = next((v for v in values if is_typed(v)), None)
+    if first is not None:
+        kind = kind_of(first)
+        zero = kind.of(graph, 0)
+        same = [zero.same(v) for v in values]
+        integers = [w for w in same if w is not None]
+        if len(integers) == len(values):
+            empty = OF_KIND[kind](graph, graph.intern((EMPTY_W, len(values))))
+            return functools.reduce(lambda a, iv: a.put(*iv), enumerate(integers), empty)
     made, nothing = zeros(graph, len(values)).id, graph.constant(0.0)
     for i, value in enumerate(values):
         element = operand(graph, value, "f")

@@ -7,7 +7,7 @@ rounding; ``-0.0`` counts as negative, so low >= 0 says that the sign bit is cle
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from symgrad.expr import ops
@@ -25,6 +25,8 @@ _HIGHS: Final = (math.inf, 1.0, 0.0)
 """The ends that the intervals of carries are widened to."""
 _PASSES: Final = 6
 """How often a loop's intervals are widened before nothing is concluded of it."""
+_MOST_FACTORS: Final = 16
+"""Factors of a product up to which they are looked at one by one."""
 _HUGE: Final = (2 - 2.0**-23) * 2.0**127
 _MARGIN: Final = 2.0**-22
 """More than the relative error of an operation that is rounded to float32."""
@@ -75,6 +77,7 @@ class Facts:
         self.graph = graph
         self._known: dict[int, Interval] = dict(given or {})
         self._results: dict[int, list[Interval]] = {}
+        self._factors: dict[int, frozenset[int]] = {}
 
     def interval(self, i: int, depth: int = 0) -> Interval:
         """The proven interval of node i."""
@@ -166,19 +169,27 @@ class Facts:
 
         The sign bit of a product is clear if an even number of its factors have it set.
         """
-        single: set[int] = set()
-        for factor in self._factors(i, depth):
-            single ^= {factor}
-        return all(self.interval(k, depth + 1)[0] >= 0 for k in single)
+        return all(self.interval(k, depth + 1)[0] >= 0 for k in self._single(i, depth))
 
-    def _factors(self, i: int, depth: int) -> Iterator[int]:
-        """The factors of node i, of products within it too."""
-        node = self.graph.nodes[i]
-        if node[0] is not ops.mul or depth > self._DEPTH:
-            yield i
-            return
-        for a in self.graph.args(i):
-            yield from self._factors(a, depth + 1)
+    def _single(self, i: int, depth: int) -> frozenset[int]:
+        """The factors of node i, of products within it too, that it has an odd number of times.
+
+        A product of many is a factor itself.
+        """
+        found = self._factors.get(i)
+        if found is not None:
+            return found
+        nodes = self.graph.nodes
+        op, *args = nodes[i]
+        if op is not ops.mul or depth > self._DEPTH:
+            return frozenset((i,))
+        a, b = args
+        found = self._single(a, depth + 1) ^ self._single(b, depth + 1)
+        if len(found) > _MOST_FACTORS:
+            found = frozenset((i,))
+        if all(nodes[k][0] is not ops.mul or k in self._factors for k in args):
+            self._factors[i] = found  # it is whole
+        return found
 
     def _argument(self, i: int, depth: int) -> Interval:
         return self.interval(i, depth) if self.graph.type(i) == "f" else ANY

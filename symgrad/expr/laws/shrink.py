@@ -153,7 +153,9 @@ class Shrinking:
             [*[op.body.yields[j] for j in carries], *op.body.yields[op.carries :]],
         )
         count = self._count(args[0], args[1])
-        most = count if op.most is None or (count is not None and count < op.most) else op.most
+        most = op.most
+        if count is not None and (not op.test if most is None else count < most):
+            most = count  # of a loop with a test and no limit the count is no bound that tells
         given = [*args[:2], *[args[2 + j] for j in carries], *kept]
         numbers = {j: n for n, j in enumerate(carries)} | {TURNS: TURNS}
         whole = loop_op(region, len(carries), op.test, op.down, most)

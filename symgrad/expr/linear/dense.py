@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from symgrad.expr import ops
-from symgrad.expr.graph.arrays import EMPTY_W
+from symgrad.expr.graph.arrays import DETACHED, EMPTY_W
 from symgrad.expr.handles.casts import uint32
 from symgrad.expr.handles.versions import Array, WordArray, zeros
+from symgrad.expr.linear.matrices import powers
 from symgrad.expr.loops.control import fori_loop
 
 Entry = Callable[[Any, Any], Any]
@@ -23,6 +24,23 @@ Entry = Callable[[Any, Any], Any]
 def turns(lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
     """`fori_loop`, whose counter is an integer."""
     return fori_loop(lo, hi, lambda k, carry: body(uint32(k), carry), init)
+
+
+def column_powers(a: Array, m: int, n: int) -> tuple[Array, Array]:
+    """For each of n columns of m rows the `powers` of its largest element."""
+    a = DETACHED(a)
+
+    def column(j: Any, made: Any) -> Any:
+        largest = turns(0, m, lambda i, s: ops.maximum(s, abs(a[i * n + j])), 0.0)
+        return tuple(part.put(j, power) for part, power in zip(made, powers(largest), strict=True))
+
+    return turns(0, n, column, (zeros(a.graph, n), zeros(a.graph, n)))
+
+
+def scaled(a: Array, scale: Array) -> Array:
+    """The matrix with each of its columns multiplied by a number."""
+    n = len(scale)
+    return turns(0, len(a), lambda k, y: y.put(k, a[k] * scale[k % n]), zeros(a.graph, len(a)))
 
 
 def lower_factor(a: Array, n: int) -> Array:
@@ -73,7 +91,8 @@ def eliminated(a: Array, n: int) -> tuple[Array, WordArray, Any]:
         pivot, _ = turns(k + 1, n, lambda i, best: _larger(i, abs(a[i * n + k]), *best), first)
         a = turns(0, n, lambda j, a: exchanged(a, k * n + j, pivot * n + j), a)
         a = turns(k + 1, n, lambda j, a: a.put(k * n + j, _reduced(a, n, k, j, k)), a)
-        inverse = 1.0 / a[k * n + k]
+        largest = a[k * n + k]
+        inverse = ops.where(largest == 0.0, 0.0, 1.0 / largest)  # all below it are 0 then
         a = turns(k + 1, n, lambda i, a: a.put(i * n + k, a[i * n + k] * inverse), a)
         return a, exchanged(order, k, pivot), ops.where(pivot == k, sign, -sign)
 

@@ -15,7 +15,7 @@ import numpy as np
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import DETACHED, ArrayRule
 from symgrad.expr.handles.versions import Array, zeros
-from symgrad.expr.linear.dense import Entry, exchanged, turns
+from symgrad.expr.linear.dense import Entry, column_powers, exchanged, scaled, turns
 from symgrad.expr.loops.control import while_loop
 
 MOST_SWEEPS: Final = 24
@@ -39,6 +39,8 @@ def eigenpairs(a: Array, n: int) -> Array:
 
 def _found(a: Array, n: int) -> Array:
     """By rotations until nothing is left off the diagonal (Golub and Van Loan, 2013, 8.5)."""
+    up, down = column_powers(a, n * n, 1)
+    a = scaled(a, up)
     total = turns(0, n * n, lambda k, s: s + a[k] * a[k], 0.0)
     identity = turns(0, n, lambda k, v: v.put(k * (n + 1), 1.0), zeros(a.graph, n * n))
 
@@ -53,7 +55,8 @@ def _found(a: Array, n: int) -> Array:
     a, v, *_ = while_loop(going, sweep, (a, identity, 1.0, 1.0), MOST_SWEEPS)
     valid = ops.isfinite(total)
     pairs = zeros(a.graph, n + n * n)
-    pairs = turns(0, n, lambda k, y: y.put(k, ops.where(valid, a[k * (n + 1)], math.nan)), pairs)
+    value = lambda k: ops.where(valid, a[k * (n + 1)] * down[0], math.nan)  # noqa: E731
+    pairs = turns(0, n, lambda k, y: y.put(k, value(k)), pairs)
     pairs = turns(0, n * n, lambda k, y: y.put(k + n, ops.where(valid, v[k], math.nan)), pairs)
     return turns(0, n, lambda k, y: _smallest_first(y, n, k), pairs)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import TraceError
+from symgrad.errors import TraceError, counted
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.handles.along import add_elements, matmul, multiply_elements, reduce
 from symgrad.expr.handles.array import array, map_elements
@@ -73,7 +73,12 @@ def _parsed(subscripts: str, arrays: Sequence[np.ndarray]) -> tuple[list[Term], 
     inputs, arrow, output = subscripts.partition("->")
     texts = inputs.split(",")
     if len(texts) != len(arrays):
-        raise TraceError(located(f"np.einsum({subscripts!r}) has {len(arrays)} operands"))
+        raise TraceError(
+            located(
+                f"np.einsum({subscripts!r}) takes {counted(len(texts), 'operand')}, "
+                f"not {len(arrays)}"
+            )
+        )
     free = [c for c in string.ascii_letters if c not in subscripts]
     hidden = [a.ndim - len(t.replace("...", "")) for t, a in zip(texts, arrays, strict=True)]
     if any(h < 0 or (h > 0 and "..." not in t) for t, h in zip(texts, hidden, strict=True)):

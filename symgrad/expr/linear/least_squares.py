@@ -16,7 +16,14 @@ import numpy as np
 from symgrad.expr.graph.arrays import DETACHED, ArrayRule
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.handles.versions import Array, zeros
-from symgrad.expr.linear.dense import Entry, orthogonalized, substituted, turns
+from symgrad.expr.linear.dense import (
+    Entry,
+    column_powers,
+    orthogonalized,
+    scaled,
+    substituted,
+    turns,
+)
 
 Term = tuple[Entry, Entry, int]
 """A product of two matrices, and how many columns the first one has."""
@@ -25,8 +32,18 @@ Term = tuple[Entry, Entry, int]
 def least_squares(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Array]:
     """The x of least ``sum((a @ x - b) ** 2)``, of p columns, and these sums.
 
-    a has n columns of m rows.
+    a has n columns of m rows. Columns are scaled by powers of two, so that no square of an element
+    overflows or vanishes.
     """
+    up, _ = column_powers(a, m, n)
+    right_up, right_down = column_powers(b, m, p)
+    x, squares = _of_scaled(scaled(a, up), scaled(b, right_up), m, n, p)
+    back = lambda k, y: y.put(k, x[k] * up[k // p] * right_down[k % p])  # noqa: E731
+    x = turns(0, n * p, back, zeros(a.graph, n * p))
+    return x, scaled(scaled(squares, right_down), right_down)
+
+
+def _of_scaled(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Array]:
     r, c, left = orthogonalized(DETACHED(a), DETACHED(b), m, n, p)
     x = LEAST(substituted(lambda i, j: r[i * n + j], c, n, p, down=True), r, a, b)
     squares = turns(0, m * p, lambda k, s: s.put(k % p, s[k % p] + left[k] ** 2), zeros(a.graph, p))

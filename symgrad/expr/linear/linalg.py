@@ -20,7 +20,7 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.handles.along import matmul
+from symgrad.expr.handles.along import matmul, reals
 from symgrad.expr.handles.array import array
 from symgrad.expr.handles.elements import plain
 from symgrad.expr.linear import dense, eigen, implicit, unrolled
@@ -31,6 +31,7 @@ from symgrad.expr.linear.matrices import (
     graph_of,
     is_given,
     is_small,
+    numbers,
     of_matrices,
     sides,
     square,
@@ -75,9 +76,9 @@ def solve(a: Any, b: Any) -> Any:
         array([1.   , 0.5  , 0.25 , 0.2  , 0.125], dtype=float32)
     """
     if not traced(a, b):
-        return np.linalg.solve(a, b)
+        return np.linalg.solve(numbers(a), numbers(b))
     a, right, shaped = sides("solve", a, b)
-    return shaped(of_matrices(_solution, a, right))
+    return shaped(of_matrices(_solution, np.linalg.solve, a, right))
 
 
 def _solution(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -114,7 +115,8 @@ def solve_triangular(
     kept = np.where(inside if lower else inside.T, plain(a), 0.0)
     kept = kept + np.eye(n) if unit_diagonal else kept
     if not traced(a, b):
-        return shaped(np.linalg.solve(np.swapaxes(kept, -1, -2) if trans else kept, right))
+        kept = numbers(np.swapaxes(kept, -1, -2) if trans else kept)
+        return shaped(np.linalg.solve(kept, numbers(right)))
     down = bool(lower) == bool(trans)
 
     def one(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -125,7 +127,11 @@ def solve_triangular(
         entry = (lambda i, j: t[j * n + i]) if trans else (lambda i, j: t[i * n + j])
         return elements(dense.substituted(entry, x, n, m, down, unit_diagonal), n, m)
 
-    return shaped(of_matrices(one, kept.astype(object), right))
+    return shaped(of_matrices(one, _triangular(trans), kept.astype(object), right))
+
+
+def _triangular(trans: int) -> Any:
+    return lambda a, b: np.linalg.solve(a.T if trans else a, b)
 
 
 def inv(a: Any) -> Any:
@@ -139,8 +145,8 @@ def inv(a: Any) -> Any:
                [ 0.   ,  0.5  ]])
     """
     if not traced(a):
-        return np.linalg.inv(a)
-    a = square(a, "inv")
+        return np.linalg.inv(numbers(a))
+    a = square(reals(a), "inv")
     return solve(a, np.broadcast_to(np.eye(a.shape[-1]), a.shape))
 
 
@@ -156,8 +162,8 @@ def det(a: Any) -> Any:
         7.0
     """
     if not traced(a):
-        return np.linalg.det(a)
-    return array(of_matrices(_determinant, square(a, "det")))[()]
+        return np.linalg.det(numbers(a))
+    return array(of_matrices(_determinant, np.linalg.det, square(reals(a), "det")))[()]
 
 
 def _determinant(matrix: np.ndarray) -> Any:
@@ -176,8 +182,8 @@ def slogdet(a: Any) -> Any:
         np.float64(-1.0)
     """
     if not traced(a):
-        return np.linalg.slogdet(a)
-    found = of_matrices(_sign_and_logarithm, square(a, "slogdet"))
+        return np.linalg.slogdet(numbers(a))
+    found = of_matrices(_sign_and_logarithm, np.linalg.slogdet, square(reals(a), "slogdet"))
     return _SLOGDET(array(found[..., 0])[()], array(found[..., 1])[()])
 
 
@@ -206,13 +212,15 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
                [3., 1.]])
     """
     if not traced(a):
-        return np.linalg.cholesky(a, upper=upper)
-    a = square(a, "cholesky")
-    lower = of_matrices(_factor, np.swapaxes(a, -1, -2) if upper else a)
+        return np.linalg.cholesky(numbers(a), upper=upper)
+    a = square(reals(a), "cholesky")
+    lower = of_matrices(_factor, np.linalg.cholesky, np.swapaxes(a, -1, -2) if upper else a)
     return array(np.swapaxes(lower, -1, -2) if upper else lower)
 
 
 def _factor(matrix: np.ndarray) -> np.ndarray:
+    if not traced(np.tril(matrix)):
+        return np.linalg.cholesky(numbers(np.tril(matrix)))
     if is_small(matrix):
         return unrolled.factor(matrix.tolist())
     n, graph = len(matrix), graph_of(np.tril(matrix))
@@ -262,19 +270,29 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
         array([2., 4.])
     """
     if not traced(a):
-        return np.linalg.eigh(a, UPLO=UPLO)  # type: ignore[arg-type]
-    a = square(a, "eigh")
+        return np.linalg.eigh(numbers(a), UPLO=UPLO)  # type: ignore[arg-type]
+    a = square(reals(a), "eigh")
     n = a.shape[-1]
-    found = of_matrices(_eigenpairs, np.swapaxes(a, -1, -2) if UPLO in "Uu" else a)
+    whole = _symmetric(np.swapaxes(a, -1, -2) if UPLO in "Uu" else a)
+    found = of_matrices(_eigenpairs, _eigenpairs_of_numbers, whole)
     values, vectors = found[..., :n], found[..., n:]
     return Eigen(array(values), array(vectors.reshape((*values.shape, n))))
 
 
 def _eigenpairs(matrix: np.ndarray) -> np.ndarray:
-    n, graph = len(matrix), graph_of(np.tril(matrix))
-    whole = np.where(np.tri(n, dtype=bool), matrix, matrix.T)
-    pairs = eigen.eigenpairs(stored(graph, whole), n)
+    n, graph = len(matrix), graph_of(matrix)
+    pairs = eigen.eigenpairs(stored(graph, matrix), n)
     return elements(pairs, 1, n + n * n)[0]
+
+
+def _eigenpairs_of_numbers(matrix: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.concatenate([values, vectors.ravel()])
+
+
+def _symmetric(a: np.ndarray) -> np.ndarray:
+    """The matrices of which the lower triangle is that of these."""
+    return np.where(np.tri(a.shape[-1], dtype=bool), a, np.swapaxes(a, -1, -2))
 
 
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
@@ -315,8 +333,9 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
         array([2., 1.])
     """
     if not traced(a, b):
-        return np.linalg.lstsq(a, b, rcond=rcond)
-    a, b = plain(a), plain(b)
+        x, left, rank, values = np.linalg.lstsq(numbers(a), numbers(b), rcond=rcond)
+        return x, left, int(rank), values
+    a, b = reals(a), reals(b)
     right = b[:, None] if b.ndim == 1 else b
     if a.ndim != 2 or right.ndim != 2 or len(a) != len(right):
         raise TraceError(located(f"linalg.lstsq: shapes {a.shape} and {b.shape} do not match"))
@@ -327,10 +346,12 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
         )
     matrix, sides = stored(graph, a), stored(graph, right)
     x, squares = least_squares(matrix, sides, m, n, p)
-    upper = np.triu(elements(dense.orthogonalized(matrix, sides, m, n, p)[0], n, n))
+    up, down = dense.column_powers(matrix, m * n, 1)
+    upper, *_ = dense.orthogonalized(dense.scaled(matrix, up), sides, m, n, p)
+    upper = np.triu(elements(upper, n, n))
     found = array(elements(x, n, p)[:, 0] if b.ndim == 1 else elements(x, n, p))
     left = array(elements(squares, 1, p)[0]) if m > n else np.empty(0)
-    return found, left, n, _singular_values(upper)
+    return found, left, n, _singular_values(upper) * down[0]
 
 
 def _singular_values(upper: np.ndarray) -> Any:
@@ -338,3 +359,7 @@ def _singular_values(upper: np.ndarray) -> Any:
         return array([abs(upper[0, 0])])
     squares = eigvalsh(array(matmul(upper.T, upper)))
     return array([ops.sqrt(ops.maximum(s, 0.0)) for s in reversed(squares)])
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

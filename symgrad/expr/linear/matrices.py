@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.errors import TraceError
+from symgrad.expr import ops
 from symgrad.expr.graph.arrays import GET, length
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import INPUT, WORD, Graph, Handle
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.handles.array import array, holds_expressions
+from symgrad.expr.handles.along import reals
+from symgrad.expr.handles.array import array
 from symgrad.expr.handles.elements import plain
 from symgrad.expr.handles.versions import Array, array_of
 
@@ -51,7 +53,7 @@ def square(a: Any, name: str) -> np.ndarray:
 
 def sides(name: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, Callable[[Any], Any]]:
     """A matrix, a right side of two axes, and what shapes a solution as the right side was."""
-    a, b = square(a, name), plain(b)
+    a, b = square(reals(a), name), reals(b)
     right = b[:, None] if b.ndim == 1 else b
     if right.ndim < 2 or right.shape[-2] != a.shape[-1]:
         raise TraceError(located(f"linalg.{name}: shapes {a.shape} and {b.shape} do not match"))
@@ -64,14 +66,30 @@ def sides(name: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray, Callable[[
 
 def traced(*values: Any) -> bool:
     """Whether there are expressions among these."""
-    return any(map(holds_expressions, map(plain, values)))
+    return any(isinstance(e, Handle) for v in values for e in _objects(plain(v)))
 
 
-def of_matrices(function: Callable[..., Any], *stacks: np.ndarray) -> np.ndarray:
-    """The function of each matrix, along the leading axes, which broadcast."""
+def _objects(a: np.ndarray) -> Iterable[Any]:
+    return a.flat if a.dtype == object else ()
+
+
+def numbers(a: Any) -> np.ndarray:
+    """What holds no expressions as an array of numbers."""
+    found = plain(a)
+    return found.astype(np.float64) if found.dtype == object else found
+
+
+def of_matrices(
+    function: Callable[..., Any], of_numbers: Callable[..., Any], *stacks: np.ndarray
+) -> np.ndarray:
+    """The function of each matrix, along the leading axes, which broadcast; of numbers another."""
+
+    def of_one(*matrices: np.ndarray) -> Any:
+        return function(*matrices) if traced(*matrices) else of_numbers(*map(numbers, matrices))
+
     lead = np.broadcast_shapes(*[s.shape[:-2] for s in stacks])
     stacks = tuple(np.broadcast_to(s, lead + s.shape[-2:]) for s in stacks)
-    found = [np.asarray(function(*[s[k] for s in stacks]), dtype=object) for k in np.ndindex(lead)]
+    found = [np.asarray(of_one(*[s[k] for s in stacks]), dtype=object) for k in np.ndindex(lead)]
     result = np.empty((len(found), *found[0].shape), dtype=object)
     for k, one in enumerate(found):
         result[k] = one[()]
@@ -123,3 +141,13 @@ def elements(a: Array, n: int, m: int) -> np.ndarray:
     with OnePlace(a.graph):
         found[:] = [a[k] for k in range(n * m)]
     return found.reshape(n, m)
+
+
+def powers(size: Any) -> tuple[Any, Any]:
+    """A power of two by which a number of this size is near 1, and its inverse.
+
+    Both are 1 where the size is 0, infinite or NaN, and constants to derivatives.
+    """
+    there = (size > 0.0) & ops.isfinite(size)
+    exponent = ops.exponent(ops.stop_gradient(ops.where(there, size, 2.0))) - 1.0
+    return tuple(ops.stop_gradient(ops.scalb(1.0, e)) for e in (-exponent, exponent))  # type: ignore[return-value]

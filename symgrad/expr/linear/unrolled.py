@@ -6,8 +6,9 @@ stably as one of numbers, whatever its values turn out to be. Numbers 0 cost not
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.handles.along import add_elements, is_zero, multiply_elements, subtract_elements
 from symgrad.expr.handles.array import call
+from symgrad.expr.linear.matrices import powers
 
 MOST_ROWS_EXPANDED: Final = 5
 """The rows of the largest matrix whose determinant is expanded rather than eliminated."""
@@ -45,11 +47,19 @@ def solution(matrix: Rows, right: Rows) -> np.ndarray:
 
 
 def _by_cramer(matrix: Rows, right: Rows) -> np.ndarray:
-    """Cramer's rule, which of two rows is as accurate as elimination (Higham, 2002, 1.10.1)."""
+    """Cramer's rule, which of two rows is as accurate as elimination (Higham, 2002, 1.10.1).
+
+    Scaled by a power of two, the determinant neither overflows nor vanishes where it need not.
+    """
+    parts = [abs(e) for row in matrix for e in row if not is_zero(e)]
+    size = functools.reduce(functools.partial(call, ops.maximum), parts, 0.0)
+    up = powers(size)[0] if isinstance(size, Handle) else 1.0
+    matrix = [[multiply_elements(e, up) for e in row] for row in matrix]
     (a, b), (c, d) = matrix
     inverse = _reciprocal(determinant(matrix))
     first = [_minor(x, d, y, b) for x, y in zip(*right, strict=True)]
     second = [_minor(y, a, x, c) for x, y in zip(*right, strict=True)]
+    inverse = multiply_elements(inverse, up)
     found = [[multiply_elements(v, inverse) for v in row] for row in (first, second)]
     return np.array(found, dtype=object)
 
@@ -66,7 +76,17 @@ def _minor(a: Any, b: Any, c: Any, d: Any) -> Any:
     return subtract_elements(multiply_elements(a, b), multiply_elements(c, d))
 
 
-def _eliminated(rows: Rows, n: int) -> tuple[Rows, list[Any], list[Any]]:
+def _reciprocal_or_zero(pivot: Any) -> Any:
+    """The reciprocal, or 0 of 0: then nothing below the pivot is to be eliminated."""
+    if is_zero(pivot):
+        return 0.0
+    found = 1.0 / pivot
+    return call(ops.where, pivot == 0.0, 0.0, found)
+
+
+def _eliminated(
+    rows: Rows, n: int, reciprocal: Callable[[Any], Any] = _reciprocal
+) -> tuple[Rows, list[Any], list[Any]]:
     """Rows of which the first n columns are upper triangular, and what made them so.
 
     These are the reciprocals of the pivots, and the conditions under which rows were exchanged.
@@ -74,7 +94,7 @@ def _eliminated(rows: Rows, n: int) -> tuple[Rows, list[Any], list[Any]]:
     rows, inverses, exchanges = [list(r) for r in rows], list[Any](), list[Any]()
     for k in range(n):
         _bring_up_the_largest(rows, k, n, exchanges)
-        inverses.append(_reciprocal(rows[k][k]))
+        inverses.append(reciprocal(rows[k][k]))
         for i in range(k + 1, n):
             factor = multiply_elements(rows[i][k], inverses[k])
             rows[i] = [*[0.0] * (k + 1), *_less(rows[i][k + 1 :], factor, rows[k][k + 1 :])]
@@ -115,10 +135,7 @@ def determinant(rows: Rows) -> Any:
     """The determinant: expanded, or the product of pivots."""
     if len(rows) <= MOST_ROWS_EXPANDED:
         return _expanded(rows)
-    try:
-        reduced, _, exchanges = _eliminated(rows, len(rows))
-    except StructurallySingularError:
-        return 0.0
+    reduced, _, exchanges = _eliminated(rows, len(rows), _reciprocal_or_zero)
     found = _sign_of(exchanges)
     for k, row in enumerate(reduced):
         found = multiply_elements(found, row[k])
@@ -151,7 +168,7 @@ def _sign_of(exchanges: Sequence[Any]) -> Any:
 
 def sign_and_logarithm(rows: Rows) -> tuple[Any, Any]:
     """The sign of the determinant, and the logarithm of its magnitude."""
-    reduced, _, exchanges = _eliminated(rows, len(rows))
+    reduced, _, exchanges = _eliminated(rows, len(rows), _reciprocal_or_zero)
     sign, total = _sign_of(exchanges), 0.0
     for k, row in enumerate(reduced):
         sign = multiply_elements(sign, call(ops.sign, row[k]))

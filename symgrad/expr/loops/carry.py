@@ -14,10 +14,10 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.handles.array import TracedArray, array, in_memory
 from symgrad.expr.handles.expression import WRAP, Condition, operand, require_graph
-from symgrad.expr.handles.integers import SignedWord, Word
+from symgrad.expr.handles.integers import KINDS, SignedWord, Word, is_typed, kind_of
 from symgrad.expr.handles.sweep import LEAST_SWEPT
 from symgrad.expr.handles.tree import Tree, apart, flatten
-from symgrad.expr.handles.versions import Array
+from symgrad.expr.handles.versions import Array, SignedArray, WordArray
 from symgrad.expr.handles.view import View
 
 _WORDS: Final = {
@@ -26,11 +26,21 @@ _WORDS: Final = {
     "u": "a uint32",
     "s": "an int32",
     "F": "an array",
-    "W": "an array of words",
+    "W": "an array of uint32",
+    "S": "an array of int32",
 }
 """What values of each type are called; signed integers are words in the graph."""
 
 _INTEGERS: Final = {"u": Word, "s": SignedWord}
+
+_ARRAYS: Final = {"F": Array, "W": WordArray, "S": SignedArray}
+"""Arrays in memory by their types."""
+
+HANDLES: Final = WRAP | _INTEGERS | _ARRAYS
+"""The handles of values of each type."""
+
+OF_TYPE: Final = _ARRAYS | {"f": Array, "b": Array, "u": WordArray, "s": SignedArray}
+"""What many values of a type are in memory."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,8 @@ class Nest:
 
     def wrap(self, graph: Graph, ids: Sequence[int]) -> Any:
         """The nest of these nodes."""
-        wraps = [_INTEGERS.get(t, WRAP.get(t)) for t in self.types]
-        handles = iter([wrap(graph, i) for wrap, i in zip(wraps, ids, strict=True)])
+        pairs = zip(self.types, ids, strict=True)
+        handles = iter([HANDLES[kind](graph, i) for kind, i in pairs])
         blocks = zip(self.tree.blocks, self.kinds, strict=True)
         parts = (_leaf(block.shape, [next(handles) for _ in kind]) for block, kind in blocks)
         return self.tree.nest(parts, None)
@@ -62,7 +72,7 @@ class Nest:
         for block, kind in zip(self.tree.blocks, self.kinds, strict=True):
             path = "" if self.tree.is_leaf else block.name.replace(".", "_")
             start = path if path.isidentifier() else f"{name}{path}"
-            single = not block.shape or _is_memory(kind)
+            single = not block.shape or is_memory(kind)
             found += [start] if single else [f"{start}{k}" for k in range(block.size)]
         return found
 
@@ -81,7 +91,7 @@ class Nest:
         if self.tree != other.tree:
             return self
         pairs = zip(self.kinds, other.kinds, strict=True)
-        return replace(self, kinds=tuple(b if _is_memory(b) else a for a, b in pairs))
+        return replace(self, kinds=tuple(b if is_memory(b) else a for a, b in pairs))
 
     def ids(self, graph: Graph, value: Any, what: str) -> list[int]:
         """The nodes of a value that is nested like this.
@@ -92,12 +102,12 @@ class Nest:
         try:
             parts = list(self.tree.parts(value, what))
         except (InputError, KeyError) as error:
-            same = "it is nested as what is carried first, or what the other side gives"
+            same = "the initial carry, or the other branch, has this structure"
             raise TraceError(located(f"{error}: {same}")) from error
         leaves: list[Any] = []
         for part, block, kind in zip(parts, self.tree.blocks, self.kinds, strict=True):
             name = what if self.tree.is_leaf else f"{what}: {block.name}"
-            if _is_memory(kind) and block.shape:
+            if is_memory(kind) and block.shape:
                 _require_shape(part, block.shape, name)
                 leaves.append(in_memory(graph, part).view.array)
             else:
@@ -122,14 +132,15 @@ def flattened(graph: Graph, value: Any, what: str) -> tuple[list[int], Nest]:
     return [_of_type(graph, x, t, what) for x, t in zip(found, nest.types, strict=True)], nest
 
 
-def _is_memory(kind: str) -> bool:
-    return kind in ("F", "W")
+def is_memory(kind: str) -> bool:
+    """Whether a block of this type is an array in memory."""
+    return kind in _ARRAYS
 
 
 def _joined(a: str, b: str) -> str:
     """The types of what is chosen from two blocks of the same shape."""
-    if _is_memory(a) or _is_memory(b):
-        return a if _is_memory(a) else b
+    if is_memory(a) or is_memory(b):
+        return a if is_memory(a) else b
     return "".join("f" if {*pair} == {"b", "f"} else pair[0] for pair in zip(a, b, strict=True))
 
 
@@ -151,6 +162,8 @@ def _read(graph: Graph, value: Any, what: str) -> tuple[list[Any], Tree] | None:
 def _elements(value: Any, shape: tuple[int, ...], what: str) -> list[Any]:
     """The numbers of an array of this shape; () is one number."""
     _require_shape(value, shape, what)
+    if isinstance(value, np.ndarray) and value.dtype.name in KINDS:
+        return list(value.flat)
     if shape or isinstance(value, np.ndarray):
         return list(np.ravel(array(value)).tolist())
     if not isinstance(value, (Handle, int, float, np.number, np.bool_)):
@@ -179,10 +192,10 @@ def _leaf(shape: tuple[int, ...], handles: Sequence[Handle]) -> Any:
 def _type(value: Any) -> str:
     if isinstance(value, (bool, np.bool_, Condition)):
         return "b"
-    if isinstance(value, np.integer) and value.dtype.name in ("uint32", "int32"):
-        return "u" if value.dtype.name == "uint32" else "s"
-    if isinstance(value, Word):
-        return "s" if isinstance(value, SignedWord) else "u"
+    if is_typed(value):
+        return "s" if kind_of(value) is SignedWord else "u"
+    if isinstance(value, SignedArray):
+        return "S"
     return value.type if isinstance(value, Array) else "f"
 
 

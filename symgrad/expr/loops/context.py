@@ -21,6 +21,11 @@ _traced: ContextVar[Graph | None] = ContextVar("_traced", default=None)
 """The graph of the function that is being traced."""
 
 
+def traced_graph() -> Graph | None:
+    """The graph of the function that is being traced, if there is one."""
+    return _traced.get()
+
+
 class Tracing:
     """A context in which a function is traced into a graph."""
 
@@ -74,7 +79,7 @@ def require_functions(*bodies: Any) -> None:
     for body in bodies:
         if not callable(body):
             raise InputTypeError(
-                located(f"what a loop or a choice does is a function, not {body!r}")
+                located(f"the body of a loop or a branch of a choice is a function, not {body!r}")
             )
 
 

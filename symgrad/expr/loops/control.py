@@ -285,7 +285,7 @@ def _checked(most: Any) -> int | None:
     if most is None:
         return None
     if isinstance(most, (bool, np.bool_)) or not isinstance(most, numbers.Integral) or most < 0:
-        raise InputError(located(f"the number of iterations is a whole number, not {most!r}"))
+        raise InputError(located(f"max_steps is a whole number of at least 0, not {most!r}"))
     if int(most) >= 2**31:
-        raise InputError(located(f"loops take less than 2**31 iterations, which {most:,} is not"))
+        raise InputError(located(f"a loop takes fewer than 2**31 iterations, not {most:,}"))
     return int(most)

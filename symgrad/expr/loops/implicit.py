@@ -87,7 +87,7 @@ def fixed_point(
         f: Gives the next x, nested as the last one; it may close over expressions.
         init: The first x.
         tol: How much x may change in the last step; float32 has 1e-7 at best.
-        max_steps: Steps at most; where it has not ended after so many, x is NaN.
+        max_steps: The most steps; where it has not ended after these, x is NaN.
 
     Returns:
         The last x, nested as ``init``.
@@ -103,7 +103,7 @@ def fixed_point(
         array([2.  , 0.25])
     """
     if not real_number(tol) > 0:
-        raise InputError(located(f"a tolerance is positive, which {tol!r} is not"))
+        raise InputError(located(f"a tolerance is positive, not {tol!r}"))
 
     def iterated(_: Any, first: Any) -> Any:
         def going(pair: Any) -> Any:

@@ -13,14 +13,14 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.restore import copied
 from symgrad.expr.graph.arrays import EMPTIES, PUTS, length
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import WORD, Graph, Handle
+from symgrad.expr.graph.node import WORD, Graph
 from symgrad.expr.graph.place import describe
 from symgrad.expr.handles.array import TracedArray, array, in_memory
 from symgrad.expr.handles.expression import WRAP
 from symgrad.expr.handles.tree import Tree, apart, flatten
 from symgrad.expr.handles.versions import Array
 from symgrad.expr.handles.view import View
-from symgrad.expr.loops.carry import flattened
+from symgrad.expr.loops.carry import HANDLES, OF_TYPE, flattened, is_memory
 from symgrad.expr.loops.open_loop import OpenLoop
 
 
@@ -43,10 +43,8 @@ class Rows:
         counts = {len(a) for a in found} | ({count} if count is not None else set[int]())
         if len(counts) != 1:
             known = " and ".join(map(str, sorted(counts)))
-            wrong = f"a scan takes {known} steps at once" if counts else "nothing says how many"
-            raise InputError(
-                located(f"{wrong}: arrays xs of one length say how many steps there are, or length")
-            )
+            wrong = f"lengths {known} differ" if counts else "the number of steps is unknown"
+            raise InputError(located(f"scan: {wrong}: give arrays xs of one length, or length="))
         return cls(tuple(found), tree, counts.pop())
 
     def in_memory(self, graph: Graph) -> Rows:
@@ -99,7 +97,7 @@ def _array(value: Any) -> tuple[list[Any], Tree] | None:
         return [value], Tree()
     outer = apart(value)
     if outer is None:
-        raise InputError(located(f"a scan goes through arrays, and {value!r} is none"))
+        raise InputError(located(f"a scan goes through arrays, and {value!r} is not one"))
     listed = isinstance(value, list) and all(apart(v) is None or type(v) is list for v in value)
     return ([array(value)], Tree()) if listed else None
 
@@ -120,16 +118,18 @@ class Kept:
     def __init__(self, graph: Graph, count: int, y: Any, what: str) -> None:
         self._graph, self._count = graph, count
         self._nothing = y is None
+        self._arrays: list[type[Array]] = []
         self._ids, self._nest = flattened(graph, () if y is None else y, what)
 
     def written(self, loop: OpenLoop) -> list[int]:
         """Where each turn leaves them: arrays that the loop carries, with the turn's numbers."""
         graph, ids, puts = self._graph, iter(self._ids), list[int]()
         for block, kind in zip(self._nest.tree.blocks, self._nest.kinds, strict=True):
-            made = next(ids) if kind in ("F", "W") else None
+            made = next(ids) if is_memory(kind) else None
             size = block.size if made is None else length(graph, made)
-            array = "W" if kind[:1] in ("u", "W") else "F"
-            blank = graph.intern((EMPTIES[array], self._count * size))
+            stacked = OF_TYPE.get(kind[:1], Array) if len({*kind}) < 2 else Array
+            self._arrays.append(stacked)
+            blank = graph.intern((EMPTIES[stacked.type], self._count * size))
             home = loop.carry(blank, f"{block.name.replace('.', '_')}_all")
             start = graph.add(ops.word_mul, loop.index, graph.intern((WORD, size)))
             if made is not None:
@@ -138,8 +138,8 @@ class Kept:
                 continue
             for j in range(size):
                 at = graph.add(ops.word_add, start, graph.intern((WORD, j)))
-                value = WRAP[kind[j]](graph, next(ids))
-                home = PUTS[array](WRAP[array](graph, home), WRAP["u"](graph, at), value).id
+                value = HANDLES[kind[j]](graph, next(ids))
+                home = PUTS[stacked.type](stacked(graph, home), WRAP["u"](graph, at), value).id
             puts.append(home)
         return puts
 
@@ -147,7 +147,8 @@ class Kept:
         """The nest of these arrays."""
         if self._nothing:
             return None
-        arrays: Iterator[Handle] = (Array(self._graph, i) for i in ids)
+        pairs = zip(self._arrays, ids, strict=True)
+        arrays = (stacked(self._graph, i) for stacked, i in pairs)
         blocks = zip(self._nest.tree.blocks, arrays, strict=True)
         return self._nest.tree.nest(
             (TracedArray(View.whole(a, (self._count, *block.shape))) for block, a in blocks), None

@@ -13,34 +13,35 @@ from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.region import hole
 from symgrad.expr.handles.array import TracedArray, swept
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.handles.expression import Expr, as_real
+from symgrad.expr.handles.integers import BITS, Word
 from symgrad.expr.handles.sweep import LEAST_SWEPT, Finish
 from symgrad.expr.handles.sweep import swept as swept_over
 
 
-def total(a: Any, axis: Any = None, **more: Any) -> Expr | None:
+def total(a: Any, axis: Any = None, **more: Any) -> Any:
     """The sum of all elements of a long array in memory; None of anything else."""
     return _folded(a, ops.add, 0.0, axis is None and not more, compensated)
 
 
-def product(a: Any, axis: Any = None, **more: Any) -> Expr | None:
+def product(a: Any, axis: Any = None, **more: Any) -> Any:
     """The product of all elements of a long array in memory; None of anything else."""
     return _folded(a, ops.mul, 1.0, axis is None and not more)
 
 
-def largest(a: Any, axis: Any = None, **more: Any) -> Expr | None:
+def largest(a: Any, axis: Any = None, **more: Any) -> Any:
     """The largest element of a long array in memory; None of anything else."""
     return _folded(a, ops.maximum, -math.inf, axis is None and not more)
 
 
-def smallest(a: Any, axis: Any = None, **more: Any) -> Expr | None:
+def smallest(a: Any, axis: Any = None, **more: Any) -> Any:
     """The smallest element of a long array in memory; None of anything else."""
     return _folded(a, ops.minimum, math.inf, axis is None and not more)
 
 
 def mean(a: Any, axis: Any = None, **more: Any) -> Expr | None:
     """The mean of all elements of a long array in memory; None of anything else."""
-    found = total(a, axis, **more)
+    found = total(swept(as_real, [a]), axis, **more)
     return None if found is None else found / float(a.size)
 
 
@@ -58,15 +59,15 @@ def deviation(a: Any, axis: Any = None, ddof: float = 0, **more: Any) -> Expr | 
     return None if found is None else ops.sqrt(found)
 
 
-def _folded(
-    a: Any, op: Op, start: float, whole: bool, finish: Finish = lambda op: (op, 0)
-) -> Expr | None:
+def _folded(a: Any, op: Op, start: float, whole: bool, finish: Finish = lambda op: (op, 0)) -> Any:
     """What an operation makes of a start and all elements, one after the other."""
     if not isinstance(a, TracedArray) or a.size < LEAST_SWEPT or not whole:
         return None
     graph, element = a.graph, a.element()
     if element is None:
         return None
+    if isinstance(element, Word):
+        return _folded_integers(a, op, element)
     with OnePlace(graph):
         so_far = hole(graph, "f", name="so_far" if op is not ops.add else "total")
         new = graph.add(op, so_far, element.as_float().id)
@@ -75,7 +76,19 @@ def _folded(
     return Expr(graph, end)
 
 
-def inner(a: Any, b: Any, **more: Any) -> Expr | None:
+def _folded_integers(a: TracedArray, op: Op, element: Word) -> Word:
+    """The same of integers, modulo 2**32."""
+    graph, kind = a.graph, type(element)
+    low, high = kind.least, kind.least - 1 + 2**BITS
+    starts = {ops.add: 0, ops.mul: 1, ops.maximum: low, ops.minimum: high}
+    with OnePlace(graph):
+        so_far = hole(graph, "u", name="so_far")
+        new = op(kind(graph, so_far), element)
+        (end,) = swept_over(graph, a.size, {so_far: kind.of(graph, starts[op]).id}, [new.id])
+    return kind(graph, end)
+
+
+def inner(a: Any, b: Any, **more: Any) -> Any:
     """``a @ b`` of long arrays with one axis, of which one is in memory; None of anything else."""
     both = isinstance(a, TracedArray) and len(a.shape) == 1 and not more
     products = swept(lambda x, y: x * y, [a, b]) if both and np.shape(b) == a.shape else None

@@ -30,11 +30,13 @@ from symgrad.expr.ops.angles import *
 from symgrad.expr.ops.scaling import *
 from symgrad.expr.ops.gamma import *
 from symgrad.expr.ops.beta import *
+from symgrad.expr.ops.factorial import *
 from symgrad.expr.ops.logarithmic import *
 from symgrad.expr.ops.waves import *
 from symgrad.expr.ops.quantile import *
 from symgrad.expr.ops.bessel import *
 from symgrad.expr.ops.cylinder import *
+from symgrad.expr.ops.scaled_erfc import *
 from symgrad.expr.ops.incomplete import *
 from symgrad.expr.ops.integers import *
 
@@ -52,7 +54,7 @@ def row(name: str) -> Op:
 def _reduce(op: Op) -> tuple[Any, tuple[str]]:
     if TABLE.get(op.name) is not op:
         raise PickleError(
-            f"{op.name} has a derivative of the user's own, whose code a pickle cannot hold"
+            f"{op.name} has a derivative written in Python, whose code a pickle cannot hold"
         )
     return row, (op.name,)
 

@@ -19,7 +19,7 @@ STEPS: Final = 4
 _STIRLING: Final = tuple(b / (c * 2 * j * (2 * j - 1)) for j, (b, c) in enumerate(_BERNOULLI, 1))
 
 
-def _stirling(x: Any) -> Any:
+def stirling(x: Any) -> Any:
     """gammaln(x) - (x - 1/2) log x + x - log(2 pi)/2 for a large x."""
     w = 1.0 / x
     square, total = w * w, 0.0
@@ -46,12 +46,12 @@ def log_beta(a: Any, b: Any) -> Any:
     s, t = where(one, low, 1.0), where(both, low, LARGE)
     large = where(stepped, high + float(STEPS), where(one, high, LARGE))
     ratio = s / large
-    shift = _stirling(large) - _stirling(large + s) - (large - 0.5) * log1p(ratio)
+    shift = stirling(large) - stirling(large + s) - (large - 0.5) * log1p(ratio)
     far = t * (log(ratio) - log1p(ratio)) - 0.5 * log(t) + 0.5 * math.log(2.0 * math.pi)
     taken = _steps(where(stepped, high, LARGE), where(stepped, low, 1.0))
     mixed = gammaln(where(both, 1.0, low)) + (s - s * log(large + s) + shift)
     mixed = mixed + where(stepped, taken, 0.0)
     low, high = where(one, 1.0, low), where(one, 1.0, high)
     near = gammaln(low) + (gammaln(high) - gammaln(low + high))
-    value = where(both, far + _stirling(t) + shift, where(one, mixed, near))
+    value = where(both, far + stirling(t) + shift, where(one, mixed, near))
     return where(one & (large == math.inf), -math.inf, value)

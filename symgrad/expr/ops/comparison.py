@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from symgrad.expr.graph.node import Handle, Masked, Op
+from symgrad.expr.graph.node import Masked, Op
 from symgrad.expr.ops import interval
 from symgrad.expr.ops.law import exact
 from symgrad.expr.references import reference
@@ -84,21 +83,8 @@ isfinite = Op(
 )
 
 
-def _of_integers(name: str) -> Callable[..., Any]:
-    """What the operation is of integers; None if it is asked of other numbers."""
-
-    def special(*args: Any) -> Any:
-        for a in args:
-            if isinstance(a, Handle) and a.is_integer:
-                return a.choose(name, args)
-        return None
-
-    return special
-
-
 where = Op(
     name="where", signature="bff->f", reference=reference.where, cost=1,
-    special=_of_integers("where"),
     meaning="a where the condition c holds, else b",
     llvm="select {b} {0}, {f} {1}, {f} {2}", wgsl="select({2}, {1}, {0})",
     vjp=lambda g, y, c, a, b: (None, Masked(c, g), Masked(~c, g)),
@@ -131,7 +117,7 @@ def _half_at_tie(g: Any, a: Any, b: Any, first: Any, second: Any) -> tuple[Any, 
 
 minimum = Op(
     name="minimum", signature="ff->f", reference=np.minimum, meaning="the smaller of a and b",
-    cost=3, special=_of_integers("minimum"),
+    cost=3,
     vjp=lambda g, y, a, b: _half_at_tie(g, a, b, a < b, b < a),
     laws=lambda a, b: (exact(minimum(a, a), a),),
     latex=r"\min\left({0}, {1}\right)",
@@ -141,7 +127,7 @@ minimum = Op(
 )
 maximum = Op(
     name="maximum", signature="ff->f", reference=np.maximum, meaning="the larger of a and b",
-    cost=3, special=_of_integers("maximum"),
+    cost=3,
     vjp=lambda g, y, a, b: _half_at_tie(g, a, b, b < a, a < b),
     laws=lambda a, b: (exact(maximum(a, a), a),),
     latex=r"\max\left({0}, {1}\right)",

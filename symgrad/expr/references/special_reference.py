@@ -111,6 +111,20 @@ def _gammaln(x: float) -> float:
 gammaln = pointwise(_gammaln)
 
 
+def _gamma(x: float) -> float:
+    if x == 0:
+        return math.copysign(math.inf, x)
+    if x == -math.inf or (x < 0 and x == math.floor(x)):
+        return math.nan
+    try:
+        return math.gamma(x)
+    except OverflowError:
+        return math.inf
+
+
+gamma = pointwise(_gamma)
+
+
 ROOT: Final = (1.4616321449683622, 9.549995429965697e-17)
 """Where digamma is 0, in two pieces."""
 

@@ -26,6 +26,7 @@ from symgrad.expr.handles.elements import takes_values
 from symgrad.expr.handles.expression import Expr
 from symgrad.expr.handles.tree import Block, Tree
 from symgrad.expr.loops.context import Tracing, require_closed
+from symgrad.expr.tracing.quantities import quantities
 from symgrad.expr.tracing.randomness import WatchingRandomNumbers
 from symgrad.expr.tracing.trace import flatten_result, require_feasible
 
@@ -54,6 +55,8 @@ class RowTrace:
     gathers: tuple[Gather, ...]
     outputs: tuple[int, ...]
     structure: Tree
+    quantities: tuple[int, ...] = ()
+    """The numbers of the columns that are more than indices or compared: no codes of labels."""
 
 
 class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
@@ -96,7 +99,9 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
     def _places(self) -> np.ndarray:
         """Where each stands among all parameters."""
         if self.size > MOST_PLACES:
-            raise InputError(f"{self!r}: so many can only be read by a column of indices")
+            raise InputError(
+                f"{self!r}: they are too many to be read other than by a column of indices"
+            )
         return np.arange(self._block.start, self._block.start + self.size).reshape(self.shape)
 
     @cached_property
@@ -258,7 +263,8 @@ def trace_row(
     gathers = tuple(tracer.gathers.values())
     _require_indices(f, graph, gathers, columns, outputs, names)
     read = dict(sorted(tracer.parameters.items()))
-    return RowTrace(graph, read, tuple(columns), gathers, tuple(outputs), structure)
+    numbers = quantities(graph, columns, outputs) if names else ()
+    return RowTrace(graph, read, tuple(columns), gathers, tuple(outputs), structure, numbers)
 
 
 def _array(graph: Graph, ids: Sequence[int]) -> ExprArray:

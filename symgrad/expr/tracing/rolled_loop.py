@@ -10,7 +10,7 @@ from typing import Final
 from symgrad.expr.derivatives.compensate import compensated
 from symgrad.expr.graph.arrays import EMPTIES, PUTS, READS, size_of
 from symgrad.expr.graph.node import ANY_INPUT, INPUT, INTEGER, TRUTH, WORD, Graph
-from symgrad.expr.graph.reach import heads, reachable
+from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import close, hole, loop_op, pick
 from symgrad.expr.tracing.sequences import Sequences
 from symgrad.expr.tracing.turns import Column, Slot, Turns
@@ -71,7 +71,7 @@ def inputs_in_a_row(graph: Graph, turns: Turns) -> range:
     In a region there are none: its inputs stand nowhere.
     """
     nodes, numbers = graph.nodes, set[int]()
-    if not heads(graph).isdisjoint(ANY_INPUT - {INPUT}):
+    if not graph.heads.isdisjoint(ANY_INPUT - {INPUT}):
         return range(0)
     for column in turns.columns:
         for slot in column.slots if not column.is_fixed else ():

@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from symgrad.errors import InputError, TraceError
+from symgrad.errors import ForeignExpressionError, InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import ArrayOp
 from symgrad.expr.graph.misuse import Explaining
@@ -17,7 +17,7 @@ from symgrad.expr.graph.place import describe, resolve_places
 from symgrad.expr.graph.region import Choice, Loop, Pick, Regional, has_holes
 from symgrad.expr.handles.array import ExprArray, TracedArray
 from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.expression import Condition, Expr, as_float, require_graph
+from symgrad.expr.handles.expression import Condition, Expr, as_float
 from symgrad.expr.handles.integers import Word, refuse_integer
 from symgrad.expr.handles.tree import Tree, flatten
 from symgrad.expr.loops.context import Tracing, require_closed
@@ -195,15 +195,15 @@ def flatten_result(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree]:
 def _leaf(graph: Graph, result: Any, f: Any) -> tuple[list[int], Tree] | None:
     """The nodes of a result that is a number, a condition or an array; None of a container."""
     if isinstance(result, (Condition, bool, np.bool_)):
-        return [_output(graph, result)], Tree("condition")
+        return [_output(graph, result, f)], Tree("condition")
     if isinstance(result, Word):
-        return [_output(graph, result)], Tree("integer")
+        return [_output(graph, result, f)], Tree("integer")
     if isinstance(result, Handle) or _is_number(result):
-        return [_output(graph, result)], Tree()
+        return [_output(graph, result, f)], Tree()
     if isinstance(result, (np.ndarray, TracedArray)):
         if result.ndim == 0:
             return _leaf(graph, result.item(), f)
-        return [_output(graph, r) for r in plain(result).flat], Tree("array", result.shape)
+        return [_output(graph, r, f) for r in plain(result).flat], Tree("array", result.shape)
     if isinstance(result, (Mapping, list, tuple)):
         return None
     hint = "does it lack a return statement? " if result is None else ""
@@ -218,9 +218,16 @@ def _is_number(result: Any) -> bool:
     )
 
 
-def _output(graph: Graph, value: Any) -> int:
+def _output(graph: Graph, value: Any, f: Any) -> int:
+    if isinstance(value, Handle) and value.graph is not graph:
+        resolve_places(value.graph)
+        place = value.graph.place_of(value.id)
+        raise ForeignExpressionError(
+            f"{describe(f)} returned {value!r}, which belongs to another trace: a traced function "
+            "may only use the variables it is given; pass the value in as one of them, or build "
+            "both sides in one trace" + (f"\n  at {place}" if place else "")
+        )
     if isinstance(value, Handle):
-        require_graph(graph, value)
         graph.place = graph.places[value.id]
         return as_float(value).id
     return graph.constant(real_number(value))

@@ -15,7 +15,7 @@ from itertools import chain
 
 from symgrad.expr.graph.arrays import ADD_AT, GET, ZEROS, length
 from symgrad.expr.graph.node import HOLES, STRUCTURED, WORD, Graph, Op
-from symgrad.expr.graph.reach import heads, reachable
+from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.rebuild import Copy, Make, continued, rebuild
 from symgrad.expr.graph.region import Loop, Pick, Region
 from symgrad.kernel.plan import Output, Reduction
@@ -121,9 +121,9 @@ def _by_array(elements: Iterable[_Element]) -> dict[int, set[_Element]]:
     return found
 
 
-def _operations(graph: Graph) -> set[Op]:
+def _operations(graph: Graph) -> frozenset[Op]:
     """The operations of a graph, and of the bodies of its loops."""
-    found = heads(graph)
+    found = graph.heads
     for op in [*found]:
         if isinstance(op, Loop):
             found |= _operations(op.body.graph)

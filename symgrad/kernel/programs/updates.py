@@ -15,6 +15,15 @@ from symgrad.kernel.statements import Buffer
 SQUARES_PER_GROUP: Final = 16_384
 """Numbers whose squares a group adds up."""
 
+LARGE: Final = {"float32": 2.0**48, "float64": 2.0**480}
+"""Numbers above this are scaled down before they are squared, those below its reciprocal up."""
+
+SCALE: Final = {"float32": 2.0**80, "float64": 2.0**600}
+"""The factor by which, so that sums of 2**31 squares of each range are normal numbers."""
+
+RANGES: Final = 3
+"""The sums of squares of a group: of numbers as they are, of large ones, and of small ones."""
+
 NUMBERS_PER_INVOCATION: Final = 2
 """Numbers of each array that an invocation updates."""
 
@@ -24,19 +33,23 @@ class SquareSums:
     """The program that adds up the squares of some arrays, each group those of a stretch of one.
 
     Array number i is ``x{i}``, of ``size{i}`` numbers, and its first group is ``first{i}``. Sums go
-    to ``sums`` from ``start`` on, one for each group.
+    to ``sums`` from group ``start`` on, `RANGES` of each. They neither overflow nor underflow where
+    the norm does not: large and small numbers are scaled and added up apart (Blue, "A portable
+    Fortran program to find the Euclidean norm of a vector", ACM TOMS 4, 1978).
     """
 
     arrays: int
+    dtype: str
 
     def __call__(self, target: Target) -> Kernel:
         """The program for a target."""
-        return _SquareSums(Kernel(target, "square_sums"), self.arrays).kernel()
+        return _SquareSums(Kernel(target, "square_sums"), self.arrays, self.dtype).kernel()
 
 
 class _SquareSums:
-    def __init__(self, k: Kernel, arrays: int) -> None:
+    def __init__(self, k: Kernel, arrays: int, dtype: str) -> None:
         self.k, self.group = k, Index(k, k.group)
+        self.large, self.scale = LARGE[dtype], SCALE[dtype]
         self.arrays = [k.buffer(f"x{i}", "read") for i in range(arrays)]
         self.sums = k.buffer("sums", "write")
         self.start = Index(k, k.argument("start"))
@@ -46,11 +59,16 @@ class _SquareSums:
     def kernel(self) -> Kernel:
         """The whole program."""
         k, target = self.k, self.k.target
-        total = self._of_array(len(self.arrays) - 1)
-        (found,) = target.sum_group(k, [target.narrow(k, tuple(total))])
+        *usual, large, small = self._of_array(len(self.arrays) - 1)
+        sums = target.sum_group(k, [target.narrow(k, tuple(usual)), large, small])
         inside = Index(k, k.cell).below(Index(k, k.count))
         first = k.add(ops.logical_and, inside, Index(k, k.local).below(1))
-        k.when(first, lambda: k.store(self.sums, (self.start + self.group).id, found))
+
+        def store() -> None:
+            for n, total in enumerate(sums):
+                k.store(self.sums, ((self.start + self.group) * RANGES + n).id, total)
+
+        k.when(first, store)
         return k
 
     def _of_array(self, i: int) -> list[int]:
@@ -61,20 +79,35 @@ class _SquareSums:
         return self.k.choose(before, lambda: self._of_array(i - 1), lambda: self._sum(i))
 
     def _sum(self, i: int) -> list[int]:
-        """An invocation's sum over the group's stretch of the i-th array."""
+        """An invocation's sums over the group's stretch of the i-th array: a wide one, and two."""
         k, width = self.k, self.k.target.width
         size = self.sizes[i]
         first = (self.group - self.firsts[i]) * SQUARES_PER_GROUP + Index(k, k.local)
 
-        def add(turn: int, total: Sequence[int]) -> Sequence[int]:
+        def add(turn: int, sums: Sequence[int]) -> Sequence[int]:
+            *usual, large, small = sums
             at = first + Index(k, turn) * width
             x = k.load(self.arrays[i], at.at_most(size - 1).id)
-            square = k.add(ops.where, at.below(size), k.add(ops.mul, x, x), k.constant(0.0))
-            return k.target.wide_add(k, tuple(total), square)
+            x = k.add(ops.where, at.below(size), x, zero)
+            length = k.add(ops.abs, x)
+            is_large = k.add(ops.lt, k.constant(self.large), length)
+            is_small = k.add(ops.lt, length, k.constant(1.0 / self.large))
+            neither = k.add(ops.where, k.add(ops.logical_or, is_large, is_small), zero, x)
+            return [
+                *k.target.wide_add(k, tuple(usual), k.add(ops.mul, neither, neither)),
+                self._add_scaled(large, k.add(ops.where, is_large, x, zero), 1.0 / self.scale),
+                self._add_scaled(small, k.add(ops.where, is_small, x, zero), self.scale),
+            ]
 
-        turns = SQUARES_PER_GROUP // width
-        zero = k.target.wide_zero(k)
-        return k.loop(k.word(0), k.word(turns), zero, add, most=turns, some=True)[0]
+        turns, zero = SQUARES_PER_GROUP // width, k.constant(0.0)
+        start = [*k.target.wide_zero(k), zero, zero]
+        return k.loop(k.word(0), k.word(turns), start, add, most=turns, some=True)[0]
+
+    def _add_scaled(self, total: int, x: int, scale: float) -> int:
+        """A sum, and the square of a number that is scaled before."""
+        k = self.k
+        scaled = k.add(ops.mul, x, k.constant(scale))
+        return k.add(ops.add, total, k.add(ops.mul, scaled, scaled))
 
 
 @dataclass(frozen=True)
@@ -82,7 +115,7 @@ class Shared:
     """The program of what all numbers share, which is done once.
 
     ``formula`` makes the new ``shared`` and, behind it, what is ``given`` to numbers besides the
-    old ones, of the old ones and, if there are ``sums``, of their sum; that comes first.
+    old ones, of the old ones and, if there are ``sums``, of that of each range; these come first.
     """
 
     formula: Formula
@@ -97,8 +130,8 @@ class Shared:
         given = k.buffer("given", "write")
         new = k.buffer("new", "write") if self.shared else None
         known = [] if old is None else [k.load(old, k.word(n)) for n in range(self.shared)]
-        total = [] if sums is None else [self._total(k, sums)]
-        found = self.formula(k, *total, *known)
+        totals = [] if sums is None else self._totals(k, sums)
+        found = self.formula(k, *totals, *known)
 
         def store() -> None:
             for n, value in enumerate([*known, *found[self.shared :]]):
@@ -110,20 +143,27 @@ class Shared:
         k.when(Index(k, k.cell).below(1), store)
         return k
 
-    def _total(self, k: Kernel, sums: Buffer) -> int:
-        """The sum of all sums of groups."""
+    def _totals(self, k: Kernel, sums: Buffer) -> list[int]:
+        """The sums of all sums of groups, range by range."""
         target, cell = k.target, Index(k, k.local)
         many, width = Index(k, k.argument("many")), target.width
+        zero = target.wide_zero(k)
+        parts = len(zero)
 
-        def add(turn: int, total: Sequence[int]) -> Sequence[int]:
+        def add(turn: int, totals: Sequence[int]) -> Sequence[int]:
             at = cell + Index(k, turn) * width
-            x = k.load(sums, at.at_most(many - 1).id)
-            known = k.add(ops.where, at.below(many), x, k.constant(0.0))
-            return target.wide_add(k, tuple(total), known)
+            found: list[int] = []
+            for n in range(RANGES):
+                x = k.load(sums, (at.at_most(many - 1) * RANGES + n).id)
+                known = k.add(ops.where, at.below(many), x, k.constant(0.0))
+                found += target.wide_add(k, tuple(totals[n * parts : (n + 1) * parts]), known)
+            return found
 
-        total, _ = k.loop(k.word(0), many.ceil_div(width).id, target.wide_zero(k), add)
-        (found,) = target.sum_group(k, [target.narrow(k, tuple(total))])
-        return found
+        totals, _ = k.loop(k.word(0), many.ceil_div(width).id, [*zero * RANGES], add)
+        return target.sum_group(
+            k,
+            [target.narrow(k, tuple(totals[n : n + parts])) for n in range(0, len(totals), parts)],
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The CPU as LLVM sees it: vectors, compiler, and compiled code kept in memory and on disk."""
+"""Code that is compiled for the CPU, and kept in memory and on disk."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import contextlib
 import functools
 import hashlib
 import os
-import platform
 import re
 import sys
 import tempfile
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from symgrad.errors import DeviceError
 from symgrad.llvm import compiler
-from symgrad.llvm.printing.instruction import BITS, Shape
+from symgrad.llvm.device.host import host, llvm
 from symgrad.llvm.printing.source import Source
 
 NAME: Final = re.compile(r"[0-9a-f]{64}(\.\w+)?\.code")
@@ -30,62 +27,6 @@ CACHE_BYTES: Final = 256 * 2**20
 
 RECENT_SECONDS: Final = 60
 """How long a file is kept after it was used, whatever its size."""
-
-
-@dataclass(frozen=True)
-class Host:
-    """The CPU of this machine."""
-
-    name: str
-    features: str
-    vector_bits: int
-    fused: bool
-    threads: int
-
-    def shape(self, dtype: str, batch: bool, fuse: bool = True) -> Shape:
-        """What instructions work on here: single numbers or whole vectors; fused, if wanted."""
-        lanes = self.vector_bits // BITS[dtype] if batch else 1
-        return Shape(dtype, lanes, self.fused and fuse, "+avx512f" in self.features)
-
-
-def llvm() -> Any:
-    """LLVM.
-
-    Raises:
-        DeviceError: if it is not installed.
-    """
-    try:
-        return compiler.llvm()
-    except ImportError as error:
-        raise DeviceError(
-            f"kernels are compiled for the CPU by llvmlite, which is missing here ({error}): "
-            "install it, use a GPU, or export the kernel"
-        ) from error
-
-
-@functools.cache
-def host() -> Host:
-    """This machine's CPU: without LLVM only its kind, for kernels that never run on it."""
-    try:
-        llvm = compiler.llvm()
-    except ImportError:
-        return Host(platform.machine() or "CPU", "", 128, False, _threads())
-    features = llvm.get_host_cpu_features()
-    on = {name for name, has in features.items() if has}
-    bits = 512 if "avx512f" in on else 256 if "avx" in on else 128
-    arm = llvm.get_process_triple().startswith(("aarch64", "arm64"))
-    return Host(llvm.get_host_cpu_name(), features.flatten(), bits, "fma" in on or arm, _threads())
-
-
-def _threads() -> int:
-    """The threads that SYMGRAD_THREADS names, or the cores that this process may use."""
-    named = os.environ.get("SYMGRAD_THREADS", "")
-    if named.isdecimal() and int(named):
-        return int(named)
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 class Code:
@@ -107,14 +48,19 @@ _kept: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
 
 
 def compile_source(source: Source) -> Code:
-    """The code of a module: from memory, from disk, or from the compiler."""
+    """The code of a module: from memory, from disk, or from the compiler.
+
+    Raises:
+        DeviceError: if LLVM is missing, or this machine cannot run what SYMGRAD_CPU names.
+    """
+    host().require()
     with _lock:  # so that no two threads compile the same
         return find_code(source) or keep_code(source, _compiled(source))
 
 
 def find_code(source: Source) -> Code | None:
     """The code of a module that is in memory or on disk."""
-    key = _key(source)
+    key = key_of(source)
     with _lock:
         code = _kept.get(key)
         compiled = _read(key) if code is None else None
@@ -125,7 +71,7 @@ def find_code(source: Source) -> Code | None:
 
 def keep_code(source: Source, compiled: bytes) -> Code:
     """The code of a module that has been compiled, from now on in memory and on disk."""
-    key = _key(source)
+    key = key_of(source)
     with _lock:
         code = _kept.get(key)
         if code is None:
@@ -142,10 +88,11 @@ def _compiled(source: Source) -> bytes:
 # the disk -----------------------------------------------------------------------------------------
 
 
-def _key(source: Source) -> str:
+def key_of(source: Source) -> str:
+    """What code is kept under: all that its bytes depend on."""
     found, cpu = llvm(), host()
     version = ".".join(map(str, found.llvm_version_info))
-    where = (version, found.get_process_triple(), cpu.name, cpu.features)
+    where = (version, cpu.triple, cpu.name, cpu.features)
     parts = (*where, str(source.effort), source.text)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -177,7 +124,7 @@ def _system_cache() -> Path:
 
 
 def _read(key: str) -> bytes | None:
-    """What is kept under a key, if it is whole."""
+    """What is kept under a key, if it is whole and was written under that key."""
     folder = cache_folder()
     if folder is None:
         return None
@@ -186,7 +133,7 @@ def _read(key: str) -> bytes | None:
         content = path.read_bytes()
     except OSError:
         return None
-    compiled = compiler.unsealed(content)
+    compiled = compiler.unsealed(key, content)
     if compiled is not None:
         with contextlib.suppress(OSError):  # a disk that can only be read
             os.utime(path)
@@ -198,7 +145,7 @@ def _write(key: str, compiled: bytes) -> None:
     folder = cache_folder()
     if folder is None:
         return
-    content = compiler.sealed(compiled)
+    content = compiler.sealed(key, compiled)
     with contextlib.suppress(OSError):
         unfinished = _unfinished(folder, key, content)
         try:
@@ -257,6 +204,6 @@ def _state(entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def _is_written_here(path: str) -> bool:
-    """Whether a file begins as those of this cache do."""
+    """Whether a file begins as those of this cache do, whichever version wrote it."""
     with open(path, "rb") as file:
-        return file.read(len(compiler.HEADER)) == compiler.HEADER
+        return file.read(len(compiler.MARK)) == compiler.MARK

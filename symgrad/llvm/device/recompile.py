@@ -18,7 +18,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
@@ -26,7 +25,8 @@ import numpy as np
 from symgrad.kernel import watch
 from symgrad.kernel.memory import LARGE_BYTES, POOL
 from symgrad.llvm import compiler
-from symgrad.llvm.device.cpu import Code, compile_source, find_code, host, keep_code
+from symgrad.llvm.device.cpu import Code, compile_source, find_code, keep_code, key_of
+from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address, function
 from symgrad.llvm.printing.source import Source
 
@@ -136,20 +136,21 @@ class Job:
     In a forked child it has failed, for it is the parent's.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, command: list[str]) -> None:
         """Raises OSError where no process can be started."""
         self.source, self._pid = source, os.getpid()
         with contextlib.ExitStack() as stack:
             self._result = stack.enter_context(tempfile.TemporaryFile())
-            self._process = _started(source, self._result)
+            self._process = _started(source, command, self._result)
             stack.pop_all()
 
     @classmethod
     def start(cls, source: Source) -> Job | None:
         """The job, or None where no process can be started: a program may embed Python."""
-        if Path(sys.executable or "").name.lower().startswith("python"):
+        command = compiler.program()
+        if command is not None:
             with contextlib.suppress(OSError):
-                return cls(source)
+                return cls(source, command)
         return None
 
     @property
@@ -162,7 +163,7 @@ class Job:
         if os.getpid() != self._pid:
             return None
         self._result.seek(0)
-        return compiler.unsealed(self._result.read())
+        return compiler.unsealed(key_of(self.source), self._result.read())
 
     def end(self) -> None:
         """Have it run no longer, and forget what it has made."""
@@ -172,10 +173,11 @@ class Job:
             self._process.wait()
 
 
-def _started(source: Source, result: IO[bytes]) -> subprocess.Popen[bytes]:
+def _started(source: Source, command: list[str], result: IO[bytes]) -> subprocess.Popen[bytes]:
     """A process that writes the code of a module to a file."""
     asked = {
         "path": sys.path,
+        "key": key_of(source),
         "text": source.text,
         "effort": source.effort,
         "cpu": host().name,
@@ -186,7 +188,7 @@ def _started(source: Source, result: IO[bytes]) -> subprocess.Popen[bytes]:
         json.dump(asked, order)
         order.seek(0)
         return subprocess.Popen(
-            [sys.executable, compiler.__file__],
+            command,
             stdin=order,
             stdout=result,
             stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ from typing import Final
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.region import Loop
 from symgrad.kernel.launch import GUESSED_TURNS
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 
 OPERATION: Final = 4e-10
 """Seconds that an operation on a vector takes, or a byte of each of its lanes, on average."""

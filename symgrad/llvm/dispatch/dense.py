@@ -13,7 +13,7 @@ import numpy as np
 from symgrad.kernel.language import Kernel, Target
 from symgrad.kernel.programs.dense import step_program, triangle_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.dispatch.points import definitions_for

@@ -15,7 +15,7 @@ from symgrad.kernel.language import Kernel
 from symgrad.kernel.launch import Dispatch, Launch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.statements import BOUND
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.device.threads import share_out, worth

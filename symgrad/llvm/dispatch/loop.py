@@ -19,7 +19,7 @@ from symgrad.kernel.problems import NO_DATA, RowData, problems_of
 from symgrad.kernel.programs.iterate import iterate_program
 from symgrad.kernel.programs.normal import normal_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.device.threads import share_out, weight_of, worth

@@ -17,7 +17,7 @@ from symgrad.kernel.memory import LARGE_BYTES, POOL, is_aligned
 from symgrad.kernel.plan import Computation
 from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.target import InStep
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.device.threads import share_out, weight_of, worth

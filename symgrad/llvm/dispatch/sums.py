@@ -15,7 +15,7 @@ from symgrad.kernel.plan import Reduction
 from symgrad.kernel.programs.rows import rows_program
 from symgrad.kernel.summing import Summing
 from symgrad.kernel.target import InStep
-from symgrad.llvm.device.cpu import host
+from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.device.threads import share_out, weight_of, worth

@@ -77,8 +77,9 @@ class Needs:
         self.wanted: defaultdict[Statement, list[int]] = defaultdict(list)
         """What is to be read before a statement, as its scopes need it."""
         if not self.is_straight:
-            factors = (i for i in self.products if not set(self.reads).isdisjoint(arena[i][1:]))
-            self._reads = {*self.reads, *self.row_reads, *factors}
+            reads = set(self.reads)
+            factors = (i for i in self.products if not reads.isdisjoint(arena[i][1:]))
+            self._reads = {*reads, *self.row_reads, *factors}
             self._survey(kernel.main, [])
 
     def _walk(self, scope: Scope) -> None:

@@ -16,15 +16,16 @@ LONG_BATCH = 800
 FUNCTION = 300
 """Operations in one of these functions: LLVM takes 7 us for each then, and 70 us in long ones."""
 
-FUNCTIONS_JOINED = 7
-"""How many of these are one where they are compiled thoroughly, in 200 to 1,500 us an operation:
-each cut sends values through memory, which takes a network of 1,400 operations 20 % longer."""
+FUNCTIONS_JOINED = 5
+"""How many of these are one where they are compiled thoroughly, in 200 us an operation (of 2,100
+in one function 1,000 us): each cut sends values through memory, which takes a network of 1,400
+operations 20 % longer."""
 
 HOT = 2e-4
 """Seconds of running for each operation after which it pays to compile a kernel thoroughly."""
 
 MOST_THOROUGH = 50_000
-"""Operations up to which that is done: it takes half a minute."""
+"""Operations up to which that is done: it takes ten seconds of a core."""
 
 
 @dataclass(frozen=True)

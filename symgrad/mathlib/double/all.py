@@ -31,6 +31,7 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     order.minimum, order.maximum, order.sign,
     quotient.modulus, quotient.far_modulus, quotient.remainder, quotient.fmod,
     exponential.exp, exponential.exp2, exponential.expm1, exponential.exp_neg_square,
+    exponential.exp_square,
     logarithm.log, logarithm.log2, logarithm.log10, logarithm.log1p,
     trigonometric.sin, trigonometric.cos, trigonometric.tan,
     inverse.asin, inverse.acos, inverse.atan, inverse.atan2,

@@ -117,3 +117,11 @@ def exp_neg_square(x: Expr) -> Expr:
     """exp(-x**2), the square in two pieces."""
     k, (high, low) = neg_square_parts(within(x, -28.0, 28.0))
     return ops.scalb(high + low, k)
+
+
+def exp_square(x: Expr) -> Expr:
+    """exp(x**2), the square in two pieces."""
+    x = within(x, -28.0, 28.0)
+    high = ops.upper(x)
+    k, (value, low) = exp_parts(within(high * high, 0.0, 720.0), (x - high) * (x + high))
+    return ops.scalb(value + low, k)

@@ -295,7 +295,7 @@ def _sent(gpu: Gpu, value: Any, dtype: np.dtype[Any]) -> DeviceArray:
     if array.dtype.kind not in ("fiub" if dtype == FLOAT else "iub"):
         raise InputTypeError(f"an array of {array.dtype} does not go beside one of {dtype}")
     if dtype != FLOAT and (array != array.astype(dtype)).any():
-        raise InputError(f"there are numbers that are no {dtype}: use x.numpy()")
+        raise InputError(f"some numbers are not {dtype}: use x.numpy()")
     return DeviceArray.from_numpy(gpu, array, dtype)
 
 

@@ -168,7 +168,7 @@ class StoredArray:
     def item(self) -> float | int:
         """The only element, as a number."""
         if self.size != 1:
-            raise InputError(f"an array of shape {self.shape} is no single number")
+            raise InputError(f"an array of shape {self.shape} is not a single number")
         return self.numpy().item()
 
     def tolist(self) -> Any:
@@ -213,7 +213,7 @@ class StoredArray:
             rest = self.size // known if known else 0
             lengths = tuple(rest if length == -1 else length for length in wanted)
         if math.prod(lengths) != self.size or wanted.count(-1) > 1 or min(lengths, default=0) < 0:
-            raise InputError(f"an array of shape {self.shape} has no shape {wanted}")
+            raise InputError(f"an array of shape {self.shape} cannot be given the shape {wanted}")
         return type(self)(self.gpu, lengths, self._storage, self.dtype, self._first)
 
     def broadcast(self, shape: int | Sequence[int]) -> Self:
@@ -248,7 +248,9 @@ class StoredArray:
         given = np.array(axes if axes not in ((), (None,)) else range(self.ndim)[::-1], int)
         order = checked_axes(given.ravel().tolist(), self.ndim)
         if sorted(order) != list(range(self.ndim)):
-            raise InputError(f"axes {axes} are no order of the {self.ndim} of this array")
+            raise InputError(
+                f"axes {axes} are not a permutation of the {self.ndim} axes of this array"
+            )
         return self._seen(self._view.transposed(order))
 
     def __getitem__(self, key: Any) -> Self:

@@ -113,7 +113,8 @@ def _expanded(keys: tuple[Any, ...], ndim: int) -> list[Any]:
     for k in keys:
         if not (k is None or k is Ellipsis or isinstance(k, slice) or _is_integer(k)):
             raise InputTypeError(
-                f"{k!r} is no index of an array on a device, which takes integers, slices, ... "
+                f"{k!r} is not an index for an array on a device, which takes "
+                "integers, slices, ... "
                 "and None: index x.numpy() instead"
             )
     given = sum(k is not None and k is not Ellipsis for k in keys)

@@ -70,6 +70,9 @@ class Gpu:
 
     def __init__(self, info: GpuInfo, adapter: Any, native: Any) -> None:
         self.info = info
+        about = (adapter.info.get(key, "") for key in ("vendor", "description"))
+        self.driver = ", ".join(filter(None, about)) or "unknown"
+        """What the driver calls itself, with its version where it says it."""
         self._native = native
         self.pid = os.getpid()
         self.lost = False
@@ -121,7 +124,9 @@ class Gpu:
         if "enough memory" in found or "out of memory" in found or "outofmemory" in found:
             return DeviceMemoryError(f"{self.info.name} is full: run fewer points\n{text}")
         if "createshadermodule" in found or "createcomputepipeline" in found:
-            text = f"a kernel of symgrad, which is symgrad's fault; please report it\n{text}"
+            text = (
+                f"a kernel that symgrad wrote: this is a bug of symgrad, please report it\n{text}"
+            )
         return DeviceError(f"{self.info.name} refused {text}")
 
     # Compiling

@@ -296,8 +296,8 @@ def require_turns(gpu: Gpu, turns: int) -> None:
     if most is not None and turns > most:
         raise DeviceError(
             f"{gpu.info.name} ends the loops of a kernel after {most:,} iterations, and those of "
-            "this one may take more within one of the outermost, or nobody knows how many: "
-            "say max_steps= of a loop whose bounds are computed and of sg.while_loop, or use "
+            "this one may take more within one of the outermost, or an unknown number: give "
+            "max_steps= to a loop whose bounds are computed and to sg.while_loop, or use "
             'device="cpu"'
         )
 

@@ -80,6 +80,7 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("erf", (-INF,), -1.0), ("erf", (1e-310,), 1.1283791670955e-310), ("erfc", (-INF,), 2.0),
     ("erfc", (INF,), 0.0), ("erfc", (0.0,), 1.0), ("exp_neg_square", (-INF,), 0.0),
     ("exp_neg_square", (0.0,), 1.0), ("exp_neg_square", (1e300,), 0.0),
+    ("exp_square", (-INF,), INF), ("exp_square", (0.0,), 1.0), ("exp_square", (1e300,), INF),
     ("rsqrt", (0.0,), INF), ("rsqrt", (-0.0,), -INF), ("rsqrt", (INF,), 0.0),
     ("rsqrt", (-1.0,), NAN),
     ("rsqrt", (2.0**-1074,), 2.0**537), ("rsqrt", (LARGEST,), 2.0**-512), ("rsqrt", (9.0,), 1 / 3),

@@ -1,4 +1,4 @@
-"""Columns whose values float32 does not tell apart: a warning that names them and the remedy."""
+"""Columns that float32 rounds by much beside their spread: a warning that names the remedy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.values.collapse import is_collapsed
+from symgrad.values.rounding import excessive_rounding
 
 DAYS = 2459000.1 + np.arange(50) / 24.0
 RNG = np.random.default_rng(5)
-COLLAPSED = {
+ROUNDED = {
+    "Julian dates of years, of which no two are equal": 2_450_000 + RNG.uniform(0, 2000, 80),
+    "a million of 16,000 steps of float32": 1000.0 + RNG.uniform(size=1_000_000),
     "Julian dates": DAYS,
     "three of them": DAYS[:3],
     "with gaps": np.where(np.arange(50) % 7, DAYS, np.nan),
@@ -33,22 +35,31 @@ KEPT = {
     "saturated": 1.0 - np.exp(-np.linspace(0.0, 50.0, 1000)),
     "tiny": np.exp(-np.linspace(0.0, 200.0, 1000)),
     "small integers": np.arange(100_000),
-    "a million in no order, of 16,000 steps of float32": 1000.0 + RNG.uniform(size=1_000_000),
+    "a million of 200,000 steps of float32": 100.0 + RNG.uniform(size=1_000_000) * 1.5,
+    "years": np.arange(1950, 2025),
+    "Julian dates that float32 has": 2_450_000.0 + 0.25 * np.arange(80),
+    "infinities": np.array([1.0, np.inf, 2.0, -np.inf]),
+    "squares beyond float64": np.array([1e200, 2e200]),
     "beyond float32": np.array([1e39, 1e39 * (1 + 1e-9)]),
 }
 
 
-@pytest.mark.parametrize("name", COLLAPSED)
-def test_values_that_float32_makes_equal(name: str) -> None:
-    values = COLLAPSED[name]
-    known = np.unique(values[~np.isnan(values)])
-    assert len(np.unique(known.astype(np.float32))) < 0.9 * len(known)
-    assert is_collapsed(values)
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounding_that_matters(name: str) -> None:
+    values = ROUNDED[name]
+    known = values[~np.isnan(values)]
+    lost = known - known.astype(np.float32)
+    found = excessive_rounding(values)
+    assert found is not None
+    assert 0.8 * np.abs(lost).max() <= found.largest <= np.abs(lost).max()
+    assert found.spread == pytest.approx(known.std(), rel=0.05)
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_values_that_are_only_rounded(name: str) -> None:
-    assert not is_collapsed(KEPT[name])
+def test_rounding_that_does_not(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert excessive_rounding(KEPT[name]) is None
 
 
 def line(p: Any, r: Any) -> Any:
@@ -63,7 +74,7 @@ def test_the_column_and_the_remedy_are_named() -> None:
             run()
         assert [w.filename for w in found] == [__file__]
     with pytest.warns(sg.PrecisionWarning, match="^'day'"):
-        kernel.minimize([0.0, 0.0], sg.LBFGS(), data=table, steps=2)
+        kernel.minimize([0.0, 0.0], sg.LBFGS(), rows=table, steps=2)
     with pytest.warns(sg.PrecisionWarning, match="^column 0 "):
         sg.fused_forward(1, lambda p, r: p[0] * r[0], row=1, device="cpu").run([1.0], DAYS[:, None])
 
@@ -79,6 +90,21 @@ def test_optimisers_name_it_too() -> None:
         sg.fit_many(
             lambda x, a: a * x, DAYS, [np.sin(DAYS)], [1.0], device="cpu", dtype="float32", steps=2
         )
+
+
+def test_arguments_are_looked_at_too() -> None:
+    wave = lambda p, t, y: np.sum((p * t - y) ** 2)  # noqa: E731
+    run = sg.value_and_grad(wave, device="cpu")
+    with pytest.warns(sg.PrecisionWarning, match="^an argument has") as found:
+        run(1.0, DAYS, np.sin(DAYS))
+    assert [w.filename for w in found] == [__file__]
+    with pytest.warns(sg.PrecisionWarning, match="^xdata has"):
+        sg.curve_fit(lambda t, a: a * (t - np.mean(t)), DAYS, DAYS - DAYS[0], dtype="float32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(1.0, DAYS - DAYS[0], np.sin(DAYS))
+        sg.value_and_grad(wave, device="cpu", dtype="float64")(1.0, DAYS, np.sin(DAYS))
+        sg.curve_fit(lambda t, a, b: a * t + b, DAYS - DAYS[0], 2 * DAYS, dtype="float32")
 
 
 def test_where_nothing_is_lost_there_is_no_warning() -> None:

@@ -1,0 +1,59 @@
+"""Lines of the user's program that write out so many operations that the user is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from symgrad.errors import SizeWarning, warn
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.graph.place import Place, caller, resolve_places
+
+MOST_WRITTEN_OUT: Final = 20_000
+"""Operations of one line up to which nothing is said: they take about a second."""
+
+
+def warn_of_elements(graph: Graph | None, count: int) -> None:
+    """Warn before the line that is running writes out so many operations of elements.
+
+    They may take minutes, in which nothing else would be said.
+    """
+    if count < MOST_WRITTEN_OUT or graph is None or graph.has_warned:
+        return
+    graph.has_warned = True
+    found = caller()
+    _warn(count, found[0] if found else None)
+
+
+def warn_of_lines(graph: Graph) -> None:
+    """Warn of the line that has written out most, unless the user knows of one."""
+    if len(graph) < MOST_WRITTEN_OUT or graph.has_warned:
+        return
+    resolve_places(graph)
+    times = Counter(
+        p for p, node in zip(graph.places, graph.nodes, strict=True) if _counts(node[0])
+    )
+    lines = Counter[Place]()
+    for number, count in times.items():
+        if (place := graph.sources[number]) is not None:
+            lines[place] += count
+    for place, count in lines.most_common(1):
+        if count >= MOST_WRITTEN_OUT:
+            graph.has_warned = True
+            _warn(count, place)
+
+
+def _counts(op: Op) -> bool:
+    """Whether it is an operation on numbers, rather than a leaf or what arrays and loops are of."""
+    return type(op) is Op and op.arity > 0
+
+
+def _warn(count: int, place: Place | None) -> None:
+    warn(
+        f"{count:,} operations are written out one by one by a single line, and more by its "
+        "derivatives, which takes seconds to minutes: write a loop (sg.fori_loop, sg.scan), which "
+        "is as short for any number of iterations, a loss over data as a kernel over rows "
+        "(columns=), or products of matrices by sg.linear and sg.network"
+        + (f"\n  at {place}" if place else ""),
+        SizeWarning,
+    )

@@ -1,0 +1,117 @@
+"""Few problems over many rows: a device sums the rows of each step, and the CPU does the rest.
+
+A loop that does all steps of a problem in one invocation leaves the others idle where there are
+fewer problems than lanes. Here each step is a pass over the rows by all cores, or all workgroups,
+and the update of one state, which is compiled for single points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.backend import backend_of
+from symgrad.cache import Once
+from symgrad.errors import InputError
+from symgrad.kernel.plan import Iteration
+from symgrad.kernel.problems import NO_DATA, RowData
+from symgrad.llvm.device.threads import weight_of
+from symgrad.llvm.dispatch.points import Program
+from symgrad.optimize.layout import FLAG
+from symgrad.optimize.method import Method
+from symgrad.pipeline import Options
+from symgrad.targets import Device
+
+MOST_PROBLEMS: Final = 8
+"""Problems up to which this is worth it: so many are the lanes of a vector, or more."""
+
+LEAST_OPERATIONS: Final = 2**19
+"""Operations of a pass over the rows from which on it is: a fraction of a millisecond."""
+
+Evaluate = Callable[[np.ndarray], np.ndarray]
+"""From a state, whose first n numbers are the variables, to the sums that an update takes."""
+
+_sums: Once[Any, Any] = Once(32)
+_updates: Once[Any, Program] = Once(32)
+
+
+def is_worthwhile(iteration: Iteration, problems: int, data: RowData) -> bool:
+    """Whether so few problems share so many rows that a device is better shared by the rows."""
+    if iteration.rows is None or iteration.matrix is not None or data.own is not None:
+        return False
+    operations = data.rows * weight_of(iteration.rows.graph)
+    return 0 < problems <= MOST_PROBLEMS and operations >= LEAST_OPERATIONS
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """A loss of n variables that something else evaluates: ``run(x)`` is it and its gradient."""
+
+    run: Callable[[np.ndarray], tuple[float, np.ndarray]]
+    n: int
+
+    def __call__(self, state: np.ndarray) -> np.ndarray:
+        """The loss and the gradient (1 + n,)."""
+        loss, gradient = self.run(state[: self.n].copy())
+        return np.concatenate([[loss], gradient])
+
+
+def require_gradient(method: Method) -> None:
+    """Refuse a method that needs more than the loss and its gradient.
+
+    Raises:
+        InputError: it names the method, and what to use.
+    """
+    if method.needs not in ("gradient", "slope"):
+        raise InputError(
+            f"{type(method).__name__} needs second derivatives, or residuals, and a kernel with "
+            "its rows has a loss and its gradient: use sg.LBFGS() or a rule, as sg.Adam(); or "
+            "kernel.minimize(starts, method, rows=rows) where rows look nothing up"
+        )
+
+
+class Stepwise:
+    """Runs an iteration step by step: see `symgrad.optimize.runner.Runner`.
+
+    The sums are those of its rows over the data, or what ``evaluate`` gives.
+    """
+
+    def __init__(
+        self,
+        iteration: Iteration,
+        options: Options,
+        device: Device,
+        evaluate: Evaluate | None = None,
+    ) -> None:
+        self.iteration, self._options, self._device = iteration, options, device
+        self._evaluate = evaluate
+        kind = options.math, options.dtype
+        make = partial(Program, iteration.update, *kind)
+        self._point = _updates.get((iteration.update, *kind), make).single_point()
+
+    def run(self, state: np.ndarray, steps: int, data: RowData = NO_DATA) -> np.ndarray:
+        """The states (S, s) after these steps."""
+        evaluate = self._evaluate = self._evaluate or self._over(data)
+        size, states, point = self.iteration.state, state.copy(), self._point
+        for row in states:
+            for _ in range(steps):
+                if not row[FLAG]:
+                    break
+                point.x[size:] = evaluate(row)
+                point.x[:size] = row
+                point.call()
+                row[:] = point.outputs[0]
+        return states
+
+    def _over(self, data: RowData) -> Evaluate:
+        """The sums over rows that all problems share."""
+        rows, options, device = self.iteration.rows, self._options, self._device
+        assert rows is not None, "there are no rows to sum over"
+        key = rows, options.math, options.dtype, device
+        make = partial(backend_of(device).sums, rows, options, f"{rows.name}: a step over rows")
+        bound = _sums.get(key, make).bind(np.ascontiguousarray(data.shared, options.dtype))
+        return lambda row: bound.run(row[: rows.parameters].copy())

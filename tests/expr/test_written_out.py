@@ -1,0 +1,89 @@
+"""Lines that write out very many operations are told of, once, by their place."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+
+N = 145
+"""Rows of a matrix of which a product with a vector is more operations than go without a word."""
+
+
+def product(v: Any) -> Any:
+    a, x = v[: N * N].reshape(N, N), v[N * N :]
+    y = a @ x  # the product
+    return y @ y
+
+
+def steps(v: Any) -> Any:
+    x = v[0]
+    for k in range(30_000):
+        x = x + 0.001 * np.sin(x) if k % 7 else x * v[k * k % 11]  # irregular: no loop
+    return x
+
+
+def turns(v: Any) -> Any:
+    x = v[0]
+    for _ in range(30_000):
+        x = x + 0.001 * np.sin(x)
+    return x
+
+
+def told(make: Callable[[], Any]) -> list[warnings.WarningMessage]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        make()
+    return [w for w in found if w.category is sg.SizeWarning]
+
+
+def line_of(text: str) -> int:
+    lines = Path(__file__).read_text("utf-8").splitlines()
+    return next(k for k, line in enumerate(lines, 1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("f", "n", "text"), [(product, N * N + N, "# the product"), (steps, 11, "# irregular")]
+)
+def test_a_line_that_writes_out_much_is_named_once(f: Any, n: int, text: str) -> None:
+    (found,) = told(lambda: sg.fused_forward(n, f, device="cpu"))
+    message = str(found.message)
+    assert f"test_written_out.py:{line_of(text)}" in message
+    assert "sg.fori_loop" in message and "sg.linear" in message
+    assert found.filename == __file__
+
+
+def test_value_and_grad_is_told_of_before_it_is_differentiated() -> None:
+    class Stop(Exception):
+        pass
+
+    def loss(a: Any, x: Any) -> Any:
+        with pytest.warns(sg.SizeWarning, match=r"21,025 operations(?s:.*)loss_of_a"):
+            y = a @ x  # loss_of_a
+        raise Stop(y)
+
+    with pytest.raises(Stop):
+        sg.value_and_grad(loss, device="cpu")(np.ones((N, N)), np.ones(N))
+
+
+def test_losses_of_rows_are_told_of_too() -> None:
+    def loss(p: Any, r: Any) -> Any:
+        return np.sum(p[: N * N].reshape(N, N) @ p[N * N :]) * r.x
+
+    columns = ["x"]
+    make = lambda: sg.fused_forward(N * N + N, loss, columns=columns, device="cpu")  # noqa: E731
+    assert len(told(make)) == 1
+
+
+def test_loops_that_become_loops_are_not_told_of() -> None:
+    assert not told(lambda: sg.fused_forward(1, turns, device="cpu"))
+
+
+def test_loops_that_are_to_be_written_out_are_not_told_of() -> None:
+    assert not told(lambda: sg.fused_forward(11, steps, roll=False, device="cpu"))
