@@ -99,7 +99,10 @@ def _with_barriers(
         if nodes[i][0].arity and not inputs.isdisjoint(nodes[i][1:]):
             given = {k for k, a in enumerate(nodes[i][1:]) if a in inputs}
             hidden[i] = hidden.get(i, set[int]()) | given
-    changed = [i for i in order if hidden.get(i) or i in met.hidden or _of_itself(nodes[i])]
+    again = {i for i in order if nodes[i][0] is ops.opaque and nodes[i][1] in met.hidden}
+    changed = [
+        i for i in order if hidden.get(i) or i in met.hidden or i in again or _of_itself(nodes[i])
+    ]
     if not changed:
         return graph, list(roots)
     copy = outline(graph)
@@ -110,7 +113,7 @@ def _with_barriers(
         made = [_opaque(target, a) if k in found else a for k, a in enumerate(args)]
         if _of_itself(nodes[i]):
             return OF_ITSELF[op](Expr(target, made[0])).id
-        new = target.add(op, *made)
+        new = made[0] if i in again else target.add(op, *made)
         return _opaque(target, new) if i in met.hidden else new
 
     return rebuild(graph, order, copy, changed={i: partial(build, i) for i in changed}).of(roots)

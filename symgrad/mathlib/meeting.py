@@ -300,7 +300,8 @@ def _adds(kind: Kind) -> bool:
 def _multiply(graph: Graph, seen: Seen, i: int) -> None:
     """Find out what is known of a product, a quotient, or what is negative.
 
-    One of its factors is opaque if a product of constants in it may be 0 or infinite.
+    One of its factors is opaque if a product of constants in it may be 0 or infinite; but not if
+    a constant is subnormal alone, which devices take for 0 unless it meets with another one.
     """
     op, *args = graph.nodes[i]
     constants, scales = seen.constants, seen.scales
@@ -309,7 +310,7 @@ def _multiply(graph: Graph, seen: Seen, i: int) -> None:
         parts[-1] = -parts[-1][1], -parts[-1][0]
     if len(parts) == 2 and not _usual(_sum(*parts)):
         k = 1 if args[0] in constants else 0
-        if args[k] not in constants:
+        if args[k] not in constants and (args[1 - k] not in constants or _usual(parts[1 - k])):
             seen.hidden.add(args[k])
             parts[k] = UNSCALED
     scale = _sum(*parts)

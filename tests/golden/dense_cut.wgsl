@@ -88,7 +88,7 @@ fn sg_far_angle(x: f32) -> f32 {
   let t107 = (t78 << 2u) ^ t105;
   let t117 = 1.5258789e-05f * f32(t106 >> 16u);
   let t129 = 1.5707964f * (2.3283064e-10f * f32(0xffffu & t106) + (3.5527137e-15f * f32(t107 >> 16u) + 5.421011e-20f * f32(0xffffu & t107)));
-  let t141 = bitcast<f32>(((t1 ^ t102) & 0x80000000u) ^ bitcast<u32>(bitcast<f32>(bitcast<u32>(1.5703125f * t117) ^ params.zero) + bitcast<f32>(bitcast<u32>(0.0004838268f * t117 + t129) ^ params.zero)));
+  let t141 = bitcast<f32>(((t1 ^ t102) & 0x80000000u) ^ bitcast<u32>(bitcast<f32>(bitcast<u32>(1.5703125f * t117) + params.zero) + bitcast<f32>(bitcast<u32>(0.0004838268f * t117 + t129) + params.zero)));
   return select(params.nan, t141, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u);
 }
 
@@ -101,8 +101,8 @@ fn sg_far_sin(x: f32) -> f32 {
 fn sg_sin(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_sin(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f) ^ params.zero);
-  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) ^ params.zero) - 0.00023967028f * t11) ^ params.zero) - 1.5890691e-08f * t11) ^ params.zero) - 2.563344e-12f * t11;
+  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) + params.zero) - 1.2582912e+07f) + params.zero);
+  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) + params.zero) - 0.00023967028f * t11) + params.zero) - 1.5890691e-08f * t11) + params.zero) - 2.563344e-12f * t11;
   return sg_sine(t26, t4);
 }
 
@@ -209,7 +209,7 @@ fn sg_far_angle(x: f32) -> f32 {
   let t107 = (t78 << 2u) ^ t105;
   let t117 = 1.5258789e-05f * f32(t106 >> 16u);
   let t129 = 1.5707964f * (2.3283064e-10f * f32(0xffffu & t106) + (3.5527137e-15f * f32(t107 >> 16u) + 5.421011e-20f * f32(0xffffu & t107)));
-  let t141 = bitcast<f32>(((t1 ^ t102) & 0x80000000u) ^ bitcast<u32>(bitcast<f32>(bitcast<u32>(1.5703125f * t117) ^ params.zero) + bitcast<f32>(bitcast<u32>(0.0004838268f * t117 + t129) ^ params.zero)));
+  let t141 = bitcast<f32>(((t1 ^ t102) & 0x80000000u) ^ bitcast<u32>(bitcast<f32>(bitcast<u32>(1.5703125f * t117) + params.zero) + bitcast<f32>(bitcast<u32>(0.0004838268f * t117 + t129) + params.zero)));
   return select(params.nan, t141, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u);
 }
 
@@ -231,8 +231,8 @@ fn sg_far_cos(x: f32) -> f32 {
 fn sg_cos(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_cos(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f) ^ params.zero);
-  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) ^ params.zero) - 0.00023967028f * t11) ^ params.zero) - 1.5890691e-08f * t11) ^ params.zero) - 2.563344e-12f * t11;
+  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) + params.zero) - 1.2582912e+07f) + params.zero);
+  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) + params.zero) - 0.00023967028f * t11) + params.zero) - 1.5890691e-08f * t11) + params.zero) - 2.563344e-12f * t11;
   return sg_cosine(t26, t4);
 }
 
@@ -254,8 +254,8 @@ fn sg_far_sin(x: f32) -> f32 {
 fn sg_sin(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_sin(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f) ^ params.zero);
-  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) ^ params.zero) - 0.00023967028f * t11) ^ params.zero) - 1.5890691e-08f * t11) ^ params.zero) - 2.563344e-12f * t11;
+  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) + params.zero) - 1.2582912e+07f) + params.zero);
+  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) + params.zero) - 0.00023967028f * t11) + params.zero) - 1.5890691e-08f * t11) + params.zero) - 2.563344e-12f * t11;
   return sg_sine(t26, t4);
 }
 
@@ -380,7 +380,7 @@ fn sg_far_angle(x: f32) -> f32 {
   let t107 = (t78 << 2u) ^ t105;
   let t117 = 1.5258789e-05f * f32(t106 >> 16u);
   let t129 = 1.5707964f * (2.3283064e-10f * f32(0xffffu & t106) + (3.5527137e-15f * f32(t107 >> 16u) + 5.421011e-20f * f32(0xffffu & t107)));
-  let t141 = bitcast<f32>(((t1 ^ t102) & 0x80000000u) ^ bitcast<u32>(bitcast<f32>(bitcast<u32>(1.5703125f * t117) ^ params.zero) + bitcast<f32>(bitcast<u32>(0.0004838268f * t117 + t129) ^ params.zero)));
+  let t141 = bitcast<f32>(((t1 ^ t102) & 0x80000000u) ^ bitcast<u32>(bitcast<f32>(bitcast<u32>(1.5703125f * t117) + params.zero) + bitcast<f32>(bitcast<u32>(0.0004838268f * t117 + t129) + params.zero)));
   return select(params.nan, t141, (bitcast<u32>(x) & 0x7fffffffu) < 0x7f800000u);
 }
 
@@ -402,8 +402,8 @@ fn sg_far_cos(x: f32) -> f32 {
 fn sg_cos(x: f32) -> f32 {
   if (3000.0f < abs(x)) { return sg_far_cos(x); }
   let t4 = 0.63661975f * x + 1.2582912e+07f;
-  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) ^ params.zero) - 1.2582912e+07f) ^ params.zero);
-  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) ^ params.zero) - 0.00023967028f * t11) ^ params.zero) - 1.5890691e-08f * t11) ^ params.zero) - 2.563344e-12f * t11;
+  let t11 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t4) + params.zero) - 1.2582912e+07f) + params.zero);
+  let t26 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(x - 1.5705566f * t11) + params.zero) - 0.00023967028f * t11) + params.zero) - 1.5890691e-08f * t11) + params.zero) - 2.563344e-12f * t11;
   return sg_cosine(t26, t4);
 }
 

@@ -14,10 +14,10 @@ var<workgroup> tile: array<f32, 512>;
 fn sg_exp(x: f32) -> f32 {
   let t9 = 252.0f * saturate(0.0028624902f * x + 0.49910715f) + 1.2582786e+07f;
   let t15 = bitcast<f32>((bitcast<u32>(t9) << 23u) + 0x3f800000u);
-  let t19 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t9) ^ params.zero) - 1.2582912e+07f) ^ params.zero);
-  let t26 = bitcast<f32>(bitcast<u32>(x - 1.3862915f * t19) ^ params.zero) - 2.8572135e-06f * t19;
+  let t19 = bitcast<f32>(bitcast<u32>(bitcast<f32>(bitcast<u32>(t9) + params.zero) - 1.2582912e+07f) + params.zero);
+  let t26 = bitcast<f32>(bitcast<u32>(x - 1.3862915f * t19) + params.zero) - 2.8572135e-06f * t19;
   let t39 = t26 * (t26 * (t26 * (0.00026575543f * t26 + 0.0013478664f) + 0.0083246995f) + 0.04167755f) + 0.1666666f;
-  let t49 = bitcast<f32>(bitcast<u32>(t15 * (1.0f + t26 * (t26 * (t26 * t39 + 0.49999934f) + 1.0f))) ^ params.zero);
+  let t49 = bitcast<f32>(bitcast<u32>(t15 * (1.0f + t26 * (t26 * (t26 * t39 + 0.49999934f) + 1.0f))) + params.zero);
   return select(t15 * t49, 0.0f, x < (-104.0f));
 }
 

@@ -209,8 +209,8 @@ def test_a_sum_is_opaque_where_its_constant_is_added() -> None:
 
     body = sg.fused_forward(2, f, device="cpu").wgsl.split("fn main")[1]
     assert body.count("params.zero") == 2
-    assert "2.0f * bitcast<f32>(bitcast<u32>(x0 * x1 + 0.7f) ^ params.zero) - 1.3f" in body
-    assert "sg_erfinv(bitcast<f32>(bitcast<u32>(x0 - 0.7f) ^ params.zero))" in body
+    assert "2.0f * bitcast<f32>(bitcast<u32>(x0 * x1 + 0.7f) + params.zero) - 1.3f" in body
+    assert "sg_erfinv(bitcast<f32>(bitcast<u32>(x0 - 0.7f) + params.zero))" in body
 
 
 @pytest.mark.parametrize("device", GPUS, ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,15 @@ def test_digits(name: str, device: Any) -> None:
     want = f(*(high + low.astype(float)).T)
     assert np.abs(found.sum(axis=0) / want - 1).max() < most
     assert (np.abs(found[1]) <= np.spacing(np.abs(found[0]).astype(np.float32))).all()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_nothing_is_opaque_twice(name: str) -> None:
+    """Sums with constants are where they are rounded, and where they meet with other constants."""
+    body = paired(FUNCTIONS[name][0], "cpu").wgsl.split("fn main")[1]
+    opaque = re.findall(r"let (\w+) = bitcast<f32>\(bitcast<u32>\(.*\) \+ params.zero\);", body)
+    again = re.findall(r"bitcast<u32>\((\w+)\) \+ params.zero", body)
+    assert opaque and not set(opaque) & set(again)
 
 
 @pytest.mark.parametrize("device", DEVICES)

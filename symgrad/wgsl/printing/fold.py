@@ -17,7 +17,7 @@ struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32 }}
 var<workgroup> tile: array<vec2<f32>, {FOLD_INVOCATIONS}>;
 
 // x as compilers must round it where it stands
-fn opaque(x: f32) -> f32 {{ return bitcast<f32>(bitcast<u32>(x) ^ params.zero); }}
+fn opaque(x: f32) -> f32 {{ return bitcast<f32>(bitcast<u32>(x) + params.zero); }}
 
 // the sum of a and b with its rounding error (Knuth's TwoSum)
 fn added(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {{

@@ -134,7 +134,7 @@ class Stores:
 
         llvmpipe otherwise moves half of its operations behind the barrier, and gets them wrong.
         """
-        value = f"bitcast<f32>(bitcast<u32>({self.text(s.node)}) ^ params.zero)"
+        value = f"bitcast<f32>(bitcast<u32>({self.text(s.node)}) + params.zero)"
         return f"  let {_saved_name(s)} = {value};"
 
     def _direct(self) -> Iterator[str]:
