@@ -250,7 +250,7 @@ def natural(name: str) -> list[str | int]:
 def numpy_page() -> str:
     """docs/numpy.md."""
     sections = {
-        "Ufuncs": map(numpy_name, [*UFUNCS, *SEVERAL, np.matmul, np.vecdot]),
+        "Ufuncs": map(numpy_name, [*UFUNCS, *SEVERAL, np.matmul, np.matvec, np.vecdot, np.vecmat]),
         "Ufuncs that reduce and accumulate": map(numpy_name, REDUCTIONS),
         "Functions": map(numpy_name, FUNCTIONS),
         "Functions that move elements": map(numpy_name, MOVES),

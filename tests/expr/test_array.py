@@ -278,8 +278,11 @@ def test_numpy_on_expressions_is_numpy_on_numbers(name: str) -> None:
     agree(CASES[name])
 
 
+OF_INTEGERS = np.left_shift, np.right_shift, np.gcd, np.lcm, np.bitwise_count
+
+
 def ufuncs() -> list[Any]:
-    others = np.clip, np.invert, np.left_shift, np.right_shift  # the last two are of integers
+    others = np.clip, np.invert, *OF_INTEGERS
     return sorted((u for u in UFUNCS if u not in others), key=lambda u: u.__name__)
 
 

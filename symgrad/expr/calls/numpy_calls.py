@@ -21,11 +21,13 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls.numpy_choices import clip, heaviside, where
 from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
-from symgrad.expr.calls.numpy_linear import vecdot
+from symgrad.expr.calls.numpy_integers import bitwise_count, gcd, lcm
+from symgrad.expr.calls.numpy_linear import matvec, vecdot, vecmat
+from symgrad.expr.calls.numpy_missing import unless_nan
 from symgrad.expr.calls.scipy_calls import INSTEAD, SCIPY
 from symgrad.expr.calls.special import logsumexp
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Handle, Op, real_number
+from symgrad.expr.graph.node import Handle, real_number
 from symgrad.expr.graph.place import scipy_function
 from symgrad.expr.handles.along import (
     accumulate,
@@ -67,14 +69,6 @@ REMEDIES: Final = {
 
 NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
 """What NumPy hands on for an argument that the user did not give."""
-
-
-def _unless_nan(op: Op, a: Any, b: Any) -> Any:
-    """The larger or the smaller of two numbers, or that one of them which is not NaN."""
-    chosen = op(a, b)
-    if isinstance(chosen, Handle) and chosen.is_integer:
-        return chosen
-    return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, chosen))
 
 
 def reciprocal(x: Any) -> Any:
@@ -121,10 +115,13 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.invert: operator.invert,
     np.left_shift: operator.lshift,
     np.right_shift: operator.rshift,
+    np.bitwise_count: bitwise_count,
+    np.gcd: gcd,
+    np.lcm: lcm,
     np.conjugate: operator.pos,
     np.heaviside: heaviside,
-    np.fmax: functools.partial(_unless_nan, ops.maximum),
-    np.fmin: functools.partial(_unless_nan, ops.minimum),
+    np.fmax: functools.partial(unless_nan, ops.maximum),
+    np.fmin: functools.partial(unless_nan, ops.minimum),
     np.logaddexp2: lambda a, b: (
         ops.logaddexp(a * np.log(2.0), b * np.log(2.0)) * (1.0 / np.log(2.0))
     ),
@@ -151,6 +148,9 @@ BITWISE: Final = {
     np.invert,
     np.left_shift,
     np.right_shift,
+    np.bitwise_count,
+    np.gcd,
+    np.lcm,
 }
 """Those that take truth values and integers only."""
 
@@ -162,7 +162,9 @@ OWN: Final = {"logsumexp", "softmax", "log_softmax"}
 
 WHOLE: Final[dict[str, Callable[..., Any]]] = {
     "matmul": matmul,
+    "matvec": matvec,
     "vecdot": vecdot,
+    "vecmat": vecmat,
     "clip": clip,  # what the method v.clip calls
     "real": lambda x: x,  # what .real is, as v.var calls it
 }

@@ -17,6 +17,7 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls import numpy_choices as choices
 from symgrad.expr.calls import numpy_linear as linear
+from symgrad.expr.calls import numpy_missing as missing
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.handles.along import (
     accumulate,
@@ -300,6 +301,15 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.piecewise: choices.piecewise,
     np.clip: choices.clip,
     np.nan_to_num: choices.nan_to_num,
+    np.isposinf: missing.isposinf,
+    np.isneginf: missing.isneginf,
+    np.nansum: missing.nansum,
+    np.nanprod: missing.nanprod,
+    np.nanmean: missing.nanmean,
+    np.nanvar: missing.nanvar,
+    np.nanstd: missing.nanstd,
+    np.nanmax: missing.nanmax,
+    np.nanmin: missing.nanmin,
     np.sort: choices.sort,
     np.median: choices.median,
     np.quantile: choices.quantile,

@@ -48,6 +48,16 @@ def vecdot(a: Any, b: Any, axis: int = -1) -> Any:
     return reduce(add_elements, map_elements(multiply_elements, a, b), axis)
 
 
+def matvec(a: Any, x: Any) -> Any:
+    """np.matvec: matrices times vectors, along the last axes."""
+    return array(plain(matmul(a, plain(x)[..., :, None]))[..., 0])[()]
+
+
+def vecmat(x: Any, a: Any) -> Any:
+    """np.vecmat: vectors times matrices, along the last axes."""
+    return array(plain(matmul(plain(x)[..., None, :], a))[..., 0, :])[()]
+
+
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """np.trace."""
     return reduce(add_elements, np.diagonal(plain(a), offset, axis1, axis2), axis=-1)
