@@ -15,7 +15,7 @@ from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.data import Data, NanPolicy, Refused
 from symgrad.fit.data_in_blocks import DataInBlocks
-from symgrad.fit.solve import Told, covariance, fit, near, untold
+from symgrad.fit.solve import Told, fit, near, untold
 from symgrad.optimize.arguments import parameters_of, real, require_taken, start_within, whole
 from symgrad.optimize.models import in_order, sides_of
 from symgrad.optimize.point import Box, offset
@@ -103,7 +103,8 @@ def curve_fit(
     Returns:
         ``popt, pcov``, and with ``full_output`` ``infodict`` (``nfev``, the residuals
         ``fvec``, and the ``mode`` of derivatives; not MINPACK's ``fjac``, ``ipvt`` and ``qtf``), a
-        message and a flag.
+        message and a flag. Data may be of any size that the dtype has; variances beyond its range
+        are infinite or 0, with an ``OptimizeWarning``.
 
     Raises:
         FitError: a RuntimeError, if no minimum is found; it carries ``popt``, ``pcov``, ``nfev``
@@ -135,13 +136,13 @@ def curve_fit(
             start, target = near(coarse, start, box, limit, told), choose("cpu")
         rows = rows_on(target, kind, pairs=kind == "float32")
         _require_rows(rows.count, len(start), box, method)
-        end = fit(rows, start, box, limit, told)
-    pcov = covariance(end, rows.counted, absolute_sigma)
+        fitted = fit(rows, start, box, limit, told)
+    popt, pcov = fitted.end.p, fitted.covariance(absolute_sigma)
     if not full_output:
-        return end.p, pcov
-    message = f"Least squares converged: the relative offset is {offset(end, box):.1e}."
-    found = {"nfev": rows.calls, "fvec": rows.residuals(end.p), "mode": rows.made}
-    return end.p, pcov, found, message, 1
+        return popt, pcov
+    message = f"Least squares converged: the relative offset is {offset(fitted.end, box):.1e}."
+    found = {"nfev": fitted.rows.calls, "fvec": fitted.residuals, "mode": rows.made}
+    return popt, pcov, found, message, 1
 
 
 # --- arguments ------------------------------------------------------------------------------------

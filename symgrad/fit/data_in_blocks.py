@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -137,6 +138,9 @@ class RowsInBlocks:
     "Communication-optimal parallel and sequential QR and LU factorizations").
     """
 
+    unit: float = 1.0
+    """What residuals are divided by, beside their deviations."""
+
     def __init__(self, data: DataInBlocks, f: Callable[..., Any], n: int, making: Making) -> None:
         device_here(None)  # so many threads as this process has, if it is a worker
         self.calls, self.dtype, self.paired, self._n = 0, making.dtype, making.pairs, n
@@ -157,6 +161,22 @@ class RowsInBlocks:
         self._some.prepare(p)
         if not self._some.rowwise:
             raise InputError(ALL_AT_ONCE)
+
+    def in_unit(self, unit: float) -> RowsInBlocks:
+        """The same rows, with residuals in another unit; see `Rows.in_unit`."""
+        if unit == self.unit:
+            return self
+        other = copy.copy(self)
+        other.unit = unit
+        return other
+
+    def largest(self, p: np.ndarray | None = None) -> float:
+        """The largest y, or, at some parameters, the largest residual, in deviations."""
+        return max(self._of_all(Rows.largest, p))
+
+    def in_range(self) -> bool:
+        """Whether numbers of y's size are ones that the dtype has, with their digits."""
+        return all(self._of_all(Rows.in_range))
 
     def linear(self) -> Sequence[int]:
         """Parameters that, together, the model is linear in, as far as is known."""
@@ -200,12 +220,13 @@ class RowsInBlocks:
 
     def _of_all(self, how: Callable[..., Any], *given: Any) -> list[Any]:
         """What the blocks that have rows answer, in order."""
-        return [a for a in self._blocks.ask(_answer, how, *given) if a is not None]
+        answers = self._blocks.ask(_answer, self.unit, how, *given)
+        return [a for a in answers if a is not None]
 
 
-def _answer(rows: Rows | None, how: Callable[..., Any], *given: Any) -> Any:
+def _answer(rows: Rows | None, unit: float, how: Callable[..., Any], *given: Any) -> Any:
     with np.errstate(all="ignore"):
-        return None if rows is None else how(rows, *given)
+        return None if rows is None else how(rows.in_unit(unit), *given)
 
 
 def _counts(rows: Rows | None) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,12 @@ MOST_LOOPED_PRODUCTS: Final = 2**14
 MOST_ROWS_TRACED: Final = 20_000
 """Rows up to which a model that needs all of them at once is traced."""
 
+RANGES: Final[dict[str, tuple[float, float]]] = {
+    "float32": (2.0**-100, float(np.finfo(np.float32).max)),
+    "float64": (0.0, np.inf),
+}
+"""Sizes of data that a dtype has; the low parts of pairs are 2^-24 of them."""
+
 Model = Callable[..., Any]
 
 Shape = Literal["flat", "columns", "other"]
@@ -78,6 +85,8 @@ class Rows:
     mode: Mode = "auto"
     """How derivatives are made."""
     calls: int = 0
+    unit: float = 1.0
+    """A part of ``scale``, by which residuals are divided so that squares are within the range."""
     _kernel: Any = field(default=None, init=False)
     rowwise: bool = field(default=True, init=False)
     """Whether the model is traced at one row: all rows together have the same values."""
@@ -124,6 +133,28 @@ class Rows:
         if self.pairs:
             self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device, mode)
 
+    def in_unit(self, unit: float) -> Rows:
+        """The same rows, with residuals in another unit, a power of two; they count calls on."""
+        if unit == self.unit:
+            return self
+        other, factor = copy.copy(self), unit / self.unit
+        most = np.finfo(float).max
+        scale = np.ones(len(self.y)) if self.scale is None else self.scale
+        other.scale = np.where(np.isinf(scale), scale, np.minimum(scale, most / factor) * factor)
+        other.unit, other._buffers, other._sums = unit, None, None
+        vars(other).pop("_looped", None)
+        return other
+
+    def largest(self, p: np.ndarray | None = None) -> float:
+        """The largest y, or, at some parameters, the largest residual, in deviations."""
+        sizes = self._in_deviations(self.y) if p is None else self.residuals(p)
+        return float(np.abs(sizes).max(initial=0.0))
+
+    def in_range(self) -> bool:
+        """Whether numbers of y's size are ones that the dtype has, with their digits."""
+        size, (least, most) = float(np.abs(self.y).max(initial=0.0)), RANGES[self.dtype]
+        return size == 0.0 or least <= size <= most
+
     @property
     def count(self) -> int:
         """How many rows there are."""
@@ -138,11 +169,12 @@ class Rows:
 
     def length(self) -> float:
         """The length of y (M,) in deviations."""
+        return float(np.linalg.norm(self._in_deviations(self.y)))
+
+    def _in_deviations(self, values: np.ndarray) -> np.ndarray:
         if self.scale is None:
-            return float(np.linalg.norm(self.y))
-        whole = self.scale.ndim == 2
-        found = np.linalg.solve(self.scale, self.y) if whole else self.y / self.scale
-        return float(np.linalg.norm(found))
+            return values
+        return np.linalg.solve(self.scale, values) if self.scale.ndim == 2 else values / self.scale
 
     @property
     def paired(self) -> bool:

@@ -82,10 +82,16 @@ class ModelFit:
     @property
     def chi_square(self) -> float:
         """The sum of squared residuals, each divided by its sigma if there is one."""
+        length = self._length
+        return length * length
+
+    @property
+    def _length(self) -> float:
+        """The length of the residuals, each divided by its sigma; no square is formed of it."""
         r = self.residuals
         if self.sigma is not None and self.sigma.ndim == 2:
-            return float(r @ np.linalg.solve(self.sigma, r))
-        return float(np.sum((r if self.sigma is None else r / self.sigma) ** 2))
+            return _length(np.linalg.solve(np.linalg.cholesky(self.sigma), r))
+        return _length(r if self.sigma is None else r / self.sigma)
 
     @property
     def freedom(self) -> int:
@@ -109,14 +115,14 @@ class ModelFit:
 
     @property
     def _information(self) -> float:
-        n, chi = len(self.y), self.chi_square
-        return n * math.log(chi / n) if chi > 0 else -math.inf
+        n, length = len(self.y), self._length
+        return n * (2.0 * math.log(length) - math.log(n)) if length > 0 else -math.inf
 
     @property
     def r_squared(self) -> float:
         """The share of the variance of y that the model explains, without weights."""
-        around = float(np.sum((self.y - self.y.mean()) ** 2))
-        return 1.0 - float(np.sum(self.residuals**2)) / around if around else math.nan
+        around = _length(self.y - self.y.mean())
+        return 1.0 - (_length(self.residuals) / around) ** 2 if around else math.nan
 
     def predict(self, x: Any) -> np.ndarray:
         """The fitted model at other x: (M,), or (k, M) for k predictors -> (M,).
@@ -255,6 +261,12 @@ class ModelFit:
         below.errorbar(at, self.residuals, bars, fmt="o", color=INK, ms=3)
         below.set(ylabel="residual", xlabel="x" if single else "point")
         return figure
+
+
+def _length(values: np.ndarray) -> float:
+    """The Euclidean norm, of numbers whose squares may be beyond the range."""
+    unit = float(np.abs(values).max(initial=0.0))
+    return unit * float(np.linalg.norm(values / unit)) if unit else 0.0
 
 
 def _axes() -> tuple[Any, Any]:

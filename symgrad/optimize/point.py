@@ -77,7 +77,10 @@ class Point:
     @cached_property
     def lengths(self) -> np.ndarray:
         """The lengths of the Jacobian's columns, 1 for those that vanish."""
-        found = np.sqrt(np.add.reduce(self.T * self.T))
+        most = np.maximum.reduce(np.abs(self.T))
+        units = np.where(most > 0.0, most, 1.0)  # squares may be beyond the range
+        parts = self.T / units
+        found = units * np.sqrt(np.add.reduce(parts * parts))
         return found if found.all() else np.where(found > 0.0, found, 1.0)
 
     @cached_property

@@ -141,3 +141,13 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
         sg.curve_fit(peak, cut(X), cut(Y), START, np.eye(COUNT))
     with pytest.raises(TypeError, match="must not exceed the number of data points=2"):
         sg.curve_fit(peak, cut(X[:2]), cut(Y[:2]), START)
+
+
+@pytest.mark.parametrize("size", [2.0**-700, 2.0**700])
+def test_data_of_any_size(size: float) -> None:
+    units = np.array([size, 1.0, 1.0])
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="beyond the range of float64"):
+        found = sg.curve_fit(peak, cut(X), cut(Y * size), START * units, SIGMA * size, True)
+    want = sg.curve_fit(peak, X, Y, START, SIGMA, True)
+    np.testing.assert_allclose(found[0] / units, want[0], rtol=1e-11)
+    np.testing.assert_allclose(found[1][1:] / units, want[1][1:], rtol=1e-9)

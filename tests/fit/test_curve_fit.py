@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -380,3 +381,78 @@ def test_more_data_than_x_as_of_complex_values() -> None:
     agree(resonance, x, y, [1.0, 1.5, 0.5], sigma=np.linspace(0.05, 0.1, 60))
     with pytest.raises(sg.InputError, match=r"ydata \(59,\), and f gave values of shape \(60,\)"):
         sg.curve_fit(resonance, x, y[:-1], [1.0, 1.5, 0.5])
+
+
+SIZES = 2.0**-700, 2.0**-500, 2.0**-310, 2.0**310, 2.0**500, 2.0**700, 2.0**1000
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_data_of_any_size(size: float, given: bool) -> None:
+    """The fit of data times a power of two is that of the data: squares are beyond the range."""
+    want, pcov = sg.curve_fit(decay, X, noisy(), [2.0, 1.0, 0.4])
+    units = np.array([size, 1.0, size])
+    with np.errstate(over="ignore", under="ignore"), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        start = [2.0 * size, 1.0, 0.4 * size] if given else None
+        popt, found = sg.curve_fit(decay, X, noisy() * size, start)
+        expected = pcov * np.outer(units, units)
+    np.testing.assert_allclose(popt / units, want, rtol=1e-9)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    beyond = not np.isfinite(expected).all() or (np.diag(expected) == 0.0).any()
+    assert [str(w.message) for w in told if "beyond the range" in str(w.message)] or not beyond
+    assert beyond or not told
+
+
+@pytest.mark.parametrize("size", [2.0**-700, 2.0**700])
+@pytest.mark.parametrize("absolute", [False, True])
+def test_deviations_and_bounds_of_any_size(size: float, absolute: bool) -> None:
+    deviations = np.linspace(0.05, 0.5, X.size)
+    deviations[3] = np.inf
+    bounds = np.array([[0.0, 0.0, 0.0], [5.0, 1.29, 5.0]])
+    start, units = np.array([2.0, 1.0, 0.4]), np.array([size, 1.0, size])
+    options: Any = {"absolute_sigma": absolute, "full_output": True}
+    want, pcov, info, *_ = sg.curve_fit(
+        decay, X, noisy(), start, deviations, bounds=bounds, **options
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", scipy.optimize.OptimizeWarning)
+        popt, cov, seen, *_ = sg.curve_fit(
+            decay, X, noisy() * size, start * units, deviations * size, bounds=bounds * units,
+            **options,
+        )  # fmt: skip
+        free, plain, long, *_ = sg.curve_fit(
+            decay, X, noisy() * size, start * units, bounds=bounds * units, full_output=True
+        )
+    np.testing.assert_allclose(popt / units, want, rtol=1e-9)
+    np.testing.assert_allclose(cov[1], pcov[1] * units, rtol=1e-9)
+    np.testing.assert_allclose(seen["fvec"], info["fvec"], rtol=1e-9)
+    assert np.isfinite(plain[1]).all()
+    residuals = decay(X, *(free / units)) - noisy()
+    np.testing.assert_allclose(long["fvec"] / size, residuals, atol=1e-14)
+
+
+def test_a_start_whose_squares_overflow() -> None:
+    """The residuals at the start are 1e200, those at the minimum 1."""
+    want, _ = sg.curve_fit(decay, X, noisy(), [2.0, 1.0, 0.4])
+    popt, _ = sg.curve_fit(decay, X, noisy(), [1e200, 1.0, 0.4])
+    np.testing.assert_allclose(popt, want, rtol=1e-9)
+    with pytest.raises(sg.FitError, match="not finite at the start"):
+        sg.curve_fit(decay, X, noisy(), [1.0, -1e6, 0.4])
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e100])
+def test_data_that_float32_has_not(size: float) -> None:
+    with pytest.raises(sg.InputError, match='is what float32 has: use dtype="float64"'):
+        sg.curve_fit(decay, X, noisy() * size, dtype="float32")
+
+
+@pytest.mark.parametrize("size", [2.0**-700, 2.0**700])
+def test_an_error_of_data_of_any_size(size: float) -> None:
+    with pytest.raises(sg.FitError) as error:
+        sg.curve_fit(decay, X, noisy() * size, [9.0 * size, 3.0, 0.0], maxfev=1)
+    with pytest.raises(sg.FitError) as plain:
+        sg.curve_fit(decay, X, noisy(), [9.0, 3.0, 0.0], maxfev=1)
+    residuals = error.value.result.fun / size
+    np.testing.assert_allclose(residuals, plain.value.result.fun, rtol=1e-9)
+    assert error.value.nfev == plain.value.nfev

@@ -170,3 +170,16 @@ def test_data_and_options_that_are_refused(data: Any, options: Any, text: str) -
     given = {"x": X, "y": Y} | data
     with pytest.raises(sg.SymgradError, match=text):
         sg.fit_model(decay, given["x"], given["y"], **options)
+
+
+@pytest.mark.parametrize("size", [2.0**-700, 2.0**700])
+def test_measures_of_fits_of_any_size(size: float) -> None:
+    x = np.linspace(0.0, 4.0, 30)
+    y = 2.5 * np.exp(-1.3 * x) + 0.01 * np.cos(40.0 * x)
+    f = lambda x, a, b: a * np.exp(-b * x)  # noqa: E731
+    plain = sg.fit_model(f, x, y, sigma=0.01, absolute_sigma=True)
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="beyond the range of float64"):
+        fit = sg.fit_model(f, x, y * size, sigma=0.01 * size, absolute_sigma=True)
+    assert fit.errors["b"] == pytest.approx(plain.errors["b"], rel=1e-9)
+    for name in ("chi_square", "reduced_chi_square", "aic", "bic", "r_squared"):
+        assert getattr(fit, name) == pytest.approx(getattr(plain, name), rel=1e-9)

@@ -90,18 +90,26 @@ def _reflect(d: _Dense, columns: Buffer, found: Buffer, m: int, n: int, j: int) 
 
 
 def _measure(d: _Dense, found: Buffer, n: int) -> int:
-    """The lengths of T's columns, behind z; 0, or NaN if anything in T is not finite."""
+    """The lengths of T's columns, behind z; 0, or NaN if anything in T is not finite.
+
+    Squares are those of numbers divided by the largest, as they may be beyond the range.
+    """
     k, behind = d.k, d.times(n, d.plus(n, d.k.word(1)))
 
     def column(c: int, finite: list[int]) -> list[int]:
-        def add(i: int, sums: list[int]) -> list[int]:
-            entry = k.load(found, d.at(i, n, c))
-            squares = k.add(ops.add, sums[0], d.mul(entry, entry))
-            return [squares, k.add(ops.add, sums[1], d.mul(entry, d.zero))]
+        def entry(i: int) -> int:
+            return k.load(found, d.at(i, n, c))
 
-        first = k.word(0), d.plus(c, k.word(1)), [d.zero, finite[0]]
-        (squares, still), _ = k.loop(*first, add)
-        length = k.add(ops.sqrt, squares)
+        def add(i: int, sums: list[int]) -> list[int]:
+            part = k.add(ops.div, entry(i), unit)
+            squares = k.add(ops.add, sums[0], d.mul(part, part))
+            return [squares, k.add(ops.add, sums[1], d.mul(entry(i), d.zero))]
+
+        end = d.plus(c, k.word(1))
+        most = d.fold(ops.maximum, k.word(0), end, lambda i: k.add(ops.abs, entry(i)))
+        unit = d.where(k.add(ops.lt, d.zero, most), most, d.one)
+        (squares, still), _ = k.loop(k.word(0), end, [d.zero, finite[0]], add)
+        length = d.mul(unit, k.add(ops.sqrt, squares))
         some = d.where(k.add(ops.lt, d.zero, length), length, d.one)
         k.store(found, d.plus(behind, c), some)
         return [still]
