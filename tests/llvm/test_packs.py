@@ -70,3 +70,35 @@ def test_so_many_calls_are_vectors(n: int, calls: int) -> None:
     assert len(re.findall(r"= call <4 x double>", body)) == calls
     alone = {2: 2, 6: 2}.get(n, 0)
     assert len(re.findall(r"= call double @(?!llvm)", body)) == alone
+
+
+def long(v: Any) -> Any:
+    """So many operations that they are cut into functions, with calls of two arguments too."""
+    a, b = list(v), list(v[::-1])
+    for k in range(60):
+        a = [sg.sin(x * y + 0.1 * k) + sg.atan2(x, 1 + y * y) for x, y in zip(a, b, strict=True)]
+        b = [y + 0.3 * x * x for x, y in zip(a, b, strict=True)]
+    return sum(a)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_long_points_have_the_bits_of_a_batch(dtype: Any) -> None:
+    x = np.random.default_rng(7).uniform(0.1, 1.2, (16, 7)).astype(dtype)
+    kernel = sg.fused_forward_backward(7, long, device="cpu", dtype=dtype)
+    losses, slopes = kernel.run(x)
+    for k in (0, 5):
+        value, gradient = kernel.run(x[k])
+        np.testing.assert_array_equal(value, losses[k])
+        np.testing.assert_array_equal(gradient, slopes[k])
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+def test_what_is_compiled_quickly_takes_no_vectors_apart(thorough: bool) -> None:
+    kernel = sg.fused_forward(7, long, device="cpu", dtype="float64", roll=False)
+    made = map_program(kernel._computation, InStep(1))
+    one, many = Shape("float64", 1, True), Shape("float64", LANES, True)
+    functions = definitions_for("accurate", "float64")
+    text = print_kernel(made, functions, one, many, thorough).text
+    body = text[text.index("@part0(") :]
+    assert ("insertelement" in body) == ("extractelement" in body) == thorough
+    assert (re.search(r"call void @sg_atan2\.v4f64\.each\(", body) is None) == thorough

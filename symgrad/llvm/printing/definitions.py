@@ -7,7 +7,15 @@ from math import isfinite
 
 from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.reach import reachable
-from symgrad.llvm.printing.instruction import Shape, Writer, called, lone_products, single, uses_of
+from symgrad.llvm.printing.instruction import (
+    NAMES,
+    Shape,
+    Writer,
+    called,
+    lone_products,
+    single,
+    uses_of,
+)
 from symgrad.mathlib.define import Function
 
 INLINED = 6_000
@@ -38,6 +46,31 @@ def definitions(
     for op in needed:
         hint = "noinline cold" if op in far else near
         yield from _definition(functions[op], shape, functions, hint)
+
+
+def of_each(op: Op, shape: Shape) -> Iterator[str]:
+    """The lines of a function of so many numbers that leaves what it makes of each in memory.
+
+    LLVM writes instructions quickly, one by one, as long as none takes a vector apart: a function
+    that calls this one has no such.
+    """
+    one, many = NAMES[shape.dtype], shape.float
+    names = [f"%x{k}" for k in range(op.arity * shape.lanes)]
+    parameters = ", ".join(f"{one} {name}" for name in names)
+    yield f"define internal void @{called(op, shape)}.each({parameters}, ptr %to) noinline #0 {{"
+    vectors: list[str] = []
+    for k in range(op.arity):
+        vector = "poison"
+        for lane, name in enumerate(names[k * shape.lanes : (k + 1) * shape.lanes]):
+            made = f"%v{k}.{lane}"
+            yield f"  {made} = insertelement {many} {vector}, {one} {name}, i64 {lane}"
+            vector = made
+        vectors.append(f"{many} {vector}")
+    yield f"  %made = call {many} @{called(op, shape)}({', '.join(vectors)})"
+    yield f"  store {many} %made, ptr %to, align {shape.itemsize}"
+    yield "  ret void"
+    yield "}"
+    yield ""
 
 
 def _definition(function: Function, shape: Shape, calls: Container[Op], hint: str) -> Iterator[str]:

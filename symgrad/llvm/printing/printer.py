@@ -14,7 +14,7 @@ from symgrad.kernel.statements import For, If, Statement, everything
 from symgrad.kernel.verify import verify
 from symgrad.llvm.compiler import SWEEPING
 from symgrad.llvm.printing.arrangement import Arrangement, Outlined
-from symgrad.llvm.printing.definitions import INLINED, closure, definitions
+from symgrad.llvm.printing.definitions import INLINED, closure, definitions, of_each
 from symgrad.llvm.printing.instruction import Shape
 from symgrad.llvm.printing.masks import ControlFlow
 from symgrad.llvm.printing.skeletons import store_block
@@ -96,7 +96,8 @@ class _Module:
         beside = vector if shape.lanes == 1 < vector.lanes else None
         packed = functions if beside else frozenset[Op]()
         self.arrangement = Arrangement(kernel, shape, thorough, packed)
-        self.calls = Calls(functions, shape, self.arrangement.scalar, beside=beside)
+        scalar, quickest = self.arrangement.scalar, self._effort == 0
+        self.calls = Calls(functions, shape, scalar, beside=beside, through_memory=quickest)
         assert shape == vector or not self.arrangement.in_memory, "a block is one register wide"
 
     def source(self) -> Source:
@@ -150,6 +151,9 @@ class _Module:
         for shape, used in calls.used.items():
             inline = total <= INLINED and shape != calls.beside
             yield from definitions(used, calls.functions, shape, inline)
+        if calls.beside and calls.through_memory:
+            for op in calls.used[calls.beside]:
+                yield from of_each(op, calls.beside)
 
     def _flow(self, first: int = 0) -> ControlFlow:
         """What writes a function."""
@@ -183,7 +187,7 @@ class _Module:
         flow.items(part.items)
         parameters = ", ".join(self.arrangement.handed)
         head = f"define internal void @part{part.number}({parameters}) noinline #0 {{"
-        return [head, "entry:", *flow.write.lines, "  ret void", "}", ""]
+        return [head, "entry:", *_own_memory(flow), *flow.write.lines, "  ret void", "}", ""]
 
     def _point(self) -> list[str]:
         """All of a kernel for the invocation 0 of 1."""
@@ -191,6 +195,7 @@ class _Module:
         flow.scope(self.kernel.main)
         return [
             *self._head(),
+            *_own_memory(flow),
             *flow.write.lines,
             "  ret void",
             "}",
@@ -233,6 +238,11 @@ class _Module:
             return
         bases = [flow.base(r) for r in rows]
         store_block(flow.write.of(self.vector), [flow.rows(r) for r in rows], bases)
+
+
+def _own_memory(flow: ControlFlow) -> list[str]:
+    """Where functions of several numbers leave their results, if a function calls any."""
+    return [f"  %results = alloca {flow.results.float}"] if flow.results else []
 
 
 def _sweeps(item: int | Statement) -> bool:

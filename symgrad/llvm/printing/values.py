@@ -33,13 +33,19 @@ _SUMS: Final = frozenset({*OVER_LANES, widen, narrow, wide_add, wide_mul})
 class Calls:
     """The library's functions for scalars and for vectors, and how often each is called.
 
-    ``beside`` is the shape in which calls of scalars are done side by side, if they are.
+    ``beside`` is the shape in which calls of scalars are done side by side, if they are; with
+    ``through_memory``, functions of numbers do them, and leave the results in memory.
     """
 
     def __init__(
-        self, functions: Mapping[Op, Function], *shapes: Shape, beside: Shape | None = None
+        self,
+        functions: Mapping[Op, Function],
+        *shapes: Shape,
+        beside: Shape | None = None,
+        through_memory: bool = False,
     ) -> None:
         self.functions, self.beside = functions, beside
+        self.through_memory = through_memory
         self.used = {s: Counter[Op]() for s in (*shapes, beside) if s is not None}
 
 
@@ -65,6 +71,8 @@ class Values:
         self._varying = arrangement.varying
         self._calls = calls
         self._aligned: dict[str, int] = {}
+        self.results: Shape | None = None
+        """The vector that functions of several numbers leave in memory, if any is called."""
 
     # types ---------------------------------------------------------------------------------------
 
@@ -251,20 +259,35 @@ class Values:
         if op is None or len(nodes) < LEAST_CALLS:
             self._compute(nodes)
             return
-        one, many, lanes = self.write.shape.float, shape.float, shape.lanes
+        self._calls.used[shape][op] += 1
+        last = len(nodes) - 1  # what is left over of a vector does it again
+        lanes = [self.graph.args(nodes[min(lane, last)]) for lane in range(shape.lanes)]
+        if self._calls.through_memory:
+            self._each(op, nodes, list(zip(*lanes, strict=True)), shape)
+            return
+        one, many = self.write.shape.float, shape.float
         vectors: list[str] = []
-        for arguments in zip(*[self.graph.args(i) for i in nodes], strict=True):
+        for arguments in zip(*lanes, strict=True):
             vector = "poison"
-            for lane in range(lanes):  # those that are left over do the last one again
-                name = self.operand(arguments[min(lane, len(nodes) - 1)])
+            for lane, a in enumerate(arguments):
                 vector = self.write.value(
-                    f"insertelement {many} {vector}, {one} {name}, i64 {lane}"
+                    f"insertelement {many} {vector}, {one} {self.operand(a)}, i64 {lane}"
                 )
             vectors.append(f"{many} {vector}")
-        self._calls.used[shape][op] += 1
         made = self.write.value(f"call {many} @{called(op, shape)}({', '.join(vectors)})")
         for lane, i in enumerate(nodes):
             self.known(i, self.write.value(f"extractelement {many} {made}, i64 {lane}"))
+
+    def _each(
+        self, op: Op, nodes: Sequence[int], arguments: Sequence[Sequence[int]], shape: Shape
+    ) -> None:
+        """Write such calls as one of a function of all the numbers: see `definitions.of_each`."""
+        one, self.results = self.write.shape.float, shape
+        numbers = ", ".join(f"{one} {self.operand(a)}" for column in arguments for a in column)
+        self.write.do(f"call void @{called(op, shape)}.each({numbers}, ptr %results)")
+        for lane, i in enumerate(nodes):
+            place = self.write.element("%results", lane)
+            self.known(i, self.write.value(f"load {one}, ptr {place}"))
 
     def _compute(self, nodes: Sequence[int]) -> None:
         left, copies = self.arrangement.left, self.arrangement.copies
