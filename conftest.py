@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.util import find_spec
 
@@ -16,6 +17,10 @@ from symgrad.wgsl.device.gpus import list_gpus
 # A kernel takes the time that its compilation takes.
 settings.register_profile("symgrad", deadline=None, print_blob=True)
 settings.load_profile("symgrad")
+
+
+# Graphs and kernels of any size are verified, also where tests begin a process.
+os.environ.setdefault("SYMGRAD_VERIFY", "1")
 
 
 collect_ignore_glob = ["docs/reference/*"]

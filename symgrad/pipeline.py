@@ -29,7 +29,7 @@ from symgrad.expr.derivatives.strips import (
 from symgrad.expr.graph.node import CONST, Graph, bits_float, paused_gc
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import regions
-from symgrad.expr.graph.verify import verify
+from symgrad.expr.graph.verify import is_verified, verify
 from symgrad.expr.graph.within import in_regions
 from symgrad.expr.graph.written_out import warn_of_lines
 from symgrad.expr.laws.simplify import Level, simplify
@@ -290,7 +290,8 @@ def simplified(
     """
     _require_range(graph, roots, options.dtype)
     found = _cheapest(graph, roots, options, regroup, reread)
-    verify(*found)
+    if is_verified(len(found[0])):
+        verify(*found)
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, Graph, float_bits
-from symgrad.expr.graph.verify import verify
+from symgrad.expr.graph.verify import MOST_VERIFIED, is_verified, verify
 
 
 def sound() -> Graph:
@@ -21,6 +21,13 @@ def sound() -> Graph:
 def test_a_sound_graph() -> None:
     graph = sound()
     verify(graph, range(len(graph)))
+
+
+def test_what_is_long_is_verified_where_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_verified(MOST_VERIFIED + 1), "tests ask for it"
+    monkeypatch.delenv("SYMGRAD_VERIFY")
+    assert is_verified(MOST_VERIFIED)
+    assert not is_verified(MOST_VERIFIED + 1)
 
 
 def append(*node: object) -> Callable[[Graph], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -23,6 +24,20 @@ from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick, Region
 
 _NUMBERS: Final = frozenset((CONST, INTEGER, WORD, TRUTH))
 """Leaves that are numbers."""
+
+
+MOST_VERIFIED: Final = 2_000
+"""Nodes up to which graphs and kernels are verified wherever they are made."""
+
+
+def is_verified(nodes: int) -> bool:
+    """Whether a graph or a kernel of so many nodes is verified on its way to a device.
+
+    What is long takes a tenth of its compilation, and up to a sixth: it is verified where the
+    environment variable SYMGRAD_VERIFY is set, as in all tests. Only symgrad itself can make a
+    fault; what users write is checked where it is traced.
+    """
+    return nodes <= MOST_VERIFIED or bool(os.environ.get("SYMGRAD_VERIFY"))
 
 
 def verify(graph: Graph, roots: Sequence[int] = ()) -> None:

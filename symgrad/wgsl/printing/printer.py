@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.graph.node import Op
+from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.cut import Limits
 from symgrad.kernel.language import Kernel
@@ -86,7 +87,8 @@ def print_plan(
 ) -> Printed:
     """The WGSL of a straight kernel, a module for each of its pieces; ``head`` begins each."""
     kernel, library = plan.kernel, Library(functions)
-    verify(kernel)
+    if is_verified(len(kernel.graph)):
+        verify(kernel)
     if plan.scratch:  # its rows are of whole workgroups of the least size
         kernel.target = InGroups(POINTS_PER_WORKGROUP)
     own = Own.placed(_names_of_buffers([kernel]), [kernel])
@@ -108,7 +110,8 @@ def print_kernel(
     kernel: Kernel, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
 ) -> Printed:
     """The WGSL of a kernel, its long loops in modules of their own; ``head`` begins each."""
-    verify(kernel)
+    if is_verified(len(kernel.graph)):
+        verify(kernel)
     shared = 4 * sum(b.size for b in kernel.buffers if b.space == "group")
     assert shared <= MOST_SHARED, f"{kernel.name}: groups share {shared} bytes"
     found = split(kernel)
