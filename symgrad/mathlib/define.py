@@ -20,6 +20,7 @@ from symgrad.expr.references.integer_powers import is_product, power_chain, powe
 from symgrad.mathlib import (
     bessel,
     circular,
+    comparison,
     cylinder,
     error_function,
     exponential,
@@ -97,6 +98,9 @@ ROUNDED: Final[Mapping[Op, Formula]] = _by_operation(
     rounding.div, rounding.reciprocal, rounding.sqrt, rounding.rsqrt
 )
 """What math="strict" defines besides, for devices that do not round it correctly."""
+
+COMPARED: Final[Mapping[Op, Formula]] = _by_operation(comparison.minimum, comparison.maximum)
+"""What is shorter for back ends in which comparisons with NaN are false."""
 
 DOUBLE: Final[Mapping[Op, Formula]] = _by_operation(*double_all.FORMULAS)
 """The definitions in float64."""
@@ -183,8 +187,11 @@ def functions(math: str) -> Mapping[Op, Function]:
 
 @cache
 def rounding_functions(math: str) -> Mapping[Op, Function]:
-    """The functions for a back end whose own quotients and roots are rounded correctly."""
-    return _named(_formulas(math), math)
+    """The functions for a back end whose own quotients and roots are rounded correctly.
+
+    Its comparisons are those of IEEE 754, too.
+    """
+    return _named({**_formulas(math), **COMPARED}, math)
 
 
 def _formulas(math: str) -> dict[Op, Formula]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from mathlib.double.cases import BOUNDS, NAMES, errors_of, grid
@@ -12,18 +14,19 @@ from symgrad.expr.handles.expression import Expr
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.instruction import Shape
+from symgrad.pipeline import DTypeName
 
 from .running import computation, run
 
 LANES = host().vector_bits // 64
 
 
-def values(name: str, points: np.ndarray, lanes: int) -> np.ndarray:
+def values(name: str, points: np.ndarray, lanes: int, dtype: DTypeName = "float64") -> np.ndarray:
     graph = Graph()
     graph.tracing = False
     inputs = [Expr(graph, graph.input(f"x{k}")) for k in range(points.shape[1])]
     made = computation(graph, [ops.TABLE[name](*inputs).id])
-    return run(made, Shape("float64", lanes, host().fused), points)[0][:, 0]
+    return run(made, Shape(dtype, lanes, host().fused), points)[0][:, 0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,6 +51,16 @@ def test_huge_angles_are_the_systems(name: str, lanes: int) -> None:
     with np.errstate(invalid="ignore"):
         want = getattr(np, name)(points[:, 0])
     np.testing.assert_allclose(found, want, rtol=3e-16)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("lanes", [1, LANES])
+@pytest.mark.parametrize("name", ["minimum", "maximum"])
+def test_extremes_are_numpys_and_nan_passes(name: str, lanes: int, dtype: DTypeName) -> None:
+    some = [np.nan, -np.nan, np.inf, -np.inf, 0.0, 1.0, -1.0, 1e-42]
+    points = np.array(list(product(some, some)), dtype)
+    found = values(name, points, lanes, dtype)
+    np.testing.assert_array_equal(found, getattr(np, name)(*points.T))
 
 
 def test_fast_mathematics_is_the_accurate_one() -> None:

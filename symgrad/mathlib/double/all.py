@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from symgrad.mathlib import order
+from symgrad.mathlib import comparison, order
 from symgrad.mathlib.double import (
     activation,
     cylinder,
@@ -28,7 +28,7 @@ from symgrad.mathlib.double import (
 )
 
 FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
-    order.minimum, order.maximum, order.sign,
+    comparison.minimum, comparison.maximum, order.sign,
     quotient.modulus, quotient.far_modulus, quotient.remainder, quotient.fmod,
     exponential.exp, exponential.exp2, exponential.expm1, exponential.exp_neg_square,
     exponential.exp_square,
