@@ -43,3 +43,56 @@ def test_poles_of_the_gamma_function_are_scipys() -> None:
     )
     np.testing.assert_allclose(found, special.gamma(x), rtol=1e-13, atol=1e-307)
     np.testing.assert_allclose(sg.gamma(x), special.gamma(x), rtol=1e-13, atol=1e-307)
+
+
+M = np.array([0.25, 0.0, -1e-9, 1e-5, 0.499, 0.501, 0.75, 0.9990234375, -0.9, -1.1, -3.0, -1e4])
+
+
+@pytest.mark.parametrize("name", ["ellipk", "ellipe"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_elliptic_integrals_to_the_second_derivative(name: str, dtype: Any) -> None:
+    """Also where differences in the derivatives' textbook formulas cancel, at m = 0."""
+    f = getattr(special, name)
+    given = np.float64(np.asarray(M, dtype))
+    found = sg.fused_hessian(1, lambda v: f(v[0]), device="cpu", dtype=dtype).run(given[:, None])
+    with mpmath.workdps(50):
+        true = getattr(mpmath, name)
+        for order, values in enumerate(found):
+            want = [float(mpmath.diff(true, m, order)) for m in given.tolist()]
+            np.testing.assert_allclose(values.ravel(), want, rtol=6 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("name", ["ellipk", "ellipe"])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_elliptic_integrals_of_all_sizes_in_float32(name: str, device: Any) -> None:
+    """Values, slopes and curvatures, beside those of float64."""
+    draw = np.random.default_rng(3)
+    near = draw.uniform(-1, 1, 300)
+    far = draw.choice([-1, 1], 300) * np.exp(draw.uniform(-16, 0, 300))
+    m = np.float32(np.concatenate([near, 1 - np.exp(draw.uniform(-14, 14, 300)), far]))[:, None]
+    f = getattr(special, name)
+    found = sg.fused_hessian(1, lambda v: f(v[0]), device=device).run(m)
+    true = sg.fused_hessian(1, lambda v: f(v[0]), device="cpu", dtype="float64").run(m)
+    for got, want, ulps in zip(found, true, (6.2, 8, 8), strict=True):
+        error = np.abs(got - want) / np.spacing(np.float32(np.abs(want)))
+        assert error.max() < ulps, (error.max(), m.ravel()[error.argmax() % len(m)])
+
+
+def test_elliptic_integrals_next_to_their_pole() -> None:
+    p = np.array([1e-300, 1e-17, 1e-3, 0.5, 7.0, 1e200])
+    kernel = sg.fused_forward_backward(1, lambda v: special.ellipkm1(v[0]), device="cpu",
+                                       dtype="float64")  # fmt: skip
+    values, slopes = kernel.run(p[:, None])
+    np.testing.assert_allclose(values, special.ellipkm1(p), rtol=1e-15)
+    with mpmath.workdps(50):
+        b = [mpmath.pi / 4 * mpmath.hyp2f1(0.5, 0.5, 2, 1 - mpmath.mpf(x)) for x in p.tolist()]
+        want = [float(-y / (2 * mpmath.mpf(x))) for x, y in zip(p.tolist(), b, strict=True)]
+    np.testing.assert_allclose(slopes[:, 0], want, rtol=2e-15)
+    ends = np.array([1.0, 2.0, -np.inf, np.nan])
+    for f in (special.ellipk, special.ellipe):
+        kernel = sg.fused_forward(1, lambda v, f=f: f(v[0]), device="cpu", dtype="float64")
+        np.testing.assert_array_equal(kernel.run(ends[:, None]), f(ends))
+    _, slopes = sg.fused_forward_backward(
+        1, lambda v: special.ellipe(v[0]), device="cpu", dtype="float64"
+    ).run([[1.0], [-np.inf]])
+    assert slopes.ravel().tolist() == [-np.inf, 0.0]

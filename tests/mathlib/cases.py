@@ -66,6 +66,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "gammainc": (5.6, 5.6), "gammaincc": (5.6, 5.6), "gamma_density": (4, 4),
     "betainc": (7.5, 7.5), "betaincc": (7.5, 7.5), "beta_density": (5.2, 5.2),
     "exp_square": (2, 2), "erfcx": (5, 5.5), "gamma": (6.8, 7.3),
+    "ellipkm1": (4, 4.4), "ellipe": (6.2, 6.2), "elliptic_b": (5, 5.2), "elliptic_d": (5, 5.2),
 }  # fmt: skip
 """Largest errors on NumPy, and on llvmpipe and SwiftShader, in ULP, a little rounded up.
 
@@ -163,6 +164,8 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "ndtri": (1e-37, 1.0), "ndtri_slope": (1e-36, 0.99999994), "erfinv_slope": (-1.0, 1.0),
     "entr": (1e-36, 1e36), "logit": (1e-37, 1.0), "log1mexp": (1e-37, 87.0),
     "erfcx": (-9.3, 1e36), "exp_square": (-9.3, 9.3), "gamma": (1e-37, 35.0),
+    "ellipkm1": (1e-37, 1e38), "ellipe": (-1e38, 1.0), "elliptic_b": (1e-37, 1e38),
+    "elliptic_d": (1e-37, 1e38),
     "gammaln": (1e-37, 1e36), "digamma": (1e-37, 1e38), "trigamma": (1.5e-19, 1e37),
     "tetragamma": (1e-12, 1e18), "pentagamma": (1e-9, 1e12), "sinc_ratio": (-1.2, 1.2),
 }  # fmt: skip

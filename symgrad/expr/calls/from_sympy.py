@@ -141,6 +141,8 @@ FROM_SYMPY: Final[dict[str, Builder]] = {
     "loggamma": _of(ops.gammaln),
     "polygamma": polygamma,
     "besselj": _first_kind,
+    "elliptic_k": _of(ops.ellipk),
+    "elliptic_e": _of(ops.ellipe),
     "lowergamma": _unscaled(ops.gammainc),
     "uppergamma": _unscaled(ops.gammaincc),
     "betainc": _unscaled_beta,

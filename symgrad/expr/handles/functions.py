@@ -136,6 +136,9 @@ i1e = _public(ops.i1e)
 j0 = _public(ops.j0)
 j1 = _public(ops.j1)
 erfcx = _public(ops.erfcx)
+ellipkm1 = _public(ops.ellipkm1)
+ellipk = _public(ops.ellipk)
+ellipe = _public(ops.ellipe)
 gammainc = _public(ops.gammainc)
 gammaincc = _public(ops.gammaincc)
 betainc = _public(ops.betainc)
@@ -160,6 +163,9 @@ __all__ = [
     "cosh",
     "custom_vjp",
     "digamma",
+    "ellipe",
+    "ellipk",
+    "ellipkm1",
     "entr",
     "erf",
     "erfc",

@@ -9,6 +9,7 @@ from symgrad.mathlib import comparison, order
 from symgrad.mathlib.double import (
     activation,
     cylinder,
+    elliptic,
     error_function,
     exponential,
     gamma,
@@ -46,6 +47,7 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
     waves.sinc, waves.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
     quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
+    elliptic.ellipkm1, elliptic.ellipe, elliptic.elliptic_b, elliptic.elliptic_d,
     incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
     incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
 )  # fmt: skip

@@ -57,6 +57,7 @@ BOUNDS: Final[dict[str, float]] = {
     "gammainc": 4, "gammaincc": 4, "gamma_density": 3.8,
     "betainc": 7, "betaincc": 7, "beta_density": 4.6,
     "exp_square": 0.75,
+    "ellipkm1": 4, "ellipe": 4, "elliptic_b": 4, "elliptic_d": 4,
 }  # fmt: skip
 """Largest error found among millions of arguments, in ULP, a little rounded up."""
 
@@ -64,6 +65,7 @@ SPECIAL: Final = (
     "gammaln", "digamma", "trigamma", "tetragamma", "pentagamma", "sinc", "sinc_ratio",
     "log_ndtr", "mills_excess", "erfinv", "ndtri", "j0", "j1", "j1_ratio",
     "gammainc", "gammaincc", "gamma_density",
+    "ellipkm1", "ellipe", "elliptic_b", "elliptic_d",
 )  # fmt: skip
 """Special functions, without pairs of numbers: they may be wrong by up to 4 ULP."""
 
@@ -320,6 +322,17 @@ def _sinc_ratio(x: Any) -> Any:
     return CONTEXT.hyp0f1(CONTEXT.mpf(5) / 2, -z) / 3
 
 
+def _elliptic(p: Any, of_sines: bool) -> Any:
+    """D(1 - p) or B(1 - p), by K and E with as many more digits as their difference loses."""
+    if p == 0 or p == CONTEXT.inf:
+        return (CONTEXT.inf if of_sines else CONTEXT.one) if p == 0 else CONTEXT.zero
+    with CONTEXT.workdps(400 if p < 1e-30 or p > 1e30 else 100):
+        if p == 1:
+            return CONTEXT.pi / 4
+        k, e = CONTEXT.pi / 2 / CONTEXT.agm(1, CONTEXT.sqrt(p)), CONTEXT.ellipe(1 - p)
+        return ((k - e) if of_sines else (e - p * k)) / (1 - p)
+
+
 TRUE: Final[dict[str, Callable[..., Any]]] = {
     "minimum": min, "maximum": max, "sign": CONTEXT.sign, "remainder": _remainder, "fmod": _fmod,
     "exp2": lambda x: CONTEXT.power(2, x), "log2": lambda x: CONTEXT.log(x) / CONTEXT.ln2,
@@ -353,6 +366,11 @@ TRUE: Final[dict[str, Callable[..., Any]]] = {
     "betainc": lambda a, b, x: _beta(a, b, x, False),
     "betaincc": lambda a, b, x: _beta(a, b, x, True), "beta_density": _beta_density,
     "exp_square": lambda x: CONTEXT.exp(x * x),
+    "ellipkm1": lambda p: CONTEXT.ellipk(1 - p) if p > 1e-25 else (
+        CONTEXT.log(16 / p) / 2 if p else CONTEXT.inf
+    ),
+    "ellipe": lambda m: CONTEXT.ellipe(m), "elliptic_b": lambda p: _elliptic(p, False),
+    "elliptic_d": lambda p: _elliptic(p, True),
     "log_ndtr": lambda x: _log_normal(x), "mills_excess": lambda x: _mills_excess(x),
     "erfinv": lambda x: _inverse_erf(x), "ndtri": lambda p: _quantile(p),
     **{
@@ -411,6 +429,8 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
     "gammaln": (1e-300, 1e300), "digamma": (1e-300, 1e300), "trigamma": (1e-150, 1e300),
     "tetragamma": (1e-100, 1e140), "pentagamma": (1e-70, 1e90), "sinc": (-1e6, 1e6),
     "sinc_ratio": (-1.2, 1.2), "log_ndtr": (-1e6, 2.5), "mills_excess": (-1e4, 1e300),
+    "ellipkm1": (0.0, INF), "ellipe": (-INF, 1.0), "elliptic_b": (0.0, INF),
+    "elliptic_d": (0.0, INF),
     "erfinv": (-1.0, 1.0), "ndtri": (1e-300, 1.0),
 }  # fmt: skip
 """Where the functions are defined, or not constant, if not everywhere."""

@@ -1,0 +1,31 @@
+"""The complete elliptic integrals in float64: the series of float32 with more terms."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from symgrad.expr.handles.expression import Expr
+from symgrad.mathlib.elliptic import Digits, digits, first_kind, of_cosines, of_sines, second_kind
+
+DOUBLE: Final[Digits] = digits(12, 2.0**-540)
+"""The terms that are left out are below 2**-60 of the value."""
+
+
+def ellipkm1(p: Expr) -> Expr:
+    """A series about 1 after a step of Landen's, or one about 0 with a logarithm."""
+    return first_kind(p, DOUBLE)
+
+
+def ellipe(m: Expr) -> Expr:
+    """The same, for E."""
+    return second_kind(1.0 - m, DOUBLE)
+
+
+def elliptic_b(p: Expr) -> Expr:
+    """The same for B."""
+    return of_cosines(p, DOUBLE)
+
+
+def elliptic_d(p: Expr) -> Expr:
+    """The same for D."""
+    return of_sines(p, DOUBLE)
