@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tracing.trace import trace
 from symgrad.fit.blocks import fit_blocks
 from symgrad.fit.curves import Curves, curves_of
+from symgrad.fit.units import Given, refit
 from symgrad.optimize.arguments import (
     as_given,
     bounds_of,
@@ -38,6 +40,9 @@ from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose
 from symgrad.values.tables import NanPolicy
 from symgrad.wgsl.arrays.array import DeviceArray
+
+WATCHING: Final = "callback", "history", "memory"
+"""Options that show how steps went, of the fits in the data's own units."""
 
 
 @frozen_for(EVERY_STEP)
@@ -99,7 +104,8 @@ def fit_many(
         SciPy's ``OptimizeResult`` as `minimize_from` returns it: x (S, n), fun (S,), half the sum
         of squares, nit, success, status, message, mode, and ``cov`` if it is wanted: infinite where
         it is singular, the fit has no value, or a curve has no more rows than parameters, unless
-        with ``absolute_sigma``. If Y is a ``DataArray``, a ``Dataset`` with its
+        with ``absolute_sigma``. Curves of 1e-30 or 1e30 are fitted as those of 1 are; those that
+        the dtype does not have are no success. If Y is a ``DataArray``, a ``Dataset`` with its
         other dimensions and their coordinates: ``parameters`` and ``errors`` along ``param``,
         ``fun``, ``nit``, ``success`` and ``status``, and ``covariance`` if it is wanted.
 
@@ -139,7 +145,8 @@ def fit_many(
         return _in_both(f, x, Y, p0, target, covariance, given)
     starts = _starts(f, p0, len(seen), bounds, kind, backend.on_host)
     n = starts.shape[1]
-    x, plain = _places(f, as_given(x, "x"), seen, n)
+    all_x = as_given(x, "x")
+    x, plain = _places(f, all_x, seen, n)
     x = real_columns(x, "x", kind, -2 if x.ndim > 1 else None)
     curves = curves_of(x, seen, sigma, nan_policy, kind, plain=plain)
     first = np.ones(n) if isinstance(starts, DeviceArray) else starts[0] if len(starts) else None
@@ -154,6 +161,12 @@ def fit_many(
         result.cov = _covariances(
             half, np.asarray(on_host(result.fun)), n, curves.kept, absolute_sigma
         )
+    if isinstance(result.x, np.ndarray) and isinstance(starts, np.ndarray):
+        deviations = None if sigma is None else as_given(sigma, "sigma")
+        taken = Given(f, all_x, as_given(Y, "Y"), starts, deviations, bounds, x.ndim == 3)
+        given |= {"covariance": covariance, "device": device, "dtype": kind}
+        again = {name: given[name] for name in given.keys() - {"bounds", *WATCHING}}
+        refit(result, taken, kind, absolute_sigma, partial(fit_many, **again))
     return result
 
 

@@ -9,6 +9,7 @@ import pytest
 import scipy.optimize
 
 import symgrad as sg
+from symgrad.optimize.result import MESSAGES
 
 ScipyBounds: Any = scipy.optimize.Bounds
 
@@ -223,3 +224,69 @@ def test_a_curve_without_any_row_has_no_fit(sigma: Any, missing: str) -> None:
     assert found.success.tolist() == [True, False, True]
     assert found.status[1] == -2 and np.isnan(found.fun[1]) and np.isinf(found.cov[1]).all()
     np.testing.assert_allclose(found.x[[0, 2], 1], [0.5, 2.0], rtol=1e-9)
+
+
+def bell(x: Any, height: Any, place: Any) -> Any:
+    return height * np.exp(-((x - place) ** 2))
+
+
+SCALES = {
+    "float32": 2.0 ** np.array([-90.0, -63.0, -40.0, 0.0, 50.0, 63.0, 100.0]),
+    "float64": 2.0 ** np.array([-1000.0, -700.0, -500.0, 0.0, 500.0, 700.0, 1000.0]),
+}
+
+
+@pytest.mark.parametrize("weighted", [None, "shared", "own"])
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize(("dtype", "digits"), [("float32", 3e-6), ("float64", 1e-9)])
+def test_curves_of_any_size(dtype: Any, digits: float, absolute: bool, weighted: Any) -> None:
+    """Curves times powers of two, beside one another, have the errors of the curve."""
+    x, scales = np.linspace(-2.0, 2.0, 30), SCALES[dtype]
+    y = bell(x, 1.5, 0.2) + 0.01 * np.random.default_rng(3).normal(size=x.size)
+    starts = np.stack([scales, np.zeros(len(scales))], axis=1)
+    sigma = np.linspace(0.5, 1.5, x.size)
+    given = {None: None, "shared": sigma, "own": sigma * scales[:, None]}[weighted]
+    options: Any = {"covariance": True, "absolute_sigma": absolute, "device": "cpu"}
+    alone = sigma if weighted else None
+    plain = sg.fit_many(bell, x, y[None], [[1.0, 0.0]], sigma=alone, dtype="float64", **options)
+    found = sg.fit_many(bell, x, y * scales[:, None], starts, sigma=given, dtype=dtype, **options)
+    assert found.success.all()
+    np.testing.assert_allclose(found.x[:, 0] / scales, plain.x[0, 0], rtol=digits)
+    np.testing.assert_allclose(found.x[:, 1], plain.x[0, 1], rtol=10 * digits)
+    with np.errstate(over="ignore", under="ignore"):
+        unit = (1.0 / scales) ** 2 if absolute and weighted != "own" else np.ones(len(scales))
+        want = plain.cov[0, 1, 1] * unit
+    np.testing.assert_allclose(found.cov[:, 1, 1], want, rtol=100 * digits)
+    assert list(found.message) == [MESSAGES[s] for s in found.status]
+
+
+@pytest.mark.parametrize("device", ["cpu", 0])
+def test_curves_that_float32_has_not_are_no_successes(device: Any) -> None:
+    x = np.linspace(-2.0, 2.0, 30)
+    y, scales = bell(x, 1.5, 0.2), np.array([1e-60, 1.0, 1e60])
+    starts = np.stack([scales, np.zeros(3)], axis=1)
+    found = sg.fit_many(bell, x, y * scales[:, None], starts, device=device, dtype="float32")
+    assert found.success.tolist() == [False, True, False]
+    both = sg.fit_many(bell, x, y * scales[:, None], starts, device=device, dtype="float64")
+    assert both.success.all()
+    np.testing.assert_allclose(both.x[:, 0] / scales, 1.5, rtol=1e-9)
+    np.testing.assert_allclose(both.x[:, 1], 0.2, rtol=1e-9)
+
+
+@pytest.mark.parametrize("device", ["cpu", 0])
+@pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-9, 1e-12])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_small_curves_from_starts_of_one(dtype: Any, size: float, device: Any) -> None:
+    """Residuals that are nothing beside those at the start are not beside y."""
+    x = np.linspace(-2.0, 2.0, 30)
+    found = sg.fit_many(bell, x, bell(x, 1.5, 0.2)[None] * size, device=device, dtype=dtype)
+    rtol = 1e-6 if dtype == "float32" else 1e-12
+    assert found.success.all()
+    np.testing.assert_allclose(found.x[0] / [size, 1.0], [1.5, 0.2], rtol=rtol)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_a_start_of_one_beside_curves_that_are_far_from_it_is_no_success(size: float) -> None:
+    x = np.linspace(-2.0, 2.0, 30)
+    found = sg.fit_many(bell, x, bell(x, 1.5, 0.2)[None] * size, device="cpu", dtype="float64")
+    assert not found.success[0]
