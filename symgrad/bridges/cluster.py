@@ -76,7 +76,8 @@ class BlocksOfRows:
     """
 
     def __init__(self, rows: Any, kernel: Any, counting: bool) -> None:
-        self._blocks = kept(kernel, tables_of(rows), counting)
+        shapes = {c.name: c.shape for c in kernel.request.columns.blocks}
+        self._blocks = kept(kernel, tables_of(rows, shapes), counting)
         self.count = sum(self._blocks.ask(_count))
         _require_same(self._blocks.ask(_codes))
 

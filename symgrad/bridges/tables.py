@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
+from symgrad.values.codes import require_shape
 
 
 def dask() -> Any:
@@ -71,14 +72,16 @@ def aligned(value: Any, like: Any, name: str) -> list[Any]:
     return [value[a:b] for a, b in pairwise(ends)]
 
 
-def tables_of(rows: Any) -> list[Any]:
+def tables_of(rows: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[Any]:
     """The blocks of a table, each as a delayed table.
+
+    ``shapes`` are those of columns at a row.
 
     Raises:
         InputError: for what is no table, and for columns that do not go together.
     """
     if isinstance(rows, Mapping):
-        return _tables_of_columns(rows)
+        return _tables_of_columns(rows, shapes)
     if not hasattr(rows, "chunks"):
         return list(rows.to_delayed())
     if rows.ndim != 2:
@@ -86,12 +89,13 @@ def tables_of(rows: Any) -> list[Any]:
     return parts(by_rows(rows))
 
 
-def _tables_of_columns(columns: Mapping[str, Any]) -> list[Any]:
+def _tables_of_columns(
+    columns: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> list[Any]:
     """The blocks of columns, cut as the first of Dask's is, each as a delayed dict."""
     arrays = {k: array_of(c) if in_blocks(c) else np.asarray(c) for k, c in columns.items()}
     for name, array in arrays.items():
-        if array.ndim != 1:
-            raise InputError(f"column {name!r} has shape {array.shape}: (N,) is needed")
+        require_shape(name, array.shape, shapes.get(name, array.shape[1:]))
     like = next(array for array in arrays.values() if in_blocks(array))
     cut = [aligned(array, like, f"column {name!r}") for name, array in arrays.items()]
     return [

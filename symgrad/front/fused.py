@@ -96,10 +96,12 @@ def fused_forward_backward(
             expression (``sg.where``). It is traced once, here: what it reads from a closure, an
             attribute or an array is a constant of the kernel.
         row: the number of columns of a row of data. f then gets the parameters and a row.
-        columns: or else their names: ``r.x``. A column may be an index into the parameters:
-            ``p[r.camera, :]``, or ``p.cameras[r.camera]``. A column may hold strings, categories,
-            booleans or dates: `DataKernel.codes` says what numbers stand for them. The codes of
-            labels can be compared and used as indices; text in other arithmetic is refused.
+        columns: or else their names: ``r.x``. With shapes, ``{"id": (), "y": (8,)}``, a column is
+            an array at each row: ``r.y`` has shape (8,), and a table has it as (N, 8). A column may
+            be an index into the parameters: ``p[r.camera, :]``, or ``p.cameras[r.camera]``, or an
+            array of them. A column may hold strings, categories, booleans or dates:
+            `DataKernel.codes` says what numbers stand for them. The codes of labels can be compared
+            and used as indices; text in other arithmetic is refused.
         codes: what these numbers stand for, a mapping by columns, so that another kernel's
             ``codes`` keep their meaning, as from a fit to its predictions.
         reduce: "sum" or "mean" of the losses of the rows; or None for the loss and the gradient of

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
+from symgrad.expr.handles.tree import Tree
 from symgrad.expr.tracing.gather import Row
 from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.minimize import minimize_from
 from symgrad.optimize.stepwise import Evaluated
-from symgrad.values.tables import Columns, read
+from symgrad.values.parameters import rows_of
+from symgrad.values.tables import Columns, read, require_columns
 from symgrad.wgsl.arrays.array import DeviceArray
 
 
@@ -36,8 +38,8 @@ class RowLoss:
 
     def values(self, p: Any, row: Any) -> np.ndarray:
         """What f makes of a row, as an array (m,)."""
-        names = self.columns.names
-        found = self.f(p, Row(row, names) if names else row)
+        named = self.columns.blocks
+        found = self.f(p, Row(row, named) if named else row)
         return np.ravel(array_of(found))
 
     def loss(self, p: Any, row: Any) -> Any:
@@ -112,8 +114,9 @@ def _table(data: Any, of: RowLoss, dtype: str) -> Any:
         )
     if isinstance(data, DeviceArray):
         return data
-    if isinstance(data, Mapping) and any(np.ndim(v) == 2 for v in data.values()):
-        data = _stacked(data, of.columns)
+    tree = of.columns.tree
+    if tree and isinstance(data, Mapping) and _is_of_each(data, of.columns):
+        data = _stacked(data, of.columns, tree)
     if isinstance(data, Mapping) or np.ndim(data) != 3:
         return read(data, of.columns, dtype, of.nan_policy)[0]
     table = real_columns(data, "data", dtype)
@@ -127,13 +130,13 @@ def _table(data: Any, of: RowLoss, dtype: str) -> Any:
     return table
 
 
-def _stacked(data: Mapping[str, Any], columns: Columns) -> np.ndarray:
-    """Columns by name, (S, R) or (R,) for all data sets, as (S, R, k)."""
-    names = columns.names or ()
-    missing = [name for name in names if name not in data]
-    if missing or not names:
-        raise InputError(f"data has no column {missing[0]!r}" if missing else "data has names")
-    try:
-        return np.stack(np.broadcast_arrays(*[data[name] for name in names]), axis=-1)
-    except ValueError as error:
-        raise InputError(f"columns of data do not go together: {error}") from error
+def _is_of_each(data: Mapping[str, Any], columns: Columns) -> bool:
+    """Whether a column has rows of each fit: (S, R) of its numbers or arrays."""
+    there = [column for column in columns.blocks if column.name in data]
+    return any(np.ndim(data[c.name]) == 2 + len(c.shape) for c in there)
+
+
+def _stacked(data: Mapping[str, Any], columns: Columns, tree: Tree) -> np.ndarray:
+    """Columns by name, (S, R, *shape) or (R, *shape) for all data sets, as (S, R, k)."""
+    require_columns(columns, data)
+    return rows_of(tree, {name: data[name] for name in tree.keys}, "rows")

@@ -101,8 +101,9 @@ class DataKernel(ExportedRows):
 
         Args:
             params: the parameters, nested as they were asked for, or all of them in a row.
-            rows: an array (N, columns); with named columns also a structured array, a dict of
-                arrays or a data frame; or an iterator of such tables, which are streamed. A
+            rows: an array (N, numbers of a row); with named columns also a structured array, a dict
+                of arrays, (N, *shape) of columns with a shape, or a data frame; or an iterator of
+                such tables, which are streamed. A
                 memory-mapped array is read block by block. A `DeviceArray`, or a dict with such
                 columns, is read where it is; columns of indices come to the host once.
             progress: True to show how many rows are done, or a function that is called with a
@@ -206,7 +207,8 @@ class DataKernel(ExportedRows):
             steps: the most steps.
             tol: as for `minimize_from`.
             rows: a table that all fits share, or (S, rows, columns), a data set for each of them;
-                with named columns also a dict of arrays, (rows,) or (S, rows).
+                with named columns also a dict of arrays, (rows,) or (S, rows), and behind these
+                axes the shape of the column, if it has one.
             options: more of `minimize_from`, as ``bounds``.
 
         Returns:

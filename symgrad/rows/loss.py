@@ -212,7 +212,7 @@ def row_jacobian(
 def trace_request(request: Request) -> RowTrace:
     """The trace of the function of a row."""
     n, columns = request.n, request.columns
-    made = trace_row(request.f, tree_of(n), columns.count, columns.names)
+    made = trace_row(request.f, tree_of(n), columns.count, columns.blocks)
     options, weight = request.options, weight_column(request)
     if options.roll:
         has_warned, made = made.graph.has_warned, rolled_row(made, options.rounding)
@@ -253,7 +253,13 @@ def weight_column(request: Request) -> int | None:
     if weights is None:
         return None
     if isinstance(weights, str) and weights in (columns.names or ()):
-        return (columns.names or ()).index(weights)
+        column = columns.column(weights)
+        if column.shape:
+            raise InputError(
+                f"weights={weights!r} is a column of arrays {column.shape}: the weight of a row is "
+                "one number"
+            )
+        return column.start
     whole = isinstance(weights, (int, np.integer)) and not isinstance(weights, bool)
     if whole and 0 <= int(weights) < columns.count:
         return int(weights)

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError
-from symgrad.values.rounding import warn_if_rounded
-from symgrad.values.tables import Columns, whole
-from symgrad.wgsl.arrays.array import DeviceArray, stack
+from symgrad.expr.handles.tree import Block
+from symgrad.values.codes import require_shape
+from symgrad.values.tables import (
+    Columns,
+    require_columns,
+    require_equal_lengths,
+    warn_of_rounding,
+    whole,
+)
+from symgrad.wgsl.arrays.array import DeviceArray, concatenate
 from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.device.gpus import Gpu
 
@@ -31,51 +38,65 @@ def read_there(
     Raises:
         DeviceError: for arrays on another GPU. InputError, InputTypeError: as `rows.read`.
     """
-    each = list(_columns(rows, columns, gpu))
-    taken = [each[k] for k in columns.numbers]
-    if isinstance(rows, DeviceArray) and rows.ndim == 2 and not columns.indices:
-        numbers = rows
-    else:
-        empty = DeviceArray.empty(gpu, (len(each[0]), 0))
-        numbers = stack(taken, axis=1) if taken else empty
+    parts = list(_parts(rows, columns, gpu))
+    taken = [each for start, part in parts for each in _numbers(part, start, columns, gpu)]
     if policy != "propagate" and any(a.size and np.isnan(float(a.max())) for a in taken):
         return None
-    found = [whole(each[k].numpy(), columns, k, policy) for k in columns.indices]
-    indices = np.stack(found, axis=1) if found else np.empty((len(numbers), 0), np.int64)
-    return numbers, indices
+    count = len(parts[0][1])
+    indices = np.empty((count, len(columns.indices)), np.int64)
+    for start, part in parts:
+        for position, k in enumerate(columns.indices):
+            if start <= k < start + part.shape[1]:
+                values = np.asarray(part[:, k - start])
+                indices[:, position] = whole(values, columns, k, policy)
+    if len(taken) == 1:
+        return taken[0], indices
+    return concatenate(taken, 1) if taken else DeviceArray.empty(gpu, (count, 0)), indices
 
 
-def _columns(rows: Any, columns: Columns, gpu: Gpu) -> Iterator[DeviceArray]:
-    """The columns, each (N,), on the GPU: those of numbers are float32."""
-    if isinstance(rows, Mapping):
-        assert columns.names, "rows of numbered columns are an array"
-        missing = [name for name in columns.names if name not in rows]
-        if missing:
-            known = ", ".join(map(str, rows))
-            raise InputError(f"rows has no column {missing[0]!r}: it has {known}")
-        found = [rows[name] for name in columns.names]
+def _numbers(
+    part: DeviceArray | np.ndarray, start: int, columns: Columns, gpu: Gpu
+) -> Iterator[DeviceArray]:
+    """What is no index in a part of the table, (N, k) on the GPU."""
+    places = [k for k in range(part.shape[1]) if start + k not in columns.indices]
+    if not places:
+        return
+    if not isinstance(part, DeviceArray):
+        warn_of_rounding(part.T, start, columns, "float32")
+        yield DeviceArray.from_numpy(gpu, part[:, places])
+    elif len(places) == part.shape[1]:
+        yield part
     else:
-        table = rows.reshape(-1, 1) if rows.ndim == 1 and columns.count == 1 else rows
-        if table.ndim != 2 or table.shape[1] != columns.count:
-            raise InputError(f"rows has shape {rows.shape}: (N, {columns.count}) is needed")
-        found = [table[:, k] for k in range(columns.count)]
-    shapes = [np.shape(a) if not isinstance(a, DeviceArray) else a.shape for a in found]
-    if any(len(shape) != 1 for shape in shapes) or len(set(shapes)) > 1:
-        named = dict(zip(columns.names or (), shapes, strict=True))
-        raise InputError(f"columns differ in shape: {named}")
-    for k, column in enumerate(found):
-        yield _there(column, columns, k, gpu)
+        yield from (part[:, k : k + 1] for k in places)
 
 
-def _there(column: Any, columns: Columns, k: int, gpu: Gpu) -> DeviceArray:
-    """A column on the GPU."""
-    if isinstance(column, DeviceArray):
-        if column.gpu is not gpu:
-            raise DeviceError(f"the rows are on {column.device}, the kernel on {gpu.info}")
-        if k in columns.indices or column.dtype == FLOAT:
-            return column
-        column = column.numpy()
-    name = columns.names[k] if columns.names else columns.describe(k)
-    values = columns.codes.numbers(name, column, k in columns.quantities)
-    warn_if_rounded(values, columns.describe(k), "float32")
-    return DeviceArray.from_numpy(gpu, values)
+def _parts(rows: Any, columns: Columns, gpu: Gpu) -> Iterator[tuple[int, DeviceArray | np.ndarray]]:
+    """The parts of a table, (N, k) each, and where they begin in a row."""
+    if isinstance(rows, Mapping):
+        require_columns(columns, rows)
+        found = [_part(rows[column.name], column, columns, gpu) for column in columns.blocks]
+        require_equal_lengths(columns, found)
+        yield from ((c.start, part) for c, part in zip(columns.blocks, found, strict=True))
+        return
+    table = rows.reshape(-1, 1) if rows.ndim == 1 and columns.count == 1 else rows
+    if table.ndim != 2 or table.shape[1] != columns.count:
+        raise InputError(f"rows has shape {rows.shape}: (N, {columns.count}) is needed")
+    yield 0, table if _stays(table, range(columns.count), columns, gpu) else table.numpy()
+
+
+def _part(values: Any, column: Block, columns: Columns, gpu: Gpu) -> DeviceArray | np.ndarray:
+    """A column, (N, k), on the GPU if it is there in the dtype that is needed."""
+    if not isinstance(values, DeviceArray):
+        return columns.real(column, values)
+    require_shape(column.name, values.shape, column.shape)
+    places = range(column.start, column.start + column.size)
+    if not _stays(values, places, columns, gpu):
+        return columns.real(column, values.numpy())
+    return values.reshape(len(values), column.size)
+
+
+def _stays(part: DeviceArray, places: range, columns: Columns, gpu: Gpu) -> bool:
+    """Whether an array is taken where it is: float32, or whole numbers that are all indices."""
+    if part.gpu is not gpu:
+        raise DeviceError(f"the rows are on {part.device}, the kernel on {gpu.info}")
+    return part.dtype == FLOAT or set(places) <= set(columns.indices)

@@ -157,9 +157,10 @@ class RowProgram:
         )
 
     def _shown(self, name: str) -> str:
-        """A column, and how many labels it has if it has any."""
-        known = self.codes.get(name)
-        return f"{name} ({len(known)} labels)" if isinstance(known, np.ndarray) else name
+        """A column, the shape of its arrays, and how many labels it has if it has any."""
+        shape, known = self.request.columns.column(name).shape, self.codes.get(name)
+        labels = f" ({len(known)} labels)" if isinstance(known, np.ndarray) else ""
+        return name + (f" {shape}" if shape else "") + labels
 
     def _repr_html_(self) -> str:
         return html(repr(self), str(self.stats), self.wgsl)

@@ -62,7 +62,7 @@ def _warn_of_few(traced: Traced, names: set[str]) -> None:
     """Warn of labels that a kernel has just met, and that are fewer than what they look up."""
     read = set(traced.read)
     for gather in traced.gathers:
-        block, name = gather.block, (traced.columns.names or ())[gather.column]
+        block, name = gather.block, traced.columns.holding(gather.column).name
         if name not in names:
             continue
         places = range(block.start, block.start + block.size)

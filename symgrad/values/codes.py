@@ -49,30 +49,40 @@ class Codes(Mapping[str, Any]):
         if isinstance(labels, (np.datetime64, datetime.date)):
             self.known[name] = np.datetime64(labels)
             return
+        if not isinstance(labels, Iterable):
+            raise InputError(
+                f"columns={{{name!r}: {labels!r}}}: labels in a list, the date that is 0, or the "
+                "shape of an array, such as (3,), is needed"
+            )
         found = np.asarray(labels if isinstance(labels, np.ndarray) else list(labels))
         if found.ndim != 1 or not found.size or len(set(found.tolist())) < len(found):
             raise InputError(f"columns={{{name!r}: ...}}: different labels, in a list, are needed")
         self.known[name] = found
 
-    def numbers(self, name: str, values: Any, quantity: bool = False) -> np.ndarray:
-        """A column as real numbers, those that are missing as NaN.
+    def numbers(
+        self, name: str, values: Any, quantity: bool = False, shape: tuple[int, ...] = ()
+    ) -> np.ndarray:
+        """A column as real numbers (N, *shape), those that are missing as NaN.
 
         Of labels these are codes, which are no ``quantity`` that could be computed with.
 
         Raises:
-            InputError: for a label that was in no table before. InputTypeError: for objects, for
-            labels as a quantity, and for text that reads as numbers.
+            InputError: for another shape, and for a label that was in no table before.
+            InputTypeError: for objects, for labels as a quantity, and for text that reads as
+            numbers.
         """
         categories = _categories(values)
         if categories is not None:
             labels, codes = categories
+            require_shape(name, codes.shape, shape)
             if quantity:
                 _refuse_quantity(
                     name, labels[codes[codes >= 0]].tolist(), np.flatnonzero(codes >= 0)
                 )
             self.known.setdefault(name, labels)
             return self._again(name, labels, codes)
-        array = _plain(values, name)
+        array = _plain(values, name, len(shape))
+        require_shape(name, array.shape, shape)
         if array.dtype.kind in "mM":
             return self._days(name, array)
         if array.dtype.kind in "US" or _holds(array, str):
@@ -91,10 +101,11 @@ class Codes(Mapping[str, Any]):
         return (array - self.known.get(name, np.datetime64(0, "D"))) / DAY
 
     def _labelled(self, name: str, array: np.ndarray, quantity: bool) -> np.ndarray:
-        missing = np.array([_is_missing(v) for v in array.tolist()], bool)
+        missing = np.array([_is_missing(v) for v in array.ravel().tolist()], bool)
+        missing = missing.reshape(array.shape)
         texts = array[~missing].astype(str if array.dtype.kind != "S" else "S")
         if quantity:
-            _refuse_quantity(name, texts.tolist(), np.flatnonzero(~missing))
+            _refuse_quantity(name, texts.tolist(), np.nonzero(~missing)[0])
         labels, codes = np.unique(texts, return_inverse=True)
         numeral = next((text for text in labels.tolist() if _is_numeral(text)), None)
         if name not in self.known and numeral is not None:
@@ -104,7 +115,7 @@ class Codes(Mapping[str, Any]):
                 f"columns={{{name!r}: [...]}} with None for other columns"
             )
         self.known.setdefault(name, labels)
-        found = np.full(len(array), np.nan)
+        found = np.full(array.shape, np.nan)
         found[~missing] = self._again(name, labels, codes)
         return found
 
@@ -166,26 +177,42 @@ def _categories(values: Any) -> tuple[np.ndarray, np.ndarray] | None:
     return np.asarray(labels), np.asarray(codes)
 
 
-def _plain(values: Any, name: str) -> np.ndarray:
-    """The values as an array; dates with a zone as those of UTC."""
+def require_shape(name: str, found: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Refuse a column of a shape other than (N, *shape)."""
+    if found[1:] == shape and found:
+        return
+    wanted = ", ".join(map(str, shape))
+    declared = f"columns={{{name!r}: {shape or found[1:]}}}"
+    raise InputError(
+        f"{name} has shape {found}: "
+        + (f"(N, {wanted}) is needed, as {declared} says" if shape else "(N,) is needed")
+        + (f", or {declared} for an array at each row" if found[1:] and not shape else "")
+    )
+
+
+def _plain(values: Any, name: str, axes: int) -> np.ndarray:
+    """The values as an array, of rows with so many axes; dates with a zone as those of UTC."""
     if getattr(getattr(values, "dtype", None), "tz", None) is not None:
         values = values.dt.tz_convert("UTC").dt.tz_localize(None)
     if isinstance(values, np.ma.MaskedArray):
         return real_numbers(values, name, missing=True)
     try:
         array = np.asarray(values)
+        if axes and array.ndim == 1 and array.dtype.kind == "O":  # an object for each row
+            array = np.array([np.asarray(row) for row in array])
     except (ValueError, TypeError) as error:
         raise InputError(f"{name} is not a column of numbers: {error}") from error
     if _holds(array, datetime.date):
-        return np.array([None if _is_missing(v) else v for v in array], "datetime64[us]")
+        dates = [None if _is_missing(v) else v for v in array.ravel()]
+        return np.array(dates, "datetime64[us]").reshape(array.shape)
     return array
 
 
 def _holds(array: np.ndarray, kind: type) -> bool:
     """Whether objects are all of a kind, or missing."""
-    if array.dtype.kind != "O" or array.ndim != 1:
+    if array.dtype.kind != "O":
         return False
-    there = [v for v in array if not _is_missing(v)]
+    there = [v for v in array.ravel() if not _is_missing(v)]
     return bool(there) and all(isinstance(v, kind) for v in there)
 
 
@@ -197,7 +224,7 @@ def _is_missing(value: Any) -> bool:
 def _require_numbers(array: np.ndarray, name: str) -> None:
     """Refuse objects that are neither numbers nor missing, by the first of them."""
     numbers = (bool, int, float, np.number, np.bool_)
-    for row, value in enumerate(array.ravel()):
+    for (row, *_), value in np.ndenumerate(array):
         if not (_is_missing(value) or isinstance(value, numbers)):
             mixed = " beside numbers" if isinstance(value, str) else ""
             raise InputTypeError(
@@ -206,8 +233,12 @@ def _require_numbers(array: np.ndarray, name: str) -> None:
             )
 
 
-def declared(columns: Any, given: Any = None) -> tuple[Sequence[str], Codes]:
-    """The names in ``columns=``, and what it and ``codes=`` say of those with labels or dates.
+def declared(
+    columns: Any, given: Any = None
+) -> tuple[Sequence[str], Mapping[str, tuple[int, ...]], Codes]:
+    """The names in ``columns=``, their shapes, and what stands for labels and dates.
+
+    ``codes=`` says the latter too, and ``columns=`` the shapes that are not ().
 
     Codes of a kernel are shared; those of columns that there are none of do not matter.
     """
@@ -220,9 +251,20 @@ def declared(columns: Any, given: Any = None) -> tuple[Sequence[str], Codes]:
             )
         for name, labels in given.items():
             codes.declare(name, labels)
-    if isinstance(columns, Mapping):
-        for name, labels in columns.items():
-            if labels is not None:
-                codes.declare(name, labels)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, what in columns.items() if isinstance(columns, Mapping) else ():
+        if _is_shape(what):
+            shapes[name] = tuple(map(int, what))
+        elif what is not None:
+            codes.declare(name, what)
+    if any(size < 1 for shape in shapes.values() for size in shape):
+        raise InputError(f"columns={columns!r}: an array has at least 1 number along each axis")
     names: Iterable[str] = (columns,) if isinstance(columns, str) else columns
-    return tuple(names), codes
+    return tuple(names), shapes, codes
+
+
+def _is_shape(what: Any) -> bool:
+    """Whether it is a tuple of whole numbers; labels are in a list."""
+    return isinstance(what, tuple) and all(
+        isinstance(size, (int, np.integer)) and not isinstance(size, bool) for size in what
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.handles.tree import Block, Tree
 from symgrad.expr.tracing.trace import require_feasible
 from symgrad.values.arrays import real_numbers
 from symgrad.values.codes import Codes, declared
@@ -24,29 +25,63 @@ Reduce = Literal["sum", "mean"]
 """What is made of the losses of all rows."""
 
 ColumnNames = Sequence[str] | Mapping[str, Any]
-"""Names of columns, or for each of them what its codes stand for, or None: see `Codes`."""
+"""Names of columns, or for each of them what its codes stand for, see `Codes`, the shape of the
+array that it has at each row, or None."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a row: by number, or by name; ``indices`` are those that hold indices."""
+    """The numbers of a row, ``count`` of them, which columns are of one number each.
+
+    With names a column may also be an array at each row, which ``tree`` has the shape of: its
+    numbers follow each other. ``indices`` are the numbers that are indices.
+    """
 
     count: int
-    names: tuple[str, ...] | None = None
+    tree: Tree | None = None
     indices: tuple[int, ...] = ()
     codes: Codes = field(default_factory=Codes, compare=False)
     """What stands for the labels and dates of columns that hold no numbers."""
     quantities: tuple[int, ...] = ()
-    """The columns that are computed with, other than by comparisons and as indices."""
+    """The numbers that are computed with, other than by comparisons and as indices."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of columns, if they have any."""
+        return self.tree.keys if self.tree else None
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The columns with names, and where the numbers of each stand."""
+        return self.tree.blocks if self.tree else ()
 
     @property
     def numbers(self) -> list[int]:
-        """The columns that hold none."""
+        """The numbers that are no indices."""
         return [k for k in range(self.count) if k not in self.indices]
 
+    def column(self, name: str) -> Block:
+        """The column of this name."""
+        return self.blocks[(self.names or ()).index(name)]
+
+    def holding(self, k: int) -> Block:
+        """The column with a name that a number stands in."""
+        return next(b for b in self.blocks if b.start <= k < b.start + b.size)
+
     def describe(self, k: int) -> str:
-        """How a user knows a column."""
-        return repr(self.names[k]) if self.names else f"column {k}"
+        """How a user knows a number of a row."""
+        if not self.tree:
+            return f"column {k}"
+        column = self.holding(k)
+        place = map(int, np.unravel_index(k - column.start, column.shape))
+        return repr(column.name) + (f"[{', '.join(map(str, place))}]" if column.shape else "")
+
+    def real(self, column: Block, values: Any) -> np.ndarray:
+        """What a table has as a column, as an array (N, numbers): see `Codes.numbers`."""
+        places = range(column.start, column.start + column.size)
+        is_quantity = not set(places).isdisjoint(self.quantities)
+        found = self.codes.numbers(column.name, values, is_quantity, column.shape)
+        return found.reshape(len(found), column.size)
 
 
 def columns_of(row: Any, columns: Any, codes: Any = None) -> Columns:
@@ -66,12 +101,15 @@ def columns_of(row: Any, columns: Any, codes: Any = None) -> Columns:
 
 
 def _named_columns(columns: Any, codes: Any) -> Columns:
-    names, codes = declared(columns, codes)
+    names, shapes, codes = declared(columns, codes)
     if not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
         raise InputError(f"columns={columns!r}: names of columns, each an identifier")
     if len(set(names)) != len(names):
         raise InputError(f"columns={columns!r}: a name comes twice")
-    return Columns(len(names), tuple(names), codes=codes)
+    arrays = [shapes.get(name, ()) for name in names]
+    tree = Tree("dict", tuple(names), tuple(Tree("array", s) if s else Tree() for s in arrays))
+    require_feasible(tree.size)
+    return Columns(tree.size, tree, codes=codes)
 
 
 def _is_block(rows: Any) -> bool:
@@ -137,23 +175,34 @@ def read(
         InputTypeError: for what holds no real numbers.
     """
     len_of(rows)  # refuses what only promises a table
-    found = _columns_by_name(rows, columns) if columns.names else _columns_by_number(rows, columns)
-    each = found.T if isinstance(found, np.ndarray) else found
+    parts = _columns_by_name(rows, columns) if columns.names else [_by_number(rows, columns)]
+    each = [column for part in parts for column in part.T]
     indices = [whole(each[k], columns, k, policy) for k in columns.indices]
-    for k in columns.numbers:
-        warn_if_rounded(each[k], columns.describe(k), dtype)
+    warn_of_rounding(each, 0, columns, dtype)
     with np.errstate(over="ignore"):
-        if not isinstance(found, np.ndarray):
-            numbers = np.ascontiguousarray(np.stack(found, axis=1), dtype=dtype)
+        if len(parts) > 1:
+            numbers = np.empty((len(parts[0]), columns.count), dtype)
+            np.concatenate(parts, axis=1, out=numbers, casting="unsafe")
         elif own:
-            numbers = np.array(found, dtype=dtype, order="C")
+            numbers = np.array(parts[0], dtype=dtype, order="C")
         else:
-            numbers = np.ascontiguousarray(found, dtype=dtype)
+            numbers = np.ascontiguousarray(parts[0], dtype=dtype)
     kept = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int64)
     return _screened(numbers, kept, policy, columns)
 
 
-def _columns_by_number(rows: Any, columns: Columns) -> np.ndarray:
+def warn_of_rounding(each: Iterable[Any], start: int, columns: Columns, dtype: str) -> None:
+    """Warn of numbers, from ``start`` on, that this dtype rounds by much: once for each column."""
+    if dtype != "float32":
+        return
+    told = set[str]()
+    for k, values in enumerate(each, start):
+        name = columns.holding(k).name if columns.tree else str(k)
+        if name not in told and k not in columns.indices:
+            told |= {name} if warn_if_rounded(values, columns.describe(k), dtype) else set()
+
+
+def _by_number(rows: Any, columns: Columns) -> np.ndarray:
     if isinstance(rows, (list, tuple)) and len(rows) and _is_block(rows[0]):
         raise InputTypeError("rows is a list of tables: iter(rows) gives them one after another")
     try:
@@ -171,22 +220,30 @@ def _columns_by_number(rows: Any, columns: Columns) -> np.ndarray:
 
 
 def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
-    names = columns.names or ()
     known = _names_in(rows)
     if known is None:
-        table = _columns_by_number(rows, columns)
-        return [table[:, k] for k in range(columns.count)]
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise InputError(f"rows has no column {missing[0]!r}: it has {', '.join(map(str, known))}")
-    found = [
-        columns.codes.numbers(name, rows[name], k in columns.quantities)
-        for k, name in enumerate(names)
-    ]
-    lengths = {name: v.shape for name, v in zip(names, found, strict=True)}
-    if any(v.ndim != 1 for v in found) or len({v.shape for v in found}) > 1:
-        raise InputError(f"columns differ in shape: {lengths}")
+        return [_by_number(rows, columns)]
+    require_columns(columns, known)
+    found = [columns.real(column, rows[column.name]) for column in columns.blocks]
+    require_equal_lengths(columns, found)
     return found
+
+
+def require_columns(columns: Columns, known: Iterable[Any]) -> None:
+    """Refuse a table, with columns of these names, where one is missing."""
+    known = tuple(known)
+    missing = [name for name in columns.names or () if name not in known]
+    if missing:
+        has = ", ".join(map(str, known))
+        raise InputError(f"rows has no column {missing[0]!r}: it has {has}")
+
+
+def require_equal_lengths(columns: Columns, found: Sequence[Any]) -> None:
+    """Refuse columns of which some have more rows than others."""
+    lengths = [len(column) for column in found]
+    if len(set(lengths)) > 1:
+        named = dict(zip(columns.names or (), lengths, strict=True))
+        raise InputError(f"columns differ in length: {named}")
 
 
 def _names_in(rows: Any) -> Sequence[str] | None:

@@ -124,7 +124,7 @@ def test_columns_of_data_frames_are_bound() -> None:
     [
         ({"a": BLOCKS[:, 0], "b": ROWS[:-1, 1]}, "column 'b' has 999 rows beside 1000"),
         ({"a": BLOCKS[:, 0], "b": BLOCKS[:-1, 1]}, "column 'b' has 999 rows beside 1000"),
-        ({"a": BLOCKS, "b": ROWS[:, 1]}, r"column 'a' has shape \(1000, 3\)"),
+        ({"a": BLOCKS, "b": ROWS[:, 1]}, r"a has shape \(1000, 3\)"),
         ({"a": BLOCKS[:, 0], "b": BLOCKS[200:, 1][BLOCKS[200:, 0] > 0]}, "compute_chunk_sizes"),
     ],
 )

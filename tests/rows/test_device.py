@@ -128,7 +128,7 @@ def test_indices_and_named_columns(dtype: str) -> None:
     wrong = rows | {"who": there(NAMED["who"] + 1, "int32")}
     with pytest.raises(sg.InputError, match="'who' is 5 at row"):
         kernel.bind(wrong)
-    with pytest.raises(sg.InputError, match="columns differ in shape"):
+    with pytest.raises(sg.InputError, match="columns differ in length"):
         kernel.bind(rows | {"t": there(NAMED["t"][1:])})
 
 

@@ -529,7 +529,7 @@ def test_a_wrong_request_is_refused(options: dict[str, Any], message: str) -> No
         (np.zeros((3, 5)), r"\(3, 5\): \(N, 2\) is needed"),
         ([["a", "b"]], "real numbers"),
         ({"x": [1.0]}, "no column 'y'"),
-        ({"x": [1.0, 2.0], "y": [1.0]}, "differ in shape"),
+        ({"x": [1.0, 2.0], "y": [1.0]}, "differ in length"),
         ([np.zeros((3, 2)), np.zeros((4, 2))], r"iter\(rows\)"),
         ([{"x": [1.0], "y": [2.0]}], r"iter\(rows\)"),
         (Promise(), r"Promise, has no length: collect\(\) it first"),

@@ -67,9 +67,14 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
     """
 
     def __init__(
-        self, block: Block, make: Callable[[int], Expr], lookup: Callable[[Parameters, Expr], Any]
+        self,
+        block: Block,
+        make: Callable[[int], Expr],
+        lookup: Callable[[Parameters, Expr], Any],
+        is_column: Callable[[Any], bool],
     ) -> None:
         self._block, self._make, self._lookup = block, make, lookup
+        self._is_column = is_column
 
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -125,6 +130,12 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
         if isinstance(first, Expr):
             taken = self._lookup(self, first)
             return taken[tuple(rest)] if rest else taken
+        alone = not any(isinstance(k, (list, np.ndarray)) for k in rest)
+        if alone and isinstance(first, ExprArray) and all(map(self._is_column, first.flat)):
+            each = np.empty((*first.shape, *self.shape[1:]), dtype=object)
+            for place in np.ndindex(first.shape):
+                each[place] = self._lookup(self, first[place])
+            return each.view(ExprArray)[(slice(None),) * first.ndim + tuple(rest)]
         if "_whole" in vars(self) or takes_values(key):
             return self._whole[key]
         places = self._places[key]
@@ -164,22 +175,25 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 class Row:
-    """A row with named columns: ``r.x``, ``r["x"]`` or ``r[0]``."""
+    """A row with named columns: ``r.x`` or ``r["x"]``, a number or an array.
 
-    def __init__(self, values: ExprArray, names: Sequence[str]) -> None:
-        self._values, self._names = values, tuple(names)
+    It is an array of all its numbers too: ``r[0]`` is the first of them.
+    """
 
-    def __getattr__(self, name: str) -> Expr:
-        if name.startswith("__") or name not in self._names:
-            known = ", ".join(self._names)
+    def __init__(self, values: ExprArray, columns: Sequence[Block]) -> None:
+        self._values, self._columns = values, {column.name: column for column in columns}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in self._columns:
+            known = ", ".join(self._columns)
             raise NameUnknownError(f"a row has no column {name!r}: its columns are {known}")
-        return self._values[self._names.index(name)]
+        return self._columns[name].of(self._values)[()]
 
     def __getitem__(self, key: Any) -> Any:
         return getattr(self, key) if isinstance(key, str) else self._values[key]
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._values)
 
     def __iter__(self) -> Iterator[Expr]:
         return iter(self._values)
@@ -194,7 +208,7 @@ class _Tracer:
 
     graph: Graph
     columns: Sequence[int]
-    names: Sequence[str] | None
+    names: Sequence[str]
     parameters: dict[int, int] = field(default_factory=dict)
     gathers: dict[tuple[str, int], Gather] = field(default_factory=dict)
 
@@ -212,11 +226,12 @@ class _Tracer:
             block,
             lambda place: self.parameter(block, place),
             lambda all_of_it, index: self.taken(block, all_of_it, index),
+            self.is_column,
         )
 
     def taken(self, block: Block, parameters: Parameters, index: Expr) -> Any:
         """The row of a block at an index: one in a column, or one that no column decides."""
-        if index.graph is self.graph and index.id in self.columns:
+        if self.is_column(index):
             return self.gather(block, index)
         if index.graph is not self.graph or not set(self.columns).isdisjoint(
             reachable(self.graph, [index.id])
@@ -227,14 +242,17 @@ class _Tracer:
             )
         return parameters.in_memory[index]
 
+    def is_column(self, index: Any) -> bool:
+        """Whether it is a number of the row as it stands there."""
+        return isinstance(index, Expr) and index.graph is self.graph and index.id in self.columns
+
     def gather(self, block: Block, column: Expr) -> Any:
         """The row of a block at the index in a column."""
         number = self.columns.index(column.id)
         key = (block.name, number)
         if key not in self.gathers:
             require_feasible(block.width)
-            label = self.names[number] if self.names else f"r{number}"
-            stem = f"{block.name}_{label}"
+            stem = f"{block.name}_{self.names[number]}"
             inputs = tuple(self.graph.input(f"{stem}_{k}") for k in range(block.width))
             self.gathers[key] = Gather(block, number, inputs)
         found = np.empty(block.width, dtype=object)
@@ -244,27 +262,38 @@ class _Tracer:
 
 
 def trace_row(
-    f: Callable[..., Any], tree: Tree, count: int, names: Sequence[str] | None = None
+    f: Callable[..., Any], tree: Tree, count: int, named: Sequence[Block] = ()
 ) -> RowTrace:
-    """Call ``f(p, r)`` on symbolic parameters and one symbolic row."""
+    """Call ``f(p, r)`` on symbolic parameters and one symbolic row of so many numbers.
+
+    These are the numbers of the columns with names, if there are any.
+    """
     graph = Graph()
     graph.repeats = []
-    columns = [graph.input(name) for name in names or [f"r{k}" for k in range(count)]]
+    names = [*_names_of(named)] or [f"r{k}" for k in range(count)]
+    columns = [graph.input(name) for name in names]
     tracer = _Tracer(graph, columns, names)
     p = tree.nest(map(tracer.block, tree.blocks), Blocks)
     values = _array(graph, columns)
     with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
-        result = f(p, Row(values, names) if names else values)
+        result = f(p, Row(values, named) if named else values)
     outputs, structure = flatten_result(graph, result, f)
     if has_holes(graph):
         require_closed(graph, outputs)
     resolve_places(graph)
     graph.tracing = False
     gathers = tuple(tracer.gathers.values())
-    _require_indices(f, graph, gathers, columns, outputs, names)
+    _require_indices(f, graph, gathers, columns, outputs, names if named else None)
     read = dict(sorted(tracer.parameters.items()))
-    numbers = quantities(graph, columns, outputs) if names else ()
+    numbers = quantities(graph, columns, outputs) if named else ()
     return RowTrace(graph, read, tuple(columns), gathers, tuple(outputs), structure, numbers)
+
+
+def _names_of(columns: Sequence[Block]) -> Iterator[str]:
+    """The names of the numbers in columns with names."""
+    for column in columns:
+        places = range(column.start, column.start + column.size)
+        yield from map(column.name_of, places) if column.shape else (column.name,)
 
 
 def _array(graph: Graph, ids: Sequence[int]) -> ExprArray:
