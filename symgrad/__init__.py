@@ -33,7 +33,7 @@ from symgrad.errors import (
 )
 from symgrad.expr.calls import numpy_calls
 from symgrad.expr.calls.numpy_choices import interp, table
-from symgrad.expr.calls.special import betaln, log_softmax, logsumexp, polygamma, softmax
+from symgrad.expr.calls.special import betaln, log_softmax, logsumexp, polygamma, softmax, zeta
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.array import ExprArray, TracedArray, array
 from symgrad.expr.handles.expression import Condition, Expr
@@ -252,6 +252,7 @@ __all__ = [
     "var",
     "vjp",
     "while_loop",
+    "zeta",
 ]
 __all__ += functions.__all__
 

@@ -96,3 +96,35 @@ def test_elliptic_integrals_next_to_their_pole() -> None:
         1, lambda v: special.ellipe(v[0]), device="cpu", dtype="float64"
     ).run([[1.0], [-np.inf]])
     assert slopes.ravel().tolist() == [-np.inf, 0.0]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_zeta_and_its_derivatives_by_both_arguments(dtype: Any) -> None:
+    """Next to the pole at x = 1, for small q and large ones."""
+    grid = np.meshgrid([1.0009765625, 1.5, 3.0, 7.5, 20.0], [1.0, 0.25, 0.001, 3.5, 40.0])
+    points = np.stack([np.float64(np.asarray(g.ravel(), dtype)) for g in grid], axis=1)
+    values, slopes, curves = sg.fused_hessian(
+        2, lambda v: special.zeta(v[0], v[1]), device="cpu", dtype=dtype
+    ).run(points)
+    with mpmath.workdps(40):
+        for k, (x, q) in enumerate(points.tolist()):
+            want = [mpmath.zeta(x, q), mpmath.zeta(x, q, 1), -x * mpmath.zeta(x + 1, q),
+                    x * (x + 1) * mpmath.zeta(x + 2, q)]  # fmt: skip
+            got = [values[k], *slopes[k], curves[k, 1, 1]]
+            normal = [(a, float(b)) for a, b in zip(got, want, strict=True) if abs(b) < 1e37]
+            for a, b in normal:
+                assert a == pytest.approx(b, rel=float(8 * np.finfo(dtype).eps))
+
+
+def test_zeta_of_one_argument_and_at_the_ends() -> None:
+    x = np.array([1.25, 2.0, 33.0, 1.0, np.inf, np.nan])
+    kernel = sg.fused_forward_backward(1, lambda v: special.zeta(v[0]), device="cpu",
+                                       dtype="float64")  # fmt: skip
+    values, slopes = kernel.run(x[:, None])
+    np.testing.assert_allclose(values, special.zeta(x), rtol=1e-15)
+    np.testing.assert_allclose(sg.zeta(x), special.zeta(x), rtol=1e-15)
+    want = [float(mpmath.zeta(v, derivative=1)) for v in x[:3].tolist()]
+    np.testing.assert_allclose(slopes[:3, 0], want, rtol=2e-15)
+    q = np.array([0.0, -1.5, np.inf, 0.5])
+    np.testing.assert_allclose(sg.zeta(2.5, q), special.zeta(2.5, q), rtol=1e-15)
+    assert np.isnan(sg.zeta(0.5))

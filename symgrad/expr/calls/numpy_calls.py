@@ -24,7 +24,7 @@ from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
 from symgrad.expr.calls.numpy_integers import bitwise_count, gcd, lcm
 from symgrad.expr.calls.numpy_linear import matvec, vecdot, vecmat
 from symgrad.expr.calls.numpy_missing import unless_nan
-from symgrad.expr.calls.scipy_calls import INSTEAD, SCIPY
+from symgrad.expr.calls.scipy_calls import INSTEAD, SCIPY, UNDERNEATH
 from symgrad.expr.calls.special import logsumexp
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, real_number
@@ -270,7 +270,8 @@ def _logaddexp_reduced(
 
 def _function(ufunc: np.ufunc) -> Callable[..., Any] | None:
     """What a ufunc of NumPy or SciPy is for expressions, if that is known."""
-    return UFUNCS.get(ufunc) if _is_numpys(ufunc) else SCIPY.get(ufunc.__name__)
+    name = UNDERNEATH.get(ufunc.__name__, ufunc.__name__)
+    return UFUNCS.get(ufunc) if _is_numpys(ufunc) else SCIPY.get(name)
 
 
 def _is_numpys(ufunc: np.ufunc) -> bool:

@@ -9,7 +9,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.handles.expression import Condition
 from symgrad.expr.handles.integers import BITS, Word, divided
-from symgrad.expr.loops.control import while_loop
+from symgrad.lazy import control
 
 EUCLID: Final = 47
 """The most divisions that Euclid's algorithm takes of numbers below 2**32: a Fibonacci number."""
@@ -38,7 +38,7 @@ def _common(a: Word, b: Word) -> Word:
     def step(pair: Any) -> Any:
         return pair[1], divided(*pair)[1]
 
-    return while_loop(lambda pair: pair[1].is_true(), step, (a, b), EUCLID)[0]
+    return control.while_loop(lambda pair: pair[1].is_true(), step, (a, b), EUCLID)[0]
 
 
 def gcd(a: Any, b: Any) -> Any:

@@ -133,6 +133,7 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
     "expit": ops.sigmoid,
     "psi": ops.digamma,
     "betaln": ops.log_beta,
+    "zeta": lambda x, q=1.0: ops.hurwitz_zeta(x, q),
     "log_expit": lambda x: -ops.softplus(-x),
     "i0": _i0,
     "i1": _i1,
@@ -146,6 +147,9 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
     **TRANSFORMATIONS,
 }
 """What ufuncs of scipy.special are."""
+
+UNDERNEATH: Final = {"_riemann_zeta": "zeta", "_zeta": "zeta"}
+"""Ufuncs that functions of scipy.special call, which are none themselves."""
 
 INSTEAD: Final[Mapping[str, str]] = {
     "loggamma": "gammaln(x), its real part",

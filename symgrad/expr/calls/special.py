@@ -60,6 +60,27 @@ def betaln(a: Any, b: Any) -> Any:
     return _of_rows(ops.log_beta, a, b)
 
 
+def zeta(x: Any, q: Any = None) -> Any:
+    """The sum of (k + q)**-x over k >= 0: Riemann's zeta function, or with another q Hurwitz's.
+
+    Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does. It has derivatives
+    of all orders by both. Errors are a few ULP; where both are large about x/4 ULP, as the rounding
+    of q + k counts x times.
+
+    Args:
+        x: The exponent: inf at 1, NaN below, also where the function has a continuation.
+        q: The first term's base, 1 by default: inf at 0, NaN below.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> y = sg.zeta(x)
+        >>> [round(float(v), 6) for v in sg.evaluate([y, sg.grad(y, x)], {x: 2.0})]
+        [1.644934, -0.937548]
+    """
+    return _of_rows(ops.hurwitz_zeta, x, 1.0 if q is None else q)
+
+
 def _of_rows(function: Callable[..., Any], *arguments: Any) -> Any:
     """A function of rows: of expressions, of arrays of them, or with no expression of numbers."""
     if any(isinstance(a, Handle) for a in arguments):
