@@ -25,7 +25,7 @@ from symgrad.kernel.statements import (
 from symgrad.kernel.uniform import diverges
 from symgrad.llvm.printing.instruction import Shape
 from symgrad.llvm.printing.needs import Item
-from symgrad.llvm.printing.packs import side_by_side
+from symgrad.llvm.printing.packs import Packed, side_by_side
 from symgrad.llvm.printing.rows import Rows, Rowwise
 from symgrad.llvm.printing.source import FUNCTION, FUNCTIONS_JOINED, LONG_BATCH, LONG_OPERATIONS
 from symgrad.llvm.printing.workspace import Workspace
@@ -60,8 +60,8 @@ class Arrangement(Rowwise):
         packed: Container[Op] = frozenset(),
     ) -> None:
         super().__init__(kernel, shape)
-        self._packed = packed if shape.lanes == 1 and not self.reloaded else frozenset[Op]()
-        """The functions whose calls are brought together."""
+        self._packed = Packed(packed) if shape.lanes == 1 and packed and not self.reloaded else None
+        """The functions whose calls are brought together, if any are."""
         self.elsewhere: set[Item] = {*self.lazy, *self.products, *self.reloaded.values()}
         """What is written with what needs it."""
         is_wide = shape.lanes > 1 and self.columns > UNROLLED_COLUMNS
@@ -114,7 +114,7 @@ class Arrangement(Rowwise):
         end = len(scope.items) if test_at is None else test_at
         for after, items in ((False, scope.items[:end]), (True, scope.items[end:])):
             run = self._stored_early(items)
-            if self._packed:
+            if self._packed is not None:
                 run = side_by_side(run, self.graph, self._packed, self._needed)
             self._orders[scope, after] = self._in_parts(run, masked, apart)
         for item in scope.items:

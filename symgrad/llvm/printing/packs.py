@@ -7,7 +7,7 @@ same bits: what a function does to a lane does not depend on the others.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final
 
@@ -22,47 +22,54 @@ Values = Callable[[Item], Iterable[int]]
 """What a statement needs."""
 
 
-def is_packed(op: Op, functions: Container[Op]) -> bool:
-    """Whether an operation is a function of numbers that gives a number."""
-    return op in functions and {*op.signature[: op.arity], op.result} == {"f"}
+class Packed(dict[Op, bool]):
+    """Whether operations are functions of numbers that give a number: each is asked once."""
+
+    def __init__(self, functions: Container[Op]) -> None:
+        super().__init__()
+        self._functions = functions
+
+    def __missing__(self, op: Op) -> bool:
+        known = op in self._functions and {*op.signature[: op.arity], op.result} == {"f"}
+        self[op] = known
+        return known
 
 
 def side_by_side(
-    items: Sequence[Item], graph: Graph, functions: Container[Op], values: Values
-) -> list[Item]:
+    items: Sequence[Item], graph: Graph, packed: Packed, values: Values
+) -> Sequence[Item]:
     """The items in an order in which calls that need none of each other stand together."""
     found: list[Item] = []
     run: list[Item] = []
     for item in items:
-        if isinstance(item, (For, If)):
-            found += [*_ordered(run, graph, functions, values), item]
+        if item.__class__ is not int and isinstance(item, (For, If)):
+            found += [*_ordered(run, graph, packed, values), item]
             run = []
         else:
             run.append(item)
-    return [*found, *_ordered(run, graph, functions, values)]
+    return [*found, *_ordered(run, graph, packed, values)]
 
 
-def _ordered(
-    run: Sequence[Item], graph: Graph, functions: Container[Op], values: Values
-) -> Sequence[Item]:
+def _ordered(run: Sequence[Item], graph: Graph, packed: Packed, values: Values) -> Sequence[Item]:
     """By how many calls one behind another each item waits for; statements keep their order."""
-    level: dict[int, int] = {}
-    keys: list[tuple[int, bool, str]] = []
+    nodes, level = graph.nodes, dict[int, int]()
+    groups: defaultdict[tuple[int, str], list[Item]] = defaultdict(list)
+    """What waits for so many calls, and, by the names of the functions, the calls among it."""
     last = 0
     for item in run:
         if isinstance(item, int):
-            op, here = (
-                graph.nodes[item][0],
-                max((level.get(a, 0) for a in graph.args(item)), default=0),
-            )
-            is_call = is_packed(op, functions)
-            level[item] = here + is_call
-            keys.append((here, is_call, op.name if is_call else ""))
-            continue
-        here = last = max([last, *[level.get(a, 0) for a in values(item)]])
-        level.update(dict.fromkeys(results_of(item), here))
-        keys.append((here, False, ""))
-    calls = Counter(key for key in keys if key[1])
-    if max(calls.values(), default=0) < LEAST_CALLS:
+            op, *args = nodes[item]
+            here = max([level.get(a, 0) for a in args]) if op.arity else 0
+            if packed[op]:
+                level[item] = here + 1
+                groups[here, op.name].append(item)
+                continue
+            if here:
+                level[item] = here
+        else:
+            here = last = max([last, *[level.get(a, 0) for a in values(item)]])
+            level.update(dict.fromkeys(results_of(item), here))
+        groups[here, ""].append(item)
+    if max([len(calls) for (_, name), calls in groups.items() if name], default=0) < LEAST_CALLS:
         return run
-    return [run[n] for n in sorted(range(len(run)), key=keys.__getitem__)]
+    return [item for key in sorted(groups) for item in groups[key]]

@@ -159,7 +159,7 @@ class _Module:
 
     def _flow(self, first: int = 0) -> ControlFlow:
         """What writes a function."""
-        names = (f"%{k}" for k in itertools.count(first))
+        names = map("%%%d".__mod__, itertools.count(first))
         vector = self.vector if self.shape.lanes > 1 else self.shape
         return ControlFlow(self.arrangement, self.calls, names, vector)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from symgrad.kernel.statements import (
 )
 from symgrad.llvm.printing.arrangement import Arrangement
 from symgrad.llvm.printing.instruction import Shape, Writer, called, constant
-from symgrad.llvm.printing.packs import LEAST_CALLS, is_packed
+from symgrad.llvm.printing.packs import LEAST_CALLS, Packed
 from symgrad.llvm.printing.rows import Rows
 from symgrad.llvm.printing.skeletons import Lines
 from symgrad.llvm.printing.workspace import CACHE_LINE_BYTES
@@ -45,7 +45,7 @@ class Calls:
         through_memory: bool = False,
     ) -> None:
         self.functions, self.beside = functions, beside
-        self.through_memory = through_memory
+        self.through_memory, self.packed = through_memory, Packed(functions)
         self.used = {s: Counter[Op]() for s in (*shapes, beside) if s is not None}
 
 
@@ -71,6 +71,7 @@ class Values:
         self._varying = arrangement.varying
         self._calls = calls
         self._aligned: dict[str, int] = {}
+        self._size = arrangement.slot
         self.results: Shape | None = None
         """The vector that functions of several numbers leave in memory, if any is called."""
 
@@ -221,7 +222,7 @@ class Values:
 
     def _slot(self, slot: int) -> str:
         """The address of a slot."""
-        return self.write.value(f"getelementptr i8, ptr %frame, i64 {slot * self.arrangement.slot}")
+        return self.write.value(f"getelementptr i8, ptr %frame, i64 {slot * self._size}")
 
     def _align(self, kind: str) -> int:
         """How a value of a type is aligned in its slot."""
@@ -235,28 +236,30 @@ class Values:
 
     def compute(self, nodes: Sequence[int]) -> None:
         """Write the instructions of some nodes."""
-        if self._calls.beside is None:
+        beside = self._calls.beside
+        if beside is None:
             self._compute(nodes)
             return
         for op, run in itertools.groupby(nodes, self._packed):
+            if op is None:
+                self._compute(run)
+                continue
             together: list[int] = []
             for i in run:
-                if len(together) == self._calls.beside.lanes or not {*together}.isdisjoint(
-                    self.graph.args(i)
-                ):
-                    self._as_one(op, together, self._calls.beside)
+                if len(together) == beside.lanes or not {*together}.isdisjoint(self.graph.args(i)):
+                    self._as_one(op, together, beside)
                     together = []
                 together.append(i)
-            self._as_one(op, together, self._calls.beside)
+            self._as_one(op, together, beside)
 
     def _packed(self, i: int) -> Op | None:
         """The function that a node calls, if it may be called in a vector."""
         op = self.graph.nodes[i][0]
-        return op if is_packed(op, self._calls.functions) else None
+        return op if self._calls.packed[op] else None
 
-    def _as_one(self, op: Op | None, nodes: Sequence[int], shape: Shape) -> None:
+    def _as_one(self, op: Op, nodes: Sequence[int], shape: Shape) -> None:
         """Write calls of one function that need none of each other, as one if they are several."""
-        if op is None or len(nodes) < LEAST_CALLS:
+        if len(nodes) < LEAST_CALLS:
             self._compute(nodes)
             return
         self._calls.used[shape][op] += 1
@@ -289,25 +292,31 @@ class Values:
             place = self.write.element("%results", lane)
             self.known(i, self.write.value(f"load {one}, ptr {place}"))
 
-    def _compute(self, nodes: Sequence[int]) -> None:
-        left, copies = self.arrangement.left, self.arrangement.copies
+    def _compute(self, nodes: Iterable[int]) -> None:
+        if not self._varying:
+            self._write_all(nodes, self._scalars)
+            return
         for are_vectors, run in itertools.groupby(nodes, self._varying.__contains__):
-            writer = self._vectors if are_vectors else self._scalars
-            if not left:
-                writer.write(run)
+            self._write_all(run, self._vectors if are_vectors else self._scalars)
+
+    def _write_all(self, nodes: Iterable[int], writer: _Nodes) -> None:
+        """Write nodes, and leave those to other functions that these need."""
+        left, copies = self.arrangement.left, self.arrangement.copies
+        if not left:
+            writer.write(nodes)
+            return
+        waiting: list[int] = []
+        for i in nodes:
+            waiting.append(i)
+            if copies:
+                self._write_of_copies(i, writer)
+            elif i in left:
+                writer.write(waiting)
+            else:
                 continue
-            waiting: list[int] = []
-            for i in run:
-                waiting.append(i)
-                if copies:
-                    self._write_of_copies(i, writer)
-                elif i in left:
-                    writer.write(waiting)
-                else:
-                    continue
-                self.handed(i)
-                waiting = []
-            writer.write(waiting)
+            self.handed(i)
+            waiting = []
+        writer.write(waiting)
 
     def _write_of_copies(self, i: int, writer: _Nodes) -> None:
         """Write a node, with copies of its own of what it needs, where there are some."""
