@@ -41,6 +41,7 @@ from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.schedule import Plan
 from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
+from symgrad.mathlib.barriers import with_barriers
 from symgrad.mathlib.define import Math, functions, inlined, lower
 from symgrad.mathlib.signs import place_signs
 from symgrad.values.results import Array, Result
@@ -208,13 +209,22 @@ class Shaders:
         self.computation, self.options, self._title = computation, options, title
         self._clock = Clock()
 
+    @cached_property
+    def shown(self) -> Computation:
+        """The computation as compilers of WGSL get it: in float64 it is for the CPU as it is."""
+        c, math = self.computation, self.options.math
+        if self.options.dtype == "float32":
+            return c
+        graph, roots = with_barriers(c.graph, [i for o in c.outputs for i in o.nodes], math)
+        return replace(c, graph=graph, outputs=tuple(_in_turn(c.outputs, roots)))
+
     def _plan(self) -> Plan:
         """What stands in which shader, and in which order, of straight code."""
         with paused_gc():
-            return self._clock.time("schedule", lambda: plan_map(self.computation))
+            return self._clock.time("schedule", lambda: plan_map(self.shown))
 
     def _print(self, columns_out: bool = False) -> Printed:
-        options, c = self.options, self.computation
+        options, c = self.options, self.shown
         style = Style(options.math, options.comments, self._title, columns_out=columns_out)
         plan, library = None if c.is_structured else self._plan(), functions(options.math)
         with paused_gc():
@@ -267,9 +277,16 @@ def simplify_outputs(
     traced: Trace, wanted: Sequence[Wanted], options: Options
 ) -> tuple[Graph, list[Output]]:
     """The graph of all results, simplified, its operations those that back ends know."""
-    graph, roots = simplified(traced.graph, [i for w in wanted for i in w.nodes], options)
+    needed = [i for w in wanted for i in w.nodes]
+    opaque = options.dtype == "float32" or options.simplify == "real"
+    graph, roots = simplified(traced.graph, needed, options, opaque=opaque)
+    return graph, _in_turn(wanted, roots)
+
+
+def _in_turn(named: Iterable[Wanted | Output], roots: Iterable[int]) -> list[Output]:
+    """Outputs of these names and sizes, of which the roots are the results, one after the other."""
     ends = iter(roots)
-    return graph, [Output(w.name, tuple(next(ends) for _ in w.nodes)) for w in wanted]
+    return [Output(w.name, tuple(next(ends) for _ in w.nodes)) for w in named]
 
 
 def simplified(
@@ -278,18 +295,20 @@ def simplified(
     options: Options,
     regroup: bool = True,
     reread: Iterable[int] = (),
+    opaque: bool = True,
 ) -> tuple[Graph, list[int]]:
     """What the roots need, simplified and lowered to what back ends know.
 
     Each law of real numbers is cheaper where it stands, but may take apart what others share:
     ``simplify="real"`` is never dearer than the laws that keep every bit. ``regroup`` is that of
-    `simplify`, ``reread`` that of `lower`.
+    `simplify`, ``reread`` that of `lower`. Only what is in float64 need not be ``opaque``, that is,
+    lowered: LLVM takes operations for what they are, and WGSL for it is only shown.
 
     Raises:
         InputError: for a constant of the user's that the dtype cannot hold.
     """
     _require_range(graph, roots, options.dtype)
-    found = _cheapest(graph, roots, options, regroup, reread)
+    found = _cheapest(graph, roots, options, regroup, reread, opaque)
     if is_verified(len(found[0])):
         verify(*found)
     return found
@@ -297,27 +316,39 @@ def simplified(
 
 def size(options: Options, graph: Graph, roots: Sequence[int]) -> int:
     """The operations that computing these roots takes in a kernel."""
-    return operations(*_cheapest(graph, roots, options, True, ()))
+    return operations(*_cheapest(graph, roots, options, True, (), True))
 
 
 def _cheapest(
-    graph: Graph, roots: Sequence[int], options: Options, regroup: bool, reread: Iterable[int]
+    graph: Graph,
+    roots: Sequence[int],
+    options: Options,
+    regroup: bool,
+    reread: Iterable[int],
+    opaque: bool,
 ) -> tuple[Graph, list[int]]:
     with watch.stage("simplify"):
-        found = _lowered(graph, roots, options, regroup, reread)
+        found = _lowered(graph, roots, options, regroup, reread, opaque)
         if options.simplify != "real":
             return found
-        kept = _lowered(graph, roots, replace(options, simplify=True), regroup, reread)
+        kept = _lowered(graph, roots, replace(options, simplify=True), regroup, reread, opaque)
     return min(found, kept, key=lambda made: flops(*made))
 
 
 def _lowered(
-    graph: Graph, roots: Sequence[int], options: Options, regroup: bool, reread: Iterable[int]
+    graph: Graph,
+    roots: Sequence[int],
+    options: Options,
+    regroup: bool,
+    reread: Iterable[int],
+    opaque: bool,
 ) -> tuple[Graph, list[int]]:
     definitions = inlined(options.math, options.dtype)
     made, roots = simplify(graph, roots, options.simplify, definitions, regroup)
     made.release()
     made, roots = _arranged(made, roots, options)
+    if not opaque:
+        return made, roots
     made, roots = lower(made, roots, options.math, options.dtype, reread)
     made.release()
     return made, roots
