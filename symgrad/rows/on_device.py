@@ -62,7 +62,7 @@ def _numbers(
     if not places:
         return
     if not isinstance(part, DeviceArray):
-        warn_of_rounding(part.T, start, columns, "float32")
+        warn_of_rounding(part, start, columns, "float32")
         yield DeviceArray.from_numpy(gpu, part[:, places])
     elif len(places) == part.shape[1]:
         yield part

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -70,16 +72,23 @@ class Columns:
 
     def describe(self, k: int) -> str:
         """How a user knows a number of a row."""
+        return self._described[k]
+
+    @cached_property
+    def _described(self) -> tuple[str, ...]:
+        """That of each of them."""
         if not self.tree:
-            return f"column {k}"
-        column = self.holding(k)
-        place = map(int, np.unravel_index(k - column.start, column.shape))
-        return repr(column.name) + (f"[{', '.join(map(str, place))}]" if column.shape else "")
+            return tuple(f"column {k}" for k in range(self.count))
+        found: list[str] = []
+        for column in self.blocks:
+            for place in np.ndindex(column.shape):
+                where = f"[{', '.join(map(str, place))}]" if place else ""
+                found.append(repr(column.name) + where)
+        return tuple(found)
 
     def real(self, column: Block, values: Any) -> np.ndarray:
         """What a table has as a column, as an array (N, numbers): see `Codes.numbers`."""
-        places = range(column.start, column.start + column.size)
-        is_quantity = not set(places).isdisjoint(self.quantities)
+        is_quantity = any(0 <= k - column.start < column.size for k in self.quantities)
         found = self.codes.numbers(column.name, values, is_quantity, column.shape)
         return found.reshape(len(found), column.size)
 
@@ -176,9 +185,15 @@ def read(
     """
     len_of(rows)  # refuses what only promises a table
     parts = _columns_by_name(rows, columns) if columns.names else [_by_number(rows, columns)]
-    each = [column for part in parts for column in part.T]
-    indices = [whole(each[k], columns, k, policy) for k in columns.indices]
-    warn_of_rounding(each, 0, columns, dtype)
+    starts = list(itertools.accumulate((part.shape[1] for part in parts), initial=0))
+    indices = [
+        whole(part[:, k - start], columns, k, policy)
+        for k in columns.indices
+        for start, part in zip(starts, parts, strict=False)
+        if start <= k < start + part.shape[1]
+    ]
+    for start, part in zip(starts, parts, strict=False):
+        warn_of_rounding(part, start, columns, dtype)
     with np.errstate(over="ignore"):
         if len(parts) > 1:
             numbers = np.empty((len(parts[0]), columns.count), dtype)
@@ -191,15 +206,20 @@ def read(
     return _screened(numbers, kept, policy, columns)
 
 
-def warn_of_rounding(each: Iterable[Any], start: int, columns: Columns, dtype: str) -> None:
-    """Warn of numbers, from ``start`` on, that this dtype rounds by much: once for each column."""
-    if dtype != "float32":
+def warn_of_rounding(part: np.ndarray, start: int, columns: Columns, dtype: str) -> None:
+    """Warn of numbers (N, k), those from ``start`` on, that this dtype rounds by much.
+
+    Of a column it is told once.
+    """
+    if dtype != "float32" or part.dtype == np.float32:
         return
-    told = set[str]()
-    for k, values in enumerate(each, start):
-        name = columns.holding(k).name if columns.tree else str(k)
-        if name not in told and k not in columns.indices:
-            told |= {name} if warn_if_rounded(values, columns.describe(k), dtype) else set()
+    told = range(0)
+    for k, values in enumerate(part.T, start):
+        if k in told or k in columns.indices:
+            continue
+        if warn_if_rounded(values, columns.describe(k), dtype) and columns.tree:
+            column = columns.holding(k)
+            told = range(column.start, column.start + column.size)
 
 
 def _by_number(rows: Any, columns: Columns) -> np.ndarray:
@@ -229,13 +249,12 @@ def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
     return found
 
 
-def require_columns(columns: Columns, known: Iterable[Any]) -> None:
+def require_columns(columns: Columns, known: Collection[Any]) -> None:
     """Refuse a table, with columns of these names, where one is missing."""
-    known = tuple(known)
-    missing = [name for name in columns.names or () if name not in known]
-    if missing:
-        has = ", ".join(map(str, known))
-        raise InputError(f"rows has no column {missing[0]!r}: it has {has}")
+    for name in columns.names or ():
+        if name not in known:
+            has = ", ".join(map(str, known))
+            raise InputError(f"rows has no column {name!r}: it has {has}")
 
 
 def require_equal_lengths(columns: Columns, found: Sequence[Any]) -> None:
