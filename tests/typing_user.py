@@ -112,7 +112,7 @@ sg.fused_forward_backward(2, waves, row=2, reduce="max")  # pyright: ignore
 sg.fused_forward_backward(2, waves, row=2, nan_policy="skip")  # pyright: ignore
 sg.fused_forward_backward(2, waves, reduce="mean", names=["a", "b"])  # pyright: ignore
 sg.fused_forward_backward(2, waves, row=2, reduce=None, regularizer=waves)  # pyright: ignore
-sg.fused_forward(2, waves, regularizer=waves)  # pyright: ignore
+sg.fused_forward(2, waves, row=2, reduce=None, regularizer=waves)  # pyright: ignore
 sg.fused_jacobian(2, waves, mode="backward")  # pyright: ignore
 sg.fused_hessian(2, waves, jit=True)  # pyright: ignore
 sg.fused_least_squares(2, waves, row=1, math="Fast")  # pyright: ignore

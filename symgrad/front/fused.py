@@ -31,7 +31,6 @@ from symgrad.front.keywords import (
     Jacobian,
     MatrixOfRows,
     MatrixOfSums,
-    OfLosses,
     OfNamed,
     OfRows,
     OfSums,
@@ -57,7 +56,7 @@ from symgrad.values.tables import ColumnNames, NanPolicy, Reduce, columns_of
 @overload
 def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfNamed]) -> Kernel: ...
 @overload
-def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfLosses]) -> DataKernel: ...
+def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfSums]) -> DataKernel: ...
 @overload
 def fused_forward_backward(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
 def fused_forward_backward(
@@ -225,6 +224,7 @@ def fused_forward(
     reduce: Reduce | None = "sum",
     weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
+    regularizer: Function | None = None,
     device: DeviceChoice = None,
     math: Math = "accurate",
     dtype: DType = "float32",
@@ -239,7 +239,8 @@ def fused_forward(
     """One kernel for the values of f alone, which may be any nesting of scalars.
 
     The arguments are those of `fused_forward_backward`; f may return a scalar, an array, or tuples,
-    lists and dicts of them, and ``run`` returns the same nesting, batched.
+    lists and dicts of them, and ``run`` returns the same nesting, batched. So does a
+    ``regularizer``, whose numbers are added to the sums over rows.
 
     Example:
         >>> import symgrad as sg
@@ -249,9 +250,10 @@ def fused_forward(
     """
     with staged(progress, "kernels"):
         options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
-        over = asked_of_rows(row, columns, codes, reduce, weights, nan_policy, names)
+        over = asked_of_rows(row, columns, codes, reduce, weights, nan_policy, names, regularizer)
         if over is not None:
-            request = Request(f, n, *over, options)
+            penalty = penalty_of(fused_forward, n, regularizer, options)
+            request = Request(f, n, *over, options, penalty=penalty)
             return rows_kernel(request, "values", device)
 
         def derive(traced: Trace) -> list[Wanted]:
@@ -283,6 +285,7 @@ def fused_jacobian(
     reduce: Reduce | None = "sum",
     weights: str | int | None = None,
     nan_policy: NanPolicy = "propagate",
+    regularizer: Function | None = None,
     device: DeviceChoice = None,
     math: Math = "accurate",
     dtype: DType = "float32",
@@ -296,7 +299,8 @@ def fused_jacobian(
 ) -> Kernel | DataKernel:
     """One kernel for m values and their Jacobian: ``run(x)`` gives arrays (m,) and (m, n).
 
-    The arguments are those of `fused_forward_backward`; f returns a vector of m scalars. With
+    The arguments are those of `fused_forward_backward`; f returns a vector of m scalars, and so
+    does a ``regularizer``: they and their Jacobian are added to the sums over rows. With
     ``sparse=True`` only what is not structurally 0 is computed and stored, and the Jacobian is a
     SciPy CSR array (for a batch, an object array of them).
 
@@ -326,14 +330,17 @@ def fused_jacobian(
     """
     with staged(progress, "kernels"):
         options = options_of(f, name, math, dtype, simplify, comments, roll, checkpoint)
-        over = asked_of_rows(row, columns, codes, reduce, weights, nan_policy, names)
+        over = asked_of_rows(row, columns, codes, reduce, weights, nan_policy, names, regularizer)
         if over is not None:
             if wrt is not None:
                 raise InputError(
                     "wrt= is for kernels of points: a loss over rows is "
                     "differentiated for all parameters"
                 )
-            request = Request(f, n, *over, options, mode)
+            penalty = penalty_of(
+                partial(fused_jacobian, mode=mode, sparse=sparse), n, regularizer, options
+            )
+            request = Request(f, n, *over, options, mode, penalty)
             return rows_kernel(request, "jacobian", device, sparse)
         tree = variables_of(n)
         places, result = chosen(tree, names_of(names, tree), wrt)

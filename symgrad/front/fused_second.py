@@ -26,12 +26,12 @@ from symgrad.front.deriving import (
 from symgrad.front.kernels import Kernel, assemble
 from symgrad.front.keywords import (
     Function,
-    MatrixOfLosses,
     MatrixOfPoints,
     MatrixOfRows,
-    OfLosses,
+    MatrixOfSums,
     OfPoints,
     OfRows,
+    OfSums,
     asked_of_rows,
     penalty_of,
 )
@@ -54,7 +54,7 @@ from symgrad.wgsl.printing.names import unique
 def fused_hessian(n: Sizes, f: Function, **options: Unpack[MatrixOfPoints]) -> Kernel: ...
 @overload
 def fused_hessian(
-    n: Sizes, f: Function, **options: Unpack[MatrixOfLosses]
+    n: Sizes, f: Function, **options: Unpack[MatrixOfSums]
 ) -> SumsKernel | RowsKernel: ...
 @overload
 def fused_hessian(n: Sizes, f: Function, **options: Unpack[MatrixOfRows]) -> RowsKernel: ...
@@ -132,7 +132,7 @@ def fused_hvp(  # pyright: ignore[reportOverlappingOverload]: without rows it is
     n: Sizes, f: Function, **options: Unpack[OfPoints]
 ) -> Kernel: ...
 @overload
-def fused_hvp(n: Sizes, f: Function, **options: Unpack[OfLosses]) -> SumsKernel: ...
+def fused_hvp(n: Sizes, f: Function, **options: Unpack[OfSums]) -> SumsKernel: ...
 @overload
 def fused_hvp(n: Sizes, f: Function, **options: Unpack[OfRows]) -> RowsKernel: ...
 def fused_hvp(

@@ -75,11 +75,6 @@ class OfSums(OfTable, total=False):
     """What sums over rows take besides."""
 
     reduce: Reduce
-
-
-class OfLosses(OfSums, total=False):
-    """What sums of losses take besides."""
-
     regularizer: Function | None
 
 
@@ -89,10 +84,6 @@ class MatrixOfPoints(OfNamed, Matrix):
 
 class MatrixOfSums(OfSums, Matrix):
     """What sums of matrices over rows take."""
-
-
-class MatrixOfLosses(OfLosses, Matrix):
-    """What sums of second derivatives over rows take."""
 
 
 class MatrixOfRows(OfRows, Matrix):
@@ -113,7 +104,7 @@ def asked_of_rows(
     weights: str | int | None,
     nan_policy: NanPolicy,
     names: Sequence[str] | None,
-    regularizer: Function | None = None,
+    regularizer: Function | None,
 ) -> tuple[Columns, Reduce | None, str | int | None, NanPolicy] | None:
     """What is asked for of rows; None for kernels of points, which have none."""
     if row is not None or columns is not None:

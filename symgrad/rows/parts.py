@@ -104,6 +104,8 @@ def wants_of(request: Request, verb: str) -> Wants:
     variables = Variables(places, gathers, n)
     found = _found(request, made, variables, verb)
     parts = tuple(part for part, _ in found)
+    if request.penalty is not None:
+        request.penalty.require_like(parts[0].result, request.f)
     nodes = tuple(tuple(contributions(request, made, ids)) for _, ids in found)
     return Wants(made, variables, parts, nodes)
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.errors import TraceError
+from symgrad.expr.graph.place import describe
 from symgrad.expr.handles.tree import flatten
+from symgrad.values.results import Nested, Result
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,20 @@ class Penalty:
     f: Callable[..., Any]
     kernel: Any
 
+    def require_like(self, result: Result, f: Callable[..., Any]) -> None:
+        """Refuse a regularizer that returns other things than those that are summed, f's.
+
+        Raises:
+            TraceError: for another nesting, or another shape.
+        """
+        found, wanted = (_outline(r) for r in (self.kernel._results[0], result))
+        if found != wanted:
+            raise TraceError(
+                f"the regularizer, {describe(self.f)}, returns {_shown(found)}, where "
+                f"{describe(f)} returns {_shown(wanted)}: return results that are nested and "
+                "shaped alike, 0.0 where nothing is added"
+            )
+
     def added_to(self, results: Any, flat: np.ndarray) -> Any:
         """The results with its own; ``flat`` are all parameters, and behind them any vector."""
         n = self.kernel.n_inputs
@@ -28,10 +45,22 @@ class Penalty:
         return _plus(results, self.kernel.run(*points))
 
 
+def _outline(result: Result) -> list[tuple[str, tuple[int, ...]]]:
+    """The names and the shapes of the arrays that a result consists of."""
+    names = [b.name for b in result.tree.blocks] if isinstance(result, Nested) else [""]
+    return list(zip(names, result.shapes, strict=True))
+
+
+def _shown(outline: list[tuple[str, tuple[int, ...]]]) -> str:
+    """An outline as a message has it."""
+    each = [(name, f"an array {shape}" if shape else "a number") for name, shape in outline]
+    return ", ".join(f"{name}: {what}" if name else what for name, what in each)
+
+
 def _plus(a: Any, b: Any) -> Any:
     """The sum of two results that are nested alike; those of most calls are not nested."""
-    if type(a) is type(b) is tuple and not any(isinstance(x, dict | list | tuple) for x in a):
-        return tuple(_sum(x, y) for x, y in zip(a, b, strict=True))
+    if type(a) is type(b) is tuple and all(isinstance(x, (float, np.ndarray)) for x in a):
+        return tuple(map(_sum, a, b))
     leaves, tree = flatten(a, lambda _: None)
     pairs = zip(leaves, flatten(b, lambda _: None)[0], strict=True)
     return tree.nest(_sum(x, y) for x, y in pairs)
@@ -39,4 +68,6 @@ def _plus(a: Any, b: Any) -> Any:
 
 def _sum(a: Any, b: Any) -> Any:
     """The sum of two arrays; of a sparse one and another it is sparse."""
-    return a + (type(a)(b) if hasattr(a, "tocsr") and isinstance(b, np.ndarray) else b)
+    if type(b) is np.ndarray and type(a) is not np.ndarray and hasattr(a, "tocsr"):
+        b = type(a)(b)
+    return a + b

@@ -216,6 +216,47 @@ def test_a_regularizer_is_added_once(reduce: Reduce, device: Any) -> None:
     agree(matrix, A.T @ A / count + 4 * np.eye(3))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_regularizer_of_values_and_of_jacobians(
+    reduce: Reduce, device: Any, sparse: bool
+) -> None:
+    count = N if reduce == "mean" else 1
+    f = lambda p, r: [eta(p, r), eta(p, r) ** 2]  # noqa: E731
+    prior = lambda p: [p[0] * p[2], 2.0 * p[1]]  # noqa: E731
+    options = columns(device, reduce=reduce, regularizer=prior)
+    at = A @ P
+    values = np.array([at.sum(), at @ at]) / count + [P[0] * P[2], 2 * P[1]]
+    slopes = np.array([A.sum(0), 2 * at @ A]) / count + [[P[2], 0, P[0]], [0, 2, 0]]
+    agree(sg.fused_forward(3, f, **options).run(P, ROWS), values)
+    kernel = sg.fused_jacobian(3, f, sparse=sparse, **options)
+    for found in (kernel.run(P, ROWS), pickle.loads(pickle.dumps(kernel)).bind(ROWS).run(P)):
+        agree(found[0], values)
+        agree(found[1].toarray() if sparse else found[1], slopes)
+    looks = looked(device, regularizer=lambda p: [p.s * p.u[1, 0]], reduce=reduce)
+    found = sg.fused_jacobian(SHAPES, lambda p, r: [model(p, r)], **looks).run(FLAT, LOOKED)[1]
+    also = np.zeros(11)
+    also[[2, 8]] = FLAT[8], FLAT[2]
+    want = jacobian(FLAT).sum(0) / count + also
+    agree(np.concatenate([np.ravel(found[name]) for name in SHAPES]), want)
+
+
+def test_a_regularizer_is_nested_as_what_it_is_added_to() -> None:
+    f = lambda p, r: {"fit": (eta(p, r) - r.y) ** 2, "both": [r.a, r.b * p[1]]}  # noqa: E731
+    prior = lambda p: {"fit": p @ p, "both": [0.0, p[0]]}  # noqa: E731
+    found = sg.fused_forward(3, f, **columns("cpu", regularizer=prior)).run(P, ROWS)
+    agree(found["fit"], ((A @ P - Y) ** 2).sum() + P @ P)
+    agree(found["both"], [A[:, 1].sum(), P[1] * A[:, 2].sum() + P[0]])
+    for wrong in (lambda p: p @ p, lambda p: {"fit": p @ p, "both": 0.0}, lambda p: [p[0], p[:2]]):
+        with pytest.raises(TraceError, match="that are nested and shaped alike"):
+            sg.fused_forward(3, f, **columns("cpu", regularizer=wrong))
+    with pytest.raises(TraceError, match=r"returns an array \(2,\), where .* an array \(3,\)"):
+        sg.fused_jacobian(3, lambda p, r: p * r.a, **columns("cpu", regularizer=lambda p: p[:2]))
+    with pytest.raises(InputError, match="added to a sum over rows"):
+        sg.fused_jacobian(3, eta, **columns("cpu", reduce=None, regularizer=lambda p: p))
+
+
 def test_a_regularizer_of_named_parameters_and_of_looked_up_ones() -> None:
     penalty = lambda p: np.sum(sg.array(p.u) ** 2) + p.s**2  # noqa: E731
     options = looked("cpu", regularizer=penalty, sparse=True)
