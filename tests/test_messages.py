@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import math
 import os
 import re
 import warnings
@@ -19,6 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.special
 
 import symgrad as sg
@@ -44,7 +46,9 @@ def space() -> dict[str, Any]:
     return {
         "sg": sg,
         "np": np,
+        "math": math,
         "special": scipy.special,
+        "integrate": scipy.integrate,
         "cpu": cpu,
         "x": x,
         "y": y,

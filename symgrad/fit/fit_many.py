@@ -11,9 +11,8 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.bridges.labelled import PARAM, Labelled, is_labelled
 from symgrad.bridges.tables import in_blocks
-from symgrad.errors import InputError, SymgradError, TraceError
+from symgrad.errors import InputError, SymgradError
 from symgrad.expr.derivatives.accumulate import Mode
-from symgrad.expr.graph.place import describe
 from symgrad.expr.handles.tree import tree_of
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tracing.trace import trace
@@ -32,9 +31,9 @@ from symgrad.optimize.arguments import (
 )
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.least_squares import LevenbergMarquardt
-from symgrad.optimize.method import Method, Tolerances, array_of
+from symgrad.optimize.method import Method, Tolerances
 from symgrad.optimize.minimize import minimize_from
-from symgrad.optimize.models import in_order, names_of, require_of_one_x
+from symgrad.optimize.models import in_order, names_of, one_value, require_of_one_x
 from symgrad.optimize.starts import on_host, target_of
 from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose
@@ -210,13 +209,8 @@ def _residual(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], Any
     """The residual of a row, times its weight."""
 
     def residual(p: Any, row: Any) -> Any:
-        value = f(curves.x_of(row), *p)
-        if np.ndim(array_of(value)):
-            raise TraceError(
-                f"{describe(f)} returned {np.size(array_of(value))} values for one x: one is "
-                f"needed; it was given x of shape {np.shape(curves.x_of(row))}"
-            )
-        return curves.weighted(value - row[-1], row)
+        x = curves.x_of(row)
+        return curves.weighted(one_value(f, x, f(x, *p)) - row[-1], row)
 
     return residual
 

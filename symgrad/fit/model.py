@@ -25,6 +25,7 @@ from symgrad.llvm.dispatch.dense import Triangle
 from symgrad.llvm.dispatch.sums import Sums
 from symgrad.mathlib.pairs import in_pairs
 from symgrad.optimize.evaluation import Accumulation, Weighted
+from symgrad.optimize.models import one_value
 from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import DTypeName, Options
@@ -48,6 +49,9 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "float64": (0.0, np.inf),
 }
 """Sizes of data that a dtype has; the low parts of pairs are 2^-24 of them."""
+
+MISTAKES: Final = (SymgradError, TypeError, ValueError, IndexError, AttributeError)
+"""What a model raises that cannot be called or traced with what it is given."""
 
 Model = Callable[..., Any]
 
@@ -100,30 +104,38 @@ class Rows:
         Raises:
             TraceError: if it can be traced in neither way.
         """
-        if self.shape == "other" or not self._prepare_row(p):
-            self.rowwise = False
-            if self.pairs:  # which there are none of where all of x is a constant of the kernel
-                warn_if_rounded(self.x, "xdata", "float32")
-            if len(self.y) > MOST_ROWS_TRACED:
-                raise InputError(
-                    "f cannot be traced for one x, as its value there is another than for all x "
-                    f"together, and {len(self.y)} rows are too many to trace at once"
-                )
-            self._kernel = fused_jacobian(
-                self.n,
-                lambda v: self._checked(self.f(self._given, *v)),
-                device=self.device,
-                dtype=self.dtype,
-                mode=self.mode,
-            )
-
-    def _prepare_row(self, p: np.ndarray) -> bool:
-        """Trace the model at one row: whether its values are those of all rows together."""
+        complaint = None
+        if self.shape != "other":
+            try:
+                self.trace_row()
+                if self._agrees(p):
+                    return
+            except MISTAKES as error:  # what is wrong for one x may be right for all of them
+                complaint = error
+        self.rowwise = False
         try:
-            self.trace_row()
-            return self._agrees(p)
-        except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
-            return False  # what is wrong with it for one x may be right for all of them
+            self._trace_all()
+        except MISTAKES as error:
+            if isinstance(complaint, SymgradError) and not isinstance(error, SymgradError):
+                raise complaint from error  # which says what to write
+            raise
+
+    def _trace_all(self) -> None:
+        """Trace the model at all rows at once."""
+        if self.pairs:  # which there are none of where all of x is a constant of the kernel
+            warn_if_rounded(self.x, "xdata", "float32")
+        if len(self.y) > MOST_ROWS_TRACED:
+            raise InputError(
+                "f cannot be traced for one x, as its value there is another than for all x "
+                f"together, and {len(self.y)} rows are too many to trace at once"
+            )
+        self._kernel = fused_jacobian(
+            self.n,
+            lambda v: self._checked(self.f(self._given, *v)),
+            device=self.device,
+            dtype=self.dtype,
+            mode=self.mode,
+        )
 
     def trace_row(self) -> None:
         """Trace the model at one row, whatever its values are there."""
@@ -245,8 +257,8 @@ class Rows:
         with np.errstate(all="ignore"):
             try:
                 want = np.asarray(self.f(self._given[..., some], *p), float)
-            except (TypeError, ValueError, SymgradError):
-                return True
+            except MISTAKES:
+                return True  # not a model of numbers, as one that looks up entries by x
             found = np.asarray(self._evaluate(p, some)[0], float)
             if want.shape not in ((), found.shape):
                 return False
@@ -420,7 +432,12 @@ def pair_kernel(
 
 
 def _at_row(f: Model, n: int, flat: bool) -> Callable[[Any], Any]:
-    return lambda v: f(v[n] if flat else v[n:], *v[:n].tolist())
+    @functools.wraps(f)
+    def at_row(v: Any) -> Any:
+        x = v[n] if flat else v[n:]
+        return one_value(f, x, f(x, *v[:n].tolist()))
+
+    return at_row
 
 
 def system(found: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError, SymgradError
+from symgrad.errors import InputError, SymgradError, TraceError
 from symgrad.expr.graph.place import describe
 from symgrad.optimize.arguments import parameters_of, real, start_within
+from symgrad.optimize.method import array_of
 
 ROWS_COMPARED: Final = 8
 """Rows at which the model is compared with its values for all x."""
@@ -47,6 +48,20 @@ def in_order(f: Callable[..., Any], p0: Any, bounds: Any) -> tuple[Any, Any]:
         starts = [real(v, f"p0[{n!r}]") for n, v in zip(names, found, strict=True)]
         p0 = np.stack(np.broadcast_arrays(*starts), axis=-1)
     return p0, bounds
+
+
+def one_value(f: Callable[..., Any], x: Any, value: Any) -> Any:
+    """The value of a model at one x.
+
+    Raises:
+        TraceError: if it is several.
+    """
+    if np.ndim(array_of(value)):
+        raise TraceError(
+            f"{describe(f)} returned {np.size(array_of(value))} values for one x: one is needed; "
+            f"it was given x of shape {np.shape(x)}"
+        )
+    return value
 
 
 def sides_of(bounds: Any) -> Any:

@@ -104,3 +104,18 @@ def test_what_is_refused() -> None:
     for made in (jnp.ones(3) * 1j, "abc", object()):
         with pytest.raises(sg.InputTypeError, match=r"x (is not an array|holds complex)"):
             loss()(made)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda v: jnp.sin(v[0]),
+        lambda v: jnp.sum(v**2),
+        lambda v: jnp.array([v[0], 2.0])[0],
+        lambda v: jnp.where(v[0] > 0, v[0], 0.0),
+        lambda v: jax.lax.sin(v[0]),
+    ],
+)
+def test_jaxs_functions_of_expressions_are_refused_with_numpys(f: Any) -> None:
+    with pytest.raises(sg.TraceError, match=r"use NumPy's, .*\n.*test_jax\.py:\d+"):
+        sg.fused_forward(2, f, device="cpu")

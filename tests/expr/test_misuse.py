@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -134,3 +136,30 @@ def test_a_kept_expression_names_the_function_that_returns_it() -> None:
 def test_calls_that_need_numbers_say_what_to_write(f: Any, remedy: str) -> None:
     with pytest.raises(TraceError, match=rf"(?s){remedy}"):
         sg.fused_forward(4, f, device="cpu")
+
+
+FRAMEWORKS = {
+    "jnp.sin(v[0])": "Error interpreting argument to <function sin> as an abstract array. The "
+    "problematic value is of type <class 'symgrad.expr.handles.expression.Expr'>",
+    "jnp.array(v)": "Value 'x0' with dtype object is not a valid JAX array type.",
+    "torch.sin(v[0])": "sin(): argument 'input' (position 1) must be Tensor, not Expr",
+}
+"""What JAX 0.10 and PyTorch 2.9 say, by what they were asked."""
+
+
+@pytest.mark.parametrize("code", FRAMEWORKS)
+def test_functions_of_other_frameworks_are_named(code: str) -> None:
+    module, name = code.partition("(")[0].split(".")
+    whose, folder = ("PyTorch", "torch") if module == "torch" else ("JAX", "jax")
+    linecache.cache["<asked>"] = len(code), None, [code], "<asked>"
+    space: dict[str, Any] = {"text": FRAMEWORKS[code]}
+    refusing = "def refuse(*_):\n    raise TypeError(text)"
+    exec(compile(refusing, f"/packages/{folder}/core.py", "exec"), space)
+    space[module] = types.SimpleNamespace(**{name: space["refuse"]})
+
+    def f(v: Any) -> Any:
+        return eval(compile(code, "<asked>", "eval"), {**space, "v": v})
+
+    with pytest.raises(TraceError, match=f"{whose}'s functions take {whose}'s") as error:
+        sg.fused_forward(1, f)
+    assert f"NumPy's, np.{name}, or" in str(error.value)

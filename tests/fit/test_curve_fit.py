@@ -456,3 +456,23 @@ def test_an_error_of_data_of_any_size(size: float) -> None:
     residuals = error.value.result.fun / size
     np.testing.assert_allclose(residuals, plain.value.result.fun, rtol=1e-9)
     assert error.value.nfev == plain.value.nfev
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": "float32"}, {"device": 0}])
+@pytest.mark.parametrize("kind", [float, int])
+def test_entries_that_x_looks_up(kind: type, options: Any) -> None:
+    places = np.array([0, 3, 1, 4, 5, 2, 6, 7, 3])
+    table = np.linspace(0.0, 2.0, 8) ** 2
+    y = 2.5 * table[places] + 0.3
+    f = lambda x, a, b: a * sg.array(table)[x] + b  # noqa: E731
+    popt, _ = sg.curve_fit(f, places.astype(kind), y, [1.0, 1.0], **options)
+    np.testing.assert_allclose(popt, [2.5, 0.3], rtol=1e-6 if "dtype" in options else 1e-12)
+    fit = sg.fit_model(f, places.astype(kind), y, {"a": 1.0, "b": 1.0})
+    np.testing.assert_allclose(fit.predict(places), y, rtol=1e-12)
+
+
+def test_parameters_that_x_looks_up() -> None:
+    x = np.array([0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 1.0])
+    y = np.array([1.0, 2.0, 3.0, 1.2, 2.1, 2.9, 2.2])
+    popt, _ = sg.curve_fit(lambda x, a, b, c: sg.array([a, b, c])[x], x, y)
+    np.testing.assert_allclose(popt, [y[x == k].mean() for k in range(3)], rtol=1e-12)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final, NoReturn
 
+import numpy as np
+
 from symgrad.errors import SymgradError, TraceError
 from symgrad.expr.graph.place import (
+    Place,
+    called_at,
     called_with_one,
     caller,
     raised_at,
@@ -38,6 +42,13 @@ _FOR_SCIPYS: Final = {
         "use sg.custom_root, which differentiates the root that your own solver finds",
     ),
     **dict.fromkeys(
+        ("quad", "quad_vec", "fixed_quad", "tanhsinh"),
+        "use sg.quad, which integrates a traced function in the kernel",
+    ),
+    **dict.fromkeys(
+        ("dblquad", "tplquad", "nquad"), "use sg.quad of a function that calls sg.quad"
+    ),
+    **dict.fromkeys(
         ("gaussian_filter", "convolve", "correlate", "uniform_filter", "map_coordinates"),
         "use np.convolve, np.interp, or a product with the matrix of the filter",
     ),
@@ -50,6 +61,23 @@ def _for_scipys(name: str) -> str:
     if name not in _FOR_SCIPYS:
         return _INSTEAD.format(name)
     return f"\n  SciPy's {name} computes with numbers: {_FOR_SCIPYS[name].format(name)}"
+
+
+_FRAMEWORKS: Final = re.compile(
+    r"symgrad\.expr\.handles\.|not a valid JAX array type|must be Tensor, not \w*(Expr|Condition)"
+)
+"""What JAX and PyTorch say where they are given expressions."""
+
+
+def _for_frameworks(complaint: str, place: Place) -> str:
+    """What to write in the place of a function of JAX's or PyTorch's, on this line."""
+    whose = "PyTorch" if "Tensor" in complaint else "JAX"
+    called = re.search(r"\b(?:jnp|jax\.numpy|jax\.nn|jax\.lax|lax|torch)\.(\w+)\(", place.text)
+    name = f", np.{called[1]}" if called and hasattr(np, called[1]) else ""
+    return (
+        f"{whose}'s functions take {whose}'s arrays, not expressions: use NumPy's{name}, or "
+        f"symgrad's\n  at {place}"
+    )
 
 
 _NUMPYS: Final = re.compile(r"\b(?:np|numpy)\.([\w.]+)\(\s*([\[(])?")
@@ -104,6 +132,8 @@ class Explaining:
                 name, place = found
                 message = f"SciPy's {name} takes no expressions\n  at {place}"
                 raise TraceError(f"{message}{_for_scipys(name)}") from error
+            if _FRAMEWORKS.search(str(error)):
+                raise TraceError(_for_frameworks(str(error), called_at(error))) from error
 
 
 def refuse_bool() -> NoReturn:

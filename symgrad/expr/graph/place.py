@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -26,6 +27,8 @@ _INSIDE: Final = (
     _SCIPY,
 )
 
+_FRAMEWORK: Final = re.compile(r"[/\\](jax|jaxlib|torch)[/\\]")
+"""Files of frameworks whose functions users call on expressions."""
 
 MOST_RESOLVED: Final = 4096
 """Instructions whose lines are remembered, since functions are traced again and again."""
@@ -102,6 +105,16 @@ def called_with_one(error: TypeError) -> bool:
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     inside = frame.f_code.co_filename.startswith(os.path.join(_PACKAGE, ""))
     return inside and "required positional argument" in str(error)
+
+
+def called_at(error: BaseException) -> Place:
+    """The line of the user's program that called a function of JAX's or PyTorch's that raised."""
+    places = [
+        (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    mine = [p for p in places if not _is_inside(p[0]) and not _FRAMEWORK.search(p[0])]
+    file, line = (mine or places)[-1]
+    return Place(file, line, linecache.getline(file, line).strip())
 
 
 def raised_at(error: BaseException) -> Place | None:

@@ -276,7 +276,12 @@ def trace_row(
     p = tree.nest(map(tracer.block, tree.blocks), Blocks)
     values = _array(graph, columns)
     with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
-        result = f(p, Row(values, named) if named else values)
+        row = Row(values, named) if named else values
+        try:
+            result = f(p, row)
+        except AttributeError as error:
+            _refuse_swapped(error, f, p, row, [column.name for column in named])
+            raise
     outputs, structure = flatten_result(graph, result, f)
     if has_holes(graph):
         require_closed(graph, outputs)
@@ -294,6 +299,22 @@ def _names_of(columns: Sequence[Block]) -> Iterator[str]:
     for column in columns:
         places = range(column.start, column.start + column.size)
         yield from map(column.name_of, places) if column.shape else (column.name,)
+
+
+def _refuse_swapped(
+    error: AttributeError, f: Callable[..., Any], p: Any, row: Any, columns: Sequence[str]
+) -> None:
+    """Say so if the parameters were asked for a column, or the row for parameters."""
+    if error.name in columns and (error.obj is p or isinstance(error.obj, np.ndarray)):
+        asked = "the parameters for the column"
+    elif error.obj is row and isinstance(p, Blocks) and error.name in p:
+        asked = "the row for the parameter"
+    else:
+        return
+    raise NameUnknownError(
+        f"{describe(f)} asks {asked} {error.name!r}: it is called with the parameters first and "
+        "the row second, as in lambda p, row: ..."
+    ) from error
 
 
 def _array(graph: Graph, ids: Sequence[int]) -> ExprArray:
