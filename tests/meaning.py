@@ -83,6 +83,7 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "log1mexp": lambda x: mp.log(1 - mp.exp(-x)),
     "huber": lambda d, r: r * r / 2 if abs(r) <= d else d * (abs(r) - d / 2),
     "i0e": lambda x: mp.besseli(0, x) * mp.exp(-abs(x)),
+    "k0e": lambda x: mp.besselk(0, x) * mp.exp(x), "k1e": lambda x: mp.besselk(1, x) * mp.exp(x),
     "i1e": lambda x: mp.besseli(1, x) * mp.exp(-abs(x)),
     "log_ndtr": lambda x: mp.log(mp.ncdf(x)), "inverse_mills": lambda x: mp.npdf(x) / mp.ncdf(x),
     "mills_excess": lambda x: x + mp.npdf(x) / mp.ncdf(x),

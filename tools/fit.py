@@ -197,6 +197,27 @@ def _bessel(f: Real, power: float) -> Real:
     return g
 
 
+def _scaled_k(n: int, x: Number) -> Number:
+    """exp(x) K_n(x), far to the right by its asymptotic series."""
+    if x < 60:
+        return mp.besselk(n, x) * mp.exp(x)
+    total, term = mp.mpf(0), mp.mpf(1)
+    for k in range(1, 60):
+        total += term
+        term *= (4 * n * n - (2 * k - 1) ** 2) / (8 * k * x)
+    return total * mp.sqrt(mp.pi / (2 * x))
+
+
+def _from(start: Number, f: Real, power: float) -> Real:
+    """f(x) (x + 1)**power at t = 1 - 2 (start + 1)/(x + 1)."""
+
+    def g(t: Number) -> Number:
+        x = 2 * (start + 1) / (1 - t) - 1
+        return f(x) * (x + 1) ** mp.mpf(power)
+
+    return g
+
+
 def _about_zero(n: int, k: int, low: float, high: float, degree: int) -> Target:
     """P for J_n(z + d) = d P(d), z the k-th zero, low <= z + d <= high."""
     z = mp.besseljzero(n, k)
@@ -496,6 +517,9 @@ SMOOTH: dict[str, tuple[Real, int]] = {
     "I1E": (_bessel(lambda a: _scaled(1, a), 0.5), 40),
     "I0E_SLOPE": (_bessel(lambda a: _scaled(1, a) - _scaled(0, a), 1.5), 50),
     "I1E_SLOPE": (_bessel(lambda a: _scaled(0, a) - _scaled(1, a) * (1 + 1 / a), 1.5), 50),
+    "K0E": (_from(1, lambda x: _scaled_k(0, x), 0.5), 20),
+    "K1E": (_from(1, lambda x: _scaled_k(1, x), 0.5), 20),
+    "K_EXCESS": (_from(0.5, lambda x: _scaled_k(1, x) - _scaled_k(0, x), 1.5), 30),
 }
 """f on [-1, 1] and a degree: the polynomials whose derivatives are wanted too."""
 

@@ -1,7 +1,11 @@
-"""The modified Bessel functions I_0 and I_1 times exp(-|x|): power series up to 1."""
+"""The modified Bessel functions I_0 and I_1 times exp(-|x|), K_0 and K_1 times exp(x).
+
+Power series up to 1, those of K with a logarithm, and polynomials beyond.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from symgrad.expr import ops
@@ -39,6 +43,31 @@ I1E: Final = coefficients("""
 """)
 """exp(-a) I_1(a) (a + 9)**0.5 in t."""
 
+K0E: Final = coefficients("""
+    1.3955231960877035 -0.17265345863562945 0.0377102808159398 -0.009206362404387037
+    0.0024672897163440957 -0.0006787029159132592 0.00019530896162707714 -5.6487948277165955e-05
+    1.6895049589144924e-05 -5.013341630973642e-06 1.5408237844177516e-06 -4.6240567662796144e-07
+    1.4591748996904902e-07 -4.3733284835127075e-08 1.4130226071360712e-08 -4.03938704078619e-09
+    1.5977897599062022e-09 -4.5195158727198385e-10 5.029512414696314e-11 -1.5208304407839218e-11
+    5.60574867718112e-11
+""")
+"""exp(x) K_0(x) (x + 1)**0.5 in t = 1 - 4/(x + 1), x >= 1."""
+K1E: Final = coefficients("""
+    1.6131269602575737 -0.4738574102018254 0.15178416552553387 -0.05020291653821635
+    0.016614226111957724 -0.00552896243490421 0.00183771989005932 -0.000612424008748726
+    0.00020378202150615385 -6.795361328663536e-05 2.2615957888135544e-05 -7.5474136093613016e-06
+    2.5109594214958013e-06 -8.35689075722416e-07 2.7791273405250974e-07 -9.665735303927698e-08
+    3.184767175520932e-08 -7.808729164860623e-09 2.703531245435952e-09 -2.1752616244231394e-09
+    6.686331437763248e-10
+""")
+"""exp(x) K_1(x) (x + 1)**0.5 in t."""
+
+K_TERMS: Final = 10
+"""Of the series of K, whose next is below 2**-60 at 1."""
+
+GAMMA: Final = 0.5772156649015329
+"""Euler's constant."""
+
 TERMS: Final = 24
 """Of the power series, whose next is below 2**-55 at 1."""
 
@@ -60,3 +89,45 @@ def i1e(x: Expr) -> Expr:
     a = ops.abs(x)
     near = a * polynomial(ops.where(a < 1.0, a, 0.0), I1E_SERIES[1:TERMS])
     return keep_nan(ops.copysign(_scaled(a, I1E, near), x), x)
+
+
+def _outside(x: Expr, far: Coefficients) -> Expr:
+    """The polynomial for x >= 1."""
+    more = ops.where(x < 1.0, 1.0, x) + 1.0
+    return polynomial(1.0 - 4.0 / more, far) / ops.sqrt(more)
+
+
+def _second_kind(x: Expr, near: Expr, far: Coefficients) -> Expr:
+    """exp(x) times the series for x < 1, else the polynomial; inf at 0, NaN for x < 0."""
+    value = ops.where(x < 1.0, near, _outside(x, far))
+    return keep_nan(ops.where(x > 0.0, value, ops.where(x < 0.0, math.nan, math.inf)), x)
+
+
+def _inside(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """x for 0 < x < 1 and elsewhere 1/2; (x/2)**2; and log(2/x) - gamma."""
+    x = ops.where((x > 0.0) & (x < 1.0), x, 0.5)
+    return x, (0.5 * x) * (0.5 * x), (math.log(2.0) - GAMMA) - ops.log(x)
+
+
+def k0e(x: Expr) -> Expr:
+    """The sum of (x/2)**(2 k)/k!**2 (log(2/x) - gamma + H_k) below 1, a polynomial beyond."""
+    at, square, log = _inside(x)
+    squares = [1.0 / math.factorial(k) ** 2 for k in range(K_TERMS)]
+    of_log = polynomial(square, squares)
+    rest = square * polynomial(square, [c * _harmonic(k) for k, c in enumerate(squares)][1:])
+    return _second_kind(x, ops.exp(at) * (of_log * log + rest), K0E)
+
+
+def k1e(x: Expr) -> Expr:
+    """1/x less a series with the same logarithm below 1, a polynomial beyond."""
+    at, square, log = _inside(x)
+    products = [1.0 / (math.factorial(k) * math.factorial(k + 1)) for k in range(K_TERMS)]
+    means = [0.5 * (_harmonic(k) + _harmonic(k + 1)) for k in range(K_TERMS)]
+    rest = polynomial(square, [c * h for c, h in zip(products, means, strict=True)])
+    series = 1.0 / at - (0.5 * at) * (polynomial(square, products) * log + rest)
+    return _second_kind(x, ops.exp(at) * series, K1E)
+
+
+def _harmonic(k: int) -> float:
+    """1 + 1/2 + ... + 1/k."""
+    return math.fsum(1.0 / j for j in range(1, k + 1))

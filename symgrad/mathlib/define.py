@@ -66,7 +66,7 @@ INLINE: Final[Mapping[Op, Formula]] = _by_operation(
     plane.direction, inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
     inline.gelu_tanh, inline.gelu_tanh_slope,
     inline.logit, inline.inverse_mills, inline.erfinv_slope, inline.ndtri_slope,
-    bessel.i0e, bessel.i1e,
+    bessel.i0e, bessel.i1e, bessel.k0e, bessel.k1e,
     integers.uint32, integers.int32, integers.uint32_float, integers.int32_float,
     integers.threefry_first, integers.threefry_second,
 ) | {op: op.definition for op in ops.TABLE.values() if op.definition}  # fmt: skip

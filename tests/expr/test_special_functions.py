@@ -128,3 +128,47 @@ def test_zeta_of_one_argument_and_at_the_ends() -> None:
     q = np.array([0.0, -1.5, np.inf, 0.5])
     np.testing.assert_allclose(sg.zeta(2.5, q), special.zeta(2.5, q), rtol=1e-15)
     assert np.isnan(sg.zeta(0.5))
+
+
+K_X = np.array([1e-6, 0.01, 0.49, 0.51, 0.999, 1.001, 1.5, 3.0, 10.0, 50.0, 80.0])
+
+
+@pytest.mark.parametrize("name", ["k0", "k1", "k0e", "k1e"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_bessel_functions_of_the_second_kind(name: str, dtype: Any) -> None:
+    """To the second derivative; exp(x) K_0 and exp(x) K_1 are about the same for a large x."""
+    f = getattr(special, name)
+    x = np.float64(np.asarray(K_X, dtype))
+    found = sg.fused_hessian(1, lambda v: f(v[0]), device="cpu", dtype=dtype).run(x[:, None])
+    with mpmath.workdps(50):
+        scale = mpmath.exp if name.endswith("e") else lambda _: 1
+
+        def true(t: Any) -> Any:
+            return mpmath.besselk(int(name[1]), t) * scale(t)
+
+        for order, values in enumerate(found):
+            want = [float(mpmath.diff(true, t, order)) for t in x.tolist()]
+            np.testing.assert_allclose(values.ravel(), want, rtol=6 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, -3, 7])
+def test_bessel_functions_of_whole_orders(n: int) -> None:
+    x = np.array([0.03, 0.7, 2.0, 40.0])
+    for name in ("kv", "kve", "kn"):
+        f = getattr(special, name)
+        kernel = sg.fused_forward_backward(1, lambda v, f=f: f(n, v[0]), device="cpu",
+                                           dtype="float64")  # fmt: skip
+        values, slopes = kernel.run(x[:, None])
+        np.testing.assert_allclose(values, f(n, x), rtol=4e-15)
+        scale = np.exp(x) if name == "kve" else 1.0
+        want = scale * special.kvp(n, x) + (values if name == "kve" else 0.0)
+        np.testing.assert_allclose(slopes[:, 0], want, rtol=1e-13)
+
+
+def test_orders_are_whole_numbers_that_are_known() -> None:
+    for f in (lambda v: special.kv(0.5, v[0]), lambda v: special.kv(v[1], v[0])):
+        with pytest.raises(sg.TraceError, match=r"kv\(n, x\) takes a constant whole number n"):
+            sg.fused_forward(2, f)
+    ends = np.array([0.0, -1.0, np.inf, np.nan])
+    np.testing.assert_array_equal(sg.k0e(ends), special.k0e(ends))
+    np.testing.assert_array_equal(sg.k1e(ends), special.k1e(ends))

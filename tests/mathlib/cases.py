@@ -56,7 +56,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "one_minus_square": (1.5, 1.5), "real_reciprocal": (2.7, 2.7), "direction": (2.5, 2.5),
     "real_reciprocal_square": (6, 6),
     "silu": (3, 3.4), "silu_slope": (4, 4.4), "gelu": (3.4, 3.4), "gelu_tanh": (3.7, 3.7),
-    "i0e": (4.2, 4.2), "i1e": (4, 4),
+    "i0e": (4.2, 4.2), "i1e": (4, 4), "k0e": (4, 4), "k1e": (4, 4),
     "log_ndtr": (4.3, 4.3), "inverse_mills": (3.5, 3.5), "mills_excess": (3.7, 4.3),
     "erfinv": (3, 3), "erfinv_slope": (4, 4), "ndtri": (3.8, 3.8), "ndtri_slope": (4.6, 4.6),
     "xlogy": (2.6, 2.6), "xlog1py": (2.6, 2.6), "entr": (2.6, 2.6), "logit": (2.5, 2.5),
@@ -166,6 +166,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "erfcx": (-9.3, 1e36), "exp_square": (-9.3, 9.3), "gamma": (1e-37, 35.0),
     "ellipkm1": (1e-37, 1e38), "ellipe": (-1e38, 1.0), "elliptic_b": (1e-37, 1e38),
     "elliptic_d": (1e-37, 1e38),
+    "k0e": (1e-37, 1e38), "k1e": (1e-37, 1e38),
     "gammaln": (1e-37, 1e36), "digamma": (1e-37, 1e38), "trigamma": (1.5e-19, 1e37),
     "tetragamma": (1e-12, 1e18), "pentagamma": (1e-9, 1e12), "sinc_ratio": (-1.2, 1.2),
 }  # fmt: skip

@@ -53,6 +53,8 @@ TABLE: list[tuple[str, tuple[float, ...], float]] = [
     ("logit", (-0.1,), NAN), ("logit", (1.1,), NAN), ("log1mexp", (0.0,), -INF),
     ("i0e", (0.0,), 1.0), ("i0e", (INF,), 0.0), ("i0e", (-INF,), 0.0), ("i1e", (0.0,), 0.0),
     ("i1e", (-0.0,), -0.0), ("i1e", (INF,), 0.0), ("i1e", (-INF,), -0.0),
+    ("k0e", (0.0,), INF), ("k0e", (INF,), 0.0), ("k0e", (-1.0,), NAN), ("k0e", (NAN,), NAN),
+    ("k1e", (-0.0,), INF), ("k1e", (INF,), 0.0), ("k1e", (-INF,), NAN),
     ("ellipkm1", (0.0,), INF), ("ellipkm1", (INF,), 0.0), ("ellipkm1", (-1.0,), NAN),
     ("ellipe", (1.0,), 1.0), ("ellipe", (-INF,), INF), ("ellipe", (1.5,), NAN),
     ("elliptic_b", (0.0,), 1.0), ("elliptic_b", (INF,), 0.0), ("elliptic_d", (0.0,), INF),

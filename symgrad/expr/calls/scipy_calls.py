@@ -38,6 +38,30 @@ def _i1(x: Any) -> Any:
     return ops.i1e(x) * ops.exp(ops.abs(x))
 
 
+def _k0(x: Any) -> Any:
+    """The modified Bessel function K_0(x)."""
+    return ops.k0e(x) * ops.exp(-x)
+
+
+def _k1(x: Any) -> Any:
+    """The modified Bessel function K_1(x)."""
+    return ops.k1e(x) * ops.exp(-x)
+
+
+def _second_kind(name: str, scaled: bool) -> Callable[..., Any]:
+    """A function f(n, x) that is K_n(x), or that times exp(x), by the recurrence, all positive."""
+
+    def called(n: Any, x: Any) -> Any:
+        if isinstance(n, Handle) or n != int(n):
+            raise TraceError(located(f"scipy.special.{name}(n, x) takes a constant whole number n"))
+        before, value = ops.k1e(x), ops.k0e(x)
+        for k in range(abs(int(n))):
+            before, value = value, before + (2.0 * k) * value / x
+        return value if scaled else value * ops.exp(-x)
+
+    return called
+
+
 # --- polynomials ----------------------------------------------------------------------------------
 
 Step = Callable[[int, Any, Any, Any], Any]
@@ -140,6 +164,11 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
     "jv": _of_order("jv", {0: ops.j0, 1: ops.j1}),
     "ive": _of_order("ive", {0: ops.i0e, 1: ops.i1e}),
     "iv": _of_order("iv", {0: _i0, 1: _i1}),
+    "k0": _k0,
+    "k1": _k1,
+    "kn": _second_kind("kn", scaled=False),
+    "kv": _second_kind("kv", scaled=False),
+    "kve": _second_kind("kve", scaled=True),
     "rel_entr": _rel_entr,
     "kl_div": _kl_div,
     "pseudo_huber": _pseudo_huber,

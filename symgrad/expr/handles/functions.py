@@ -133,6 +133,8 @@ erfinv = _public(ops.erfinv)
 ndtri = _public(ops.ndtri)
 i0e = _public(ops.i0e)
 i1e = _public(ops.i1e)
+k0e = _public(ops.k0e)
+k1e = _public(ops.k1e)
 j0 = _public(ops.j0)
 j1 = _public(ops.j1)
 erfcx = _public(ops.erfcx)
@@ -194,6 +196,8 @@ __all__ = [
     "isnan",
     "j0",
     "j1",
+    "k0e",
+    "k1e",
     "log",
     "log1mexp",
     "log1p",

@@ -1,4 +1,4 @@
-"""The modified Bessel functions I_0 and I_1, times exp(-|x|)."""
+"""The modified Bessel functions I_0 and I_1 times exp(-|x|), and K_0 and K_1 times exp(x)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.arithmetic import abs, sign, sqrt
 from symgrad.expr.ops.comparison import where
+from symgrad.expr.references import second_kind_reference as second_kind
 from symgrad.expr.references import special_reference as reference
 from symgrad.lazy import mpmath as _mp
 
@@ -55,6 +56,20 @@ I1E_SLOPE: Final = (
 )
 """The same of the slope of exp(-a) I_1(a)."""
 
+K_EXCESS: Final = (
+    0.9971865030942927, -0.5762560608535712, 0.3125903272082344, -0.16212483480232273,
+    0.0833526855047963, -0.04237403498431099, 0.021488385928408644, -0.01084568230535938,
+    0.005469661336775768, -0.0027512707744046195, 0.0013836889330969876, -0.0006946833284371468,
+    0.000348830703611547, -0.00017494072102165588, 8.776286317375834e-05,
+    -4.3916479509800645e-05, 2.201657696024343e-05, -1.1181614837590525e-05,
+    5.60940176152139e-06, -2.4986339576360903e-06, 1.2424908960710034e-06,
+    -1.064288335648792e-06, 5.460348401208776e-07, 1.839096281043984e-07,
+    -1.0383513153377757e-07, -2.7882435100251374e-07, 1.469401553128176e-07,
+    8.599301457279795e-08, -4.5764680408457846e-08, -2.31033312309918e-08,
+    1.2051666693059097e-08,
+)
+"""(K_1(x) - K_0(x)) exp(x) (x + 1)**1.5 in t = 1 - 3/(x + 1), x >= 1/2 (tools/fit.py)."""
+
 
 def _sum(x: Any, coefficients: Sequence[float]) -> Any:
     total = 0.0
@@ -79,6 +94,14 @@ def _slope(x: Any, series: tuple[float, ...], far: tuple[float, ...]) -> Any:
     return where(near, inside, _sum(shifted(a), far) * (r * sqrt(r)))
 
 
+def _excess(x: Any) -> Any:
+    """k1e - k0e, by a polynomial over (x + 1)**1.5 where they are about the same."""
+    near = x < 0.5
+    r = 1.0 / (where(near, 0.5, x) + 1.0)
+    far = _sum(1.0 - 3.0 * r, K_EXCESS) * (r * sqrt(r))
+    return where(near, k1e(x) - k0e(x), far)
+
+
 i0e = Op(
     name="i0e", signature="f->f", reference=reference.i0e, cost=60, transcendental=True,
     meaning="exp(-|x|)*I_0(x), a modified Bessel function", scipy=True,
@@ -98,4 +121,18 @@ i1e = Op(
     edges="the second derivative is taken to be 0 at 0, where it jumps",
     points=((0.5,), (-0.25,), (2.0,), (3.0,), (-9.0,), (30.0,), (1000.0,), (1e-3,)),
     public=True,
+)
+k0e = Op(
+    name="k0e", signature="f->f", reference=second_kind.k0e, cost=90, transcendental=True,
+    meaning="exp(x)*K_0(x), a modified Bessel function of the second kind", scipy=True,
+    partials=lambda y, x: (-_excess(x),), exact=lambda x: _mp.besselk(0, x) * _mp.exp(x),
+    latex=r"e^{{{0}}}K_0\left({0}\right)", domain="x >= 0", edges="inf at 0, 0 at inf",
+    points=((0.25,), (1e-3,), (0.75,), (1.5,), (9.0,), (1000.0,)), public=True,
+)
+k1e = Op(
+    name="k1e", signature="f->f", reference=second_kind.k1e, cost=90, transcendental=True,
+    meaning="exp(x)*K_1(x), a modified Bessel function of the second kind", scipy=True,
+    partials=lambda y, x: (_excess(x) - y / x,), exact=lambda x: _mp.besselk(1, x) * _mp.exp(x),
+    latex=r"e^{{{0}}}K_1\left({0}\right)", domain="x >= 0", edges="inf at 0, 0 at inf",
+    points=((0.25,), (1e-3,), (0.75,), (1.5,), (9.0,), (1000.0,)), public=True,
 )
