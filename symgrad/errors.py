@@ -277,7 +277,7 @@ class NamesakeWarning(UserWarning):
 
 
 class PrecisionWarning(UserWarning):
-    """A kernel in float32 rounds data by much beside their spread, as dates counted from long ago.
+    """A float32 kernel rounds data coarsely beside their spread: dates counted from long ago.
 
     A column's rounding is compared with its standard deviation: more than 2**-15 of that is much.
 

@@ -49,7 +49,9 @@ def curves_of(x: Any, y: Any, sigma: Any, nan_policy: str, dtype: str, plain: bo
     """
     count, rows = y.shape
     if x.ndim not in (1, 2, 3) or x.shape[-1] != rows or (x.ndim == 3 and len(x) != count):
-        raise InputError(f"x has shape {x.shape}: (M,), (k, M) or (S, k, M) for Y {y.shape}")
+        raise InputError(
+            f"x has shape {x.shape}: (M,), (k, M) or (S, k, M) is needed for Y of shape {y.shape}"
+        )
     if nan_policy not in NAN_POLICIES:
         choices = ", ".join(f'"{p}"' for p in NAN_POLICIES)
         raise InputError(f"nan_policy={nan_policy!r}: use one of {choices}")

@@ -156,7 +156,7 @@ def names_of(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:
         raise InputTypeError(f"names are strings, not {names!r}")
     if len(names) != n or len(set(names)) != n:
         raise InputError(
-            f"names has one name for each of {counted(n, 'variable')}, all different, not {names!r}"
+            f"names must name {counted(n, 'variable')}, each differently, not {names!r}"
         )
     return list(names)
 

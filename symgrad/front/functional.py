@@ -139,8 +139,8 @@ def value_and_grad(
     None, strings, arrays of integers as indices, any object. These are constants of the kernel, as
     is what `functools.partial` gives, such as a float that an ``if`` asks for.
 
-    Data in float64 of which float32 loses much beside their spread, such as dates, are warned of:
-    see `PrecisionWarning`.
+    Data in float64 that float32 rounds coarsely beside their spread, such as dates, lead to a
+    warning: see `PrecisionWarning`.
 
     Inside a traced function, and of expressions, the value and the gradient are expressions of the
     same trace, as those of `grad` are.

@@ -31,7 +31,7 @@ def real_columns(
 
     They need not be converted, for a device to do it on their way.
 
-    Warns of columns that this dtype rounds by much beside their spread: see `PrecisionWarning`.
+    Warns of columns that this dtype rounds coarsely beside their spread: see `PrecisionWarning`.
     """
     found = as_given(values, name)
     if axis is None or not found.ndim:

@@ -329,7 +329,7 @@ class Builder:
         (at, axes), shown = self._index(array, index), f"{array.name}[..] {'+' * add}= .."
         if array.space == "input":
             raise BufferUnknownError(
-                located(f"{shown}: {array.name} is an input, which is only read")
+                located(f"{shown}: {array.name} is an input, and can only be read")
             )
         if add and array.kind == "bool":
             raise UnsupportedError(located(f"{shown}: conditions have no sum"))

@@ -162,7 +162,7 @@ def _refuse_quantity(name: str, texts: Sequence[Any], rows: np.ndarray) -> None:
         )
     k = numerals.index(False)
     raise InputTypeError(
-        f"{name} holds text, {texts[k]!r} at row {rows[k]}, which is no number, and is computed "
+        f"{name} holds text, {texts[k]!r} at row {rows[k]}, which is not a number, and is computed "
         f'with: convert it beforehand, as by pandas.to_numeric({name}, errors="coerce"), which '
         'makes NaN of such text, and use nan_policy="omit"'
     )
@@ -228,7 +228,7 @@ def _require_numbers(array: np.ndarray, name: str) -> None:
         if not (_is_missing(value) or isinstance(value, numbers)):
             mixed = " beside numbers" if isinstance(value, str) else ""
             raise InputTypeError(
-                f"{name} holds objects, {value!r} at row {row}{mixed}: a column is of numbers, "
+                f"{name} holds objects, {value!r} at row {row}{mixed}: a column holds numbers, "
                 "booleans, strings, categories or dates"
             )
 

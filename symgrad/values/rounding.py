@@ -36,7 +36,7 @@ class Rounding:
 
 
 def warn_if_rounded(values: np.ndarray, name: str, dtype: str) -> bool:
-    """Warn if a kernel's dtype rounds a column, of any shape, by much beside its spread."""
+    """Warn if a kernel's dtype rounds a column, of any shape, coarsely beside its spread."""
     if dtype != "float32" or values.dtype.itemsize <= 2 or values.dtype == np.float32:
         return False
     found = excessive_rounding(values)
@@ -44,15 +44,15 @@ def warn_if_rounded(values: np.ndarray, name: str, dtype: str) -> bool:
         return False
     warn(
         f"{name} has values that float32, in which the kernel computes, rounds by up to "
-        f"{found.largest:.2g}, much beside their spread of {found.spread:.2g}: subtract an offset "
-        'from them before, or use dtype="float64" with device="cpu"',
+        f"{found.largest:.2g}, which is large beside their spread of {found.spread:.2g}: subtract "
+        'an offset from them before, or use dtype="float64" with device="cpu"',
         PrecisionWarning,
     )
     return True
 
 
 def excessive_rounding(values: np.ndarray) -> Rounding | None:
-    """What float32 does to a column, if that is much beside the spread of its values; else None.
+    """What float32 does to a column, if that is large beside the spread of its values; else None.
 
     The spread is the standard deviation. Where it is no more than float64's rounding the values are
     one value, and where values overflow float32 that is no question of rounding.

@@ -176,7 +176,7 @@ def read(
     The numbers are the user's own array if it is fit for it, or always a copy if ``own``. Rows that
     hold a NaN are as the policy says.
 
-    Warns of columns that this dtype rounds by much beside their spread: see `PrecisionWarning`.
+    Warns of columns that this dtype rounds coarsely beside their spread: see `PrecisionWarning`.
 
     Raises:
         InputError: for columns that are missing, too many or of different lengths, for indices that

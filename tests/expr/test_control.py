@@ -374,8 +374,8 @@ def test_a_carry_of_another_kind() -> None:
         (lambda v: {"a": v[0]}, lambda y: {"b": y["a"]}, "must be a dict with the keys 'a'"),
         (lambda v: v, lambda y: y[:1], r"has the shape (1,), not (2,)"),
         (lambda v: v[0], lambda y: sg.array([y, y]), "has the shape (2,), not ()"),
-        (lambda v: v[0], lambda y: None, "returns holds None (NoneType), which is no number"),
-        (lambda v: v[0], lambda y: "y", "which is no number"),
+        (lambda v: v[0], lambda y: None, "returns holds None (NoneType), which is not a number"),
+        (lambda v: v[0], lambda y: "y", "which is not a number"),
         (lambda v: True, lambda y: 1.5, "is a number where it has to be a condition"),
     ]:
         said = message(lambda v, i=init, a=after: fori_loop(0, 3, lambda _, y: a(y), i(v)))

@@ -244,7 +244,7 @@ def test_labels_in_every_kernel_over_data() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (np.array([1.0, [2]], object), r"x holds objects, \[2\] at row 1: a column is of numbers"),
+        (np.array([1.0, [2]], object), r"x holds objects, \[2\] at row 1: a column holds numbers"),
         (np.array([1.0, "a"], object), "x holds objects, 'a' at row 1 beside numbers"),
         (np.array([1.0, object], object), "x holds objects, <class 'object'> at row 1"),
         (np.array([1j, 2.0]), "x holds complex numbers"),

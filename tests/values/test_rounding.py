@@ -1,4 +1,4 @@
-"""Columns that float32 rounds by much beside their spread: a warning that names the remedy."""
+"""Columns that float32 rounds coarsely beside their spread: a warning that names the remedy."""
 
 from __future__ import annotations
 

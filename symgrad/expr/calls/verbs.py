@@ -412,7 +412,7 @@ def _warn_of_namesakes(graph: Graph, ids: Iterable[int]) -> None:
     i, place = apart
     warnings.warn(
         located(
-            f"{Expr(graph, i)!r} is differentiated for, and two lines make the same of it "
+            f"the derivative is taken by {Expr(graph, i)!r}, which two lines compute "
             f"({graph.place_of(i)} and {graph.sources[place]}): both count as the variable; use "
             "sg.grad of a function to tell them apart"
         ),

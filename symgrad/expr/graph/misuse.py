@@ -89,7 +89,7 @@ def _list_given(part: str) -> str:
     found = _NUMPYS.search(part)
     if not found or not found[2]:
         return ""
-    return f"of a list NumPy makes an array of its own; use np.{found[1]}(sg.array([...]), ...)"
+    return f"NumPy turns a list into an array of its own; use np.{found[1]}(sg.array([...]), ...)"
 
 
 def located(message: str) -> str:
@@ -188,6 +188,7 @@ def refuse_number(kind: str) -> NoReturn:
             "for a loop whose number of iterations depends on values"
         )
     else:
-        what = kind if kind.startswith("the format") else f"{kind}(...)"
-        remedy = f"leave out {what}; for the functions of math use sg.sin, sg.exp, ..."
+        is_format = kind.startswith("the format")
+        remedy = f"leave out {kind if is_format else f'{kind}(...)'}"
+        remedy += "" if is_format else "; for the functions of math use sg.sin, sg.exp, ..."
     raise TraceError(located(f"an expression has no value while f is traced: {remedy}"))

@@ -51,7 +51,7 @@ def _counts(op: Op) -> bool:
 def _warn(count: int, place: Place | None) -> None:
     warn(
         f"{count:,} operations are written out one by one by a single line, and more by its "
-        "derivatives, which takes seconds to minutes: write a loop (sg.fori_loop, sg.scan), which "
+        "derivatives: that takes seconds to minutes; write a loop (sg.fori_loop, sg.scan), which "
         "is as short for any number of iterations, a loss over data as a kernel over rows "
         "(columns=), or products of matrices by sg.linear and sg.network"
         + (f"\n  at {place}" if place else ""),

@@ -207,7 +207,7 @@ class Expr(Scalar):
     def __round__(self, digits: int | None = None) -> Any:
         if digits:
             raise TraceError(
-                f"round(x, {digits}): only whole numbers; use round(x * 10**k) / 10**k"
+                f"round(x, {digits}) is not defined for expressions: use round(x * 10**k) / 10**k"
             )
         return ops.round(as_float(self))
 

@@ -163,8 +163,8 @@ class Word(Scalar):
             if type(other) is not type(self):
                 raise TraceError(
                     located(
-                        "an int32 and a uint32 have no type in common that a kernel has: cast one "
-                        "of them, as in sg.int32(i) or sg.uint32(i)"
+                        "an int32 and a uint32 have no common type in a kernel: cast one of them, "
+                        "as in sg.int32(i) or sg.uint32(i)"
                     )
                 )
             return other
@@ -453,7 +453,7 @@ def refuse_integer(value: Scalar, what: str) -> NoReturn:
     raise DifferentiationError(
         f"{what} is an integer, {value!r}, and there is no derivative of one, or by one: use "
         "real numbers (sg.floor and % have derivatives), or x + sg.stop_gradient(i - x) for the "
-        "value of the integer i with the slope of x" + (f"\n  at {place}" if place else "")
+        "value of the integer i and the derivative of x" + (f"\n  at {place}" if place else "")
     )
 
 

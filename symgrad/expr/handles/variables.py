@@ -29,7 +29,7 @@ def var(name: str) -> Expr:
     if not isinstance(name, str):
         raise InputTypeError(f"a variable's name is a string, not {name!r}")
     if not name.isidentifier():
-        raise InputError(f"{name!r} is no name for a variable: use letters, digits and _")
+        raise InputError(f"{name!r} is not a valid variable name: use letters, digits and _")
     graph = _arena()
     if name in graph.names:
         return Expr(graph, graph.intern((INPUT, graph.names.index(name))))

@@ -168,7 +168,7 @@ def _elements(value: Any, shape: tuple[int, ...], what: str) -> list[Any]:
         return list(np.ravel(array(value)).tolist())
     if not isinstance(value, (Handle, int, float, np.number, np.bool_)):
         kind = type(value).__name__
-        raise TraceError(located(f"{what} holds {value!r} ({kind}), which is no number"))
+        raise TraceError(located(f"{what} holds {value!r} ({kind}), which is not a number"))
     return [value]
 
 
