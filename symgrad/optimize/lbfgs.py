@@ -62,12 +62,14 @@ class LBFGS(Descent):
         """The line search's memory, and no steps; the newest will be the first.
 
         Steps, and with them changes of the gradient, are divided by the largest magnitude in each.
-        Then come the scale of the inverse Hessian, the flattest curvature that was met, how often
-        a step has turned, the square of the newest one's length, and how many are worth it.
+        Then come the scale of the inverse Hessian, the inverse of the flattest curvature that was
+        met, how often a step has turned, the square of the newest one's length, how many are worth
+        it, the largest magnitudes of the variables, and the inverse of the flattest curvature in
+        these as units.
         """
         shape = self.history, n
         steps = np.zeros(shape), np.zeros(shape), np.zeros(self.history)
-        return *self.begin(n), *steps, 0.0, 0.0, 0.0, 0.0, 0.0
+        return *self.begin(n), *steps, 0.0, 0.0, 0.0, 0.0, 0.0, np.zeros(n), 0.0
 
     def reach(self, at: Evaluation, memory: Memory) -> Any:
         """The scale of the inverse Hessian that is known so far."""
@@ -79,7 +81,9 @@ class LBFGS(Descent):
     ) -> Any:
         """The direction of the two loops over the steps remembered."""
         point, old, where = memory[0], memory[1], functions.where
-        steps, changes, inverses, scale, flattest, turns, before, needed = memory[DESCENT_PARTS:]
+        steps, changes, inverses, scale, flattest, turns, before, needed, *sizes = memory[
+            DESCENT_PARTS:
+        ]
         s, moved = _unit(at.x - point)
         y = (at.gradient - old) * (1.0 / where(moved > 0.0, moved, 1.0))
         bent, most = _unit(y)
@@ -101,7 +105,8 @@ class LBFGS(Descent):
         first = where(scale > 0.0, 1.0, _first_length(at, gradient))
         free = sum(1.0 if h is None else where(h, 0.0, 1.0) for h in active)
         needed = where(judged.accepted, functions.minimum(free, float(self.history)), needed)
-        own = steps, changes, inverses, scale, flattest, turns, before, needed
+        sizes = _in_own_units(at, s, inverse, keep, judged.accepted, *sizes)
+        own = steps, changes, inverses, scale, flattest, turns, before, needed, *sizes
         return direction, first, own
 
     def solved(self, ahead: Ahead, own: Memory, tolerance: float) -> Any:
@@ -118,12 +123,19 @@ class LBFGS(Descent):
     def lost(self, ahead: Ahead, own: Memory) -> Any:
         """Where the loss can fall by rounding alone, by the flattest curvature that was met.
 
-        Where it is known in all directions, by the promise, if the loss is seen to be that noisy.
+        Where it is known in all directions, by the promise, if the loss is seen to be that noisy
+        and the gradient is small for such noise; or where the loss has vanished, and one rounding
+        of the variables changes it by nothing either.
         """
         full, size, where = _full(own), abs(ahead.loss), functions.where
         roundings = where(full, LOSS_ROUNDINGS_ALL, LOSS_ROUNDINGS_SOME)
         hidden = self._most(ahead, own) <= roundings * ahead.eps * size
-        return _seen(own) & (hidden | (full & (ahead.promised <= ahead.noise)) | ahead.is_slight)
+        slope = largest([g * w for g, w in zip(ahead.left, own[8], strict=True)])
+        root = np.sqrt(ahead.noise)
+        small = slope * own[9] * slope <= root * np.sqrt(root * np.sqrt(size))
+        drowned = full & (ahead.promised <= ahead.noise) & small
+        vanished = functions.maximum(size, ahead.eps * slope) <= ahead.floor
+        return _seen(own) & (hidden | drowned | vanished | ahead.is_slight)
 
     def _most(self, ahead: Ahead, own: Memory) -> Any:
         """What the loss could fall by if it were as flat everywhere as it ever was on the way."""
@@ -135,6 +147,21 @@ def _unit(v: Any) -> tuple[Any, Any]:
     """A vector over its largest magnitude, and that: products of such vectors do not overflow."""
     length = largest(v)
     return v * (1.0 / functions.where(length > 0.0, length, 1.0)), length
+
+
+def _in_own_units(
+    at: Evaluation, s: Any, inverse: Any, keep: Any, accepted: Any, sizes: Any, flattest: Any
+) -> tuple[Any, Any]:
+    """The largest magnitudes of the variables, and the inverse of the flattest curvature in them.
+
+    Unlike that of the variables themselves it does not depend on their units.
+    """
+    pairs = [*zip(at.x, sizes, strict=True)]
+    sizes = array([functions.where(accepted, functions.maximum(abs(v), w), w) for v, w in pairs])
+    units = [functions.where(w > 0.0, w, 1.0) for w in sizes]
+    far = largest([v / w for v, w in zip(s, units, strict=True)])
+    now = functions.maximum(far * inverse * far, CURVATURE_DECAY * flattest)
+    return sizes, functions.where(keep, now, flattest)
 
 
 def _first_length(at: Evaluation, gradient: Any) -> Any:

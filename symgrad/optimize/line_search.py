@@ -11,7 +11,6 @@ import numpy as np
 from symgrad.expr.handles import functions
 from symgrad.expr.handles.array import array
 from symgrad.optimize.method import (
-    NARROW,
     Evaluation,
     Memory,
     Method,
@@ -40,10 +39,7 @@ MOST_ROUNDED_STEPS = 16.0
 DESCENT_PARTS = 10
 """The parts of the memory that all descents have."""
 
-MOST_NOISE = 1e-4
-"""How much noise of the loss is believed in, relative to it and to the root of its rounding."""
-
-NOISE_DECAY = 0.1
+NOISE_DECAY = 0.5
 """How much of the noise of the loss that was seen counts after another trial."""
 
 NEAR_BOUND = 1e-3
@@ -248,9 +244,8 @@ class Descent(Method):
         unseen = abs(slope) <= at.eps**2 * functions.maximum(abs(loss), unit)
         stuck = ~enough & unseen & (length <= at.eps**0.5)
         level = abs(at.loss - loss) <= noise
-        return Judged(
-            accepted, tried, low, high, stuck, level, _noise(at, loss, slope, slope_there)
-        )
+        noisy = _noise(at, h, loss, slope, slope_there)
+        return Judged(accepted, tried, low, high, stuck, level, noisy)
 
     def _short(
         self,
@@ -269,19 +264,18 @@ class Descent(Method):
         return steep & functions.where(open_end, length < 1e10, high - low > 0.1 * high)
 
 
-def _noise(at: Evaluation, loss: Any, slope: Any, slope_there: Any) -> Any:
+def _noise(at: Evaluation, moved: Any, loss: Any, slope: Any, slope_there: Any) -> Any:
     """What a change of the loss has that the trapezoidal rule does not; 0 if that is little of it.
 
-    The rule's own error is of third order in the step, so that it is less than the slopes' share
-    where steps are short, unless the loss has no more digits. In float32 directions are known too
-    little for the noise to tell of a minimum.
+    The rule's own error is of third order in the step. Of a step that is short beside each variable
+    it is less than the slopes' share, unless the loss has no more digits.
     """
-    if at.eps > NARROW:
-        return 0.0 * loss
     error = abs((at.loss - loss) - 0.5 * (slope + slope_there))
     share = functions.maximum(abs(slope), abs(slope_there))
-    most = MOST_NOISE * at.eps**0.5 * abs(loss)
-    return functions.where(error > share, functions.minimum(error, most), 0.0)
+    told = error > share
+    for h, v in zip(moved, at.x, strict=True):
+        told = told & (abs(h) <= at.eps**0.5 * abs(v))
+    return functions.where(told, error, 0.0)
 
 
 def _ending(at: Evaluation, direction: Any, active: Any) -> Any:

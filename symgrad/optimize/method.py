@@ -16,9 +16,6 @@ from symgrad.expr.handles.along import balanced
 from symgrad.expr.handles.array import ExprArray, array
 from symgrad.expr.handles.expression import Condition, Expr
 
-NARROW = 1e-10
-"""The rounding errors, those of float64, with which noise and small pivots are believed in."""
-
 Memory = tuple[Any, ...]
 """What a method keeps from step to step: numbers and arrays, as expressions where it is traced."""
 

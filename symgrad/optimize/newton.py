@@ -20,6 +20,9 @@ from symgrad.optimize.line_search import (
 )
 from symgrad.optimize.method import Evaluation, Memory, where_free
 
+LEAST_HALVED: Final = 2.0
+"""Steps in a row that halve what is promised, after which they are believed to go on so."""
+
 SADDLE_STEP: Final = 0.01
 """How far a step from a saddle goes, relative to a variable or to 1."""
 
@@ -48,9 +51,10 @@ class Newton(Descent):
         """The line search's memory, the size of the quadratic form, and whether it is indefinite.
 
         The size is the sum of squares of the variables times the Hessian's diagonal: rounding of
-        the variables changes the loss by its product with eps squared.
+        the variables changes the loss by its product with eps squared. Then comes how many steps in
+        a row have at least halved what is promised.
         """
-        return *self.begin(n), 0.0, 0.0
+        return *self.begin(n), 0.0, 0.0, 0.0
 
     def reach(self, at: Evaluation, memory: Memory) -> Any:
         """The inverse of the Hessian's diagonal."""
@@ -62,14 +66,16 @@ class Newton(Descent):
         self, at: Evaluation, gradient: Any, active: Any, judged: Judged, memory: Memory
     ) -> Any:
         """Newton's direction among the variables that are free, with a first length of 1."""
-        size, indefinite = memory[DESCENT_PARTS:]
+        size, indefinite, halved = memory[DESCENT_PARTS:]
         step, bends = self._step(at, restricted(at.hessian, active), gradient)
         parts = [abs(at.hessian[k, k]) * x * x for k, x in enumerate(at.x)]
         size = functions.where(judged.accepted, np.sum(array(parts)), size)
         if bends is not False:
             bends = functions.where(bends, 1.0, 0.0)
             indefinite = functions.where(judged.accepted, bends, indefinite)
-        return -step, 1.0, (size, indefinite)
+        halves = 2.0 * (step @ gradient) <= -(memory[2] @ memory[1])
+        counted = functions.where(halves, halved + 1.0, 0.0)
+        return -step, 1.0, (size, indefinite, functions.where(judged.accepted, counted, halved))
 
     def _step(self, at: Evaluation, matrix: Any, gradient: Any) -> tuple[Any, Any]:
         """Minus the step, and whether the matrix has negative curvature."""
@@ -82,9 +88,14 @@ class Newton(Descent):
         return (ahead.promised <= tolerance * size) | ahead.is_level
 
     def lost(self, ahead: Ahead, own: Memory) -> Any:
-        """Where the promise is rounding of the loss, of its terms or of the variables, or noise."""
+        """Where the promise is rounding of the loss, of its terms or of the variables, or noise.
+
+        What the loss can fall by in all is no more than the promise only if this is halved step by
+        step. In a valley that leads to infinity it hardly shrinks, and rounding hides no minimum.
+        """
+        hidden = (ahead.promised <= ahead.rounding) & (own[2] >= LEAST_HALVED)
         terms = FLOOR_FRACTION * (ahead.floor + ahead.eps**2 * own[0])
-        return (ahead.promised <= ahead.rounding + terms + ahead.noise) | ahead.is_slight
+        return hidden | (ahead.promised <= terms + ahead.noise) | ahead.is_slight
 
     def bends(self, own: Memory) -> Any:
         """Where the Hessian has negative curvature."""
