@@ -71,6 +71,9 @@ class Codes(Mapping[str, Any]):
             InputTypeError: for objects, for labels as a quantity, and for text that reads as
             numbers.
         """
+        if type(values) is np.ndarray and values.dtype.kind in "fiub":
+            require_shape(name, values.shape, shape)
+            return values
         categories = _categories(values)
         if categories is not None:
             labels, codes = categories
