@@ -52,9 +52,8 @@ class _Negating:
             node = nodes[i]
             if node[0].arity:
                 for a in node[1:]:
-                    users = found.get(a)
-                    if users is not None and (not users or users[-1] != i):
-                        users.append(i)
+                    if a in found and found[a][-1:] != [i]:
+                        found[a].append(i)
         return found
 
     def negated(self) -> set[int]:

@@ -168,9 +168,12 @@ def pull_back(graph: Graph, i: int, g: int, active: set[int]) -> list[tuple[int,
     if not op.arity:
         return []
     arguments = node[1:]
+    if op is ops.add:  # the most frequent one, in a quarter of the time
+        return [(a, g) for a in arguments if a in active]
     handles = [WRAP[graph.nodes[a][0].result](graph, a) for a in arguments]
     if op.partials is not None:
-        _require_no_parameter(graph, i, active)
+        if op.parameters:
+            _require_no_parameter(graph, i, active)
         if arguments == (arguments[0],) * 2 and op is ops.mul:
             return [(arguments[0], scaled(graph, scaled(graph, g, 2.0), handles[0]))]
         partials = op.partials(Expr(graph, i), *handles)

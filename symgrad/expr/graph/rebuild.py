@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from symgrad.expr.graph.node import ANY_INPUT, Graph, Node
+from symgrad.expr.graph.node import ANY_INPUT, Graph, Node, Op
 from symgrad.expr.graph.reach import inputs_of
 
 Make = Callable[..., int]
@@ -63,6 +63,7 @@ def rebuild(
     make: Make | None = None,
     changed: Mapping[int, Make] = _NO_MAKES,
     leaves: Mapping[Node, Node] = _NO_LEAVES,
+    kept: Container[tuple[Op, Op, Op]] = frozenset(),
 ) -> Copy:
     """Make nodes of a graph again, each of what its arguments have become, and return the copy.
 
@@ -76,6 +77,8 @@ def rebuild(
         make: makes operations.
         changed: makes single nodes, by their ids, rather than ``make``.
         leaves: constants that become others.
+        kept: which operations of two arguments ``make`` would make as they are, by the operation
+            and those that the arguments are in the new graph; ``make`` may add to it.
     """
     target, ids, nodes = copy.graph, copy.ids, graph.nodes
     made, lines, known = target.nodes, target.places, target.index
@@ -84,16 +87,19 @@ def rebuild(
     for i in order:
         node = nodes[i]
         op = node[0]
+        is_kept = not make
         if op.arity == 2:  # as the next, but most are: in half the time
             _, a, b = node
-            node = (op, ids[a], ids[b])
+            a, b = ids[a], ids[b]
+            node = (op, a, b)
+            is_kept = is_kept or (op, made[a][0], made[b][0]) in kept
         elif op.arity:
             node = (op, *[ids[a] for a in node[1:]])
         elif op in ANY_INPUT:
             continue
         else:
             node = leaves.get(node, node)
-        if (make or i in changed) and op.arity:
+        if (not is_kept or i in changed) and op.arity:
             target.place = places[i]
             ids[i] = changed.get(i, default)(*node)
             continue

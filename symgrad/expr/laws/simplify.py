@@ -73,7 +73,7 @@ class _Rebuilding:
         changed: dict[int, Make] = dict.fromkeys(rounded, target.make_derived)
         if has_regions(graph):
             changed |= self._structures(graph, order)
-        return rebuild(graph, order, copy, target.make, changed)
+        return rebuild(graph, order, copy, target.make, changed, kept=target.kept)
 
     def _inline(self, region: Region, roots: Sequence[int], params: Mapping[int, int]) -> list[int]:
         """What roots in a region are, where its parameters are these nodes."""
@@ -145,6 +145,8 @@ class Rewriter:
         self._regroup = regroup
         self.expanded: dict[Node, int] = {}
         self.writes = Writes(graph)
+        self.kept = set[tuple[Op, ...]]()
+        """The heads, of a node and of its arguments, for which there is nothing to try."""
         self._cases: dict[tuple[Op, ...], _Case | None] = {}
 
     def make(self, op: Op, *args: int) -> int:
@@ -159,6 +161,8 @@ class Rewriter:
             case = self._cases[heads]
         except KeyError:
             case = self._cases[heads] = self._case(heads)
+            if case is None:
+                self.kept.add(heads)
         if case is not None:
             for match, guard, right in case.rules:
                 bound = match(nodes, *args)
@@ -182,8 +186,10 @@ class Rewriter:
         if op is ops.integer_pow and (power := self._next_power(*args)) is not None:
             return power
         if op is ops.mul:
-            a, b = args
-            found = self._regrouped(a, b) or self._regrouped(b, a)
+            (a, b), nodes = args, self._nodes
+            found = self._regrouped(a, b) if nodes[b][0] is ops.mul else None
+            if found is None and nodes[a][0] is ops.mul:
+                found = self._regrouped(b, a)
             if found is not None:
                 return self.make(op, *found)
         return self.make(op, *args)
@@ -198,16 +204,15 @@ class Rewriter:
 
     def _regrouped(self, a: int, product: int) -> tuple[int, int] | None:
         """The factors of ``a * (b * c)`` as ``a * b``, known to be of use, and ``c``."""
-        node = self._nodes[product]
-        if node[0] is not ops.mul:
-            return None
-        for b, c in (node[1:], node[:0:-1]):
-            x, y = self.graph.value(a), self.graph.value(b)
+        _, first, second = self._nodes[product]
+        x, graph = self.graph.value(a), self.graph
+        for b, c in ((first, second), (second, first)):
+            y = None if x is None else graph.value(b)
             if x is not None and y is not None:
                 both = x * y
                 if FLOAT32_SMALLEST <= abs(both) <= FLOAT32_LARGEST:
                     return self.constant(both), c
-            elif self._regroup and (found := self.graph.find(ops.mul, a, b)) is not None:
+            elif self._regroup and (found := graph.find(ops.mul, a, b)) is not None:
                 return found, c
         return None
 

@@ -93,7 +93,7 @@ def key_of(source: Source) -> str:
     found, cpu = llvm(), host()
     version = ".".join(map(str, found.llvm_version_info))
     where = (version, cpu.triple, cpu.name, cpu.features)
-    parts = (*where, str(source.effort), source.text)
+    parts = (*where, str(source.effort), source.digest)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

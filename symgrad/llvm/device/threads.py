@@ -8,6 +8,7 @@ import math
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final
@@ -31,7 +32,8 @@ _executor: ThreadPoolExecutor | None = None
 
 def weight_of(graph: Graph) -> int:
     """What a graph costs, in additions."""
-    return sum(_weight(node[0]) for node in graph.nodes)
+    times = Counter([node[0] for node in graph.nodes])
+    return sum(count * _weight(op) for op, count in times.items())
 
 
 def _weight(op: Op) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 LONG_OPERATIONS = 2_000
@@ -41,6 +43,11 @@ class Source:
     workspace: int
     effort: int
     hot: float = math.inf
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the text, which may be megabytes."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 TYPES: Final = {"ptr": "void *", "i64": "int64_t", "i1": "bool", "i32": "uint32_t"}
