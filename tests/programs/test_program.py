@@ -254,7 +254,7 @@ def test_faults_name_the_statement(body: str) -> None:
     ("line", "kind", "message"),
     [
         ("z[cell] = 1.0", sg.BufferUnknownError, "no array z"),
-        ("x[cell] = 1.0", sg.BufferUnknownError, "only read"),
+        ("x[cell] = 1.0", sg.BufferUnknownError, "only be read"),
         ("y[cell] = frobnicate(x[cell])", sg.UnsupportedError, "no operation"),
         ("while cell < 3:", sg.UnsupportedError, "not a statement"),
         (
