@@ -115,7 +115,8 @@ def asked_of_rows(
             )
         if reduce is None and regularizer is not None:
             raise InputError(
-                "regularizer= is added to a sum over rows, and reduce=None makes no sum"
+                "regularizer= is added to a sum over rows, and reduce=None makes no sum: make a "
+                "kernel of the regularizer alone, without rows"
             )
         return columns_of(row, columns, codes), reduce, weights, nan_policy
     if codes is not None:
