@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from importlib.util import find_spec
@@ -49,3 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             reasons = (missing(example.source) for example in item.dtest.examples)
             if reason := next(filter(None, reasons), None):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Free the garbage collector from what stays to the end: millions of objects with all tests."""
+    gc.collect()
+    gc.freeze()

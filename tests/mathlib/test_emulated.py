@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,21 +61,32 @@ def arguments(name: str) -> tuple[Array, ...]:
     return (np.concatenate([given[0], np.float32(ends)]),)
 
 
-def deviations(name: str, device: Emulated) -> list[tuple[Array, Array, Array]]:
-    """Value and derivatives on the device, the true ones, and the size of terms that cancel."""
+def wanted_of(name: str) -> int | None:
+    """How many results of a function are looked at, its value first; None is all."""
+    return 1 if name in WAVES else None
+
+
+@lru_cache(maxsize=1)  # the tests of a function follow one another
+def true_values(name: str) -> list[tuple[Array, Array]]:
+    """Value and derivatives in float64, and the size of terms that cancel."""
     given = arguments(name)
-    count = 1 if name in WAVES else None
-    graph, inputs, roots = expanded(name)
-    got = device.evaluate(graph, roots[:count], dict(zip(inputs, given, strict=True)))
     graph, inputs, roots = with_derivatives(name)
-    roots = roots[:count]
     wide = {i: a.astype(np.float64) for i, a in zip(inputs, given, strict=True)}
-    want = evaluate_graph(graph, roots, wide)
-    units = [np.zeros(len(given[0])) for _ in roots]
+    want = evaluate_graph(graph, roots[: wanted_of(name)], wide)
+    units = [np.zeros(len(given[0])) for _ in want]
     units[0] = units[0] + cancelling(name, given)
     if name in SHARES:
         units[1] = np.minimum(0.2, SHARES[name](np.minimum(given[0].astype(np.float64), 0.0)))
-    return [(np.broadcast_to(a, w.shape), w, u) for a, w, u in zip(got, want, units, strict=True)]
+    return list(zip(want, units, strict=True))
+
+
+def deviations(name: str, device: Emulated) -> list[tuple[Array, Array, Array]]:
+    """Value and derivatives on the device, the true ones, and the size of terms that cancel."""
+    graph, inputs, roots = expanded(name)
+    given = dict(zip(inputs, arguments(name), strict=True))
+    got = device.evaluate(graph, roots[: wanted_of(name)], given)
+    true = true_values(name)
+    return [(np.broadcast_to(a, w.shape), w, u) for a, (w, u) in zip(got, true, strict=True)]
 
 
 def reached(name: str, want: Array) -> Array:
