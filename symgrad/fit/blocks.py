@@ -17,6 +17,7 @@ from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.handles.expression import Expr, Handle, lift
 from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import Trace, trace
+from symgrad.optimize.models import require_of_one_x
 from symgrad.optimize.result import optimize_result
 
 FIELDS = "x", "fun", "nit", "success", "status"
@@ -86,6 +87,8 @@ def fit_blocks(
     k = None if len(size) == 1 or (own and len(size) == 2) else size[len(size) - 2]
     sigma = options.pop("sigma")
     start = np.ones((1, n)) if in_blocks(p0) else np.reshape(p0, (-1, n))[:1]
+    if not own:
+        require_of_one_x(f, np.asarray(x), start[0])
     one = fit(f, like, np.zeros((1, rows)), start, **options | {"steps": 0})
     names = [*FIELDS, *(["cov"] if options.get("covariance") else [])]
     model, count = TravellingModel(f, k, n), curves.numblocks[0]

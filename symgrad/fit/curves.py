@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.optimize.arguments import real
 from symgrad.optimize.evaluation import Weighted
+from symgrad.optimize.method import array_of
+from symgrad.optimize.models import one_value
 from symgrad.values.tables import NAN_POLICIES
 from symgrad.wgsl.arrays.array import DeviceArray
 
@@ -32,13 +35,61 @@ class Curves:
     x_of_first: np.ndarray
     """All x of the first curve, as the model would take them."""
 
-    def x_of(self, row: Any) -> Any:
-        """The model's x in a row."""
-        return row[0] if self.plain else row[: self.k]
+    def residual(self, f: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+        """The residual of a row, times its weight."""
 
-    def weighted(self, residual: Any, row: Any) -> Any:
-        """A residual times its weight."""
-        return Weighted(residual * row[self.k], row[self.k]) if self.weights else residual
+        def residual(p: Any, row: Any) -> Any:
+            x = row[0] if self.plain else row[: self.k]
+            value = one_value(f, x, f(x, *p)) - row[-1]
+            return Weighted(value * row[self.k], row[self.k]) if self.weights else value
+
+        return residual
+
+    def at_once(self) -> CurvesAtOnce:
+        """The same data for a model of all x at once."""
+        rows, columns = self.own.shape[1:]
+        if columns > 1:
+            own = np.swapaxes(self.own, 1, 2).reshape(len(self.own), 1, -1)
+        else:
+            own = self.own.reshape(len(self.own), 1, rows)
+        return CurvesAtOnce(self.shared, own, self, rows)
+
+
+@dataclass(frozen=True)
+class CurvesAtOnce:
+    """Data of curves whose model takes all x at once: each curve is one row, with many residuals.
+
+    ``columns`` (M, ks) are what all curves have in common: constants of the model, as x may decide
+    how it computes. A row has the other columns of `Curves`, one behind the other.
+    """
+
+    columns: np.ndarray | None
+    own: Any
+    curves: Curves
+    rows: int
+    shared = None
+
+    @property
+    def kept(self) -> Any:
+        """The number of values that count."""
+        return self.curves.kept
+
+    def residual(self, f: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+        """The residuals of a curve, times their weights."""
+        curves, rows = self.curves, self.rows
+        first = [] if self.columns is None else [*self.columns.T]
+
+        def residual(p: Any, row: Any) -> Any:
+            others = [row[k : k + rows] for k in range(0, len(row), rows)]
+            *given, y = [*first, *others]
+            x = given[0] if curves.plain else np.stack(given[: curves.k])
+            values = array_of(f(x, *p)) - y
+            if not curves.weights:
+                return values
+            weight = given[curves.k]
+            return np.where(weight == 0.0, 0.0, values * weight)
+
+        return residual
 
 
 def curves_of(x: Any, y: Any, sigma: Any, nan_policy: str, dtype: str, plain: bool) -> Curves:

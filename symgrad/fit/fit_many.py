@@ -11,13 +11,15 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.bridges.labelled import PARAM, Labelled, is_labelled
 from symgrad.bridges.tables import in_blocks
-from symgrad.errors import InputError, SymgradError
+from symgrad.errors import InputError
 from symgrad.expr.derivatives.accumulate import Mode
+from symgrad.expr.graph.place import describe
 from symgrad.expr.handles.tree import tree_of
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tracing.trace import trace
 from symgrad.fit.blocks import fit_blocks
 from symgrad.fit.curves import Curves, curves_of
+from symgrad.fit.model import MISTAKES
 from symgrad.fit.units import Given, refit
 from symgrad.optimize.arguments import (
     as_given,
@@ -33,7 +35,7 @@ from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances
 from symgrad.optimize.minimize import minimize_from
-from symgrad.optimize.models import in_order, names_of, one_value, require_of_one_x
+from symgrad.optimize.models import in_order, is_of_one_x, names_of
 from symgrad.optimize.starts import on_host, target_of
 from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose
@@ -68,7 +70,8 @@ def fit_many(
     """Fit ``f(x, *parameters)`` to many curves, each with parameters of its own.
 
     Args:
-        f: the model of one x, as for `curve_fit`; it must not use x as a whole, as by its mean.
+        f: the model, as for `curve_fit`: of one x, or, if it treats x as a whole, as an ODE does,
+            of all of a curve's, M values at once; x that all curves share are constants then.
         x: (M,) or (k, M), the same for all curves; or for each its own, (S, k, M), or (S, M) if
             f takes one number as x. If Y is a ``DataArray``: the name of the coordinate to fit
             along, or a list of k names.
@@ -149,14 +152,20 @@ def fit_many(
     x = real_columns(x, "x", kind, -2 if x.ndim > 1 else None)
     curves = curves_of(x, seen, sigma, nan_policy, kind, plain=plain)
     first = np.ones(n) if isinstance(starts, DeviceArray) else starts[0] if len(starts) else None
-    if first is not None:
-        require_of_one_x(f, curves.x_of_first, first)
-    loss = _residual(f, curves) if chosen.needs == "squares" else _half_square(f, curves)
+    if first is not None and not _is_of_one_x(f, curves, first):
+        if np.isnan(x).any():
+            raise InputError(
+                f"{describe(f)} needs all x at once, and x holds NaN: leave rows out by NaN in Y, "
+                "or by an infinite sigma"
+            )
+        curves = curves.at_once()
+    residual = curves.residual(f)
+    loss = residual if chosen.needs == "squares" else _half_square(residual)
     data = {"shared": curves.shared, "own": curves.own, "device": target, "dtype": kind}
     data |= {"mode": mode}
     result = minimize_from(loss, n, starts, chosen, steps, tol, bounds, **data, **options)
     if covariance:
-        half = _normal_matrices(_residual(f, curves), result.x, data)
+        half = _normal_matrices(residual, result.x, data)
         result.cov = _covariances(
             half, np.asarray(on_host(result.fun)), n, curves.kept, absolute_sigma
         )
@@ -205,25 +214,14 @@ def _in_both(
     return fine
 
 
-def _residual(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], Any]:
-    """The residual of a row, times its weight."""
-
-    def residual(p: Any, row: Any) -> Any:
-        x = curves.x_of(row)
-        return curves.weighted(one_value(f, x, f(x, *p)) - row[-1], row)
-
-    return residual
-
-
-def _half_square(f: Callable[..., Any], curves: Curves) -> Callable[[Any, Any], Any]:
+def _half_square(residual: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The loss of a row for methods that minimise any loss."""
-    residual = _residual(f, curves)
 
     def loss(p: Any, row: Any) -> Any:
         r = residual(p, row)
         if isinstance(r, Weighted):
             return Weighted(0.5 * r.value * r.value, r.weight)
-        return 0.5 * r * r
+        return 0.5 * np.sum(r * r)
 
     return loss
 
@@ -241,8 +239,10 @@ def _observed(Y: Any, dtype: str, convert: bool) -> Any:
 
 def _places(f: Callable[..., Any], x: np.ndarray, seen: Any, n: int) -> tuple[np.ndarray, bool]:
     """x as `curves_of` takes it, and whether the model is given it as one number."""
-    if x.ndim == 2 and x.shape == seen.shape and _takes_a_number(f, n):
-        return x[:, None, :], True
+    if x.ndim == 2 and x.shape == seen.shape:
+        k, rows = x.shape
+        if _takes_a_number(f, n) or (not _takes(f, k, n) and _takes(f, rows, n, rows)):
+            return x[:, None, :], True
     return x, x.ndim == 1
 
 
@@ -273,10 +273,30 @@ def _start(f: Callable[..., Any], bounds: Any) -> np.ndarray:
 
 def _takes_a_number(f: Callable[..., Any], n: int) -> bool:
     """Whether the model can be traced for an x that is one number."""
+    return _outputs(lambda v: f(v[0], *v[1:]), n + 1) == 1
+
+
+def _takes(f: Callable[..., Any], k: int, n: int, values: int = 1) -> bool:
+    """Whether the model can be traced for an x of k numbers, and has so many values there."""
+    return _outputs(lambda v: f(v[:k], *v[k:]), k + n) == values
+
+
+def _is_of_one_x(f: Callable[..., Any], curves: Curves, p: np.ndarray) -> bool:
+    """Whether the model is to be traced for one x, as it does not need all of them at once."""
+    x, k, n = curves.x_of_first, curves.k, len(p)
+    told = is_of_one_x(f, x, p)
+    if told is not None:
+        return told
+    one = _takes_a_number(f, n) if curves.plain else _takes(f, k, n)
+    return one or _outputs(lambda v: f(x, *v), n) != x.shape[-1]
+
+
+def _outputs(f: Callable[[Any], Any], n: int) -> int:
+    """How many values a function of n variables has; 0 if it cannot be traced."""
     try:
-        return len(trace(lambda v: f(v[0], *v[1:]), n + 1).outputs) == 1
-    except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
-        return False
+        return len(trace(f, n).outputs)
+    except MISTAKES:
+        return 0
 
 
 # --- covariances ----------------------------------------------------------------------------------

@@ -97,20 +97,29 @@ def _by_name(
     return [given.get(name, default) for name in names]
 
 
-def require_of_one_x(f: Callable[..., Any], x: np.ndarray, p: np.ndarray) -> None:
-    """Refuse a model of which the values for all x of a curve are others than for each alone."""
+def is_of_one_x(f: Callable[..., Any], x: np.ndarray, p: np.ndarray) -> bool | None:
+    """Whether the values of a model for all x of a curve are those for each alone.
+
+    None if numbers do not tell, as it is not a model of numbers or is not finite.
+    """
     places = np.unique(np.linspace(0, x.shape[-1] - 1, ROWS_COMPARED).astype(int)) if x.size else []
     with np.errstate(all="ignore"):
         try:
             whole = np.asarray(f(x, *p), float)
             each = np.asarray([np.squeeze(f(x[..., k], *p)) for k in places], float)
         except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
-            return  # not a model of numbers: tracing will tell
+            return None  # not a model of numbers: tracing will tell
     if whole.shape != x.shape[-1:] or each.shape != (len(places),):
-        return
-    want = whole[places]
+        return None
     scale = np.abs(whole).max(initial=0.0)
-    if np.isfinite(whole).all() and not np.allclose(each, want, 1e-4, 1e-4 * scale):
+    if not np.isfinite(whole).all():
+        return None
+    return np.allclose(each, whole[places], 1e-4, 1e-4 * scale)
+
+
+def require_of_one_x(f: Callable[..., Any], x: np.ndarray, p: np.ndarray) -> None:
+    """Refuse a model of which the values for all x of a curve are others than for each alone."""
+    if is_of_one_x(f, x, p) is False:
         raise InputError(
             f"{describe(f)} gives other values for all x together than for each alone, and is "
             "traced for one x: compute what depends on all of x, such as its mean, outside of it"

@@ -93,11 +93,79 @@ def line(x: Any, a: Any, b: Any) -> Any:
     return a * x + b
 
 
-def test_a_model_that_needs_all_x_at_once_is_refused() -> None:
-    with pytest.raises(sg.InputError, match="other values for all x together than for each alone"):
-        sg.fit_many(lambda x, a, b: a * (x - np.mean(x)) + b, X, Y, [1, 1], device="cpu")
-    with pytest.raises(sg.InputError, match="other values for all x together"):
-        sg.fit_many(lambda x, a: a * np.cumsum(x), X, Y, [1.0], device="cpu")
+def reaction(x: Any, rate: Any, start: Any) -> Any:
+    """y' = -rate y^2 by Runge and Kutta's steps from each x to the next."""
+
+    def slope(y: Any) -> Any:
+        return -rate * y * y
+
+    def step(y: Any, h: Any) -> Any:
+        a = slope(y)
+        b = slope(y + h / 2 * a)
+        c = slope(y + h / 2 * b)
+        y = y + h / 6 * (a + 2 * b + 2 * c + slope(y + h * c))
+        return y, y
+
+    _, values = sg.scan(step, start, x[1:] - x[:-1])
+    return np.concatenate([sg.array([start]), values])
+
+
+AT_ONCE: dict[str, Any] = {
+    "mean": lambda x, a, b: a * (x - np.mean(x)) + b,
+    "cumulative": lambda x, a, b: np.cumsum(a * np.exp(-b * x)),
+    "convolution": lambda x, a, b: np.convolve(a * np.exp(-b * x), np.ones(5) / 5, mode="same"),
+}
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["x", "own x"])
+@pytest.mark.parametrize("sigma", [None, np.where(np.arange(40) % 7 == 3, np.inf, 0.05)])
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_models_of_all_x_at_once(name: str, sigma: Any, own: bool) -> None:
+    f, count = AT_ONCE[name], 4
+    x = X + 0.1 * np.arange(count)[:, None] if own else np.broadcast_to(X, (count, 40))
+    y = np.array([f(x[k], *TRUE[k, :2]) for k in range(count)]) + 0.01 * Y[:count]
+    options: Any = {"sigma": sigma, "covariance": True, "device": "cpu"}
+    found = sg.fit_many(f, x if own else X, y, [1.0, 1.0], **options)
+    assert found.success.all()
+    keep = slice(None) if sigma is None else np.isfinite(sigma)
+    for k in range(count):
+        popt, pcov = scipy.optimize.curve_fit(
+            lambda _, a, b, k=k: f(x[k], a, b)[keep], X, y[k][keep], [1, 1], ftol=1e-14, xtol=1e-14
+        )
+        np.testing.assert_allclose(found.x[k], popt, rtol=1e-6)
+        atol = 1e-5 * np.abs(pcov).max()
+        np.testing.assert_allclose(found.cov[k], pcov, rtol=1e-4, atol=atol)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["x", "own x"])
+@pytest.mark.parametrize("device", ["cpu", 0])
+def test_an_ordinary_differential_equation_by_scan(device: Any, own: bool) -> None:
+    """The reference is the closed solution."""
+    x = X + np.zeros((5, 1)) if own else X
+    rate, start = TRUE[:5, :1], TRUE[:5, 1:2]
+    y = start / (1 + rate * start * X)
+    found = sg.fit_many(reaction, x, y, [1.0, 1.0], device=device, dtype="float64")
+    np.testing.assert_allclose(found.x, TRUE[:5, :2], rtol=1e-4)
+
+
+def test_curves_of_different_lengths_of_models_of_all_x() -> None:
+    f, short = AT_ONCE["cumulative"], 25
+    y = f(X, 1.3, 0.7) * np.ones((2, 1))
+    y[1, short:] = np.nan
+    found = sg.fit_many(f, X, y, [1.0, 1.0], nan_policy="omit", device="cpu")
+    np.testing.assert_allclose(found.x, [[1.3, 0.7]] * 2, rtol=1e-9)
+    x = np.where(np.isnan(y), np.nan, X)
+    with pytest.raises(sg.InputError, match="needs all x at once, and x holds NaN"):
+        sg.fit_many(f, x, y, [1.0, 1.0], nan_policy="omit", device="cpu")
+
+
+def test_other_methods_and_several_predictors_of_models_of_all_x() -> None:
+    pairs = np.stack([X, np.sqrt(X)])
+    f = lambda x, a, b: np.cumsum(a * x[0] + b * x[1])  # noqa: E731
+    y = np.array([f(pairs, *p) for p in TRUE[:3, :2]])
+    for method in (None, sg.LBFGS()):
+        found = sg.fit_many(f, pairs, y, [1.0, 1.0], method=method, device="cpu")
+        np.testing.assert_allclose(found.x, TRUE[:3, :2], rtol=1e-6)
 
 
 def test_an_x_for_each_curve() -> None:
