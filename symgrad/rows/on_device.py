@@ -74,9 +74,9 @@ def _parts(rows: Any, columns: Columns, gpu: Gpu) -> Iterator[tuple[int, DeviceA
     """The parts of a table, (N, k) each, and where they begin in a row."""
     if isinstance(rows, Mapping):
         require_columns(columns, rows)
-        found = [_part(rows[column.name], column, columns, gpu) for column in columns.blocks]
-        require_equal_lengths(columns, found)
-        yield from ((c.start, part) for c, part in zip(columns.blocks, found, strict=True))
+        parts = [_part(rows[column.name], column, columns, gpu) for column in columns.blocks]
+        require_equal_lengths(columns, parts)
+        yield from ((c.start, part) for c, part in zip(columns.blocks, parts, strict=True))
         return
     table = rows.reshape(-1, 1) if rows.ndim == 1 and columns.count == 1 else rows
     if table.ndim != 2 or table.shape[1] != columns.count:

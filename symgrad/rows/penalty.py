@@ -30,10 +30,10 @@ class Penalty:
         Raises:
             TraceError: for another nesting, or another shape.
         """
-        found, wanted = (_outline(r) for r in (self.kernel._results[0], result))
-        if found != wanted:
+        added, wanted = (_outline(r) for r in (self.kernel._results[0], result))
+        if added != wanted:
             raise TraceError(
-                f"the regularizer, {describe(self.f)}, returns {_shown(found)}, where "
+                f"the regularizer, {describe(self.f)}, returns {_shown(added)}, where "
                 f"{describe(f)} returns {_shown(wanted)}: return results that are nested and "
                 "shaped alike, 0.0 where nothing is added"
             )

@@ -180,16 +180,16 @@ def _categories(values: Any) -> tuple[np.ndarray, np.ndarray] | None:
     return np.asarray(labels), np.asarray(codes)
 
 
-def require_shape(name: str, found: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def require_shape(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
     """Refuse a column of a shape other than (N, *shape)."""
-    if found[1:] == shape and found:
+    if given[1:] == shape and given:
         return
     wanted = ", ".join(map(str, shape))
-    declared = f"columns={{{name!r}: {shape or found[1:]}}}"
+    declaration = f"columns={{{name!r}: {shape or given[1:]}}}"
     raise InputError(
-        f"{name} has shape {found}: "
-        + (f"(N, {wanted}) is needed, as {declared} says" if shape else "(N,) is needed")
-        + (f", or {declared} for an array at each row" if found[1:] and not shape else "")
+        f"{name} has shape {given}: "
+        + (f"(N, {wanted}) is needed, as {declaration} says" if shape else "(N,) is needed")
+        + (f", or {declaration} for an array at each row" if given[1:] and not shape else "")
     )
 
 

@@ -27,16 +27,16 @@ Reduce = Literal["sum", "mean"]
 """What is made of the losses of all rows."""
 
 ColumnNames = Sequence[str] | Mapping[str, Any]
-"""Names of columns, or for each of them what its codes stand for, see `Codes`, the shape of the
-array that it has at each row, or None."""
+"""Names of columns; or for each of them the shape of its array at a row, what its codes stand for,
+see `Codes`, or None."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The numbers of a row, ``count`` of them, which columns are of one number each.
+    """The columns of a row, and where its ``count`` numbers stand in them.
 
-    With names a column may also be an array at each row, which ``tree`` has the shape of: its
-    numbers follow each other. ``indices`` are the numbers that are indices.
+    Without names each number is a column. A column with a name may be an array, of the shape that
+    ``tree`` has: its numbers stand in C order. ``indices`` are the numbers that are indices.
     """
 
     count: int
@@ -76,21 +76,21 @@ class Columns:
 
     @cached_property
     def _described(self) -> tuple[str, ...]:
-        """That of each of them."""
+        """How a user knows each number of a row."""
         if not self.tree:
             return tuple(f"column {k}" for k in range(self.count))
-        found: list[str] = []
+        names: list[str] = []
         for column in self.blocks:
             for place in np.ndindex(column.shape):
                 where = f"[{', '.join(map(str, place))}]" if place else ""
-                found.append(repr(column.name) + where)
-        return tuple(found)
+                names.append(repr(column.name) + where)
+        return tuple(names)
 
     def real(self, column: Block, values: Any) -> np.ndarray:
         """What a table has as a column, as an array (N, numbers): see `Codes.numbers`."""
         is_quantity = any(0 <= k - column.start < column.size for k in self.quantities)
-        found = self.codes.numbers(column.name, values, is_quantity, column.shape)
-        return found.reshape(len(found), column.size)
+        numbers = self.codes.numbers(column.name, values, is_quantity, column.shape)
+        return numbers.reshape(len(numbers), column.size)
 
 
 def columns_of(row: Any, columns: Any, codes: Any = None) -> Columns:
@@ -244,9 +244,9 @@ def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
     if known is None:
         return [_by_number(rows, columns)]
     require_columns(columns, known)
-    found = [columns.real(column, rows[column.name]) for column in columns.blocks]
-    require_equal_lengths(columns, found)
-    return found
+    parts = [columns.real(column, rows[column.name]) for column in columns.blocks]
+    require_equal_lengths(columns, parts)
+    return parts
 
 
 def require_columns(columns: Columns, known: Collection[Any]) -> None:
@@ -257,9 +257,9 @@ def require_columns(columns: Columns, known: Collection[Any]) -> None:
             raise InputError(f"rows has no column {name!r}: it has {has}")
 
 
-def require_equal_lengths(columns: Columns, found: Sequence[Any]) -> None:
+def require_equal_lengths(columns: Columns, parts: Sequence[Any]) -> None:
     """Refuse columns of which some have more rows than others."""
-    lengths = [len(column) for column in found]
+    lengths = [len(part) for part in parts]
     if len(set(lengths)) > 1:
         named = dict(zip(columns.names or (), lengths, strict=True))
         raise InputError(f"columns differ in length: {named}")
