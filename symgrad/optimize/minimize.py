@@ -35,7 +35,7 @@ from symgrad.optimize.runner import Runner
 from symgrad.optimize.second_look import examined
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
 from symgrad.optimize.states import Ends, HostStates, Stages, States, Task, streamed
-from symgrad.optimize.stepwise import Evaluated, Stepwise, is_worthwhile, require_gradient
+from symgrad.optimize.stepwise import Evaluated, Stepwise, is_worthwhile
 from symgrad.pipeline import DType, DTypeName, Options, dtype_name
 from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import Device, DeviceChoice, Devices
@@ -216,8 +216,7 @@ def _by_rows(
     """What does steps by passes over the rows, if starts are few, or by what else evaluates."""
     make = partial(Stepwise, options=task.options, device=target)
     if isinstance(loss, Evaluated):
-        require_gradient(task.method)
-        return partial(make, evaluate=loss)
+        return partial(make, evaluate=loss.sums(task.method))
     if isinstance(target, Devices) or not is_worthwhile(task.stages[0][0], starts, data):
         return None
     return make

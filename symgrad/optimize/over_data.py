@@ -71,7 +71,7 @@ def minimize_over_data(
 ) -> Any:
     """Minimise a kernel's loss over data, from every start at once; see `DataKernel.minimize`."""
     require_squares(method, of.squares, kernel.name)
-    if of.columns.indices and method.needs in ("gradient", "slope"):
+    if of.columns.indices and method.needs != "squares":
         return kernel.bind(data).minimize(starts, method, **options)
     if of.reduce == "mean" and of.weight is not None:
         raise InputError('weights with reduce="mean" are not minimised: use reduce="sum"')
@@ -85,14 +85,19 @@ def minimize_over_data(
 
 
 def minimize_bound(
-    bound: Any, starts: Any, method: Method, steps: int, tol: Any, options: dict[str, Any]
+    bound: Any,
+    with_hessian: Callable[[], Callable[..., Any]],
+    starts: Any,
+    method: Method,
+    options: dict[str, Any],
 ) -> Any:
     """Minimise the loss of a kernel with its rows; see `BoundKernel.minimize`."""
     require_method(method)
     kernel = bound.kernel
-    loss = Evaluated(bound.as_scipy(), kernel.tree.size)
+    run, second = bound.as_scipy(), "hessian" in kernel.outputs and method.needs == "hessian"
+    loss: Any = Evaluated(with_hessian() if second else run, kernel.tree.size, second)
     given = {"device": kernel.device, "dtype": str(kernel.dtype)} | options
-    return minimize_from(loss, kernel.tree, starts, method, steps, tol, **given)
+    return minimize_from(loss, kernel.tree, starts, method, **given)
 
 
 def require_squares(method: Method, squares: bool, name: str) -> None:
@@ -109,8 +114,8 @@ def _table(data: Any, of: RowLoss, dtype: str) -> Any:
     """The data as (R, k), or (S, R, k) for a data set of each fit."""
     if of.columns.indices:
         raise InputError(
-            "parameters that rows look up by an index are minimised by their gradient: use "
-            "sg.LBFGS()" + (", or fit(start, data)" if of.squares else "")
+            "parameters that rows look up by an index are fitted by sparse normal equations: use "
+            "kernel.fit(start, rows), or sg.LBFGS()"
         )
     if isinstance(data, DeviceArray):
         return data

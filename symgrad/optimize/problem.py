@@ -44,8 +44,8 @@ class Problem:
     Of a row's columns the first ``shared`` are the same for all problems, ``own`` are each one's
     own. ``weight`` multiplies every row's loss. For methods that need "squares" f returns one or
     several residuals, and the loss is half their sum of squares. ``by`` is how their Jacobian, or
-    the Hessian of f, is made. Of a problem that is ``given`` its runner knows the loss and the
-    gradient, and f is not called.
+    the Hessian of f, is made. Of a problem that is ``given`` its runner knows the loss and its
+    derivatives, and f is not called.
     """
 
     f: Callable[..., Any]
@@ -55,6 +55,12 @@ class Problem:
     weight: float = 1.0
     by: Accumulation = field(default_factory=Accumulation)
     given: bool = False
+
+    def given_for(self, needs: str) -> int:
+        """How many numbers the runner gives: the loss, its gradient, half of its Hessian."""
+        n = self.n
+        second = n * (n + 1) // 2 if needs == "hessian" else 0
+        return 1 + n + second if self.given else 0
 
     @property
     def columns(self) -> int:
@@ -245,7 +251,7 @@ def _is_pure(method: Method) -> bool:
 def _made(work: _Work, step: Step) -> Iteration:
     problem, layout, options, needs = work.problem, work.layout, work.options, work.needs
     rows = reduction(problem, needs, options) if problem.columns else None
-    given = 1 + problem.n if problem.given else 0
+    given = problem.given_for(needs)
     sums = sum(len(o.nodes) for o in rows.outputs) if rows else given
 
     def update(v: Any) -> list[Any]:

@@ -49,29 +49,45 @@ def is_worthwhile(iteration: Iteration, problems: int, data: RowData) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """A loss of n variables that something else evaluates: ``run(x)`` is it and its gradient."""
+    """A loss of n variables that something else evaluates.
 
-    run: Callable[[np.ndarray], tuple[float, np.ndarray]]
+    ``run(x)`` is the loss, its gradient (n,), and, if it is ``second``, its Hessian (n, n).
+    """
+
+    run: Callable[[np.ndarray], tuple[Any, ...]]
     n: int
+    second: bool
 
-    def __call__(self, state: np.ndarray) -> np.ndarray:
+    def gradient(self, state: np.ndarray) -> np.ndarray:
         """The loss and the gradient (1 + n,)."""
-        loss, gradient = self.run(state[: self.n].copy())
+        loss, gradient, *_ = self.run(state[: self.n].copy())
         return np.concatenate([[loss], gradient])
 
+    def hessian(self, state: np.ndarray) -> np.ndarray:
+        """The loss, the gradient, and the lower half of the Hessian."""
+        loss, gradient, hessian = self.run(state[: self.n].copy())
+        return np.concatenate([[loss], gradient, hessian[np.tril_indices(self.n)]])
 
-def require_gradient(method: Method) -> None:
-    """Refuse a method that needs more than the loss and its gradient.
+    def sums(self, method: Method) -> Evaluate:
+        """What gives that which a method needs.
 
-    Raises:
-        InputError: it names the method, and what to use.
-    """
-    if method.needs not in ("gradient", "slope"):
-        raise InputError(
-            f"{type(method).__name__} needs second derivatives, or residuals, and a kernel with "
-            "its rows has a loss and its gradient: use sg.LBFGS() or a rule, as sg.Adam(); or "
-            "kernel.minimize(starts, method, rows=rows) where rows look nothing up"
-        )
+        Raises:
+            InputError: for a method that needs more; it names it, and what to use.
+        """
+        name = type(method).__name__
+        if method.needs == "hessian" and self.second:
+            return self.hessian
+        if method.needs == "hessian":
+            raise InputError(
+                f"{name} needs second derivatives, which this kernel does not have: make it by "
+                "sg.fused_hessian, or use sg.LBFGS()"
+            )
+        if method.needs == "squares":
+            raise InputError(
+                f"{name} needs residuals, and a kernel with its rows has a loss: use sg.LBFGS(), "
+                "or kernel.minimize(starts, method, rows=rows) where rows look nothing up"
+            )
+        return self.gradient
 
 
 class Stepwise:

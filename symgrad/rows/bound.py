@@ -14,7 +14,7 @@ from symgrad.errors import InputError, PickleError
 from symgrad.expr.handles.tree import Tree
 from symgrad.optimize.over_data import minimize_bound
 from symgrad.report.profiling import Profile, profile_kernel
-from symgrad.values.results import Scalar
+from symgrad.values.results import Derivatives, Scalar
 
 
 class BoundKernel:
@@ -56,8 +56,8 @@ class BoundKernel:
         """Minimise the loss over the data, from one start after the other.
 
         Each step is a pass over the rows by the whole device. Arguments and result are those of
-        `DataKernel.minimize`; ``method`` is one that takes gradients, as ``sg.LBFGS()``, whatever
-        rows look up.
+        `DataKernel.minimize`; ``method`` is one that takes gradients, as ``sg.LBFGS()``, or, of a
+        kernel of `fused_hessian`, ``sg.Newton()``, whatever rows look up.
 
         Raises:
             InputError: for methods that need more, and for kernels without a loss and its gradient.
@@ -70,7 +70,8 @@ class BoundKernel:
             >>> bound.minimize([0.0, 0.0], sg.LBFGS()).x.round(3).tolist()
             [1.0, 2.0]
         """
-        return minimize_bound(self, starts, method, steps, tol, options)
+        options |= {"steps": steps, "tol": tol}
+        return minimize_bound(self, self._second, starts, method, options)
 
     def profile(self, *params: Any) -> Profile:
         """Where the time of ``run(*params)`` goes, beside the limits of the device: see `Profile`.
@@ -133,5 +134,15 @@ class BoundKernel:
         def run(x: np.ndarray) -> tuple[float, np.ndarray]:
             loss, gradient, *_ = self.run(x)
             return loss, self.kernel.in_a_row(gradient).astype(float)
+
+        return run
+
+    def _second(self) -> Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]:
+        """What gives the loss, its gradient and its Hessian (n, n), of a kernel that has them."""
+        nested = Derivatives(self.kernel.tree, second=True)
+
+        def run(x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+            loss, gradient, hessian = self.run(x)
+            return loss, self.kernel.in_a_row(gradient).astype(float), nested.matrix(hessian)
 
         return run

@@ -215,8 +215,8 @@ class DataKernel(ExportedRows):
             SciPy's result, batched, as `minimize_from` has it; ``fun`` is what ``run`` gives.
 
         Raises:
-            InputError: for rows or a method that do not fit, and for methods that need more than
-            the gradient where rows look parameters up.
+            InputError: for rows or a method that do not fit. Where rows look parameters up,
+            `Newton` is for kernels of `fused_hessian`, and squares are for ``fit``.
 
         Example:
             >>> import numpy as np, symgrad as sg

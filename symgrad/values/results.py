@@ -132,6 +132,15 @@ class Derivatives:
         reads = [v.copy if v.ndim else partial(v.__getitem__, ()) for v in views]
         return self.tree.reading(iter(reads))
 
+    def matrix(self, hessian: Any) -> np.ndarray:
+        """Second derivatives, nested or sparse as they are, as one array (n, n) of float64."""
+        if hasattr(hessian, "toarray"):
+            return hessian.toarray().astype(float)
+        sizes = [block.size for block in self.tree.blocks]
+        found = self.parts(hessian, "hessian")
+        rows = [[np.reshape(next(found), (a, b)) for b in sizes] for a in sizes]
+        return np.block(rows).astype(float)
+
     def parts(self, result: Any, name: str) -> Iterator[Any]:
         """The arrays that a result, or what is nested like it, consists of."""
         found = self.tree.parts(result, name)
