@@ -147,11 +147,12 @@ class Arena:
 
     def _home(self, args: Sequence[int]) -> Scope:
         """Where what is made of these is computed."""
-        innermost = max(self.home[a].depth for a in args)
-        for scope in self.at.enclosing():
-            if scope.branch or scope.depth <= innermost:
-                return scope
-        raise AssertionError("the outermost scope encloses all others")
+        home, scope = self.home, self.at
+        innermost = max([home[a].depth for a in args])
+        while not scope.branch and scope.depth > innermost:
+            assert scope.parent, "the outermost scope encloses all others"
+            scope = scope.parent
+        return scope
 
     def _folded(self, op: Op, args: Sequence[int]) -> int | None:
         """What is known of a sum, a difference or a product of words."""

@@ -94,10 +94,11 @@ class Needs:
 
     def needs(self, i: int) -> Sequence[int]:
         """The values that the instructions of node i take: of a fused product, its factors."""
-        args = self.graph.nodes[i][1:]
-        if self.products.isdisjoint(args):
+        nodes, products = self.graph.nodes, self.products
+        args = nodes[i][1:]
+        if products.isdisjoint(args):
             return args
-        return [b for a in args for b in (self.graph.args(a) if a in self.products else (a,))]
+        return [b for a in args for b in (nodes[a][1:] if a in products else (a,))]
 
     def values(self, statement: Statement) -> Sequence[int]:
         """What a statement needs, and what its scopes yield."""

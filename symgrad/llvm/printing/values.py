@@ -320,12 +320,13 @@ class Values:
 
     def _write_of_copies(self, i: int, writer: _Nodes) -> None:
         """Write a node, with copies of its own of what it needs, where there are some."""
-        copies, needs = self.arrangement.copies, self.arrangement.needs(i)
-        mine = {a: copies[i, a] for a in needs if (i, a) in copies}
-        writer.names.update((a, self.copied(at)) for a, at in mine.items())
+        copies, names = self.arrangement.copies, writer.names
+        mine = [a for a in dict.fromkeys(self.arrangement.needs(i)) if (i, a) in copies]
+        for a in mine:
+            names[a] = self.copied(copies[i, a])
         writer.write((i,))
         for a in mine:
-            del writer.names[a]
+            del names[a]
 
     def sums(self, op: Op, args: Any, wide: bool) -> str:
         """What sums are made of."""
