@@ -240,9 +240,15 @@ class Writer:
                 a = names[node[1]]
                 name = names[i] = next(fresh)
                 write(form % (name, a))
-            elif len(node) == 3:
+            elif len(node) == 3:  # a product may be a factor, and a sum and a product be fused
                 _, first, second = node
-                if op in _MERGED and self._is_merged(op, first, second):
+                if op not in _MERGED:
+                    is_merged = False
+                elif op is ops.mul:
+                    is_merged = nodes[first][0] in _MAY_BE_ONE or nodes[second][0] in _MAY_BE_ONE
+                else:
+                    is_merged = first in products or second in products
+                if is_merged:
                     names[i] = self._merged(op, first, second)
                 else:
                     a, b = names[first], names[second]
@@ -252,13 +258,6 @@ class Writer:
                 names[i] = self._made(op, *[names[a] for a in node[1:]])
             if op in counted:
                 self.used[op] += 1
-
-    def _is_merged(self, op: Op, a: int, b: int) -> bool:
-        """Whether a product may be one of its factors, or a sum and a product one instruction."""
-        if op is not ops.mul:
-            return a in self._products or b in self._products
-        nodes = self.graph.nodes
-        return nodes[a][0] in _MAY_BE_ONE or nodes[b][0] in _MAY_BE_ONE
 
     def _form(self, op: Op) -> str:
         """The line of an operation of one instruction, or "" if it has none, or more.

@@ -58,8 +58,12 @@ def _ordered(run: Sequence[Item], graph: Graph, packed: Packed, values: Values) 
     last = 0
     for item in run:
         if isinstance(item, int):
-            op, *args = nodes[item]
-            here = max([level.get(a, 0) for a in args]) if op.arity else 0
+            node, here = nodes[item], 0
+            op = node[0]
+            if op.arity:
+                for a in node[1:]:
+                    if a in level and level[a] > here:
+                        here = level[a]
             if packed[op]:
                 level[item] = here + 1
                 groups[here, op.name].append(item)
