@@ -15,6 +15,8 @@ import pytest
 from poison import is_poison
 
 import symgrad as sg
+from symgrad.kernel import schedule
+from symgrad.kernel.cut import Limits
 from symgrad.mathlib.define import Math
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.points import Program
@@ -274,13 +276,25 @@ def sines(terms: int) -> Callable[[Any], Any]:
     return lambda v: sum(sg.sin(v[0] * k) for k in range(terms)) / terms
 
 
+QUARTER = Limits(2_000, 125, 64, crossing=150, function=1_000, private=4)
+
+
 @pytest.mark.parametrize(
-    ("n", "f"),
-    [(2, squares(3_500)), (2, sines(260)), (130, lambda v: v @ v)],
-    ids=["statements", "transcendentals", "accesses"],
+    ("n", "f", "limits"),
+    [
+        (2, squares(875), QUARTER),
+        (2, sines(65), QUARTER),
+        (130, lambda v: v @ v, Limits()),
+        pytest.param(2, squares(3_500), Limits(), marks=pytest.mark.slow),
+        pytest.param(2, sines(260), Limits(), marks=pytest.mark.slow),
+    ],
+    ids=["statements", "transcendentals", "accesses", "all statements", "all transcendentals"],
 )
-def test_long_kernels_are_cut_and_still_right(gpu: Gpu, n: int, f: Callable[[Any], Any]) -> None:
+def test_long_kernels_are_cut_and_still_right(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, n: int, f: Callable[[Any], Any], limits: Limits
+) -> None:
     """A graph of each kind that is cut: a little beyond what one module may have."""
+    monkeypatch.setattr(schedule, "Limits", lambda: limits)
     made = kernel(n, f, device="gpu", roll=False)
     assert len(made.modules) > 1
     points = np.random.default_rng(0).uniform(0.1, 0.2, (65, n)).astype(np.float32)
