@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -111,10 +112,24 @@ def imports(module: str, tree: ast.AST, known: set[str], deferred: bool = False)
     return found
 
 
-MODULES = modules()
-IMPORTS = {i for name, tree in MODULES.items() for i in imports(name, tree, set(MODULES))}
-WITHIN = {i for i in IMPORTS if i.package == "symgrad"}
-OUTSIDE = {i for i in IMPORTS - WITHIN if i.package not in sys.stdlib_module_names}
+@cache
+def every_import() -> set[Import]:
+    """All imports of symgrad's modules."""
+    trees = modules()
+    return {i for name, tree in trees.items() for i in imports(name, tree, set(trees))}
+
+
+@cache
+def within() -> set[Import]:
+    """Those of symgrad's own modules."""
+    return {i for i in every_import() if i.package == "symgrad"}
+
+
+@cache
+def outside() -> set[Import]:
+    """Those of other packages than Python's own."""
+    others = every_import() - within()
+    return {i for i in others if i.package not in sys.stdlib_module_names}
 
 
 def package(module: str, depth: int = 1) -> str:
@@ -125,10 +140,10 @@ def package(module: str, depth: int = 1) -> str:
 
 def may_import(a: str, b: str, depth: int = 1) -> bool:
     """Whether module a may import b: one of its own package, or of a lower floor."""
-    within, low, high = package(a, depth - 1), package(b, depth), package(a, depth)
+    floors, low, high = package(a, depth - 1), package(b, depth), package(a, depth)
     if low == high:
         return depth == 2 or high not in FLOORS or may_import(a, b, depth=2)
-    return FLOORS[within][low] < FLOORS[within][high]
+    return FLOORS[floors][low] < FLOORS[floors][high]
 
 
 def is_driver(i: Import) -> bool:
@@ -138,42 +153,42 @@ def is_driver(i: Import) -> bool:
 
 
 def test_imports_go_down() -> None:
-    assert {i for i in WITHIN if not may_import(i.module, i.target)} == set()
+    assert {i for i in within() if not may_import(i.module, i.target)} == set()
 
 
 def test_only_the_command_line_imports_the_front_door() -> None:
-    assert {i.module for i in WITHIN if i.target == "symgrad"} <= {"symgrad.__main__"}
+    assert {i.module for i in within() if i.target == "symgrad"} <= {"symgrad.__main__"}
 
 
 def test_imports_have_no_cycles() -> None:
     graph: defaultdict[str, set[str]] = defaultdict(set)
-    for i in WITHIN:
+    for i in within():
         graph[i.module].add(i.target)
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
 def test_only_optional_packages_are_imported_late() -> None:
-    late = {i for i in IMPORTS if i.deferred and not is_driver(i)}
+    late = {i for i in every_import() if i.deferred and not is_driver(i)}
     assert {i for i in late if i.package not in OPTIONAL} == set()
 
 
 def test_what_is_imported_early_is_required() -> None:
-    early = {i for i in OUTSIDE if not i.deferred and not is_driver(i)}
+    early = {i for i in outside() if not i.deferred and not is_driver(i)}
     own = {i for i in early if BRIDGES.get(i.module) == i.package}
     assert {i for i in early - own if i.package not in REQUIRED} == set()
-    assert {i.module for i in WITHIN if i.target in BRIDGES} == set()
+    assert {i.module for i in within() if i.target in BRIDGES} == set()
 
 
 def test_an_optional_package_is_imported_in_one_place() -> None:
     places: defaultdict[str, set[str]] = defaultdict(set)
-    for i in OUTSIDE:
+    for i in outside():
         if i.package in OPTIONAL:
             places[i.target].add(i.module)
     assert {target: where for target, where in places.items() if len(where) > 1} == {}
 
 
 def test_drivers_stay_in_their_packages() -> None:
-    assert {i for i in OUTSIDE if i.package in DRIVERS and not is_driver(i)} == set()
+    assert {i for i in outside() if i.package in DRIVERS and not is_driver(i)} == set()
 
 
 def test_source_is_emitted_without_drivers_and_optional_packages() -> None:

@@ -59,8 +59,14 @@ def test_rows_by_the_tile(gpu: Gpu, points: int) -> None:
     compared(case, found, 1)
 
 
-@pytest.mark.parametrize("bounds", BOXES, ids=["free", "bounded"])
-@pytest.mark.parametrize("n", [3, 17, 28])
+@pytest.mark.parametrize(
+    ("n", "bounds"),
+    [
+        (3, BOXES[0]), (3, BOXES[1]), (17, BOXES[0]), (28, BOXES[1]),
+        pytest.param(17, BOXES[1], marks=pytest.mark.slow),  # which takes long to compile
+        pytest.param(28, BOXES[0], marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_steps(gpu: Gpu, n: int, bounds: tuple[float, float]) -> None:
     case = Waves(n, 7, 100, bounds, 0.25)
     found, _ = run(gpu, case, 3)

@@ -47,7 +47,7 @@ def outer(count: int) -> Reduction:
 
 
 MADE = {"network": lambda: hoisted(reduction(network, 97, 3)), "outer": lambda: outer(13),
-        "in stages": lambda: outer(30)}  # fmt: skip
+        "in stages": lambda: outer(20)}  # fmt: skip
 
 
 def drawn(made: Reduction, count: int) -> tuple[np.ndarray, np.ndarray]:
