@@ -23,6 +23,9 @@ from symgrad.optimize.method import Evaluation, Memory, where_free
 LEAST_HALVED: Final = 2.0
 """Steps in a row that halve what is promised, after which they are believed to go on so."""
 
+NOISE_FRACTION: Final = 0.5
+"""The part of the noise of the loss that hides a promise: what was seen of it is its largest."""
+
 SADDLE_STEP: Final = 0.01
 """How far a step from a saddle goes, relative to a variable or to 1."""
 
@@ -95,7 +98,7 @@ class Newton(Descent):
         """
         hidden = (ahead.promised <= ahead.rounding) & (own[2] >= LEAST_HALVED)
         terms = FLOOR_FRACTION * (ahead.floor + ahead.eps**2 * own[0])
-        return hidden | (ahead.promised <= terms + ahead.noise) | ahead.is_slight
+        return hidden | (ahead.promised <= terms + NOISE_FRACTION * ahead.noise) | ahead.is_slight
 
     def bends(self, own: Memory) -> Any:
         """Where the Hessian has negative curvature."""
