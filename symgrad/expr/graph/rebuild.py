@@ -88,18 +88,23 @@ def rebuild(
         node = nodes[i]
         op = node[0]
         is_kept = not make
-        if op.arity == 2:  # as the next, but most are: in half the time
+        arity = op.arity
+        if arity == 2:  # as the last, but most are one of these: in half the time
             _, a, b = node
             a, b = ids[a], ids[b]
             node = (op, a, b)
             is_kept = is_kept or (op, made[a][0], made[b][0]) in kept
-        elif op.arity:
+        elif arity == 1:
+            node = (op, ids[node[1]])
+        elif arity == 3:
+            node = (op, ids[node[1]], ids[node[2]], ids[node[3]])
+        elif arity:
             node = (op, *[ids[a] for a in node[1:]])
         elif op in ANY_INPUT:
             continue
         else:
             node = leaves.get(node, node)
-        if (not is_kept or i in changed) and op.arity:
+        if (not is_kept or i in changed) and arity:
             target.place = places[i]
             ids[i] = changed.get(i, default)(*node)
             continue
