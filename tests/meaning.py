@@ -91,6 +91,9 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "erfinv_slope": lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(MEANING["erfinv"](x) ** 2),
     "ndtri": lambda p: normal_quantile(p),
     "ndtri_slope": lambda p: mp.sqrt(2 * mp.pi) * mp.exp(normal_quantile(p) ** 2 / 2),
+    "gammainc_slope": lambda a, x: mp.diff(
+        lambda s: mp.gammainc(s, 0, x, regularized=True), a
+    ),
     "gammainc": lambda a, x: mp.gammainc(a, 0, x, regularized=True),
     "gammaincc": lambda a, x: mp.gammainc(a, x, regularized=True),
     "gamma_density": lambda a, x: mp.exp((a - 1) * mp.log(x) - x - mp.loggamma(a)),

@@ -40,6 +40,7 @@ class Digits:
         atanh: those of (atanh(s) - s)/s**3 - 5/16 in s**2, |s| < 0.172.
         rest: those of (Gamma(1 + f) - 1)/f in f - 1/2, 0 <= f <= 1.
         stirling: what Stirling's formula lacks for x >= 7/2, times x, in 1/x**2.
+        harmonic: log x - 1/(2 x) - digamma(x), times x**2, in 1/x**2, for x >= 3.
         ln2: ln 2 in parts, of which an exponent is an exact multiple.
         corner: how many terms the upper function's series has for a, x < 1.
         tiny: the least normal number, and what makes it and smaller ones normal.
@@ -54,6 +55,7 @@ class Digits:
     atanh: Coefficients
     rest: Coefficients
     stirling: Coefficients
+    harmonic: Coefficients
     ln2: tuple[float, float, float]
     corner: int
     tiny: tuple[float, float]
@@ -95,7 +97,7 @@ def _power(x: Expr) -> Expr:
 LN2: Final = parts(math.log(2.0), (14, 14))
 
 SINGLE: Final = Digits(
-    NODES, 19.0, 4, growth(10), odd_powers(6), GAMMA_REST, gamma.STIRLING,
+    NODES, 19.0, 4, growth(10), odd_powers(6), GAMMA_REST, gamma.STIRLING, gamma.HARMONIC,
     (LN2[0], LN2[1], LN2[2]), 11, (2.0**-126, 24.0), 2.0**60, 4096.0, _power,
 )  # fmt: skip
 
@@ -239,16 +241,20 @@ def excess(u: Expr, digits: Digits, doublings: int = 2) -> Expr:
     return e
 
 
-def _integral(slope: Expr, x: Expr, lower: Condition, digits: Digits) -> Expr:
-    """That of exp(-slope u - x E(±u)) over u > 0, - for the lower function."""
+def _moments(
+    slope: Expr, x: Expr, lower: Condition, digits: Digits, orders: Sequence[int] = (0,)
+) -> list[Expr]:
+    """The integrals of u**k exp(-slope u - x E(±u)) over u > 0, - for the lower function."""
     length = 0.5 * _length(slope, x, lower, digits)
     sign = ops.where(lower, -1.0, 1.0)
-    terms: list[Expr] = []
+    terms: list[list[Expr]] = [[] for _ in orders]
     for node, weight in zip(digits.nodes[::2], digits.nodes[1::2], strict=True):
         for place in (1.0 + node, 1.0 - node):
             u = length * place
-            terms.append(weight * ops.exp(-(slope * u + x * excess(sign * u, digits))))
-    return length * balanced(operator.add, terms)
+            term = weight * ops.exp(-(slope * u + x * excess(sign * u, digits)))
+            for k, order in enumerate(orders):
+                terms[k].append(u * term if order else term)
+    return [length * balanced(operator.add, t) for t in terms]
 
 
 LEAST: Final = 0.5
@@ -267,16 +273,21 @@ class Tail:
     value: Expr
 
 
+def _side(a: Expr, x: Expr, digits: Digits) -> tuple[Condition, Expr]:
+    """Whether it is the lower function, and how the logarithm of its integrand falls at first."""
+    median = ops.where(a > LARGE, a - 1.0 / 3.0, a)
+    lower = x < ops.where(a > LEAST, median, LEAST)
+    apart = ops.where(lower, a - x, x - a)
+    return lower, ops.where(lower, apart + float(digits.steps), apart)
+
+
 def _tail(a: Expr, x: Expr, digits: Digits) -> Tail:
     """The lower function, with some terms of its series, below about the median, else the upper.
 
     So the complement of a tail is no smaller than it, and has its absolute error.
     """
-    median = ops.where(a > LARGE, a - 1.0 / 3.0, a)
-    lower = x < ops.where(a > LEAST, median, LEAST)
-    apart = ops.where(lower, a - x, x - a)
-    slope = ops.where(lower, apart + float(digits.steps), apart)
-    integral = _integral(slope, x, lower, digits)
+    lower, slope = _side(a, x, digits)
+    (integral,) = _moments(slope, x, lower, digits)
     series = 1.0 + x * integral
     for k in range(digits.steps - 1, 0, -1):
         series = 1.0 + (x / (a + float(k))) * series
@@ -326,6 +337,46 @@ def upper_gamma(a: Expr, x: Expr, digits: Digits) -> Expr:
     return _at_edges(ops.where(tail.lower, value, tail.value), a, x, 1.0, digits)
 
 
+def _log_over_shape(a: Expr, x: Expr, digits: Digits) -> Expr:
+    """log x - digamma(a + 1), for a large a without their difference."""
+    large = a >= LARGE
+    inner = ops.where(large, a, LARGE)
+    w, apart = 1.0 / inner, (x - inner) / inner
+    near = ops.abs(apart) < 0.5
+    far = ops.log(ops.where(near, 1.0, x / inner))
+    ratio = ops.where(near, ops.log1p(ops.where(near, apart, 0.0)), far)
+    rest = w * (0.5 - w * polynomial(w * w, digits.harmonic))
+    return ops.where(large, ratio - rest, ops.log(x) - ops.digamma(ops.where(large, 1.0, a) + 1.0))
+
+
+def slope_by_shape(a: Expr, x: Expr, digits: Digits) -> Expr:
+    """The derivative of the lower function by a: of its logarithm, or that of the upper one.
+
+    With <u>, the mean of u by the integrand, they are log x - digamma(a) -+ <u>. Below the median
+    neither term of the lower function's is positive, above it neither of the upper's negative; the
+    terms of the series before the integral have derivatives of one sign too.
+    """
+    usable, inner, at = _usable(a, x, digits)
+    lower, slope = _side(inner, at, digits)
+    integral, moment = _moments(slope, at, lower, digits, (0, 1))
+    log = _log_over_shape(inner, at, digits)
+    series, less = 1.0 + at * integral, at * moment
+    for k in range(digits.steps - 1, 0, -1):
+        step = inner + float(k)
+        less = (at / step) * (series / step + less)
+        series = 1.0 + (at / step) * series
+    share = _power_over_gamma((inner, 0.0), inner, at, digits)
+    upper = (inner * log + 1.0) * integral + inner * moment
+    by_log = ops.where(lower, log * series - less, -upper)
+    value = ops.where(share > 0.0, share * by_log, -0.0)  # where x/a vanishes the log is infinite
+    ends = ((x == 0.0) | (x == math.inf)) & (a > 0.0) & ops.isfinite(a)
+    huge = (a >= digits.huge) & ops.isfinite(a) & (x >= 0.0)
+    there = huge & (a == x)
+    edge = ops.where(ends, 0.0, ops.where(huge, -0.0, math.nan))
+    edge = ops.where(there, -_peak(ops.where(there, a, 1.0)), edge)
+    return keep_nan(ops.where(usable, value, edge), a, x)
+
+
 def gammainc(a: Expr, x: Expr) -> Expr:
     """Its density times a series and an integral, or 1 less that of the upper function."""
     return lower_gamma(a, x, SINGLE)
@@ -334,6 +385,11 @@ def gammainc(a: Expr, x: Expr) -> Expr:
 def gammaincc(a: Expr, x: Expr) -> Expr:
     """Its density times an integral, or 1 less the lower function; a series for a, x < 1."""
     return upper_gamma(a, x, SINGLE)
+
+
+def gammainc_slope(a: Expr, x: Expr) -> Expr:
+    """The density of the integral times its terms' derivatives, by the same nodes."""
+    return slope_by_shape(a, x, SINGLE)
 
 
 def gamma_density(a: Expr, x: Expr) -> Expr:

@@ -108,11 +108,17 @@ def test_first_derivatives(op: Op, point: tuple[float, ...]) -> None:
         assert close(forward, true, 1e-14), (k, forward, true)
 
 
+BY_SHAPE: Final = (ops.gammainc, ops.gammaincc)
+"""What has no second derivative by its first argument, a shape."""
+
+
 @pytest.mark.parametrize(("op", "point"), SLOPES)
 def test_second_derivatives(op: Op, point: tuple[float, ...]) -> None:
     y, variables, given = applied(op, point)
     for j, first in zip(variables_of(op), variables, strict=True):
         for k, second in zip(variables_of(op), variables, strict=True):
+            if op in BY_SHAPE and j == k == 0:
+                continue
             true = true_derivative(op, point, (j, k))
             slope = verbs.grad(y, first)
             reverse = verbs.evaluate(verbs.grad(slope, second), given)

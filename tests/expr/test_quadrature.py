@@ -110,7 +110,7 @@ def test_what_is_no_integral_is_refused(options: Any) -> None:
 
 @pytest.mark.parametrize("a", [0.6, 2.5, 12.0])
 def test_distributions_have_slopes_by_their_shapes(a: float) -> None:
-    """The remedy that errors of derivatives of gammainc by its shape name."""
+    """The remedy that errors of derivatives by shapes name."""
 
     def f(v: Any) -> Any:
         density = lambda t: np.exp((v[0] - 1.0) * np.log(t) - t - sg.gammaln(v[0]))  # noqa: E731

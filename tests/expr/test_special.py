@@ -298,20 +298,72 @@ def test_incomplete_beta_functions_far_out_are_those_of_mpmath(point: tuple[floa
     np.testing.assert_allclose(kernel.run(list(point)), want, rtol=3e-15)
 
 
-@pytest.mark.parametrize("name", ["gammainc", "gammaincc"])
+@pytest.mark.parametrize("name", ["betainc", "betaincc"])
 def test_a_derivative_by_a_parameter_is_an_error_that_names_its_line(name: str) -> None:
     function = getattr(sg, name)
 
     def loss(v: Any) -> Any:
         shape = 2.0 * v[0]
-        return function(shape, v[1])  # the line
+        return function(shape, 2.0, v[1])  # the line
 
     message = rf"derivative of {name} by its first argument.*stop_gradient.*\n.*# the line"
     with pytest.raises(DifferentiationError, match=message):
         sg.fused_forward_backward(2, loss, device="cpu")
     a, x = sg.symbols("a x")
     with pytest.raises(DifferentiationError):
-        sg.jvp(function(a * x, 1.0), [x], [1.0])
+        sg.jvp(function(a * x, 2.0, 0.5), [x], [1.0])
+
+
+def test_there_is_no_second_derivative_by_a_shape() -> None:
+    with pytest.raises(DifferentiationError, match="gammainc_slope by its first argument"):
+        sg.fused_hessian(1, lambda v: sg.gammaincc(v[0], 2.0), device="cpu")
+    a, x = sg.symbols("a x")
+    mixed = sg.evaluate(sg.grad(sg.grad(sg.gammainc(a, x), a), x), {a: 2.5, x: 1.5})
+    with mpmath.workdps(30):
+        want = mpmath.diff(lambda s: 1.5 ** (s - 1) * mpmath.exp(-1.5) / mpmath.gamma(s), 2.5)
+    assert mixed == pytest.approx(float(want), rel=1e-14)
+
+
+SHAPES = [(0.5, 0.25), (1e-9, 1e-5), (1e-3, 0.6), (0.3, 3.0), (1.06, 1.1), (4.1, 3.6), (4.1, 3.9),
+          (7.0, 20.0), (20.0, 19.0), (30.0, 3.0)]  # fmt: skip
+"""Shapes and points on both sides of the median."""
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_derivatives_of_incomplete_gamma_functions_by_their_shape(
+    dtype: DTypeName, device: Any
+) -> None:
+    if device == "gpu" and dtype == "float64":
+        pytest.skip("float64 is the CPU's")
+    points = np.float64(np.asarray(SHAPES, dtype))
+    for name, sign in (("gammainc", 1.0), ("gammaincc", -1.0)):
+        f = getattr(special, name)
+        kernel = sg.fused_forward_backward(2, lambda v, f=f: f(v[0], v[1]), device=device,
+                                           dtype=dtype)  # fmt: skip
+        slopes = kernel.run(points)[1][:, 0]
+        with mpmath.workdps(40):
+            want = [
+                sign * float(mpmath.diff(
+                    lambda s, x=x: mpmath.gammainc(s, 0, x, regularized=True), a
+                ))
+                for a, x in points.tolist()
+            ]  # fmt: skip
+        np.testing.assert_allclose(slopes, want, rtol=1e-6 if dtype == "float32" else 4e-15)
+
+
+def test_the_shape_of_a_gamma_distribution_is_fitted() -> None:
+    """The gradient by the shape, of counts that fall between edges, vanishes at the truth."""
+    edges = np.array([0.5, 1.0, 2.0, 4.0])
+    share = np.diff([0.0, *special.gammainc(2.5, edges), 1.0])
+
+    def loss(v: Any) -> Any:
+        inside = np.concatenate([special.gammainc(v[0], edges), [1.0]])
+        return -np.sum(share * np.log(np.diff(inside, prepend=0.0)))
+
+    kernel = sg.fused_forward_backward(1, loss, device="cpu", dtype="float64")
+    at, above, below = (kernel.run([a])[1][0] for a in (2.5, 2.6, 2.4))
+    assert abs(at) < 1e-15 < above and below < -1e-3
 
 
 def test_a_parameter_that_does_not_vary_is_no_error() -> None:

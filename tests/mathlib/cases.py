@@ -64,6 +64,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "tetragamma": (3.7, 3.7), "pentagamma": (4, 4.2), "sinc": (3, 3.3), "sinc_ratio": (4, 4.6),
     "j0": (3, 3.6), "j1": (3.2, 3.8), "j1_ratio": (3.8, 4),
     "gammainc": (5.6, 5.6), "gammaincc": (5.6, 5.6), "gamma_density": (4, 4),
+    "gammainc_slope": (8, 8),
     "betainc": (7.5, 7.5), "betaincc": (7.5, 7.5), "beta_density": (5.2, 5.2),
     "exp_square": (2, 2), "erfcx": (5, 5.5), "gamma": (6.8, 7.3),
     "ellipkm1": (4, 4.4), "ellipe": (6.2, 6.2), "elliptic_b": (5, 5.2), "elliptic_d": (5, 5.2),
@@ -177,7 +178,7 @@ CALM: Final = {"j0": 7.0, "j1": 8.6, "j1_ratio": 8.6}
 """Up to where errors are small beside values, next to zeros too; beyond, beside the amplitude."""
 
 
-GAMMA: Final = ("gammainc", "gammaincc", "gamma_density")
+GAMMA: Final = ("gammainc", "gammaincc", "gamma_density", "gammainc_slope")
 """Functions of the gamma distribution, of its shape and its variable."""
 
 

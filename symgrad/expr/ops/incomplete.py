@@ -6,7 +6,10 @@ from typing import Any, Final
 
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.comparison import where
+from symgrad.expr.ops.exponential import log
+from symgrad.expr.ops.gamma import digamma
 from symgrad.expr.references import incomplete_reference as reference
+from symgrad.expr.references import shape_reference
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
@@ -29,6 +32,18 @@ def _density_slope(y: Any, a: Any, x: Any) -> Any:
     return where(inside, y * (((a - 1.0) - x) / at), where(x == 0.0, first, float("nan")))
 
 
+def _log_over_shape(a: Any, x: Any) -> Any:
+    """log x - digamma(a), of the density's derivative by a; 0 at x = 0, where that is 0 mostly."""
+    return where(x > 0.0, log(where(x > 0.0, x, 1.0)) - digamma(a), 0.0)
+
+
+def _exact_slope(a: Any, x: Any) -> Any:
+    """gamma(a) gamma(a, x) by a is log x times it, less x**a/a**2 times a series."""
+    a, x = _mp.mpf(a), _mp.mpf(x)
+    series = x**a / (a * a) * _mp.hyp2f2(a, a, a + 1, a + 1, -x) / _mp.gamma(a)
+    return (_mp.log(x) - _mp.psi(0, a)) * _mp.gammainc(a, 0, x, regularized=True) - series
+
+
 def _beta_density_slope(y: Any, a: Any, b: Any, x: Any) -> Any:
     """That density's derivative by x, with its limits at x = 0 and x = 1."""
     inside = (x > 0.0) & (x < 1.0)
@@ -48,26 +63,26 @@ def _end_slope(a: Any, b: Any) -> Any:
 gammainc = Op(
     name="gammainc", signature="ff->f", reference=reference.gammainc, cost=700,
     meaning="the regularized lower incomplete gamma function, P(a, x): the gamma distribution's "
-    "distribution function", partials=lambda y, a, x: (None, gamma_density(a, x)),
+    "distribution function",
+    partials=lambda y, a, x: (gammainc_slope(a, x), gamma_density(a, x)),
     exact=lambda a, x: _mp.gammainc(a, 0, x, regularized=True), transcendental=True, scipy=True,
-    parameters=1,
     sympy=lambda a, x: _sp.lowergamma(a, x) * _sp.exp(-_sp.loggamma(a)),
     latex=r"P\left({0}, {1}\right)", domain="a > 0, x >= 0, or a = 0, x > 0",
     edges="0 at x = 0 and for infinite a, 1 at x = inf and for a = 0, else NaN; there is no "
-    "derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
+    "second derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 19.0), (100.0, 80.0)),
     public=True,
 )
 gammaincc = Op(
     name="gammaincc", signature="ff->f", reference=reference.gammaincc, cost=750,
     meaning="the regularized upper incomplete gamma function, Q(a, x) = 1 - P(a, x), accurate "
-    "where it is small", partials=lambda y, a, x: (None, -gamma_density(a, x)),
+    "where it is small",
+    partials=lambda y, a, x: (-gammainc_slope(a, x), -gamma_density(a, x)),
     exact=lambda a, x: _mp.gammainc(a, x, regularized=True), transcendental=True, scipy=True,
-    parameters=1,
     sympy=lambda a, x: _sp.uppergamma(a, x) * _sp.exp(-_sp.loggamma(a)),
     latex=r"Q\left({0}, {1}\right)", domain="a > 0, x >= 0, or a = 0, x > 0",
     edges="1 at x = 0 and for infinite a, 0 at x = inf and for a = 0, else NaN; there is no "
-    "derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
+    "second derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 19.0), (100.0, 130.0)),
     public=True,
 )
@@ -75,12 +90,20 @@ gamma_density = Op(
     name="gamma_density", signature="ff->f", reference=reference.gamma_density, cost=150,
     meaning="x**(a - 1)*exp(-x)/gamma(a), the gamma distribution's density: the derivative of "
     "gammainc by x",
-    partials=lambda y, a, x: (None, _density_slope(y, a, x)), parameters=1,
+    partials=lambda y, a, x: (y * _log_over_shape(a, x), _density_slope(y, a, x)),
     exact=lambda a, x: _mp.exp((a - 1) * _mp.log(x) - x - _mp.loggamma(a)), transcendental=True,
     sympy=lambda a, x: x ** (a - 1) * _sp.exp(-x - _sp.loggamma(a)),
     domain="a > 0, x >= 0", edges="at x = 0 inf, 1 or 0 for a < 1, a = 1 and "
-    "a > 1; there is no derivative by a",
+    "a > 1",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 9.0), (20.0, 9.0)),
+)
+gammainc_slope = Op(
+    name="gammainc_slope", signature="ff->f", reference=shape_reference.gammainc_slope, cost=900,
+    meaning="the derivative of gammainc(a, x) by a", parameters=1, transcendental=True,
+    partials=lambda y, a, x: (None, gamma_density(a, x) * _log_over_shape(a, x)),
+    exact=lambda a, x: _exact_slope(a, x), latex=r"\partial_a P\left({0}, {1}\right)",
+    domain="a > 0, x >= 0", edges="0 at x = 0 and x = inf; there is no derivative by a",
+    points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 12.0)),
 )
 betainc = Op(
     name="betainc", signature="fff->f", reference=reference.betainc, cost=2200,

@@ -41,7 +41,7 @@ def _deviance(a: Array, x: Array) -> Array:
     return np.where(near, 2 * a * t**3 * series - (x - a) * t, far)
 
 
-def _share(a: Array, x: Array) -> Array:
+def log_share(a: Array, x: Array) -> Array:
     """log(x**a exp(-x)/Gamma(a + 1)) of a, x > 0."""
     a, x = LONG(a), LONG(x)
     return _deviance(a, x) - _log_factorial_rest(a)
@@ -51,7 +51,7 @@ NUMBERS_AT_A_TIME: Final = 2**20
 """The most that are computed at once."""
 
 
-def _trapezoid(integrand: Callable[[Array], Array], end: Array, first: int, last: int) -> Array:
+def trapezoid(integrand: Callable[[Array], Array], end: Array, first: int, last: int) -> Array:
     """The integral over u > 0, by the trapezoidal rule in t (Takahasi & Mori, 1974).
 
     u = end exp(t - exp(-t)), for 16 t from ``first`` up to ``last``.
@@ -68,12 +68,12 @@ def _trapezoid(integrand: Callable[[Array], Array], end: Array, first: int, last
 
 def _integral(slope: Array, x: Array, sign: Array) -> Array:
     """That of exp(-slope u - x (exp(sign u) - 1 - sign u)) over u > 0."""
-    return _trapezoid(
-        lambda u: np.exp(-slope * u - x * _excess(sign * u)), 1 / (slope + np.sqrt(x)), -56, 97
+    return trapezoid(
+        lambda u: np.exp(-slope * u - x * excess(sign * u)), 1 / (slope + np.sqrt(x)), -56, 97
     )
 
 
-def _excess(v: Array) -> Array:
+def excess(v: Array) -> Array:
     """exp(v) - 1 - v."""
     near = np.abs(v) < 0.5
     w, total = np.where(near, v, 0), np.zeros_like(v)
@@ -108,8 +108,8 @@ def _both(a: Array, x: Array) -> tuple[Array, Array]:
     left = below & ~corner
     integral = _integral(np.abs(top - a), top, np.where(left, -1, 1))
     lower = np.where(few, _series(a, np.where(few, x, 1)), a * integral)
-    lower = np.exp(_share(a, x)) * lower
-    upper = a * np.exp(_share(a, top)) * integral
+    lower = np.exp(log_share(a, x)) * lower
+    upper = a * np.exp(log_share(a, top)) * integral
     inverse = a * np.exp(-(_log_factorial_rest(a) + a * np.log(a) - a))
     upper = upper + np.where(corner, inverse * _between(a, np.where(corner, x, 1)), 0)
     return np.where(below, lower, 1 - upper), np.where(left, 1 - lower, upper)
@@ -123,7 +123,8 @@ def _at_edges(inner: Array, a: Array, x: Array, bottom: float) -> Array:
     return np.where(outside | np.isnan(a) | np.isnan(x), np.nan, value)
 
 
-def _inner(a: Array, x: Array) -> tuple[Array, Array]:
+def inner_gamma(a: Array, x: Array) -> tuple[Array, Array]:
+    """Both, where one is not positive and finite 1."""
     inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     return np.where(inside, a, 1), np.where(inside, x, 1)
 
@@ -131,20 +132,20 @@ def _inner(a: Array, x: Array) -> tuple[Array, Array]:
 @in_double
 def gammainc(a: Array, x: Array) -> Array:
     """The regularized lower incomplete gamma function."""
-    return _at_edges(_both(*_inner(a, x))[0], a, x, 0)
+    return _at_edges(_both(*inner_gamma(a, x))[0], a, x, 0)
 
 
 @in_double
 def gammaincc(a: Array, x: Array) -> Array:
     """The regularized upper incomplete gamma function."""
-    return _at_edges(_both(*_inner(a, x))[1], a, x, 1)
+    return _at_edges(_both(*inner_gamma(a, x))[1], a, x, 1)
 
 
 @in_double
 def gamma_density(a: Array, x: Array) -> Array:
     """x**(a - 1) exp(-x)/Gamma(a)."""
-    inner, at = _inner(a, x)
-    value = np.exp(_share(LONG(inner), LONG(at)) + np.log(LONG(inner)) - np.log(LONG(at)))
+    inner, at = inner_gamma(a, x)
+    value = np.exp(log_share(LONG(inner), LONG(at)) + np.log(LONG(inner)) - np.log(LONG(at)))
     first = np.where(a < 1, np.inf, np.where(a > 1, 0, 1))
     edge = np.where((x == 0) & (a > 0), first, 0)
     outside = (a < 0) | (x < 0) | (np.isinf(a) & np.isinf(x)) | np.isnan(a) | np.isnan(x)
@@ -166,7 +167,7 @@ def _beta_integral(a: Array, b: Array, x: Array, y: Array) -> Array:
     """That of (1 - x (1 - exp(-u)))**-(a + b) exp(-a u) over u > 0, as `_integral`."""
     n, slope = a + b, a * y - b * x
     end = 1 / (slope + np.sqrt(n * x * y))
-    return _trapezoid(lambda u: np.exp(-slope * u - n * _bend(u, x, y)), end, -64, 113)
+    return trapezoid(lambda u: np.exp(-slope * u - n * _bend(u, x, y)), end, -64, 113)
 
 
 def _bend(u: Array, x: Array, y: Array) -> Array:
@@ -177,7 +178,7 @@ def _bend(u: Array, x: Array, y: Array) -> Array:
     total = np.zeros_like(u)
     for k in range(60, 1, -1):
         total = total * v + LONG(1) / k
-    close = part * _excess(np.where(near, sign * u, 0)) - total * v * v
+    close = part * excess(np.where(near, sign * u, 0)) - total * v * v
     return np.where(near, close, np.log1p(w) - sign * part * u)
 
 

@@ -49,5 +49,6 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     quantile.log_ndtr, quantile.mills_excess, quantile.erfinv, quantile.ndtri,
     elliptic.ellipkm1, elliptic.ellipe, elliptic.elliptic_b, elliptic.elliptic_d,
     incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
+    incomplete.gammainc_slope,
     incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from symgrad.mathlib.incomplete import (
     growth,
     lower_gamma,
     odd_powers,
+    slope_by_shape,
     upper_gamma,
 )
 
@@ -48,7 +49,8 @@ def _power(x: Expr) -> Expr:
 
 
 DOUBLE: Final = Digits(
-    NODES, 39.0, 5, growth(18), odd_powers(11), GAMMA_REST, gamma.STIRLING, LN2, 19,
+    NODES, 39.0, 5, growth(18), odd_powers(11), GAMMA_REST, gamma.STIRLING,
+    gamma.HARMONIC, LN2, 19,
     (2.0**-1022, 54.0), 2.0**120, 32768.0, _power,
 )  # fmt: skip
 
@@ -61,6 +63,11 @@ def gammainc(a: Expr, x: Expr) -> Expr:
 def gammaincc(a: Expr, x: Expr) -> Expr:
     """Its density times an integral, or 1 less the lower function; a series for a, x < 1."""
     return upper_gamma(a, x, DOUBLE)
+
+
+def gammainc_slope(a: Expr, x: Expr) -> Expr:
+    """The density of the integral times its terms' derivatives, by the same nodes."""
+    return slope_by_shape(a, x, DOUBLE)
 
 
 def gamma_density(a: Expr, x: Expr) -> Expr:

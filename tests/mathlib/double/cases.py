@@ -54,7 +54,7 @@ BOUNDS: Final[dict[str, float]] = {
     "sinc": 2.2, "sinc_ratio": 3.8,
     "j0": 2.5, "j1": 2.4, "j1_ratio": 3.7,
     "log_ndtr": 3.8, "mills_excess": 3, "erfinv": 3.8, "ndtri": 3.8,
-    "gammainc": 4, "gammaincc": 4, "gamma_density": 3.8,
+    "gammainc": 4, "gammaincc": 4, "gamma_density": 3.8, "gammainc_slope": 16,
     "betainc": 7, "betaincc": 7, "beta_density": 4.6,
     "exp_square": 0.75,
     "ellipkm1": 4, "ellipe": 4, "elliptic_b": 4, "elliptic_d": 4,
@@ -68,6 +68,9 @@ SPECIAL: Final = (
     "ellipkm1", "ellipe", "elliptic_b", "elliptic_d",
 )  # fmt: skip
 """Special functions, without pairs of numbers: they may be wrong by up to 4 ULP."""
+
+SHAPES: Final = ("gammainc_slope",)
+"""Derivatives by a shape: they may be wrong by up to 16 ULP."""
 
 SLOPES: Final = ("gelu_slope", "silu_slope", "gelu_tanh_slope")
 """Derivatives, which have a root where their terms cancel: they may be wrong by up to 2 ULP."""
@@ -322,6 +325,14 @@ def _sinc_ratio(x: Any) -> Any:
     return CONTEXT.hyp0f1(CONTEXT.mpf(5) / 2, -z) / 3
 
 
+def _by_shape(a: Any, x: Any) -> Any:
+    """P(a, x) by a, by a series."""
+    with CONTEXT.workdps(60):
+        series = x**a / (a * a) * CONTEXT.hyp2f2(a, a, a + 1, a + 1, -x) / CONTEXT.gamma(a)
+        lower = CONTEXT.gammainc(a, 0, x, regularized=True)
+        return (CONTEXT.log(x) - CONTEXT.psi(0, a)) * lower - series
+
+
 def _elliptic(p: Any, of_sines: bool) -> Any:
     """D(1 - p) or B(1 - p), by K and E with as many more digits as their difference loses."""
     if p == 0 or p == CONTEXT.inf:
@@ -360,6 +371,7 @@ TRUE: Final[dict[str, Callable[..., Any]]] = {
     "j0": lambda x: CONTEXT.besselj(0, x), "j1": lambda x: CONTEXT.besselj(1, x),
     "j1_ratio": lambda x: CONTEXT.besselj(1, x) / x if x else CONTEXT.mpf(0.5),
     "gammainc": lambda a, x: _gamma(a, x, False), "gammaincc": lambda a, x: _gamma(a, x, True),
+    "gammainc_slope": lambda a, x: _by_shape(a, x),
     "gamma_density": lambda a, x: CONTEXT.exp(
         (a - 1) * CONTEXT.log(x) - x - CONTEXT.loggamma(a)
     ),
@@ -442,7 +454,8 @@ def grid(name: str, count: int = 250, seed: int = 1) -> tuple[Array, ...]:
     if name == "pow":
         return _bases_and_exponents(draw, count)
     if name in GAMMA:
-        a, x = gamma_arguments(draw, count, 1e4)
+        a, x = gamma_arguments(draw, count, 40.0 if name in SHAPES else 1e4)
+        a, x = (a[x < 80.0], x[x < 80.0]) if name in SHAPES else (a, x)
         return a.astype(np.float64), x.astype(np.float64)
     if name in BETA:
         return tuple(v.astype(np.float64) for v in beta_arguments(draw, count // 10, 1e5))
