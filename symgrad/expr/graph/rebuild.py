@@ -94,8 +94,6 @@ def rebuild(
             a, b = ids[a], ids[b]
             node = (op, a, b)
             is_kept = is_kept or (op, made[a][0], made[b][0]) in kept
-        elif arity == 1:
-            node = (op, ids[node[1]])
         elif arity == 3:
             node = (op, ids[node[1]], ids[node[2]], ids[node[3]])
         elif arity:

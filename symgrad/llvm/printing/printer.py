@@ -244,7 +244,7 @@ class _Module:
 
 def _own_memory(flow: ControlFlow) -> list[str]:
     """Where functions of several numbers leave their results, if a function calls any."""
-    return [f"  %results = alloca {flow.results.float}"] if flow.results else []
+    return [f"  %results = alloca {flow.together.float}"] if flow.together else []
 
 
 def _sweeps(item: int | Statement) -> bool:

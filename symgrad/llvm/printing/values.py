@@ -72,7 +72,7 @@ class Values:
         self._calls = calls
         self._aligned: dict[str, int] = {}
         self._size = arrangement.slot
-        self.results: Shape | None = None
+        self.together: Shape | None = None
         """The vector that functions of several numbers leave in memory, if any is called."""
 
     # types ---------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class Values:
         self, op: Op, nodes: Sequence[int], arguments: Sequence[Sequence[int]], shape: Shape
     ) -> None:
         """Write such calls as one of a function of all the numbers: see `definitions.of_each`."""
-        one, self.results = self.write.shape.float, shape
+        one, self.together = self.write.shape.float, shape
         numbers = ", ".join(f"{one} {self.operand(a)}" for column in arguments for a in column)
         self.write.do(f"call void @{called(op, shape)}.each({numbers}, ptr %results)")
         for lane, i in enumerate(nodes):
