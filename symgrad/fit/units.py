@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from symgrad.errors import PrecisionWarning
 from symgrad.expr.handles.tree import tree_of
 from symgrad.optimize.arguments import bounds_of
 from symgrad.optimize.result import Messages, scipy_optimize
@@ -84,7 +86,9 @@ def refit(result: Any, given: Given, dtype: str, absolute: bool, fit: Callable[.
         near = result.fun[chosen] <= np.finfo(dtype).eps ** 1.5
         starts = np.where(near[:, None], result.x[chosen], given.starts[chosen])
         powers = _powers(starts)
-        found = fit(**given.at(chosen, starts).divided(unit, ratio, powers), covariance=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrecisionWarning)  # said of the whole Y already
+            found = fit(**given.at(chosen, starts).divided(unit, ratio, powers), covariance=True)
         unknown = np.isinf(found.cov[:, 0, 0]) & np.all(found.x * powers == starts, axis=1)
         found.status[unknown], found.success[unknown] = FLAT, False
         result.x[chosen] = found.x * powers

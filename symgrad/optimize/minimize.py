@@ -406,7 +406,7 @@ def _problem(
         raise InputError(f'reduce={reduce!r} is not a choice: use "sum" or "mean"')
     weight = 1.0 / max(data.rows, 1) if reduce == "mean" else 1.0
     if isinstance(loss, Evaluated):
-        return Problem(loss, tree.size, given=True)
+        return Problem(loss.run, tree.size, given=True)
     f = of_row(loss, tree)
     return Problem(f, tree.size, *data.columns, weight, Accumulation(mode))
 

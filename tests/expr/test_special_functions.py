@@ -53,7 +53,7 @@ M = np.array([0.25, 0.0, -1e-9, 1e-5, 0.499, 0.501, 0.75, 0.9990234375, -0.9, -1
 def test_elliptic_integrals_to_the_second_derivative(name: str, dtype: Any) -> None:
     """Also where differences in the derivatives' textbook formulas cancel, at m = 0."""
     f = getattr(special, name)
-    given = np.float64(np.asarray(M, dtype))
+    given = np.asarray(M, dtype).astype(float)
     found = sg.fused_hessian(1, lambda v: f(v[0]), device="cpu", dtype=dtype).run(given[:, None])
     with mpmath.workdps(50):
         true = getattr(mpmath, name)
@@ -69,7 +69,7 @@ def test_elliptic_integrals_of_all_sizes_in_float32(name: str, device: Any) -> N
     draw = np.random.default_rng(3)
     near = draw.uniform(-1, 1, 300)
     far = draw.choice([-1, 1], 300) * np.exp(draw.uniform(-16, 0, 300))
-    m = np.float32(np.concatenate([near, 1 - np.exp(draw.uniform(-14, 14, 300)), far]))[:, None]
+    m = np.concatenate([near, 1 - np.exp(draw.uniform(-14, 14, 300)), far]).astype("f")[:, None]
     f = getattr(special, name)
     found = sg.fused_hessian(1, lambda v: f(v[0]), device=device).run(m)
     true = sg.fused_hessian(1, lambda v: f(v[0]), device="cpu", dtype="float64").run(m)
@@ -138,7 +138,7 @@ K_X = np.array([1e-6, 0.01, 0.49, 0.51, 0.999, 1.001, 1.5, 3.0, 10.0, 50.0, 80.0
 def test_bessel_functions_of_the_second_kind(name: str, dtype: Any) -> None:
     """To the second derivative; exp(x) K_0 and exp(x) K_1 are about the same for a large x."""
     f = getattr(special, name)
-    x = np.float64(np.asarray(K_X, dtype))
+    x = np.asarray(K_X, dtype).astype(float)
     found = sg.fused_hessian(1, lambda v: f(v[0]), device="cpu", dtype=dtype).run(x[:, None])
     with mpmath.workdps(50):
         scale = mpmath.exp if name.endswith("e") else lambda _: 1

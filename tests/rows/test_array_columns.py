@@ -53,7 +53,7 @@ def at_rows(flat: np.ndarray) -> np.ndarray:
 def jacobians(flat: np.ndarray = FLAT) -> np.ndarray:
     """The exact Jacobian (N, 3, 9), by complex steps."""
     steps = flat + 1e-30j * np.eye(9)
-    return np.moveaxis([np.imag(at_rows(v)) / 1e-30 for v in steps], 0, -1)
+    return np.stack([np.imag(at_rows(v)) / 1e-30 for v in steps], axis=-1)
 
 
 def slopes(flat: np.ndarray = FLAT) -> np.ndarray:
