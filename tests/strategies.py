@@ -30,11 +30,17 @@ def types(op: Op) -> str:
     return op.signature.split("->")[0]
 
 
+OF_SHAPE: Final = (ops.gammainc, ops.gammaincc, ops.gamma_density)
+"""Rows without a second derivative by the shape, which mpmath continues to negative shapes."""
+
+
 def drawable(op: Op) -> bool:
     """Whether a row is an operation on floats and conditions, as users call them.
 
-    It has derivatives by all of its arguments.
+    It has derivatives of all orders by all of its arguments, and is NaN where mpmath has no number.
     """
+    if op in OF_SHAPE:
+        return False
     derived = op.result == "b" or bool(op.partials or op.vjp or op.compose) and not op.parameters
     return bool(op.arity) and op.result in "fb" and set(types(op)) <= set("fbi") and derived
 

@@ -520,6 +520,7 @@ SMOOTH: dict[str, tuple[Real, int]] = {
     "K0E": (_from(1, lambda x: _scaled_k(0, x), 0.5), 20),
     "K1E": (_from(1, lambda x: _scaled_k(1, x), 0.5), 20),
     "K_EXCESS": (_from(0.5, lambda x: _scaled_k(1, x) - _scaled_k(0, x), 1.5), 30),
+    "K1E_SLOPE": (_from(0.5, lambda x: _scaled_k(1, x) * (1 - 1 / x) - _scaled_k(0, x), 1.5), 32),
 }
 """f on [-1, 1] and a degree: the polynomials whose derivatives are wanted too."""
 

@@ -29,7 +29,6 @@ OPERATORS = {
     "real_reciprocal", "real_reciprocal_square", "sigmoid_difference", "logistic_difference",
     "inverse_mills", "mills_excess", "erfinv_slope", "ndtri_slope", "gamma_density", "j1_ratio",
     "beta_density", "exp_square", "elliptic_b", "elliptic_d", "gammainc_slope",
-    "wofz_real", "wofz_imag", "wofz_real_slope", "wofz_imag_slope",
 }  # fmt: skip
 """Rows that users write as operators, or reach by functions that take more, or never."""
 

@@ -39,7 +39,8 @@ INEXACT: Final = {1: 8.0, 2: 12.0, 3: 24.0}
 
 ROOTS: Final[dict[str, set[Point]]] = {
     "real_reciprocal": {(2.0, -2.0001)}, "real_reciprocal_square": {(2.0, -2.0001)},
-    "gelu_slope": {(-2.0,)}, "i1e": {(3.0,)},
+    "gelu_slope": {(-2.0,)}, "i1e": {(3.0,)}, "gammainc": {(20.0, 19.0)},
+    "gammaincc": {(20.0, 19.0)}, "gammainc_slope": {(20.0, 12.0)},
 }  # fmt: skip
 """Points next to a root of a derivative, whose error is measured in ULP of the arguments there."""
 

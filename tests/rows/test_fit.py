@@ -433,7 +433,7 @@ def test_what_is_refused() -> None:
         model.fit(NOTHING, {name: v[:0] for name, v in rows.items()})
     with pytest.raises(InputError, match=r"'field' is 7 at row 0: level has 7 entries"):
         model.fit(NOTHING, {name: v[:1] for name, v in rows.items()} | {"field": [7]})
-    with pytest.raises(InputError, match=r"minimised by their gradient.*or fit\(start, data\)"):
+    with pytest.raises(InputError, match=r"sparse normal equations: use kernel\.fit\(start, rows\)"):
         model.minimize(np.zeros(20), sg.LevenbergMarquardt(), rows=rows)
     with pytest.raises(TraceError, match="without its Python function"):
         pickle.loads(pickle.dumps(model)).fit(NOTHING, rows)

@@ -70,6 +70,19 @@ K_EXCESS: Final = (
 )
 """(K_1(x) - K_0(x)) exp(x) (x + 1)**1.5 in t = 1 - 3/(x + 1), x >= 1/2 (tools/fit.py)."""
 
+K1E_SLOPE: Final = (
+    -1.687865108259296, 1.9555416015353722, -1.528010812603655, 1.0432625508910482,
+    -0.6611135001120816, 0.40059786435826966, -0.23530312383889682, 0.13518843633277283,
+    -0.07635926389331646, 0.04256741559850844, -0.023476752128791887, 0.012835887127528322,
+    -0.006966457000411486, 0.0037575338213495743, -0.0020159305927154375, 0.0010772841644861642,
+    -0.0005729460279272005, 0.00030145582625595483, -0.00015927958473495977, 8.902431063202209e-05,
+    -4.6708344416502155e-05, 1.5607163789572838e-05, -8.251139249420022e-06, 1.5675967792101943e-05,
+    -8.080276284413005e-06, -6.406490626275836e-06, 3.265052717609833e-06, 5.319065757646564e-06,
+    -2.725468063959351e-06, -1.6984357772358294e-06, 8.691142349923413e-07, 3.8007351953349025e-07,
+    -1.9486554052633245e-07,
+)
+"""The same of the derivative of exp(x) K_1(x)."""
+
 
 def _sum(x: Any, coefficients: Sequence[float]) -> Any:
     total = 0.0
@@ -95,11 +108,14 @@ def _slope(x: Any, series: tuple[float, ...], far: tuple[float, ...]) -> Any:
 
 
 def _excess(x: Any) -> Any:
-    """k1e - k0e, by a polynomial over (x + 1)**1.5 where they are about the same."""
-    near = x < 0.5
-    r = 1.0 / (where(near, 0.5, x) + 1.0)
-    far = _sum(1.0 - 3.0 * r, K_EXCESS) * (r * sqrt(r))
-    return where(near, k1e(x) - k0e(x), far)
+    """k1e - k0e, by a polynomial where they are about the same."""
+    return _near_or_far(x, k1e(x) - k0e(x), K_EXCESS)
+
+
+def _near_or_far(x: Any, near: Any, far: tuple[float, ...]) -> Any:
+    """``near`` for x < 1/2, else a polynomial over (x + 1)**1.5."""
+    r = 1.0 / (where(x < 0.5, 0.5, x) + 1.0)
+    return where(x < 0.5, near, _sum(1.0 - 3.0 * r, far) * (r * sqrt(r)))
 
 
 i0e = Op(
@@ -132,7 +148,8 @@ k0e = Op(
 k1e = Op(
     name="k1e", signature="f->f", reference=second_kind.k1e, cost=90, transcendental=True,
     meaning="exp(x)*K_1(x), a modified Bessel function of the second kind", scipy=True,
-    partials=lambda y, x: (_excess(x) - y / x,), exact=lambda x: _mp.besselk(1, x) * _mp.exp(x),
+    partials=lambda y, x: (_near_or_far(x, y - k0e(x) - y / x, K1E_SLOPE),),
+    exact=lambda x: _mp.besselk(1, x) * _mp.exp(x),
     latex=r"e^{{{0}}}K_1\left({0}\right)", domain="x >= 0", edges="inf at 0, 0 at inf",
     points=((0.25,), (1e-3,), (0.75,), (1.5,), (9.0,), (1000.0,)), public=True,
 )

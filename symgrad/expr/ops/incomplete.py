@@ -33,8 +33,18 @@ def _density_slope(y: Any, a: Any, x: Any) -> Any:
 
 
 def _log_over_shape(a: Any, x: Any) -> Any:
-    """log x - digamma(a), of the density's derivative by a; 0 at x = 0, where that is 0 mostly."""
-    return where(x > 0.0, log(where(x > 0.0, x, 1.0)) - digamma(a), 0.0)
+    """log x - digamma(a), of the density's derivative by a; 0 at x = 0, where that is 0 mostly.
+
+    For large a it is log(x/a) and log a - digamma(a), by its asymptotic series (DLMF 5.11.2), as
+    two large numbers would cancel.
+    """
+    inside, large = x > 0.0, a >= 16.0
+    positive, r = where(inside, x, 1.0), 1.0 / where(large, a, 16.0)
+    s, series = r * r, 691 / 32760
+    for k in (132, 240, 252, 120, 12):
+        series = 1 / k - s * series
+    far = log(positive / where(large, a, 16.0)) + r * (0.5 + r * series)
+    return where(inside, where(large, far, log(positive) - digamma(a)), 0.0)
 
 
 def _exact_slope(a: Any, x: Any) -> Any:
