@@ -27,10 +27,10 @@ from pairs import pairs
 import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.expr.references import reference
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.define import Math, primitive
 from symgrad.pipeline import DTypeName
 

@@ -17,8 +17,8 @@ import numpy as np
 from measure import bar, interleaved, report
 
 import symgrad as sg
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import NO_DATA, RowData
+from symgrad.kernel.shapes import Iteration
 from symgrad.optimize.minimize import runner_for
 from symgrad.pipeline import Options
 from symgrad.targets import choose

@@ -71,9 +71,9 @@ def knot(count: int, draw: np.random.Generator) -> np.ndarray:
 
 def ring(count: int, draw: np.random.Generator) -> np.ndarray:
     """Cameras around the origin that look at it, along -z."""
-    turn = np.linspace(0, 2 * np.pi, count, endpoint=False) + 0.05
+    iteration = np.linspace(0, 2 * np.pi, count, endpoint=False) + 0.05
     found = np.empty((count, 9))
-    for k, angle in enumerate(turn):  # first about z by -angle, then tilted by a quarter turn
+    for k, angle in enumerate(iteration):  # first about z by -angle, then tilted by a quarter turn
         half = 0.5 * np.array([np.pi / 2, -(angle + np.pi / 2)])
         (c, d), (s, e) = np.cos(half), np.sin(half)
         vector, real = np.array([-s * d, s * e, c * e]), c * d
@@ -120,10 +120,10 @@ def error(points: np.ndarray, to: np.ndarray) -> float:
 
 def centres(cameras: np.ndarray) -> np.ndarray:
     """Where cameras stand: the points that they see at their own origin."""
-    return np.array([turn(-c[:3]) @ -c[3:6] for c in cameras])
+    return np.array([iteration(-c[:3]) @ -c[3:6] for c in cameras])
 
 
-def turn(w: np.ndarray) -> np.ndarray:
+def iteration(w: np.ndarray) -> np.ndarray:
     """The matrix of a rotation vector."""
     angle = np.linalg.norm(w)
     x, y, z = w / angle

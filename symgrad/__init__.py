@@ -34,12 +34,12 @@ from symgrad.errors import (
 from symgrad.expr.calls import numpy_calls
 from symgrad.expr.calls.numpy_choices import interp, table
 from symgrad.expr.calls.special import betaln, log_softmax, logsumexp, polygamma, softmax, zeta
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import ExprArray, TracedArray, array
-from symgrad.expr.handles.expression import Condition, Expr
-from symgrad.expr.handles.functions import *
-from symgrad.expr.handles.variables import symbols, var
-from symgrad.expr.meaning.show import dot, latex, text
+from symgrad.expr.semantics.show import dot, latex, text
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import ExprArray, TracedArray, array
+from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.expr.tracers.functions import *
+from symgrad.expr.tracers.variables import symbols, var
 from symgrad.lazy import cumulative as _cumulative
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
         jvp,
         vjp,
     )
-    from symgrad.expr.handles.casts import int32, uint32
     from symgrad.expr.linear import linalg
     from symgrad.expr.loops.choices import cond, switch
     from symgrad.expr.loops.control import fori_loop, scan, while_loop
     from symgrad.expr.loops.implicit import custom_root, fixed_point
     from symgrad.expr.loops.quadrature import quad
+    from symgrad.expr.tracers.casts import int32, uint32
     from symgrad.fit.curve_fit import curve_fit
     from symgrad.fit.fit_many import fit_many
     from symgrad.fit.model_fit import ModelFit, fit_model
@@ -264,7 +264,7 @@ _LATER = {
     "symgrad.rows.kernel": "DataKernel",
     "symgrad.expr.calls": "random",
     "symgrad.expr.linear": "linalg",
-    "symgrad.expr.handles.casts": "int32 uint32",
+    "symgrad.expr.tracers.casts": "int32 uint32",
     "symgrad.expr.loops.choices": "cond switch",
     "symgrad.expr.loops.control": "fori_loop scan while_loop",
     "symgrad.expr.loops.implicit": "custom_root fixed_point",

@@ -15,17 +15,17 @@ from symgrad.expr.derivatives.strips import MemoryBudget
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.plan import Iteration, Reduction
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.shapes import Iteration, Reduction
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import launch as llvm_launch
 from symgrad.llvm.dispatch import loop as llvm_loop
 from symgrad.llvm.dispatch import points as llvm
 from symgrad.llvm.dispatch import sums as llvm_sums
 from symgrad.mathlib.define import Math, functions
+from symgrad.multi_device import points as several
+from symgrad.multi_device import sums as several_sums
 from symgrad.pipeline import DTypeName, Options, Shaders
-from symgrad.several import points as several
-from symgrad.several import sums as several_sums
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
@@ -65,7 +65,7 @@ STRAIGHT_LINE_GPU: Final = 12
 with 15 variables drivers take ten seconds, with 30 a minute."""
 
 STORED_ROWS: Final = 100_000
-"""Rows up to which a GPU keeps the matrix: for more, its loops have too many turns."""
+"""Rows up to which a GPU keeps the matrix: for more, its loops have too many iterations."""
 
 
 CORE: Final = MemoryBudget(near=2**17, most=2**18, worth=64)
@@ -153,7 +153,7 @@ class Backend(Protocol):
         """A computation that is repeated for each of many problems."""
         ...
 
-    def traits(self, dtype: str, math: Math = "accurate") -> Target:
+    def device_target(self, dtype: str, math: Math = "accurate") -> Target:
         """What programs are written for that compute in a dtype: groups of the usual width."""
         ...
 
@@ -229,9 +229,9 @@ class Cpu:
         make = partial(llvm_loop.Loop, iteration, math, dtype)
         return _loops.get((iteration, math, dtype), make)
 
-    def traits(self, dtype: str, math: Math = "accurate") -> InStep:
+    def device_target(self, dtype: str, math: Math = "accurate") -> SimdTarget:
         """The lanes of a vector, the last of which may have nothing to do: see `Backend`."""
-        return InStep(host().shape(dtype, True, math != "strict").lanes, whole=False)
+        return SimdTarget(host().shape(dtype, True, math != "strict").lanes, whole=False)
 
     def launch(self, launch: Launch, options: Options) -> llvm_launch.Launched:
         """On all cores: see `Backend`."""
@@ -297,7 +297,7 @@ class Wgpu:
     def program(self, shaders: Shaders) -> wgsl.Program:
         """A computation at many points, an invocation each."""
         self.require(shaders.options.dtype)
-        made = shaders.modules, shaders.layout, shaders.turns, shaders.tables
+        made = shaders.modules, shaders.layout, shaders.iterations, shaders.tables
         return wgsl.Program(self.owner, *made)
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> wgsl_sums.Sums:
@@ -312,10 +312,10 @@ class Wgpu:
         make = partial(wgsl_loop.Loop, owner, iteration, math)
         return _loops.get((iteration, math, owner), make)
 
-    def traits(self, dtype: str, math: Math = "accurate") -> InGroups:
+    def device_target(self, dtype: str, math: Math = "accurate") -> WorkgroupTarget:
         """Workgroups: see `Backend`."""
         self.require(dtype)
-        return InGroups()
+        return WorkgroupTarget()
 
     def launch(self, launch: Launch, options: Options) -> wgsl_launch.Launched:
         """In one submit: see `Backend`."""
@@ -330,7 +330,7 @@ class Wgpu:
 
 
 @dataclass(frozen=True)
-class Several:
+class MultiDevice:
     """Kernels on several devices at once, each in its own way: see `Backend`."""
 
     device: Devices
@@ -390,7 +390,7 @@ class Several:
         """Each device has one of its own, and problems to go with it: see `Backend`."""
         raise InputTypeError(f"an iteration runs on one device, and not on {self.device}")
 
-    def traits(self, dtype: str, math: Math = "accurate") -> NoReturn:
+    def device_target(self, dtype: str, math: Math = "accurate") -> NoReturn:
         """Each device has its own: see `Backend`."""
         raise InputTypeError(f"a program is written for one device, and not for {self.device}")
 
@@ -406,7 +406,7 @@ class Several:
 def backend_of(device: Device) -> Backend:
     """What compiles for a device, or for several."""
     if isinstance(device, Devices):
-        return Several(device)
+        return MultiDevice(device)
     return Wgpu(device) if device.is_gpu else Cpu(device)
 
 

@@ -37,8 +37,8 @@ from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel import watch
 from symgrad.kernel.layout import Layout
-from symgrad.kernel.plan import Computation, Output
 from symgrad.kernel.schedule import Plan
+from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.barriers import with_barriers
@@ -246,9 +246,9 @@ class Shaders:
         return self._print(columns_out=True).modules
 
     @property
-    def turns(self) -> int:
-        """How often an invocation turns in all loops of a shader together, at most."""
-        return self._printed.turns
+    def iterations(self) -> int:
+        """How often an invocation iterations in all loops of a shader together, at most."""
+        return self._printed.iterations
 
     @property
     def tables(self) -> tuple[tuple[float, ...], ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.meaning.evaluate import leaf
+from symgrad.expr.semantics.evaluate import leaf
 
 ULPS: Final = 4.0
 """The error that an operation may have, in the normal range."""
@@ -142,7 +142,9 @@ def _apply(op: Op, arguments: list[Interval]) -> Interval:
     if op in WAVES:
         low, high = _waved(op, arguments[0], low, high)
     if op is ops.tan:  # a pole may lie between
-        known = known & (_turns(arguments[0].low, 0.5, 1.0) == _turns(arguments[0].high, 0.5, 1.0))
+        known = known & (
+            _iterations(arguments[0].low, 0.5, 1.0) == _iterations(arguments[0].high, 0.5, 1.0)
+        )
     if op.result == "f":
         low, high = _widened(op, low, high, arguments)
     return _interval(low, high, known, arguments)
@@ -151,8 +153,8 @@ def _apply(op: Op, arguments: list[Interval]) -> Interval:
 def _turned(op: Op, x: Interval, low: Any, high: Any) -> tuple[Any, Any]:
     """The range of a sine or cosine, with the extremes that lie between the ends."""
     peak = TURNING[op]
-    peaks = _turns(x.low, peak, 2.0) < _turns(x.high, peak, 2.0)
-    troughs = _turns(x.low, peak + 1.0, 2.0) < _turns(x.high, peak + 1.0, 2.0)
+    peaks = _iterations(x.low, peak, 2.0) < _iterations(x.high, peak, 2.0)
+    troughs = _iterations(x.low, peak + 1.0, 2.0) < _iterations(x.high, peak + 1.0, 2.0)
     return np.where(troughs, -1.0, low), np.where(peaks, 1.0, high)
 
 
@@ -164,7 +166,7 @@ def _waved(op: Op, x: Interval, low: Any, high: Any) -> tuple[Any, Any]:
     return low - lost, high + lost
 
 
-def _turns(x: Any, start: float, length: float) -> Any:
+def _iterations(x: Any, start: float, length: float) -> Any:
     """The periods of length*pi that have passed at x, the first of which begins at start*pi."""
     return np.floor((x / np.pi - start) / length)
 

@@ -143,7 +143,7 @@ def losses() -> list[Case]:
 
 
 def loops() -> list[Case]:
-    """Losses and gradients of what turns."""
+    """Losses and gradients of what iterations."""
     make = partial(sg.fused_forward_backward, 6, runge_kutta, names="abcdxy")
     return [
         Case("loop of Runge and Kutta", make, uniform(6, low=0.5), has_loops=True),

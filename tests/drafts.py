@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import StoreRow
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import WorkgroupTarget
 
 POINTS: Final = np.random.default_rng(7).uniform(-2.0, 2.0, (150, 3)).astype(np.float32)
 
@@ -21,7 +21,7 @@ class Draft:
     """A map kernel that is being written: x (B, 3) in, y (B, columns) out."""
 
     columns: int
-    k: Kernel = field(default_factory=lambda: Kernel(InGroups(64)))
+    k: KernelIR = field(default_factory=lambda: KernelIR(WorkgroupTarget(64)))
 
     def __post_init__(self) -> None:
         k = self.k
@@ -35,7 +35,7 @@ class Draft:
         self.k.names |= dict(zip(self.x, names, strict=True))
         return self
 
-    def store(self, *values: int) -> Kernel:
+    def store(self, *values: int) -> KernelIR:
         """The kernel, which stores these, floats or words."""
         k = self.k
         assert len(values) == self.columns, "a value for each column"
@@ -44,21 +44,21 @@ class Draft:
         k.store_row(self.y, floats)
         return k
 
-    def turns(self, x: int, most: int = 5) -> int:
+    def iterations(self, x: int, most: int = 5) -> int:
         """A word below ``most``, another one in each invocation."""
         k = self.k
         size = k.add(ops.nearest_word, k.add(ops.mul, k.add(ops.abs, x), k.constant(2.0)))
         return k.add(ops.word_min, size, k.word(most - 1))
 
 
-def columns_of(kernel: Kernel) -> int:
+def columns_of(kernel: KernelIR) -> int:
     """The numbers that such a kernel stores at each point."""
     y = next(b for b in kernel.buffers if b.name == "y")
     rows = [s.values for _, s in kernel.items() if isinstance(s, StoreRow) and s.buffer is y]
     return sum(map(len, rows))
 
 
-def swap() -> Kernel:
+def swap() -> KernelIR:
     """Carries that become one another, and one that is needed after the loop as it was before."""
     d = Draft(4).named("a", "x", "y")
     k, (a, x, y) = d.k, d.x
@@ -71,7 +71,7 @@ def swap() -> Kernel:
     return d.store(*results, x)
 
 
-def made_of_each_other() -> Kernel:
+def made_of_each_other() -> KernelIR:
     """Carries whose next values are made of those that another one has now."""
     d = Draft(3)
     k, (a, b, c) = d.k, d.x
@@ -86,11 +86,11 @@ def made_of_each_other() -> Kernel:
     return d.store(*results)
 
 
-def own_turns() -> Kernel:
-    """Bounds of the invocation's own, no turn at all, turns in reverse, and how many there were."""
+def own_iterations() -> KernelIR:
+    """Own bounds, no iteration at all, iterations in reverse, and how many there were."""
     d = Draft(6)
     k, (a, b, c) = d.k, d.x
-    longest, inner = d.turns(a), d.turns(b)
+    longest, inner = d.iterations(a), d.iterations(b)
 
     def digits(i: int, s: list[int]) -> Sequence[int]:
         ten = k.add(ops.mul, s[0], k.constant(10.0))
@@ -107,7 +107,7 @@ def own_turns() -> Kernel:
     return d.store(up, ups, down, downs, both, k.loop(longest, k.word(0), [c], digits)[0][0])
 
 
-def tested() -> Kernel:
+def tested() -> KernelIR:
     """A loop that a test ends, what it carries when it does, and how often it turned."""
     d = Draft(2)
     k, (a, b, _) = d.k, d.x
@@ -123,10 +123,10 @@ def tested() -> Kernel:
     return d.store(up, ups)
 
 
-def tape(size: int) -> Callable[[], Kernel]:
+def tape(size: int) -> Callable[[], KernelIR]:
     """What a loop leaves in an array of this size, read backwards by another."""
 
-    def build() -> Kernel:
+    def build() -> KernelIR:
         d = Draft(3).named("rate", "start", "t1")
         k, (rate, start, other) = d.k, d.x
         kept = k.buffer("x kept", "own", size=size)
@@ -152,10 +152,10 @@ def tape(size: int) -> Callable[[], Kernel]:
     return build
 
 
-def words(size: int) -> Callable[[], Kernel]:
+def words(size: int) -> Callable[[], KernelIR]:
     """Arrays of words, whose bits are no floats', beside one of floats."""
 
-    def build() -> Kernel:
+    def build() -> KernelIR:
         d = Draft(2)
         k, (a, b, _) = d.k, d.x
         some, floats = k.buffer("w", "own", "u", size), k.buffer("f", "own", size=size)
@@ -181,16 +181,16 @@ def words(size: int) -> Callable[[], Kernel]:
     return build
 
 
-def cleared(size: int) -> Callable[[], Kernel]:
+def cleared(size: int) -> Callable[[], KernelIR]:
     """An array that is zeros again in every turn, of which some are added to at run time."""
 
-    def build() -> Kernel:
+    def build() -> KernelIR:
         d = Draft(2)
         k, (a, b, _) = d.k, d.x
         counts = k.buffer("counts", "own", size=size)
-        place = d.turns(a)
+        place = d.iterations(a)
 
-        def turn(i: int, c: list[int]) -> Sequence[int]:
+        def iteration(i: int, c: list[int]) -> Sequence[int]:
             k.fill(counts)
             k.store(counts, place, b, add=True)
             k.store(counts, k.add(ops.word_min, i, k.word(size - 1)), a, add=True)
@@ -198,14 +198,14 @@ def cleared(size: int) -> Callable[[], Kernel]:
             return k.add(ops.add, c[0], found), k.add(ops.add, c[1], k.load(counts, k.word(3)))
 
         zero = k.constant(0.0)
-        results, _ = k.loop(k.word(0), k.word(9), [zero, zero], turn)
+        results, _ = k.loop(k.word(0), k.word(9), [zero, zero], iteration)
         return d.store(*results)
 
     build.__name__ = f"cleared_{size}"
     return build
 
 
-def choices() -> Kernel:
+def choices() -> KernelIR:
     """Sides that may not be computed elsewhere, in each other and in a loop; truths carried."""
     d = Draft(3)
     k, (a, b, c) = d.k, d.x
@@ -220,7 +220,7 @@ def choices() -> Kernel:
         )
         return inner[0], k.truth(True)
 
-    def turn(_: int, s: list[int]) -> Sequence[int]:
+    def iteration(_: int, s: list[int]) -> Sequence[int]:
         x, flag = s
         following = k.choose(flag, lambda: [k.add(ops.div, x, c)], lambda: [k.add(ops.sub, x, one)])
         return following[0], k.add(ops.lt, following[0], zero)
@@ -228,33 +228,33 @@ def choices() -> Kernel:
     first, flag = k.choose(
         a_is_less, lambda: [k.add(ops.sqrt, k.add(ops.neg, a)), a_is_less], other
     )
-    results, _ = k.loop(k.word(0), k.word(4), [first, flag], turn)
+    results, _ = k.loop(k.word(0), k.word(4), [first, flag], iteration)
     return d.store(first, results[0], k.load(seen, k.word(1)))
 
 
-def hoisted() -> Kernel:
+def hoisted() -> KernelIR:
     """What a loop does not change stands before it, once, and a long expression is cut."""
     d = Draft(2).named("alpha", "beta", "gamma")
     k, (a, b, c) = d.k, d.x
 
-    def turn(_: int, s: list[int]) -> Sequence[int]:
+    def iteration(_: int, s: list[int]) -> Sequence[int]:
         fixed = k.add(ops.exp, k.add(ops.neg, k.add(ops.mul, a, a)))
         long = s[0]
         for n in range(30):
             long = k.add(ops.add, k.add(ops.mul, long, fixed), k.constant(n / 64.0))
         return (k.add(ops.mul, long, k.constant(0.5)),)
 
-    results, _ = k.loop(k.word(0), k.word(3), [b], turn)
+    results, _ = k.loop(k.word(0), k.word(3), [b], iteration)
     return d.store(results[0], k.add(ops.mul, c, results[0]))
 
 
-def hostile_names() -> Kernel:
+def hostile_names() -> KernelIR:
     """Names that WGSL reserves, that the kernel has itself, and that are no names at all."""
     d = Draft(4).named("auto", "t1", "y")
     k, inputs = d.k, d.x
     own = [k.buffer(name, "own", size=2) for name in ("x", "for", "a b") if name != "x"]
 
-    def turn(i: int, s: list[int]) -> Sequence[int]:
+    def iteration(i: int, s: list[int]) -> Sequence[int]:
         k.names |= {i: "var", s[0]: "params", s[1]: "x", s[2]: "λ", s[3]: "cell"}
         k.store(own[0], k.word(1), s[0])
         k.store(own[1], k.word(0), s[1])
@@ -262,27 +262,27 @@ def hostile_names() -> Kernel:
         return s[1], later, k.add(ops.add, s[2], s[0]), k.add(ops.word_add, s[3], i)
 
     start = [inputs[0], inputs[1], inputs[2], k.word(1)]
-    results, _ = k.loop(k.word(0), k.word(3), start, turn)
-    again, _ = k.loop(k.word(0), results[3], results, turn)
+    results, _ = k.loop(k.word(0), k.word(3), start, iteration)
+    again, _ = k.loop(k.word(0), results[3], results, iteration)
     return d.store(*again)
 
 
-def group_sums() -> Kernel:
-    """Sums over workgroups, with barriers, in a loop of as many turns for all."""
+def group_sums() -> KernelIR:
+    """Sums over workgroups, with barriers, in a loop of as many iterations for all."""
     d = Draft(2)
     k, (a, b, _) = d.k, d.x
     inside = k.add(ops.word_lt, k.cell, k.count)
     mine = k.choose(inside, lambda: [a, b], lambda: [k.constant(0.0)] * 2)
 
-    def turn(_: int, s: list[int]) -> Sequence[int]:
+    def iteration(_: int, s: list[int]) -> Sequence[int]:
         total = k.target.sum_group(k, [k.add(ops.mul, s[0], mine[1])])[0]
         return (k.add(ops.mul, total, k.constant(0.125)),)
 
-    results, _ = k.loop(k.word(0), k.word(2), [mine[0]], turn)
+    results, _ = k.loop(k.word(0), k.word(2), [mine[0]], iteration)
     return d.store(results[0], k.target.sum_group(k, [mine[0]])[0])
 
 
-def quads() -> Kernel:
+def quads() -> KernelIR:
     """Numbers in fours that a group shares: all of one, single ones, some after others changed."""
     d = Draft(6).named("a", "b", "c")
     k, (a, b, c) = d.k, d.x
@@ -302,7 +302,7 @@ def quads() -> Kernel:
     return d.store(*four, second, k.add(ops.sub, first, a))
 
 
-KERNELS: Final[tuple[Callable[[], Kernel], ...]] = (
-    swap, made_of_each_other, own_turns, tested, tape(5), tape(200), words(4), words(100),
+KERNELS: Final[tuple[Callable[[], KernelIR], ...]] = (
+    swap, made_of_each_other, own_iterations, tested, tape(5), tape(200), words(4), words(100),
     cleared(5), cleared(80), choices, hoisted, hostile_names, group_sums, quads,
 )  # fmt: skip

@@ -57,9 +57,9 @@ def carried_product(v: Any) -> Any:
 
 @flow(3, 0.4, 6.9)
 def squared_as_often_as_a_value_says(v: Any) -> Any:
-    """``x = x * x`` where each point takes its own turns."""
-    turns = sg.minimum(sg.floor(v[2]), 6)
-    return sg.fori_loop(0, turns, lambda _, x: x * x * 0.1 + x * v[1] * 0.1, v[0])
+    """``x = x * x`` where each point takes its own iterations."""
+    iterations = sg.minimum(sg.floor(v[2]), 6)
+    return sg.fori_loop(0, iterations, lambda _, x: x * x * 0.1 + x * v[1] * 0.1, v[0])
 
 
 @flow(3)
@@ -81,8 +81,8 @@ def updated_in_place(v: Any) -> Any:
 @flow(3, -2.0, 0.4)
 def no_turn_at_all(v: Any) -> Any:
     """The first carry, whose cotangent is that of the result."""
-    turns = sg.minimum(sg.floor(v[2]), 0.0)
-    end = sg.fori_loop(0, turns, lambda _, c: (c[0] * c[1], c[1] / 0.0), (v[0], v[1]))
+    iterations = sg.minimum(sg.floor(v[2]), 0.0)
+    end = sg.fori_loop(0, iterations, lambda _, c: (c[0] * c[1], c[1] / 0.0), (v[0], v[1]))
     return end[0] * 3.0 + end[1] * end[0]
 
 
@@ -139,8 +139,8 @@ def gradients_by_all_that_a_scan_has(v: Any) -> Any:
         return h, h * x
 
     h, ys = sg.scan(step, v[0], v[1:])
-    turns = sg.minimum(sg.floor(2 + 0.1 * v[3]), 3)
-    return h + np.sum(ys * ys) + sg.fori_loop(0, turns, lambda _, s: s * v[0], 1.0)
+    iterations = sg.minimum(sg.floor(2 + 0.1 * v[3]), 3)
+    return h + np.sum(ys * ys) + sg.fori_loop(0, iterations, lambda _, s: s * v[0], 1.0)
 
 
 @flow(5)

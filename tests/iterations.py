@@ -11,8 +11,8 @@ import numpy as np
 
 import symgrad as sg
 from symgrad.kernel.interpret import iterate
-from symgrad.kernel.plan import Computation, Iteration, Reduction
 from symgrad.kernel.problems import RowData
+from symgrad.kernel.shapes import Computation, Iteration, Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.pipeline import DTypeName
 

@@ -14,9 +14,9 @@ from programs import Numbers
 
 import symgrad as sg
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.handles.versions import array_of, zeros
 from symgrad.expr.loops.choices import cond
 from symgrad.expr.loops.control import fori_loop, scan, while_loop
+from symgrad.expr.tracers.versions import array_of, zeros
 
 
 @dataclass(frozen=True)
@@ -310,10 +310,10 @@ def loop_that_writes_in_choice(v: Any) -> Any:
 @sample(4)
 def while_that_writes_in_for(v: Any) -> Any:
     def body(k: Any, a: Any) -> Any:
-        def turn(a: Any) -> Any:
+        def iteration(a: Any) -> Any:
             return a.put(k, a[k] * v[0] * a[1]).put(3, a[k] + 0.5 * a[3])
 
-        return while_loop(lambda a: a[k] > 0.3, turn, a, max_steps=40)
+        return while_loop(lambda a: a[k] > 0.3, iteration, a, max_steps=40)
 
     a = fori_loop(0, 3, body, array(list(v)))
     return a[0] * a[1] + a[2] * a[3]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import symgrad as sg
-from symgrad.expr.handles.array import array
+from symgrad.expr.tracers.array import array
 from symgrad.kernel.interpret import iterate
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import RowData
+from symgrad.kernel.shapes import Iteration
 from symgrad.optimize.layout import Layout, layout_of
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.problem import Problem, iteration

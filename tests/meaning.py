@@ -48,12 +48,12 @@ def _threefry(a: int, b: int, *block: int) -> tuple[int, int]:
     """Threefry-2x32-20 of Salmon et al. (2011), round by round, on Python's integers."""
     key, (x, y) = (a, b, a ^ b ^ 0x1BD11BDA), block
     x, y = (x + a) % 2**32, (y + b) % 2**32
-    for turn in range(20):
-        bits = (13, 15, 26, 6, 17, 29, 16, 24)[turn % 8]
+    for iteration in range(20):
+        bits = (13, 15, 26, 6, 17, 29, 16, 24)[iteration % 8]
         x = (x + y) % 2**32
         y = (y << bits) % 2**32 ^ y >> (32 - bits) ^ x
-        if turn % 4 == 3:
-            s = turn // 4 + 1
+        if iteration % 4 == 3:
+            s = iteration // 4 + 1
             x, y = (x + key[s % 3]) % 2**32, (y + key[(s + 1) % 3] + s) % 2**32
     return x, y
 

@@ -17,11 +17,11 @@ from strategies import EXPONENTS, Drawn, types
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Handle, Op
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.versions import Array, array_of
 from symgrad.expr.loops.choices import cond, switch
 from symgrad.expr.loops.context import Tracing
 from symgrad.expr.loops.control import fori_loop, scan, while_loop
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.versions import Array, array_of
 
 TAME: Final = (
     ops.add, ops.sub, ops.mul, ops.sin, ops.cos, ops.tanh, ops.sigmoid, ops.atan, ops.neg,
@@ -48,7 +48,7 @@ class Kinds:
     scans: bool = False
     """Whether there are scans and switches."""
     bounds: bool = True
-    """Whether points may take different numbers of turns."""
+    """Whether points may take different numbers of iterations."""
     depth: int = 2
     """How deep loops and choices are nested."""
     size: int = 5
@@ -163,7 +163,7 @@ def _write(random: Random, known: _Known, _: Kinds) -> None:
 
 
 def _loop(random: Random, known: _Known, kinds: Kinds) -> None:
-    """A loop over some of what is known; its number of turns may depend on values, or counters."""
+    """A loop over some of what is known; its trip count may depend on values, or counters."""
     seed, count = random.getrandbits(32), random.randrange(1, 4)
     inits = tuple(_any(random, known) for _ in range(count))
     lo, hi, most = _bounds(random, known, kinds)
@@ -216,7 +216,7 @@ def _element(a: Any, i: Any) -> Any:
 
 
 def _while(random: Random, known: _Known, kinds: Kinds) -> None:
-    """A while loop of at most four turns."""
+    """A while loop of at most four iterations."""
     seed, limit = random.getrandbits(32), _any(random, known)
 
     def going(carry: Any) -> Any:

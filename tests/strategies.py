@@ -15,8 +15,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, rebuild
-from symgrad.expr.handles.expression import Condition, Expr
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.expression import Condition, Expr
 
 Choose = Callable[[int], int]
 """``choose(m)`` is one of 0, 1, .., m - 1."""

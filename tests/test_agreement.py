@@ -18,7 +18,7 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.expr.graph.reach import inputs_of
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 
 GPUS = [d for d in sg.devices() if d.is_gpu]
 

@@ -47,7 +47,7 @@ NEW = """New.
 
 GENERATED = [
     "docs/ops.md", "docs/numpy.md", "docs/laws.md", "docs/by_hand.md", "docs/benchmarks.md",
-    "symgrad/expr/handles/functions.py", "symgrad/demo/data/reference.json",
+    "symgrad/expr/tracers/functions.py", "symgrad/demo/data/reference.json",
     *(f"docs/reference/{file}.md" for file in reference_pages.FILES),
 ]  # fmt: skip
 

@@ -73,9 +73,9 @@ def test_example(name: str, device: str, tmp_path: Path) -> None:
 def test_what_is_resumed_has_the_same_bits(name: str, tmp_path: Path) -> None:
     _require(name)
     steps, *small = GOES_ON[name]
-    for file, turns in (("whole", "2"), ("parts", "1"), ("parts", "2")):
+    for file, iterations in (("whole", "2"), ("parts", "1"), ("parts", "2")):
         _run(
-            name, *small, steps, turns, "--checkpoint", f"{file}.safetensors",
+            name, *small, steps, iterations, "--checkpoint", f"{file}.safetensors",
             "--device", "cpu", "--output", "picture.png", within=tmp_path,
         )  # fmt: skip
     whole, parts = (tmp_path / f"{file}.safetensors" for file in ("whole", "parts"))

@@ -16,10 +16,10 @@ from symgrad.backend import Backend, backend_of
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.plan import Computation
-from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.shapes import Computation
+from symgrad.kernel.skeletons.map import map_program
 from symgrad.pipeline import Options
 
 DEVICES = ["cpu", "gpu"]
@@ -32,27 +32,27 @@ class PartialSums:
 
     factor: float = 1.0
 
-    def __call__(self, target: Target) -> Kernel:
-        k = Kernel(target, "partial_sums")
+    def __call__(self, target: Target) -> KernelIR:
+        k = KernelIR(target, "partial_sums")
         x, sums = k.buffer("x", "read"), k.buffer("sums", "write")
         stride = k.argument("stride")
         end = k.add(ops.word_add, k.count, k.add(ops.word_sub, stride, k.word(1)))
-        turns = k.add(ops.word_div, k.add(ops.word_sub, end, k.cell), stride)
+        iterations = k.add(ops.word_div, k.add(ops.word_sub, end, k.cell), stride)
 
         def add(t: int, carries: list[int]) -> list[int]:
             at = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, stride))
             return [k.add(ops.add, carries[0], k.load(x, at))]
 
-        (total,), _ = k.loop(k.word(0), turns, [k.constant(0.0)], add)
+        (total,), _ = k.loop(k.word(0), iterations, [k.constant(0.0)], add)
         (found,) = target.sum_group(k, [k.add(ops.mul, total, k.constant(self.factor))])
         first = k.add(ops.word_lt, k.local, k.word(1))
         k.when(first, lambda: k.store(sums, k.group, found))
         return k
 
 
-def spread(target: Target) -> Kernel:
+def spread(target: Target) -> KernelIR:
     """Of each number the share that it is of the sum of some others, by an array of its own."""
-    k = Kernel(target, "spread")
+    k = KernelIR(target, "spread")
     x, sums, out = k.buffer("x", "read"), k.buffer("sums", "read"), k.buffer("out", "write")
     own = k.buffer("kept", "own", size=100)
     many = k.argument("many")
@@ -95,7 +95,7 @@ def numbers(n: int) -> np.ndarray:
 @pytest.mark.parametrize("n", [1, 7, 64, 1001])
 def test_dispatches_run_one_after_the_other(name: str, n: int) -> None:
     device, x = backend(name), numbers(n)
-    launch = shares(device.traits("float32"), n)
+    launch = shares(device.device_target("float32"), n)
     (found,) = device.launch(launch, OPTIONS).run(x)
     (expected,) = launch.execute([x])
     np.testing.assert_allclose(expected, x / x.sum(dtype=np.float64), rtol=1e-12)
@@ -104,14 +104,14 @@ def test_dispatches_run_one_after_the_other(name: str, n: int) -> None:
 
 def test_the_cpu_computes_in_float64_too() -> None:
     device, x = backend("cpu"), numbers(100).astype(np.float64)
-    launch = shares(device.traits("float64"), 100)
+    launch = shares(device.device_target("float64"), 100)
     (found,) = device.launch(launch, replace(OPTIONS, dtype="float64")).run(x)
     np.testing.assert_allclose(found, x / x.sum(), rtol=1e-14)
 
 
 def test_arrays_stay_on_the_device() -> None:
     device, x = backend("gpu"), numbers(300)
-    launched = device.launch(shares(device.traits("float32"), 300), OPTIONS)
+    launched = device.launch(shares(device.device_target("float32"), 300), OPTIONS)
     there = sg.device_array(x, device="gpu")
     (found,) = launched.run(there)
     assert isinstance(found, sg.DeviceArray)
@@ -121,7 +121,7 @@ def test_arrays_stay_on_the_device() -> None:
 @pytest.mark.parametrize("name", DEVICES)
 def test_other_shapes_compile_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     device = backend(name)
-    target = device.traits("float32")
+    target = device.device_target("float32")
     device.launch(shares(target, 50, factor=2.0), OPTIONS)
     module = f"symgrad.{'llvm' if name == 'cpu' else 'wgsl'}.dispatch.launch.print_kernel"
     monkeypatch.setattr(module, None)
@@ -132,7 +132,7 @@ def test_other_shapes_compile_nothing(name: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("name", DEVICES)
 def test_launches_pickle(name: str) -> None:
     device = backend(name)
-    launch = shares(device.traits("float32"), 9)
+    launch = shares(device.device_target("float32"), 9)
     launch.verify()
     again = pickle.loads(pickle.dumps(launch))
     assert again == launch and hash(again) == hash(launch)
@@ -143,16 +143,16 @@ def test_launches_pickle(name: str) -> None:
 @pytest.mark.parametrize("name", DEVICES)
 def test_there_may_be_nothing_to_do(name: str) -> None:
     device = backend(name)
-    target = device.traits("float32")
+    target = device.device_target("float32")
     launch = Launch("nothing", (Array("x", (0,)),), (Array("y", (0,)),), (), (
         Dispatch(doubled, target, (("x", "x"), ("y", "y")), 0),))  # fmt: skip
     (found,) = device.launch(launch, OPTIONS).run(np.empty(0, np.float32))
     assert found.shape == (0,)
 
 
-def doubled(target: Target) -> Kernel:
+def doubled(target: Target) -> KernelIR:
     """Twice each number, by a table of the kernel's own."""
-    k = Kernel(target, "doubled")
+    k = KernelIR(target, "doubled")
     x, y = k.buffer("x", "read"), k.buffer("y", "write")
     two = k.buffer("two", "read", size=2, data=(2.0, 0.0))
     at = target.point(k)
@@ -166,7 +166,7 @@ def doubled(target: Target) -> Kernel:
 def test_kernels_bring_tables_of_their_own(name: str) -> None:
     device, x = backend(name), numbers(21)
     steps = tuple(
-        Dispatch(doubled, device.traits("float32"), (("x", a), ("y", b)), 21)
+        Dispatch(doubled, device.device_target("float32"), (("x", a), ("y", b)), 21)
         for a, b in (("x", "between"), ("between", "y"))
     )
     between = (Array("between", (21,)),)
@@ -177,7 +177,7 @@ def test_kernels_bring_tables_of_their_own(name: str) -> None:
 
 def test_many_groups_stand_in_a_grid() -> None:
     device, n = backend("gpu"), 65_535 * 64 + 3
-    target = replace(device.traits("float32"), grid=True)  # pyright: ignore[reportArgumentType]
+    target = replace(device.device_target("float32"), grid=True)  # pyright: ignore[reportArgumentType]
     step = Dispatch(doubled, target, (("x", "x"), ("y", "y")), n)
     launch = Launch("doubled", (Array("x", (n,)),), (Array("y", (n,)),), (), (step,))
     x = np.arange(n, dtype=np.float32) % 1000
@@ -186,9 +186,9 @@ def test_many_groups_stand_in_a_grid() -> None:
 
 def test_loops_that_the_device_would_end_are_refused() -> None:
     device = backend("gpu")
-    if device.owner is None or device.owner.info.turns is None:
+    if device.owner is None or device.owner.info.iterations is None:
         pytest.skip("this GPU ends no loops")
-    launch = shares(device.traits("float32"), 70_000 * 64, groups=1)
+    launch = shares(device.device_target("float32"), 70_000 * 64, groups=1)
     with pytest.raises(DeviceError, match="iterations"):
         device.launch(launch, OPTIONS)
 
@@ -229,7 +229,7 @@ FAULTS: dict[str, Change] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_told(fault: str) -> None:
-    launch = FAULTS[fault](shares(backend("cpu").traits("float32"), 9))
+    launch = FAULTS[fault](shares(backend("cpu").device_target("float32"), 9))
     assert any(fault in found for found in launch.faults()), list(launch.faults())
     with pytest.raises(AssertionError, match="shares: "):
         launch.verify()
@@ -237,9 +237,12 @@ def test_faults_are_told(fault: str) -> None:
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_turns_and_costs_are_those_of_the_sizes(name: str) -> None:
-    target = backend(name).traits("float32")
+    target = backend(name).device_target("float32")
     few, many = (shares(target, n).dispatches[0] for n in (64 * 3, 64 * 3 * 100))
-    assert few.turns < 20 and 100 * 64 // target.width <= many.turns < 150 * 64 // target.width
+    assert (
+        few.iterations < 20
+        and 100 * 64 // target.width <= many.iterations < 150 * 64 // target.width
+    )
     assert many.operations > 5 * few.operations
 
 
@@ -249,7 +252,7 @@ def test_what_is_compiled_outlasts_what_was_written(
 ) -> None:
     """A kernel that is written again has other buffers, of the same names."""
     device = backend(name)
-    target = device.traits("float32")
+    target = device.device_target("float32")
     device.launch(shares(target, 50, factor=4.0), OPTIONS)
     monkeypatch.setattr("symgrad.kernel.launch._kernels", Once(1))
     (found,) = device.launch(shares(target, 70, factor=4.0), OPTIONS).run(numbers(70))
@@ -262,14 +265,14 @@ class Points:
 
     computation: Computation
 
-    def __call__(self, target: Target) -> Kernel:
+    def __call__(self, target: Target) -> KernelIR:
         return map_program(self.computation, target)
 
 
 @pytest.mark.parametrize(("name", "n"), [("cpu", 64), ("gpu", 1), ("gpu", 100)])
 def test_a_map_is_a_launch(name: Any, n: int) -> None:
     device = backend(name)
-    target: Any = device.traits("float32")
+    target: Any = device.device_target("float32")
     if name == "cpu":  # where whole vectors read the rows of their points at once
         target = replace(target, whole=True)
     kernel = sg.fused_forward_backward(2, lambda v: sg.sin(v[0]) * v[1], device=name)
@@ -284,9 +287,9 @@ def test_a_map_is_a_launch(name: Any, n: int) -> None:
     np.testing.assert_array_equal(slopes, gradient)
 
 
-def polynomials(target: Target) -> Kernel:
+def polynomials(target: Target) -> KernelIR:
     """Of each number x, and of half of it, 1 + x + x², by a routine with memory of its own."""
-    k = Kernel(target, "polynomials")
+    k = KernelIR(target, "polynomials")
     x, out = k.buffer("x", "read"), k.buffer("out", "write")
     sums, scaled = k.buffer("sums", "own", size=2), k.load(x, k.word(0))
     k.names[scaled] = "first"
@@ -319,7 +322,7 @@ def polynomials(target: Target) -> Kernel:
 def test_routines_do_the_same_wherever_they_are_called(name: str, n: int) -> None:
     device, x = backend(name), numbers(n)
     arrays = ("x", "x"), ("out", "y")
-    dispatch = Dispatch(polynomials, device.traits("float32"), arrays, n)
+    dispatch = Dispatch(polynomials, device.device_target("float32"), arrays, n)
     launch = Launch("polynomials", (Array("x", (n,)),), (Array("y", (n,)),), (), (dispatch,))
     launched = device.launch(launch, OPTIONS)
     (found,), (expected,) = launched.run(x), launch.execute([x])

@@ -13,9 +13,9 @@ from symgrad.expr.graph.region import require_straight
 from symgrad.expr.loops.choices import cond
 
 
-def powers(turns: int) -> Any:
-    """A loss of so many turns, two operations and a float of the counter each."""
-    return lambda v: sg.fori_loop(0, turns, lambda k, y: y * v[0] + k, v[1])
+def powers(iterations: int) -> Any:
+    """A loss of so many iterations, two operations and a float of the counter each."""
+    return lambda v: sg.fori_loop(0, iterations, lambda k, y: y * v[0] + k, v[1])
 
 
 def test_values_of_free_variables() -> None:
@@ -35,7 +35,9 @@ def test_what_left_a_body_has_no_value() -> None:
 
 
 def test_operations_within_a_loop_count_turn_by_turn() -> None:
-    few, many = (sg.fused_forward(2, powers(turns), device="cpu").stats for turns in (100, 1000))
+    few, many = (
+        sg.fused_forward(2, powers(iterations), device="cpu").stats for iterations in (100, 1000)
+    )
     assert many.operations == 10 * few.operations == 3000
     assert many.flops == 10 * few.flops
     assert many.nodes == few.nodes

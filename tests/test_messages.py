@@ -25,7 +25,7 @@ import scipy.special
 
 import symgrad as sg
 from symgrad import errors
-from symgrad.several.team import Team
+from symgrad.multi_device.pool import DevicePool
 from symgrad.wgsl.device.gpu import Gpu
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.txt"
@@ -91,8 +91,8 @@ def row_loss(f: Any, **options: Any) -> sg.DataKernel:
 
 def lose(name: str) -> None:
     """One of several devices is lost."""
-    team, member = SimpleNamespace(), SimpleNamespace(device=name, is_lost=False)
-    Team.lose(cast("Any", team), cast("Any", member))
+    pool, member = SimpleNamespace(), SimpleNamespace(device=name, is_lost=False)
+    DevicePool.lose(cast("Any", pool), cast("Any", member))
 
 
 SPACE = space()

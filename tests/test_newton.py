@@ -1,4 +1,4 @@
-"""Newton's method for each lane: lanes stop after 1 to 40 turns, each as it would alone."""
+"""Newton's method for each lane: lanes stop after 1 to 40 iterations, each as it would alone."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ TOLERANCE = 1e-3
 
 
 def newton(v: Any) -> Any:
-    """The root of x**3 = a from a start that may be far off, and how many turns it took."""
+    """The root of x**3 = a from a start that may be far off, and how many iterations it took."""
 
     def step(carry: Any) -> Any:
-        x, turns = carry
-        return x - (x * x * x - v[0]) / (3.0 * x * x), turns + 1.0
+        x, iterations = carry
+        return x - (x * x * x - v[0]) / (3.0 * x * x), iterations + 1.0
 
     def going(carry: Any) -> Any:
         x, _ = carry
         return abs(x * x * x - v[0]) > TOLERANCE * v[0]
 
-    x, turns = sg.while_loop(going, step, (v[1], 0.0), max_steps=40)
-    return {"x": x, "turns": turns}
+    x, iterations = sg.while_loop(going, step, (v[1], 0.0), max_steps=40)
+    return {"x": x, "iterations": iterations}
 
 
 def problems() -> np.ndarray:
-    """Starts that need each number of turns from 0 to 40, out of order."""
+    """Starts that need each number of iterations from 0 to 40, out of order."""
     found = {}
     for start in np.geomspace(1.0, 3e7, 2_000):
         found.setdefault(alone(np.array([1.0, start], np.float32))[1], start)
-    starts = [found[turns] for turns in sorted(found) if turns <= 40]
+    starts = [found[iterations] for iterations in sorted(found) if iterations <= 40]
     rng = np.random.default_rng(0)
     return np.stack([np.ones(164), rng.permutation(np.resize(starts, 164))], axis=1)
 
 
 def alone(v: np.ndarray) -> tuple[float, int]:
     """The same for one point of the precision that it has, by Python's own loop."""
-    x, turns = v[1], 0
+    x, iterations = v[1], 0
     while abs(x * x * x - v[0]) > np.float32(TOLERANCE) * v[0]:
-        x, turns = x - (x * x * x - v[0]) / (3 * x * x), turns + 1
-    return float(x), turns
+        x, iterations = x - (x * x * x - v[0]) / (3 * x * x), iterations + 1
+    return float(x), iterations
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
@@ -52,7 +52,7 @@ def test_each_lane_is_as_it_would_be_alone(device: Any) -> None:
     found = sg.fused_forward(2, newton, device=device).run(at)
     want = np.array([alone(x) for x in at])
     assert set(range(1, 41)) <= {*want[:, 1]}
-    np.testing.assert_array_equal(found["turns"], want[:, 1])
+    np.testing.assert_array_equal(found["iterations"], want[:, 1])
     np.testing.assert_allclose(found["x"], want[:, 0], rtol=3e-7)
 
 

@@ -13,8 +13,8 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.kernel.execute import execute
-from symgrad.kernel.programs.map import map_program
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 
 SEEDS = range(5)
@@ -54,9 +54,11 @@ def interpreted(kernel: sg.Kernel, x: np.ndarray, target: Any, dtype: Any) -> np
 def expected(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Loss and gradient in float64, and how much they change where the last digits of x do.
 
-    At a jump, of a choice or of a number of turns, no float32 can be held to them.
+    At a jump, of a choice or of a number of iterations, no float32 can be held to them.
     """
-    nearby = [interpreted(made(seed), X * (1 + e), InStep(8), np.float64) for e in (0, 3e-7, -3e-7)]
+    nearby = [
+        interpreted(made(seed), X * (1 + e), SimdTarget(8), np.float64) for e in (0, 3e-7, -3e-7)
+    ]
     change = np.max([np.abs(n - nearby[0]) for n in nearby], axis=0).max(axis=1)
     return nearby[0], change
 
@@ -78,9 +80,9 @@ def agrees(found: np.ndarray, seed: int, tolerance: float) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_interpreter_agrees_for_each_kind_of_target(seed: int) -> None:
-    found = interpreted(made(seed), X, InGroups(8), np.float64)
+    found = interpreted(made(seed), X, WorkgroupTarget(8), np.float64)
     np.testing.assert_array_equal(found, expected(seed)[0])
-    agrees(interpreted(made(seed, "float32"), X, InStep(8), np.float32), seed, 1e-4)
+    agrees(interpreted(made(seed, "float32"), X, SimdTarget(8), np.float32), seed, 1e-4)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -17,9 +17,9 @@ from symgrad.expr.graph.region import Choice, Loop, regions
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.meaning.evaluate import evaluate_graph
-from symgrad.expr.meaning.exact import evaluate_exactly
-from symgrad.expr.meaning.show import REPR, dot, latex, text
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.semantics.exact import evaluate_exactly
+from symgrad.expr.semantics.show import REPR, dot, latex, text
 
 SEEDS = range(60)
 
@@ -50,7 +50,7 @@ def test_every_row_means_in_a_body_what_it_means_elsewhere(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_point_alone_is_as_among_others(seed: int) -> None:
-    """Masks change nothing: what a point gets does not depend on the turns that others take."""
+    """Masks change nothing: a point does not depend on the iterations that others take."""
     at, drawn = points(), random_program(seed, kinds=Kinds(size=6))
     alone = [values(drawn, at[:, [j]]) for j in range(at.shape[1])]
     np.testing.assert_allclose(values(drawn, at), np.concatenate(alone, 1), rtol=1e-12)

@@ -11,7 +11,7 @@ from programs import Kinds, called, points, program, random_program
 
 import symgrad as sg
 from symgrad.expr.derivatives.differentiate import jvp, vjp
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 
 KINDS = Kinds(scans=True), Kinds(depth=3), Kinds(depth=3, scans=True), Kinds(size=9)
 QUICK = range(6)

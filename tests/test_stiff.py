@@ -1,4 +1,4 @@
-"""Newton's method to convergence, which takes 1 to 40 turns from lane to lane, on every device."""
+"""Newton's method to convergence, in 1 to 40 iterations from lane to lane, on every device."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ DEVICES = sg.devices()
 
 
 def root(v: Any) -> Any:
-    """The cube root of v[0] by Newton's method, and how many turns it took."""
+    """The cube root of v[0] by Newton's method, and how many iterations it took."""
 
     def step(state: Any) -> Any:
-        x, _, turns = state
+        x, _, iterations = state
         move = (x * x * x - v[0]) / (3 * x * x)
-        return x - move, abs(move) / x, turns + 1
+        return x - move, abs(move) / x, iterations + 1
 
     start = v[0] * 1.0, 1.0, 0.0
-    x, _, turns = sg.while_loop(lambda state: state[1] > 1e-5, step, start, max_steps=64)
-    return x, turns
+    x, _, iterations = sg.while_loop(lambda state: state[1] > 1e-5, step, start, max_steps=64)
+    return x, iterations
 
 
 def alone(a: float, dtype: Any) -> tuple[float, int]:
     """The same for one number, by Python."""
     a = x = dtype(a)
-    turns, apart = 0, dtype(1)
+    iterations, apart = 0, dtype(1)
     while apart > dtype(1e-5):
         move = (x * x * x - a) / (dtype(3) * x * x)
-        x, apart, turns = x - move, abs(move) / x, turns + 1
-    return float(x), turns
+        x, apart, iterations = x - move, abs(move) / x, iterations + 1
+    return float(x), iterations
 
 
 def numbers(dtype: Any) -> np.ndarray:
-    """One lane after the other with another number of turns, in no order."""
+    """One lane after the other with another number of iterations, in no order."""
     spread = np.concatenate([[1.0], np.geomspace(1.001, 3e9, 299)])
     return np.random.default_rng(0).permutation(spread).astype(dtype)[:, None]
 
@@ -48,14 +48,14 @@ def test_each_lane_has_what_it_gets_alone(device: sg.Device, dtype: Any) -> None
         pytest.skip("GPUs compute in float32")
     x = numbers(dtype)
     kernel = sg.fused_forward(1, root, device=device, dtype=dtype)
-    roots, turns = kernel.run(x)
+    roots, iterations = kernel.run(x)
     wanted = [alone(a, dtype) for a in x[:, 0]]
     np.testing.assert_allclose(roots, [r for r, _ in wanted], rtol=1e-6)
-    assert np.abs(turns - [t for _, t in wanted]).max() <= 1  # at the end by rounding
-    assert turns.min() == 1
-    assert turns.max() >= 40
+    assert np.abs(iterations - [t for _, t in wanted]).max() <= 1  # at the end by rounding
+    assert iterations.min() == 1
+    assert iterations.max() >= 40
     for k in range(0, len(x), 23):
-        assert kernel.run(x[k]) == (roots[k], turns[k])
+        assert kernel.run(x[k]) == (roots[k], iterations[k])
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)

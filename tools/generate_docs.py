@@ -23,19 +23,19 @@ from symgrad.expr.calls.scipy_calls import SCIPY
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import INPUT, Graph, Handle, Masked, Op
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.handles.expression import WRAP
-from symgrad.expr.handles.functions import names
 from symgrad.expr.laws.laws import LAWS
-from symgrad.expr.meaning.show import text
 from symgrad.expr.ops import TABLE
 from symgrad.expr.ops.arithmetic import div, reciprocal
 from symgrad.expr.ops.law import Law, Pattern, show
+from symgrad.expr.semantics.show import text
+from symgrad.expr.tracers.expression import WRAP
+from symgrad.expr.tracers.functions import names
 from symgrad.expr.tracing.trace import trace
 from symgrad.mathlib.define import functions, inlined
 from symgrad.pipeline import Options, simplified
 
 ROOT = Path(__file__).parents[1]
-FUNCTIONS_FILE = "symgrad/expr/handles/functions.py"
+FUNCTIONS_FILE = "symgrad/expr/tracers/functions.py"
 BENCHMARKS = ROOT / "benchmarks"
 NOTE = "<!-- Written by tools/generate_docs.py: change the table it names, and run it again. -->"
 BEGIN = "# Written by tools/generate_docs.py from the rows that are public:\n"

@@ -117,9 +117,9 @@ def arm_by_hand(v: Any) -> list[Any]:
     c, s = [sg.cos(a) for a in angles], [sg.sin(a) for a in angles]
     x, y = c[0] + c[1] + c[2] - ROW[0], s[0] + s[1] + s[2] - ROW[1]
     g, h = 2.0 * x, 2.0 * y
-    turns = [h * c[k] - g * s[k] for k in range(3)]
-    last = turns[1] + turns[2]
-    return [x * x + y * y, turns[0] + last, last, turns[2]]
+    iterations = [h * c[k] - g * s[k] for k in range(3)]
+    last = iterations[1] + iterations[2]
+    return [x * x + y * y, iterations[0] + last, last, iterations[2]]
 
 
 def local_level(v: Any) -> Any:

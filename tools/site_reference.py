@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import symgrad as sg
-from symgrad.expr.handles import functions
+from symgrad.expr.tracers import functions
 
 
 @dataclass(frozen=True)

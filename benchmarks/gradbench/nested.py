@@ -16,7 +16,7 @@ from prepared import Call, Eval, Where
 import symgrad as sg
 
 Function = Callable[[Any], Any]
-Slope = Callable[[Any, Any], Any]
+TableGradient = Callable[[Any, Any], Any]
 
 ENOUGH = 1e-5
 """How short a gradient, or a step, ends a descent."""
@@ -41,10 +41,10 @@ def forward(y: Any, x: Any) -> Any:
     return sg.array([sg.jvp(y, x, list(e)) for e in np.eye(len(x))])
 
 
-SLOPES: dict[str, Slope] = {"f": forward, "r": reverse}
+SLOPES: dict[str, TableGradient] = {"f": forward, "r": reverse}
 
 
-def descended(f: Function, slope: Slope, start: Any) -> Any:
+def descended(f: Function, slope: TableGradient, start: Any) -> Any:
     """Where gradient descent with a rate that adapts ends."""
 
     def step(state: Any) -> Any:
@@ -95,7 +95,7 @@ def potential(x: Any, w: Any) -> Any:
     return 1 / sg.sqrt(right**2 + height**2) + 1 / sg.sqrt(right**2 + x[1] ** 2)
 
 
-def landing(w: Any, slope: Slope) -> Any:
+def landing(w: Any, slope: TableGradient) -> Any:
     """The square of where a particle meets the axis, by Euler's method and a last partial step."""
 
     def after(x: Any, velocity: Any) -> Any:

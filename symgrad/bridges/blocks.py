@@ -11,7 +11,7 @@ import numpy as np
 from symgrad.bridges.cluster import arrived
 from symgrad.bridges.tables import array_of, by_rows, dask, dask_arrays, parts
 from symgrad.errors import InputError
-from symgrad.expr.handles.tree import flatten
+from symgrad.expr.tracers.tree import flatten
 
 
 def mapped(

@@ -17,12 +17,12 @@ from symgrad.bridges import windows
 from symgrad.bridges.jax import jax
 from symgrad.bridges.windows import is_traced
 from symgrad.errors import UnsupportedError
-from symgrad.expr.handles import functions as sg
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.casts import int32, uint32
-from symgrad.expr.handles.expression import Condition, Expr
-from symgrad.expr.handles.integers import Word
 from symgrad.expr.loops import choices, control
+from symgrad.expr.tracers import functions as sg
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.casts import int32, uint32
+from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.expr.tracers.integers import Word
 
 Values = list[Any]
 
@@ -282,7 +282,7 @@ def _refused(equation: Any) -> NoReturn:
 
 
 def _constants_and_carries(params: Any) -> tuple[int, int]:
-    """How many arguments of a ``scan`` are the same in all turns, and how many are carried.
+    """How many arguments of a ``scan`` are the same in all iterations, and how many are carried.
 
     JAX up to 0.10 has them as numbers, and from 0.11 on as parts of a tree of all arguments.
     """

@@ -12,7 +12,7 @@ import numpy as np
 
 from symgrad.bridges.rows import Loss, RowFunction
 from symgrad.errors import DifferentiationError, InputTypeError, SymgradError
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result
 

@@ -14,7 +14,7 @@ from symgrad.backend import backend_of
 from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import deriving, jvp, vjp
 from symgrad.expr.graph.node import INPUT, Graph
-from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.shapes import Computation, Output
 from symgrad.pipeline import Options, Shaders, simplified
 from symgrad.targets import Device
 from symgrad.wgsl.printing.names import unique

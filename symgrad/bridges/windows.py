@@ -11,8 +11,8 @@ import numpy as np
 
 from symgrad.bridges.jax import jax
 from symgrad.errors import UnsupportedError
-from symgrad.expr.handles import functions as sg
-from symgrad.expr.handles.array import array
+from symgrad.expr.tracers import functions as sg
+from symgrad.expr.tracers.array import array
 
 Values = list[Any]
 

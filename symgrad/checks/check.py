@@ -18,8 +18,8 @@ from symgrad.expr.calls.verbs import evaluate
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, rebuild
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import Expr
 from symgrad.front.fused import fused_forward_backward
 from symgrad.front.kernels import Kernel
 from symgrad.pipeline import DTypeName, dtype_name

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.handles import functions as sg
 from symgrad.expr.loops.control import fori_loop
+from symgrad.expr.tracers import functions as sg
 from symgrad.front.fused import fused_forward_backward
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.minimize import minimize_from

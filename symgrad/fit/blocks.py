@@ -14,8 +14,8 @@ from symgrad.bridges.tables import aligned, array_of, by_rows, in_blocks, parts
 from symgrad.errors import InputError
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.rebuild import Copy, rebuild
-from symgrad.expr.handles.expression import Expr, Handle, lift
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.expression import Expr, Handle, lift
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.optimize.models import require_of_one_x
 from symgrad.optimize.result import optimize_result

@@ -14,7 +14,7 @@ from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.graph.place import describe
-from symgrad.expr.handles.tree import tree_of
+from symgrad.expr.tracers.tree import tree_of
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.expr.tracing.trace import trace
 from symgrad.fit.blocks import fit_blocks

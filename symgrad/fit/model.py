@@ -17,7 +17,7 @@ from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.derivatives.differentiate import deriving
 from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.handles.expression import lift
+from symgrad.expr.tracers.expression import lift
 from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_forward, fused_jacobian
 from symgrad.front.kernels import Kernel, shared

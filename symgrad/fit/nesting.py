@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 from symgrad.optimize.arguments import bounds_of, real, takes_result
 from symgrad.optimize.result import scipy_optimize
 from symgrad.values.parameters import in_a_row, rows_of

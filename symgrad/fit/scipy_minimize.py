@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputTypeError
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
 from symgrad.fit.nesting import nesting_of
 from symgrad.front.deriving import Making, gradient_kernel, options_of

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import PrecisionWarning
-from symgrad.expr.handles.tree import tree_of
+from symgrad.expr.tracers.tree import tree_of
 from symgrad.optimize.arguments import bounds_of
 from symgrad.optimize.result import Messages, scipy_optimize
 

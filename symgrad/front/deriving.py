@@ -15,10 +15,10 @@ from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.place import describe
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.expression import lift
-from symgrad.expr.handles.tree import Sizes, Tree
 from symgrad.expr.laws.simplify import Level
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import lift
+from symgrad.expr.tracers.tree import Sizes, Tree
 from symgrad.expr.tracing.trace import Trace, scalar, variables
 from symgrad.front.kernels import Kernel, assemble
 from symgrad.front.points import Inputs

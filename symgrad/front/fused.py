@@ -12,8 +12,8 @@ import numpy as np
 from symgrad.errors import InputError, TraceError
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
 from symgrad.expr.derivatives.strips import Checkpoint
-from symgrad.expr.handles.tree import Sizes
 from symgrad.expr.laws.simplify import Level
+from symgrad.expr.tracers.tree import Sizes
 from symgrad.expr.tracing.randomness import EVERY_CALL, frozen_for
 from symgrad.expr.tracing.trace import Trace
 from symgrad.front.deriving import (

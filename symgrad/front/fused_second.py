@@ -11,8 +11,8 @@ from symgrad.backend import placed
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
 from symgrad.expr.derivatives.strips import Checkpoint
-from symgrad.expr.handles.tree import Sizes
 from symgrad.expr.laws.simplify import Level
+from symgrad.expr.tracers.tree import Sizes
 from symgrad.expr.tracing.trace import Trace, require_feasible, scalar
 from symgrad.front.deriving import (
     Making,

@@ -19,8 +19,8 @@ from symgrad.bridges.rows import Loss, PointLoss, RowFunction
 from symgrad.bridges.tables import in_blocks
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.expr.handles.tree import Tree
-from symgrad.expr.meaning.show import formula
+from symgrad.expr.semantics.show import formula
+from symgrad.expr.tracers.tree import Tree
 from symgrad.front.points import Inputs
 from symgrad.front.running import Interface, Running
 from symgrad.kernel.stats import Derived, Stats, measured

@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.derivatives.strips import Checkpoint
-from symgrad.expr.handles.tree import Sizes
 from symgrad.expr.laws.simplify import Level
+from symgrad.expr.tracers.tree import Sizes
 from symgrad.front.kernels import Kernel
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, counted
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 from symgrad.values.arrays import real_numbers
 from symgrad.values.parameters import joined, rows_of
 from symgrad.values.results import Result

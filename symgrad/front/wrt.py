@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 
 Chosen = tuple[tuple[int, ...], Tree]
 """The places of variables in the row of all, and how they are nested."""

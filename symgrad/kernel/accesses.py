@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     Buffer,
     Call,
@@ -20,7 +20,7 @@ from symgrad.kernel.statements import (
 )
 
 
-def operands(kernel: Kernel, item: int | Statement) -> Sequence[int]:
+def operands(kernel: KernelIR, item: int | Statement) -> Sequence[int]:
     """The values that an item needs where it stands: not those that its scopes need."""
     match item:
         case int():
@@ -43,7 +43,7 @@ def operands(kernel: Kernel, item: int | Statement) -> Sequence[int]:
             return ()
 
 
-def accesses(kernel: Kernel, item: int | Statement) -> Iterator[tuple[Buffer, int | None]]:
+def accesses(kernel: KernelIR, item: int | Statement) -> Iterator[tuple[Buffer, int | None]]:
     """The buffer that an item reads or writes, and the index; None for many."""
     if isinstance(item, int):
         op, *args = kernel.graph.nodes[item]

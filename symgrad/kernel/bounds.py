@@ -7,7 +7,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD, Op
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 
 ALL: Final = (0, 2**32 - 1)
 """The bounds of any word."""
@@ -22,13 +22,13 @@ class Bounds:
     Of what the host gives, some intervals may be ``known``.
 
     Example:
-        >>> from symgrad.kernel.target import InStep
-        >>> k = Kernel(InStep(4))
+        >>> from symgrad.kernel.target import SimdTarget
+        >>> k = KernelIR(SimdTarget(4))
         >>> Bounds(k).of(k.offset(k.local, 5, 1))
         (1, 16)
     """
 
-    def __init__(self, kernel: Kernel, known: Mapping[int, Interval] | None = None) -> None:
+    def __init__(self, kernel: KernelIR, known: Mapping[int, Interval] | None = None) -> None:
         self.kernel = kernel
         self._known: dict[int, Interval] = {kernel.local: (0, kernel.target.width - 1)}
         self._known |= known or {}
@@ -36,11 +36,11 @@ class Bounds:
         """What the counter of a loop is at least, as a node, and how far it goes beyond at most."""
 
     def begin(self, k: int, lo: int, hi: int, most: int | None) -> None:
-        """A loop: its counter, its bounds, and its turns at most."""
+        """A loop: its counter, its bounds, and its iterations at most."""
         (first, latest), (_, end) = self.of(lo), self.of(hi)
-        turns = end - first if most is None else min(most, end - first)
-        self._known[k] = first, max(first, min(end, latest + turns) - 1)
-        self._starts[k] = lo, max(0, turns - 1)
+        iterations = end - first if most is None else min(most, end - first)
+        self._known[k] = first, max(first, min(end, latest + iterations) - 1)
+        self._starts[k] = lo, max(0, iterations - 1)
 
     def of(self, i: int) -> Interval:
         """The smallest and the largest number that a word can be."""
@@ -54,9 +54,9 @@ class Bounds:
         if node[0] is WORD:
             return node[1], node[1]
         if node[0] is ops.word_sub:
-            lo, turns = self._starts.get(args[0], (None, 0))
+            lo, iterations = self._starts.get(args[0], (None, 0))
             if lo == args[1]:
-                return 0, turns
+                return 0, iterations
         rule = _RULES.get(node[0])
         if rule is None:
             return ALL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from symgrad.kernel.accesses import operands
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     Barrier,
     Fill,
@@ -21,7 +21,7 @@ from symgrad.kernel.statements import (
 )
 
 
-def needs(kernel: Kernel, items: Sequence[int | Statement]) -> set[int]:
+def needs(kernel: KernelIR, items: Sequence[int | Statement]) -> set[int]:
     """The values, and known numbers, that items need and do not make."""
     found: set[int] = set()
     made: set[int] = set()
@@ -36,7 +36,7 @@ def needs(kernel: Kernel, items: Sequence[int | Statement]) -> set[int]:
     return found - made
 
 
-def _all(kernel: Kernel, items: Iterable[int | Statement]) -> Iterator[int | Statement]:
+def _all(kernel: KernelIR, items: Iterable[int | Statement]) -> Iterator[int | Statement]:
     """The items and all within them."""
     for item in items:
         yield item
@@ -47,7 +47,7 @@ def _all(kernel: Kernel, items: Iterable[int | Statement]) -> Iterator[int | Sta
 class Copy:
     """What values of ``source`` have become in ``made``, which has the same buffers."""
 
-    def __init__(self, source: Kernel, made: Kernel) -> None:
+    def __init__(self, source: KernelIR, made: KernelIR) -> None:
         self.source, self.made = source, made
         made.graph.sources = source.graph.sources
         for name in source.arguments.values():

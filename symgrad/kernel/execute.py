@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.meaning.evaluate import leaf
-from symgrad.kernel.language import Kernel
+from symgrad.expr.semantics.evaluate import leaf
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     OVER_LANES,
     Barrier,
@@ -41,7 +41,7 @@ SEVERAL: Final = -2
 
 
 def execute(
-    kernel: Kernel,
+    kernel: KernelIR,
     arrays: Mapping[str, np.ndarray],
     count: int,
     groups: int = 0,
@@ -102,7 +102,12 @@ class _Shared:
 
 class _Run:
     def __init__(
-        self, kernel: Kernel, arrays: Mapping[str, np.ndarray], count: int, groups: int, dtype: Any
+        self,
+        kernel: KernelIR,
+        arrays: Mapping[str, np.ndarray],
+        count: int,
+        groups: int,
+        dtype: Any,
     ) -> None:
         self.kernel, self.nodes, self.dtype = kernel, kernel.graph.nodes, dtype
         self.width = kernel.target.width
@@ -299,14 +304,14 @@ class _Run:
         trips = np.where(mask, np.maximum(hi - lo, 0), 0)
         carries = [self.all(i) for i in s.inits]
         going, gone = mask.copy(), np.zeros(self.n, np.int64)
-        turns = range(trips.max(initial=0))
+        iterations = range(trips.max(initial=0))
         assert not s.some or (trips[mask] > 0).all(), "a loop without a turn"
-        for t in reversed(turns) if s.down else turns:
+        for t in reversed(iterations) if s.down else iterations:
             inside = (t < trips) & going
             self._set(s.k, lo + t, inside)
             for p, c in zip(s.params, carries, strict=True):
                 self._set(p, c, inside)
-            inside = self._turn(s, inside)
+            inside = self._iteration(s, inside)
             if s.test is not None:
                 going = inside
                 if not going.any():
@@ -318,7 +323,7 @@ class _Run:
             self._set(r, c, mask)
         self._set(s.count, lo + gone, mask)
 
-    def _turn(self, s: For, inside: np.ndarray) -> np.ndarray:
+    def _iteration(self, s: For, inside: np.ndarray) -> np.ndarray:
         """One turn; who took it, as the test may end it."""
         before, after = s.scope.items[: s.test_at], s.scope.items[s.test_at :]
         for item in before:

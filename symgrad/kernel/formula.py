@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from symgrad.expr.graph.node import INPUT
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.lower import inline
-from symgrad.kernel.plan import Computation
+from symgrad.kernel.shapes import Computation
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Formula:
         """The nodes of all results."""
         return [i for output in self.computation.outputs for i in output.nodes]
 
-    def __call__(self, k: Kernel, *arguments: int) -> list[int]:
+    def __call__(self, k: KernelIR, *arguments: int) -> list[int]:
         """The results, written to where the kernel is."""
         graph = self.computation.graph
         known = {i: arguments[n[1]] for i, n in enumerate(graph.nodes) if n[0] is INPUT}

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer
 
 BRANCHES: Final = 16
@@ -23,7 +23,7 @@ def branches_of(width: int) -> int:
 
 
 def add_up(
-    k: Kernel, tile: Buffer, values: Sequence[Callable[[], int]], then: Callable[[int], None]
+    k: KernelIR, tile: Buffer, values: Sequence[Callable[[], int]], then: Callable[[int], None]
 ) -> None:
     """Add up a number of each invocation, for a few sums.
 
@@ -61,7 +61,7 @@ def add_up(
     k.when(k.add(ops.word_lt, k.local, k.word(count)), finish)
 
 
-def known_to_all(k: Kernel, values: Sequence[int]) -> list[int]:
+def known_to_all(k: KernelIR, values: Sequence[int]) -> list[int]:
     """The sums of values over a group, which all of its invocations get to know."""
     width = k.target.width
     branches = branches_of(width)
@@ -82,24 +82,24 @@ def known_to_all(k: Kernel, values: Sequence[int]) -> list[int]:
     return found
 
 
-def _in_fours(k: Kernel, tile: Buffer, begin: int, step: int, count: int) -> int:
+def _in_fours(k: KernelIR, tile: Buffer, begin: int, step: int, count: int) -> int:
     """The sum of so many numbers of a tile, added up in fours."""
     if count < FOUR:
         return _sum(k, [k.load(tile, i) for i in _places(k, begin, step, count)])
 
-    def turn(t: int, sums: list[int]) -> list[int]:
+    def iteration(t: int, sums: list[int]) -> list[int]:
         first = k.add(ops.word_add, begin, k.add(ops.word_mul, t, k.word(FOUR * step)))
         a, b, c, d = [k.load(tile, i) for i in _places(k, first, step, FOUR)]
         four = k.add(ops.add, k.add(ops.add, a, b), k.add(ops.add, c, d))
         return [k.add(ops.add, sums[0], four)]
 
-    (found,), _ = k.loop(k.word(0), k.word(count // FOUR), [k.constant(0.0)], turn)
+    (found,), _ = k.loop(k.word(0), k.word(count // FOUR), [k.constant(0.0)], iteration)
     return found
 
 
-def _places(k: Kernel, first: int, step: int, count: int) -> list[int]:
+def _places(k: KernelIR, first: int, step: int, count: int) -> list[int]:
     return [k.add(ops.word_add, first, k.word(j * step)) for j in range(count)]
 
 
-def _sum(k: Kernel, values: Iterable[int]) -> int:
+def _sum(k: KernelIR, values: Iterable[int]) -> int:
     return reduce(lambda a, b: k.add(ops.add, a, b), values)

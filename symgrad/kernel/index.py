@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 
 
 @dataclass(frozen=True)
@@ -14,14 +14,14 @@ class Index:
     """A word of a kernel that counts or addresses: operators add what they compute to the kernel.
 
     Example:
-        >>> from symgrad.kernel.target import InStep
-        >>> k = Kernel(InStep(4))
+        >>> from symgrad.kernel.target import SimdTarget
+        >>> k = KernelIR(SimdTarget(4))
         >>> index = Index(k, k.cell) * 4 + 1
         >>> k.graph.nodes[index.id][0]
         <op word_add>
     """
 
-    k: Kernel
+    k: KernelIR
     id: int
 
     def _with(self, op: Op, other: Index | int) -> Index:
@@ -72,7 +72,7 @@ class Index:
         return [self.k.offset(self.id, vector, lane) for lane in range(vector)]
 
 
-def all_hold(k: Kernel, *conditions: int) -> int:
+def all_hold(k: KernelIR, *conditions: int) -> int:
     """Whether all of some conditions hold."""
     found = conditions[0]
     for condition in conditions[1:]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from symgrad.expr.graph.reach import inputs_of
-from symgrad.expr.meaning.evaluate import evaluate_graph
-from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
+from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.kernel.problems import NO_DATA, RowData
+from symgrad.kernel.shapes import Computation, Iteration, Output, Reduction
 
 
 def compute(computation: Computation, points: np.ndarray, dtype: Any = np.float64) -> np.ndarray:

@@ -49,7 +49,7 @@ class Target(Protocol):
         ...
 
     @property
-    def team(self) -> int:
+    def threads(self) -> int:
         """The invocations that share a problem, where there is much to do for each: 1 is alone."""
         ...
 
@@ -93,7 +93,7 @@ class Target(Protocol):
         """Whether a group's invocations see at once what one of them stores."""
         ...
 
-    def point(self, k: Kernel) -> int:
+    def point(self, k: KernelIR) -> int:
         """The number of the invocation's point, which exists also where ``k.cell`` does not."""
         ...
 
@@ -101,24 +101,24 @@ class Target(Protocol):
         """The parts of wide sums in a row, those of each sum together."""
         ...
 
-    def wide_zero(self, k: Kernel) -> tuple[int, ...]:
+    def wide_zero(self, k: KernelIR) -> tuple[int, ...]:
         """A wide sum of nothing."""
         ...
 
-    def wide_add(self, k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
+    def wide_add(self, k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
         """A wide sum and a float."""
         ...
 
-    def narrow(self, k: Kernel, total: tuple[int, ...]) -> int:
+    def narrow(self, k: KernelIR, total: tuple[int, ...]) -> int:
         """A wide sum as a float."""
         ...
 
-    def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
+    def sum_group(self, k: KernelIR, values: Sequence[int]) -> list[int]:
         """The sums of values over the group, known to all of its invocations."""
         ...
 
 
-class Kernel(Arena):
+class KernelIR(Arena):
     """A kernel, and what builds it. Statements stay in the order in which they are written.
 
     Invariants:
@@ -147,7 +147,7 @@ class Kernel(Arena):
         """The words among them that are the caller's, by `argument`, in order."""
 
     def __repr__(self) -> str:
-        return f"<Kernel {self.name}: {len(self.graph)} nodes, {len(self.buffers)} buffers>"
+        return f"<KernelIR {self.name}: {len(self.graph)} nodes, {len(self.buffers)} buffers>"
 
     def argument(self, name: str) -> int:
         """A new word that whoever runs the kernel gives: the same for all invocations."""
@@ -245,8 +245,8 @@ class Kernel(Arena):
     ) -> tuple[list[int], int]:
         """A `For`, of which ``body(k, carries)`` gives the next carries; its results and its count.
 
-        ``test(k, carries)`` says whether to go on; ``most`` how many turns there are at most, and
-        ``some`` that there is one.
+        ``test(k, carries)`` says whether to go on; ``most`` how many iterations there are at most,
+        and ``some`` that there is one.
         """
         assert not (down and test), "a loop with a test goes up"
         scope = Scope(self.at)
@@ -258,9 +258,9 @@ class Kernel(Arena):
             yields = list(body(k, params))
         assert kinds == [self.type(y) for y in yields], "a loop yields what it carries"
         results, count = [self.value(kind) for kind in kinds], self.value("u")
-        turns = scope, k, lo, hi, down
+        iterations = scope, k, lo, hi, down
         carries = params, list(inits), yields, results
-        self.at.items.append(For(*turns, *carries, count, going, test_at, most, some))
+        self.at.items.append(For(*iterations, *carries, count, going, test_at, most, some))
         return results, count
 
     def choose(

@@ -13,11 +13,11 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.execute import POISON, execute
-from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.split import Turns
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.split import Iterations
 from symgrad.kernel.statements import BOUND, Buffer, Call, For, If, Routine, Scope
 
-Program = Callable[[Any], Kernel]
+Program = Callable[[Any], KernelIR]
 """What writes a kernel for a target: hashable, and if launches are to pickle, it does."""
 
 CACHED_KERNELS: Final = 64
@@ -28,10 +28,10 @@ LARGEST_WORD: Final = 2**32 - 1
 SAME_BITS: Final = {"i", "u"}
 """Kinds of numbers that a kernel may take for each other: an integer is the word of its bits."""
 
-GUESSED_TURNS: Final = 32
-"""Turns of a loop of which nobody knows how many it takes, in the estimate of what it costs."""
+GUESSED_ITERATIONS: Final = 32
+"""The trip count that the cost estimate takes for a loop whose own is unknown."""
 
-_kernels: Once[Any, Kernel] = Once(CACHED_KERNELS)
+_kernels: Once[Any, KernelIR] = Once(CACHED_KERNELS)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Dispatch:
     arguments: tuple[tuple[str, int], ...] = ()
 
     @cached_property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> KernelIR:
         """The kernel, which is written once for all launches."""
         return _kernels.get((self.program, self.target), lambda: self.program(self.target))
 
@@ -96,19 +96,19 @@ class Dispatch:
         return [dict(self.arguments)[name] for name in self.kernel.arguments.values()]
 
     @cached_property
-    def _turns(self) -> Turns:
-        """The loops' turns, with sizes and arguments as they are in this dispatch."""
+    def _iterations(self) -> Iterations:
+        """The loops' iterations, with sizes and arguments as they are in this dispatch."""
         k, groups = self.kernel, self.number_of_groups
         exact = {k.count: self.count, k.groups: groups}
         exact |= zip(k.arguments, self.words, strict=True)
         last = {k.group: groups - 1, k.cell: groups * self.target.width - 1}
         known = {i: (word, word) for i, word in exact.items()}
-        return Turns(k, known | {i: (0, max(0, word)) for i, word in last.items()})
+        return Iterations(k, known | {i: (0, max(0, word)) for i, word in last.items()})
 
     @property
-    def turns(self) -> int:
-        """How often an invocation turns in loops, at most."""
-        return self._turns.total
+    def iterations(self) -> int:
+        """How often an invocation iterations in loops, at most."""
+        return self._iterations.total
 
     @property
     def operations(self) -> int:
@@ -124,8 +124,8 @@ class Dispatch:
                 op: Op = self.kernel.graph.nodes[item][0]
                 return op.cost
             case For():
-                turns = self._turns.of(item) // self._turns.each(item)
-                known = turns if turns < LARGEST_WORD else GUESSED_TURNS
+                iterations = self._iterations.of(item) // self._iterations.each(item)
+                known = iterations if iterations < LARGEST_WORD else GUESSED_ITERATIONS
                 return known * (1 + self._cost(item.scope))
             case If(sides=sides):
                 return max(map(self._cost, sides))
@@ -152,16 +152,16 @@ class Launch:
 
     Example:
         >>> from symgrad.expr import ops
-        >>> from symgrad.kernel.target import InStep
+        >>> from symgrad.kernel.target import SimdTarget
         >>> def doubled(target):
-        ...     k = Kernel(target, "doubled")
+        ...     k = KernelIR(target, "doubled")
         ...     x, y = k.buffer("x", "read"), k.buffer("y", "write")
         ...     value = k.load(x, k.target.point(k))
         ...     inside = k.add(ops.word_lt, k.cell, k.count)
         ...     k.when(inside, lambda: k.store(y, k.cell, k.add(ops.add, value, value)))
         ...     return k
         >>> arrays = (("x", "a"), ("y", "b"))
-        >>> twice = Dispatch(doubled, InStep(4, whole=False), arrays, count=3)
+        >>> twice = Dispatch(doubled, SimdTarget(4, whole=False), arrays, count=3)
         >>> launch = Launch("twice", (Array("a", (3,)),), (Array("b", (3,)),), (), (twice,))
         >>> launch.verify()
         >>> launch.execute([np.array([1.0, 2.0, 3.0])])[0].tolist()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from symgrad.expr.graph.node import CONST, Graph
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     Barrier,
     Call,
@@ -24,15 +24,15 @@ from symgrad.kernel.statements import (
 )
 
 
-def listing(kernel: Kernel) -> str:
+def listing(kernel: KernelIR) -> str:
     """The kernel as text.
 
     Values are called as the user calls them, and numbered where several have one name.
 
     Example:
         >>> from symgrad.expr import ops
-        >>> from symgrad.kernel.target import InStep
-        >>> k = Kernel(InStep(8), "squares")
+        >>> from symgrad.kernel.target import SimdTarget
+        >>> k = KernelIR(SimdTarget(8), "squares")
         >>> x, y = k.buffer("x", "read"), k.buffer("y", "write")
         >>> value = k.load(x, k.cell)
         >>> k.names[value] = "x0"
@@ -47,7 +47,7 @@ def listing(kernel: Kernel) -> str:
 
 
 class _Listing:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: KernelIR) -> None:
         self.kernel, self.graph = kernel, kernel.graph
         self.names = dict(kernel.given)
         self.times = Counter(self.names.values())

@@ -12,7 +12,7 @@ from symgrad.expr.graph.node import ARRAYS, Graph
 from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick, Region
 from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.in_place import Writers, in_place
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.views import View, element
 
@@ -51,7 +51,7 @@ NOTHING: Final = Adding({}, lambda _, value: value)
 
 
 def inline(
-    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Known, given: Given | None = None
+    kernel: KernelIR, graph: Graph, roots: Sequence[int], known: Known, given: Given | None = None
 ) -> list[int]:
     """Write what the roots, which are no arrays, need to where the kernel is; their values.
 
@@ -66,7 +66,7 @@ def inline(
 
 
 def inlined(
-    kernel: Kernel, graph: Graph, roots: Sequence[int], known: Known, given: Given | None = None
+    kernel: KernelIR, graph: Graph, roots: Sequence[int], known: Known, given: Given | None = None
 ) -> Iterator[int]:
     """As `inline`, of one root after the other, where there are no arrays.
 
@@ -82,7 +82,7 @@ def inlined(
 
 
 def written(
-    kernel: Kernel,
+    kernel: KernelIR,
     graph: Graph,
     roots: Sequence[int],
     known: Known,
@@ -109,7 +109,7 @@ def numbers(values: Sequence[Value]) -> list[int]:
 class _Context:
     """What all graphs of a lowering share."""
 
-    def __init__(self, kernel: Kernel, adding: Adding) -> None:
+    def __init__(self, kernel: KernelIR, adding: Adding) -> None:
         self.kernel, self.writers, self.bounds = kernel, Writers(), Bounds(kernel)
         self._added, self._value = set(adding.arrays.values()), adding.value
         self._lines = {line: n for n, line in enumerate(kernel.graph.sources)}
@@ -142,7 +142,7 @@ class _Env(dict[int, Any]):
 class _Lowering:
     """One graph, written to one scope; ``env`` is what its nodes have become so far.
 
-    ``frozen`` are the arrays that are not to be written to: of others, or of other turns.
+    ``frozen`` are the arrays that are not to be written to: of others, or of other iterations.
     ``given`` writes inputs.
     """
 
@@ -237,11 +237,11 @@ class _Lowering:
         name = source.name.rpartition("_")[0] if isinstance(source, Buffer) else ""
         made = target or self._buffer(source.kind, source.size, name)
 
-        def turn(i: int, _: Sequence[int]) -> Sequence[int]:
+        def iteration(i: int, _: Sequence[int]) -> Sequence[int]:
             k.store(made, i, element(k, source, i))
             return ()
 
-        k.loop(k.word(0), k.word(source.size), (), turn)
+        k.loop(k.word(0), k.word(source.size), (), iteration)
         return made
 
     def _to_write(self, i: int, version: int, copied: Copied) -> Buffer:
@@ -279,7 +279,7 @@ class _Lowering:
             self.env[i] = self._picked(args[0], op.index)
 
     def _picked(self, owner: int, index: int) -> Value:
-        """A result of a loop or a choice; of a loop also how many turns it took."""
+        """A result of a loop or a choice; of a loop also how many iterations it took."""
         found = self.env[owner][index]
         if index != TURNS:
             return found
@@ -301,12 +301,14 @@ class _Lowering:
         inits = self._inits(i, rest[: op.carries], op.body.graph.names[1:], copied)
         first, last = self.number(lo), self.number(hi)
         last = self._end(op, first, last)
-        turn = _Turn(self, op, inits, [self.env[a] for a in rest[op.carries :]], (first, last))
-        test = turn.test if op.test else None
-        results, count = self.kernel.loop(
-            first, last, numbers(inits), turn.body, down=op.down, test=test, most=op.most
+        iteration = _Iteration(
+            self, op, inits, [self.env[a] for a in rest[op.carries :]], (first, last)
         )
-        self.call(results, turn.names)
+        test = iteration.test if op.test else None
+        results, count = self.kernel.loop(
+            first, last, numbers(inits), iteration.body, down=op.down, test=test, most=op.most
+        )
+        self.call(results, iteration.names)
         return {**dict(enumerate(_merged(inits, results))), TURNS: count}
 
     def _inits(
@@ -323,7 +325,7 @@ class _Lowering:
         ]
 
     def _end(self, op: Loop, lo: int, hi: int) -> int:
-        """The end of a loop, of which there are ``most`` turns at most whatever its bounds are."""
+        """The end of a loop that has ``most`` iterations at most, whatever its bounds are."""
         k, (low, high) = self.kernel, self.context.bounds.of(lo)
         if op.most is None or self.context.bounds.of(hi)[1] - low <= op.most:
             return hi
@@ -388,7 +390,7 @@ class _Lowering:
             self.copy(source, home)
 
 
-class _Turn:
+class _Iteration:
     """A turn of a loop, which is written where the loop's scope is open."""
 
     def __init__(

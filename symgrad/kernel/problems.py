@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.kernel.plan import Iteration
+from symgrad.kernel.shapes import Iteration
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.kernel.plan import Reduction
+from symgrad.kernel.shapes import Reduction
 
 MOST_TERMS: Final = 16
 """Products that one result is the sum of, at most."""

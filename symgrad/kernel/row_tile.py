@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from symgrad.kernel.plan import Output, Reduction
-from symgrad.kernel.slopes import Quad, quads
+from symgrad.kernel.shapes import Output, Reduction
 from symgrad.kernel.stage import Stages, stages
+from symgrad.kernel.table_gradients import Quad, quads
 
 ROWS_PER_INVOCATION: Final = 32, 128
 """Rows that an invocation adds up, at most: one by one, and in blocks."""

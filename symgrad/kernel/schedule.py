@@ -12,7 +12,7 @@ import numpy as np
 
 from symgrad.expr.graph.node import Graph
 from symgrad.kernel.cut import Cutter, Limits, sums
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.uses import Uses
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Plan:
       2. Every column of every output is stored exactly once.
     """
 
-    kernel: Kernel
+    kernel: KernelIR
     uses: Uses = field(repr=False)
     pieces: tuple[Piece, ...]
     scratch: tuple[tuple[int, ...], ...]
@@ -78,7 +78,7 @@ class Plan:
         return f"<Plan {self.kernel.name}: {statements} statements in {len(self.pieces)} kernels>"
 
 
-def schedule(kernel: Kernel, limits: Limits | None = None) -> Plan:
+def schedule(kernel: KernelIR, limits: Limits | None = None) -> Plan:
     """The plan of a map over points without loops."""
     limits, uses, graph = limits or Limits(), Uses(kernel), kernel.graph
     order = kernel.computed
@@ -107,7 +107,7 @@ def _fits(
     )
 
 
-def _plan(kernel: Kernel, uses: Uses, cutter: Cutter, stores: Sequence[Column]) -> Plan:
+def _plan(kernel: KernelIR, uses: Uses, cutter: Cutter, stores: Sequence[Column]) -> Plan:
     groups = cutter.shaders()
     home = {i: g for g, group in enumerate(groups) for i in group}
     foreign = _from_elsewhere(cutter, groups)

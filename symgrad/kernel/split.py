@@ -1,8 +1,8 @@
 """Long loops in several kernels: some drivers end a loop after a while, and all watch the clock.
 
 The outermost scope is cut into pieces, and a long loop there into kernels that each do some of its
-turns. What one makes and another needs stands in arrays of the invocation's own, which outlast a
-kernel; so do then all that it has itself.
+iterations. What one makes and another needs stands in arrays of the invocation's own, which outlast
+a kernel; so do then all that it has itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.kernel.bounds import ALL, Bounds, Interval
 from symgrad.kernel.copy import Copy, needs
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     Buffer,
     Call,
@@ -28,8 +28,8 @@ from symgrad.kernel.statements import (
 )
 from symgrad.kernel.uses import Uses
 
-MOST_TURNS: Final = 60_000
-"""Turns of all loops of a kernel together: llvmpipe ends the loops of an invocation after 65,535,
+MOST_ITERATIONS: Final = 60_000
+"""Iterations of all loops of a kernel together: llvmpipe ends an invocation's after 65,535,
 and says nothing."""
 
 MOST_KERNELS: Final = 4_096
@@ -40,35 +40,35 @@ MOST_KERNELS: Final = 4_096
 class Split:
     """Kernels with the same buffers, to be run one after the other; some of them are the same."""
 
-    kernels: tuple[Kernel, ...]
-    turns: int
-    """How often an invocation turns in all loops of one of them together, at most."""
+    kernels: tuple[KernelIR, ...]
+    iterations: int
+    """How often an invocation iterations in all loops of one of them together, at most."""
 
 
-def split(kernel: Kernel, most: int = MOST_TURNS) -> Split:
+def split(kernel: KernelIR, most: int = MOST_ITERATIONS) -> Split:
     """A kernel in as many as it takes for none to turn more often than ``most``.
 
-    One whose turns nobody knows stays whole, and one whose invocations share arrays, or which has
-    routines; and so do loops within others, and within an `If`.
+    One whose iterations nobody knows stays whole, and one whose invocations share arrays, or which
+    has routines; and so do loops within others, and within an `If`.
     """
-    turns, shares = Turns(kernel), any(b.space == "group" for b in kernel.buffers)
+    iterations, shares = Iterations(kernel), any(b.space == "group" for b in kernel.buffers)
     shares = shares or any(isinstance(item, Routine) for item in kernel.main.items)
-    if shares or turns.total <= most or turns.total > most * MOST_KERNELS:
-        return Split((kernel,), turns.total)
-    return _Splitting(kernel, turns, most).split()
+    if shares or iterations.total <= most or iterations.total > most * MOST_KERNELS:
+        return Split((kernel,), iterations.total)
+    return _Splitting(kernel, iterations, most).split()
 
 
-class Turns:
-    """How often an invocation turns in loops, at most; some words may be ``known``."""
+class Iterations:
+    """How often an invocation iterations in loops, at most; some words may be ``known``."""
 
-    def __init__(self, kernel: Kernel, known: Mapping[int, Interval] | None = None) -> None:
+    def __init__(self, kernel: KernelIR, known: Mapping[int, Interval] | None = None) -> None:
         self._bounds = Bounds(kernel, known)
         self._own: dict[int, int] = {}
         self._each: dict[int, int] = {}
         self.total = self._sum(kernel.main.items)
 
     def of(self, item: int | Statement) -> int:
-        """The turns that an item takes, with all that is within."""
+        """The iterations that an item takes, with all that is within."""
         match item:
             case For(k=k):
                 return self._own[k] * self._each[k]
@@ -102,7 +102,7 @@ class _Piece:
     """Some items of the outermost scope, and the loop behind them that has kernels of its own."""
 
     items: list[int | Statement] = field(default_factory=list)
-    turns: int = 0
+    iterations: int = 0
     loop: For | None = None
 
 
@@ -117,9 +117,9 @@ class _State:
 
 
 class _Splitting:
-    def __init__(self, kernel: Kernel, turns: Turns, most: int) -> None:
+    def __init__(self, kernel: KernelIR, iterations: Iterations, most: int) -> None:
         self.kernel, self.nodes = kernel, kernel.graph.nodes
-        self.turns, self.most = turns, most
+        self.iterations, self.most = iterations, most
         self.buffers = list(kernel.buffers)
         self.asked = Uses(kernel).counts
         self.places: dict[int, Buffer] = {}
@@ -129,20 +129,20 @@ class _Splitting:
         for piece in self.pieces:
             self._place(self._needs(piece), piece.items)
             if piece.loop:
-                self._place(self._needs_of_turns(piece.loop), ())
+                self._place(self._needs_of_iterations(piece.loop), ())
 
     def split(self) -> Split:
         """The kernels."""
-        found: list[Kernel] = []
+        found: list[KernelIR] = []
         most = 0
         for piece in self.pieces:
             found.append(self._straight(piece))
-            most = max(most, piece.turns)
+            most = max(most, piece.iterations)
             if piece.loop is not None:
-                each = self.turns.each(piece.loop)
+                each = self.iterations.each(piece.loop)
                 step = max(1, self.most // each)
-                times = -(-self.turns.of(piece.loop) // (each * step))
-                found += [self._some_turns(piece.loop, step)] * times
+                times = -(-self.iterations.of(piece.loop) // (each * step))
+                found += [self._some_iterations(piece.loop, step)] * times
                 most = max(most, each * step)
         return Split(tuple(found), most)
 
@@ -152,17 +152,17 @@ class _Splitting:
         """The items, cut in front of what would be too much."""
         piece = _Piece()
         for item in self.kernel.main.items:
-            turns = self.turns.of(item)
-            if isinstance(item, For) and turns > self.most:
+            iterations = self.iterations.of(item)
+            if isinstance(item, For) and iterations > self.most:
                 piece.loop = item
                 yield piece
                 piece = _Piece()
                 continue
-            if piece.turns + turns > self.most:
+            if piece.iterations + iterations > self.most:
                 yield piece
                 piece = _Piece()
             piece.items.append(item)
-            piece.turns += turns
+            piece.iterations += iterations
         yield piece
 
     def _needs(self, piece: _Piece) -> set[int]:
@@ -171,7 +171,7 @@ class _Splitting:
         start = {loop.lo, loop.hi, *loop.inits} if loop else set()
         return needs(self.kernel, piece.items) | (start - mine)
 
-    def _needs_of_turns(self, loop: For) -> set[int]:
+    def _needs_of_iterations(self, loop: For) -> set[int]:
         """What the kernels of a loop need of others, but for the state that it is at."""
         return needs(self.kernel, [replace(loop, inits=[])])
 
@@ -217,7 +217,7 @@ class _Splitting:
 
     def _begin(self, needed: Iterable[int]) -> Copy:
         """A kernel that has loaded, or made again, what it needs."""
-        made = Kernel(self.kernel.target, self.kernel.name)
+        made = KernelIR(self.kernel.target, self.kernel.name)
         made.buffers = self.buffers
         copy = Copy(self.kernel, made)
         for i in sorted(needed):
@@ -234,7 +234,7 @@ class _Splitting:
             self._bring(copy, a)
         copy.item(i)
 
-    def _straight(self, piece: _Piece) -> Kernel:
+    def _straight(self, piece: _Piece) -> KernelIR:
         """The kernel of the items of a piece, which leaves what others need."""
         copy = self._begin(self._needs(piece))
         copy.items(piece.items)
@@ -254,17 +254,17 @@ class _Splitting:
         if state.count:
             _keep(k, state.count, copy.value(loop.lo))
 
-    def _some_turns(self, loop: For, step: int) -> Kernel:
-        """The kernel of the next turns of a loop, of ``step`` if there are as many."""
-        copy, state = self._begin(self._needs_of_turns(loop)), self.states[loop.k]
+    def _some_iterations(self, loop: For, step: int) -> KernelIR:
+        """The kernel of the next iterations of a loop, of ``step`` if there are as many."""
+        copy, state = self._begin(self._needs_of_iterations(loop)), self.states[loop.k]
         k, at = copy.made, _loaded(copy.made, state.k)
         inits = [_loaded(k, place) for place in state.carries]
         end = copy.value(loop.lo if loop.down else loop.hi)
         below, above = (end, at) if loop.down else (at, end)
         rest = k.add(ops.word_sub, above, below)
         rest = k.add(ops.word_where, k.add(ops.word_lt, below, above), rest, k.word(0))
-        turns = k.add(ops.word_min, rest, k.word(step))
-        after = k.add(ops.word_sub if loop.down else ops.word_add, at, turns)
+        iterations = k.add(ops.word_min, rest, k.word(step))
+        after = k.add(ops.word_sub if loop.down else ops.word_add, at, iterations)
         lo, hi = (after, at) if loop.down else (at, after)
         results, count = copy.loop(loop, (lo, hi), inits, step)
         for place, result in zip(state.carries, results, strict=True):
@@ -278,9 +278,9 @@ class _Splitting:
         return k
 
 
-def _loaded(k: Kernel, place: Buffer) -> int:
+def _loaded(k: KernelIR, place: Buffer) -> int:
     return k.load(place, k.word(0))
 
 
-def _keep(k: Kernel, place: Buffer, value: int) -> None:
+def _keep(k: KernelIR, place: Buffer, value: int) -> None:
     k.store(place, k.word(0), value)

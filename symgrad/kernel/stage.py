@@ -11,7 +11,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, Ids, continued, outline, rebuild
-from symgrad.kernel.plan import Output, Reduction
+from symgrad.kernel.shapes import Output, Reduction
 
 _ORDINARY: Final = 2.0**-60
 """Constants between this and its inverse are multiplied with one another."""

@@ -137,8 +137,8 @@ class For:
     ``params`` are the carries at the start of a turn, first ``inits`` and then what the turn before
     ``yields``; ``results`` are what the last one yields. A loop that goes up may have a ``test``,
     known before the item number ``test_at`` of the scope: it ends where that does not hold.
-    ``count`` is the k at which the loop ended: lo and the turns taken, ``most`` at most; ``some``
-    says that lo < hi.
+    ``count`` is the k at which the loop ended: lo and the iterations taken, ``most`` at most;
+    ``some`` says that lo < hi.
     """
 
     scope: Scope

@@ -10,7 +10,7 @@ from symgrad.expr.graph.arrays import EMPTIES
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Loop, Pick, Regional, regions
-from symgrad.kernel.plan import Output
+from symgrad.kernel.shapes import Output
 
 BLANK: Final = frozenset(EMPTIES.values())
 """Arrays that loops write to."""
@@ -18,7 +18,7 @@ BLANK: Final = frozenset(EMPTIES.values())
 
 @dataclass(frozen=True)
 class Derived:
-    """How derivatives were made: by which mode, and in strips of how many turns of loops."""
+    """How derivatives were made: by which mode, and in strips of how many iterations of loops."""
 
     mode: str | None = None
     strips: tuple[int, ...] = ()
@@ -35,9 +35,9 @@ class Stats:
     Loops count as often as they turn at most, and choices with both sides; the loops of which no
     bound is known, ``unbounded`` in number, count as if they turned once. ``shaders`` are those
     that a GPU takes; the CPU has one function.
-    ``kept`` are the bytes a point of what loops keep of their turns, for reverse mode or because
-    it is used behind them, and ``strips`` the turns of the strips that loops run in, by which they
-    keep less and compute more: see ``checkpoint`` of `fused_forward_backward`.
+    ``kept`` are the bytes a point of what loops keep of their iterations, for reverse mode or
+    because it is used behind them, and ``strips`` the iterations of the strips that loops run in,
+    by which they keep less and compute more: see ``checkpoint`` of `fused_forward_backward`.
 
     Example:
         >>> import symgrad as sg
@@ -63,8 +63,8 @@ class Stats:
     def __str__(self) -> str:
         took = ", ".join(f"{k} {v * 1e3:.1f} ms" for k, v in self.seconds.items())
         mode = f"derivatives in {self.mode} mode; " if self.mode else ""
-        turns = " and ".join(map(str, self.strips))
-        strips = f", in strips of {turns} iterations" if turns else ""
+        iterations = " and ".join(map(str, self.strips))
+        strips = f", in strips of {iterations} iterations" if iterations else ""
         kept = f"loops keep {self.kept:,} bytes a point{strips}; " if self.kept else ""
         times = {0: "", 1: ", with one iteration of a loop that has no bound"}
         unbounded = f", with one iteration of each of {self.unbounded} loops that have no bound"
@@ -106,14 +106,14 @@ def measured(
 
 
 def _unbounded(graph: Graph, roots: Sequence[int]) -> int:
-    """How many loops there are of which no bound on their turns is known."""
+    """How many loops there are of which no bound on their iterations is known."""
     parts = [(graph, roots), *[(r.graph, r.yields) for r in regions(graph, roots)]]
     found = (g.nodes[i][0] for g, ends in parts for i in reachable(g, ends))
     return sum(isinstance(op, Loop) and op.most is None for op in found)
 
 
 def kept(graph: Graph, roots: Sequence[int]) -> int:
-    """How many numbers loops keep of their turns, those within others once."""
+    """How many numbers loops keep of their iterations, those within others once."""
     parts = [(graph, roots), *[(r.graph, r.yields) for r in regions(graph, roots)]]
     blank = (
         g.nodes[a]
@@ -131,13 +131,13 @@ def operations(graph: Graph, roots: Sequence[int]) -> int:
 
 
 def _times(op: Op) -> int:
-    """The operations that an operation stands for: those of its region, as often as it turns."""
+    """The operations that an operation stands for: its region's, times its trip count."""
     if isinstance(op, Pick):
         return 0
     if not isinstance(op, Regional):
         return 1
-    turns = op.most if isinstance(op, Loop) and op.most is not None else 1
-    return turns * operations(op.body.graph, op.body.yields)
+    iterations = op.most if isinstance(op, Loop) and op.most is not None else 1
+    return iterations * operations(op.body.graph, op.body.yields)
 
 
 def flops(graph: Graph, roots: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.language import KernelIR, Target
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class SummingTarget(Target, Protocol):
         """The kind of the sums of groups."""
         ...
 
-    def stride(self, k: Kernel) -> int:
+    def stride(self, k: KernelIR) -> int:
         """From one of an invocation's rows to its next: the first has the invocation's number."""
         ...
 
-    def turns(self, k: Kernel) -> int:
+    def iterations(self, k: KernelIR) -> int:
         """How many rows an invocation takes, of ``k.count``."""
         ...
 
-    def kept(self, k: Kernel, inside: int, new: int, old: int) -> int:
+    def kept(self, k: KernelIR, inside: int, new: int, old: int) -> int:
         """What a turn makes of a value, if it may be at no row: whether it is ``inside``."""
         ...
 
-    def over_lanes(self, k: Kernel, total: tuple[int, ...]) -> int:
+    def over_lanes(self, k: KernelIR, total: tuple[int, ...]) -> int:
         """The sum over a group of wide sums, as a float64."""
         ...

@@ -8,7 +8,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.kernel.group_sums import known_to_all
-from symgrad.kernel.language import Kernel, narrow, wide_add, widen
+from symgrad.kernel.language import KernelIR, narrow, wide_add, widen
 from symgrad.kernel.statements import lane_sum, wide_lane_sum
 from symgrad.kernel.summing import Summing
 
@@ -24,7 +24,7 @@ def in_pairs(totals: Sequence[int]) -> list[tuple[int, ...]]:
     return list(zip(totals[::2], totals[1::2], strict=True))
 
 
-def pair_add(k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
+def pair_add(k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
     """Knuth's sum with its rounding error."""
     high, low = total
     after = k.add(ops.opaque, k.add(ops.add, high, x))
@@ -34,7 +34,7 @@ def pair_add(k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
     return after, k.add(ops.add, low, error)
 
 
-def last_or_before(k: Kernel) -> int:
+def last_or_before(k: KernelIR) -> int:
     """The number of the invocation's point, or past the end that of the last."""
     point = k.add(ops.word_min, k.cell, k.add(ops.word_sub, k.count, k.word(1)))
     k.names[point] = "point"
@@ -42,7 +42,7 @@ def last_or_before(k: Kernel) -> int:
 
 
 @dataclass(frozen=True)
-class InStep:
+class SimdTarget:
     """A group is a vector, whose lanes run in step: there is nothing to wait for. See `Target`.
 
     Where floats are as wide as any, a wide sum is a pair of them.
@@ -56,12 +56,12 @@ class InStep:
     by_columns: bool = False
     wide: str = "d"
     in_step: bool = True
-    team: int = 1
+    threads: int = 1
     grid: bool = False
     summing: Summing = field(default_factory=Summing)
     sums: str = "d"
 
-    def point(self, k: Kernel) -> int:
+    def point(self, k: KernelIR) -> int:
         """The number of the invocation's point: see `Target`."""
         return k.cell if self.whole else last_or_before(k)
 
@@ -69,18 +69,18 @@ class InStep:
         """The parts of each: see `Target`."""
         return in_pairs(totals) if self.wide == "ff" else [(t,) for t in totals]
 
-    def wide_add(self, k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
+    def wide_add(self, k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
         """A sum in float64: see `Target`."""
         if self.wide == "ff":
             return pair_add(k, total, x)
         return (k.add(wide_add, total[0], k.add(widen, x)),)
 
-    def wide_zero(self, k: Kernel) -> tuple[int, ...]:
+    def wide_zero(self, k: KernelIR) -> tuple[int, ...]:
         """Zero in float64: see `Target`."""
         zero = k.constant(0.0)
         return (zero, zero) if self.wide == "ff" else (k.add(widen, zero),)
 
-    def narrow(self, k: Kernel, total: tuple[int, ...]) -> int:
+    def narrow(self, k: KernelIR, total: tuple[int, ...]) -> int:
         """A wide sum as a float; what an infinite one has lost is no number: see `Target`."""
         if self.wide == "d":
             return k.add(narrow, total[0])
@@ -88,32 +88,32 @@ class InStep:
         known = k.add(ops.where, k.add(ops.eq, low, low), low, k.constant(0.0))
         return k.add(ops.add, high, known)
 
-    def over_lanes(self, k: Kernel, total: tuple[int, ...]) -> int:
+    def over_lanes(self, k: KernelIR, total: tuple[int, ...]) -> int:
         """Lane after lane: see `SummingTarget`."""
         if self.wide == "d":
             return k.add(wide_lane_sum, total[0])
         return k.add(widen, self.narrow(k, tuple(k.add(lane_sum, part) for part in total)))
 
-    def stride(self, k: Kernel) -> int:
+    def stride(self, k: KernelIR) -> int:
         """The rows of a group, with which the host calls it, are its own: see `SummingTarget`."""
         return k.word(self.width)
 
-    def turns(self, k: Kernel) -> int:
+    def iterations(self, k: KernelIR) -> int:
         """As many for all lanes: see `SummingTarget`."""
         up = k.add(ops.word_add, k.count, k.word(self.width - 1))
         return k.add(ops.word_div, up, k.word(self.width))
 
-    def kept(self, k: Kernel, inside: int, new: int, old: int) -> int:
+    def kept(self, k: KernelIR, inside: int, new: int, old: int) -> int:
         """Some lanes are at rows beyond the last: see `SummingTarget`."""
         return k.add(ops.where, inside, new, old)
 
-    def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
+    def sum_group(self, k: KernelIR, values: Sequence[int]) -> list[int]:
         """The sums over the lanes: see `Target`."""
         return [k.add(lane_sum, v) for v in values]
 
 
 @dataclass(frozen=True)
-class InGroups:
+class WorkgroupTarget:
     """Invocations that share arrays, and wait for each other at barriers. See `Target`.
 
     There is no float64: a wide sum is a pair of floats, the second what rounding took. In a
@@ -131,7 +131,7 @@ class InGroups:
     grid: bool = False
 
     @property
-    def team(self) -> int:
+    def threads(self) -> int:
         """A group, unless every invocation works ``alone``: see `Target`."""
         return 1 if self.alone else self.width
 
@@ -140,7 +140,7 @@ class InGroups:
         """Where an invocation works alone: see `Target`."""
         return self.alone
 
-    def point(self, k: Kernel) -> int:
+    def point(self, k: KernelIR) -> int:
         """The invocation's point, or past the end the last one again: see `Target`."""
         return last_or_before(k)
 
@@ -148,21 +148,21 @@ class InGroups:
         """The pairs: see `Target`."""
         return in_pairs(totals)
 
-    def wide_add(self, k: Kernel, total: tuple[int, ...], x: int) -> tuple[int, ...]:
+    def wide_add(self, k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
         """A sum in two floats: see `Target`."""
         return pair_add(k, total, x)
 
-    def wide_zero(self, k: Kernel) -> tuple[int, ...]:
+    def wide_zero(self, k: KernelIR) -> tuple[int, ...]:
         """Two zeros: see `Target`."""
         return (k.constant(0.0),) * 2
 
-    def narrow(self, k: Kernel, total: tuple[int, ...]) -> int:
+    def narrow(self, k: KernelIR, total: tuple[int, ...]) -> int:
         """A wide sum as a float; where it is infinite, what was lost is no number: see `Target`."""
         high, low = total
         exponent = k.add(ops.word_and, k.add(ops.float_bits, low), k.word(INFINITE))
         lost = k.add(ops.word_lt, exponent, k.word(INFINITE))
         return k.add(ops.where, lost, k.add(ops.add, high, low), high)
 
-    def sum_group(self, k: Kernel, values: Sequence[int]) -> list[int]:
+    def sum_group(self, k: KernelIR, values: Sequence[int]) -> list[int]:
         """By way of the group's memory: see `Target`."""
         return known_to_all(k, values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     OVER_LANES,
     For,
@@ -16,7 +16,7 @@ from symgrad.kernel.statements import (
 )
 
 
-def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
+def varying(kernel: KernelIR, memory: bool = False) -> frozenset[int]:
     """The values that may differ among the invocations of a group.
 
     With ``memory`` also those that are loaded from what invocations write to, at one index or not:
@@ -30,7 +30,7 @@ def varying(kernel: Kernel, memory: bool = False) -> frozenset[int]:
 class _Flow:
     """What is found to vary, following the items of a kernel in their order."""
 
-    def __init__(self, kernel: Kernel, memory: bool) -> None:
+    def __init__(self, kernel: KernelIR, memory: bool) -> None:
         self.nodes, self.memory = kernel.graph.nodes, memory
         self.found = {kernel.cell, kernel.local}
 
@@ -72,9 +72,9 @@ class _Flow:
                 self.found.add(result)
 
     def _for(self, loop: For) -> None:
-        """Follow the turns, until what is carried from one to the next varies no more than before.
+        """Follow the iterations, until what is carried varies no more than before.
 
-        Where one invocation turns more often than another, what a carry is differs too.
+        Where one invocation iterations more often than another, what a carry is differs too.
         """
         found, new = self.found, {loop.k} if loop.lo in self.found else set[int]()
         while True:

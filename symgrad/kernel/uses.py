@@ -13,7 +13,7 @@ from symgrad.expr.graph.node import WORD
 from symgrad.kernel.accesses import operands
 from symgrad.kernel.binding import bind
 from symgrad.kernel.copy import needs
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     Barrier,
     Call,
@@ -45,7 +45,7 @@ class Uses:
     the numbers of rows. ``captured`` are those that routines need of the scope around them.
     """
 
-    kernel: Kernel
+    kernel: KernelIR
 
     def __post_init__(self) -> None:
         self.counts: dict[int, int] = {}

@@ -22,9 +22,9 @@ def vector_of(graph: Graph, index: int, width: int) -> tuple[Vector, int] | None
     ``width`` are the numbers of a vector.
 
     Example:
-        >>> from symgrad.kernel.language import Kernel
-        >>> from symgrad.kernel.target import InStep
-        >>> k = Kernel(InStep(4))
+        >>> from symgrad.kernel.language import KernelIR
+        >>> from symgrad.kernel.target import SimdTarget
+        >>> k = KernelIR(SimdTarget(4))
         >>> vector_of(k.graph, k.offset(k.cell, 4, 3), 4) == (Vector(k.cell, 0), 3)
         True
         >>> vector_of(k.graph, k.word(7), 4)
@@ -56,9 +56,9 @@ def in_row(graph: Graph, i: int, row: int) -> InRow | None:
     """The row and the column of a vector, if its number i tells; a row has so many.
 
     Example:
-        >>> from symgrad.kernel.language import Kernel
-        >>> from symgrad.kernel.target import InStep
-        >>> k = Kernel(InStep(4))
+        >>> from symgrad.kernel.language import KernelIR
+        >>> from symgrad.kernel.target import SimdTarget
+        >>> k = KernelIR(SimdTarget(4))
         >>> in_row(k.graph, k.shifted(k.cell, 35), 16) == InRow(None, 2, k.cell, 3)
         True
     """

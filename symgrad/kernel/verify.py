@@ -9,7 +9,7 @@ from functools import cached_property
 from symgrad.expr.graph.node import WORD, Op
 from symgrad.kernel.accesses import accesses, operands
 from symgrad.kernel.copy import needs
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     OVER_LANES,
     Barrier,
@@ -31,13 +31,13 @@ from symgrad.kernel.uniform import diverges, varying
 from symgrad.kernel.vectors import vector_of
 
 
-def verify(kernel: Kernel) -> None:
+def verify(kernel: KernelIR) -> None:
     """Raise AssertionError with the first fault, if there is one."""
     for fault in faults(kernel):
         raise AssertionError(f"{kernel.name}: {fault}")
 
 
-def faults(kernel: Kernel) -> Iterator[str]:
+def faults(kernel: KernelIR) -> Iterator[str]:
     """What is wrong with a kernel, in words."""
     return _Check(kernel).scope(kernel.main, uniform=True)
 
@@ -46,7 +46,7 @@ def faults(kernel: Kernel) -> Iterator[str]:
 class _Shown:
     """An item as a person would name it, who is told of few."""
 
-    kernel: Kernel
+    kernel: KernelIR
     item: int | Statement
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class _Shown:
 
 
 class _Check:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: KernelIR) -> None:
         self.kernel, self.nodes = kernel, kernel.graph.nodes
         self.buffers = set(map(id, kernel.buffers))
         self.kinds = [node[0].result for node in self.nodes]

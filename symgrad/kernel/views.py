@@ -15,7 +15,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.arrays import FRESH, PUT, ZEROS, length
 from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph, bits_float
 from symgrad.expr.graph.reach import reachable
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer
 
 
@@ -33,7 +33,7 @@ class View:
         return self.buffer.kind
 
 
-def element(kernel: Kernel, array: Buffer | View, index: int) -> int:
+def element(kernel: KernelIR, array: Buffer | View, index: int) -> int:
     """The number at an index of an array."""
     if isinstance(array, Buffer):
         return kernel.load(array, index)
@@ -44,7 +44,7 @@ def element(kernel: Kernel, array: Buffer | View, index: int) -> int:
 
 
 def views(
-    kernel: Kernel, graph: Graph, roots: Sequence[int], x: Buffer, row: int
+    kernel: KernelIR, graph: Graph, roots: Sequence[int], x: Buffer, row: int
 ) -> dict[int, View]:
     """Those arrays that need not be made, by their nodes.
 
@@ -64,7 +64,7 @@ def views(
     return found | tables
 
 
-def constants(kernel: Kernel, *parts: tuple[Graph, Sequence[int]]) -> list[dict[int, View]]:
+def constants(kernel: KernelIR, *parts: tuple[Graph, Sequence[int]]) -> list[dict[int, View]]:
     """The tables of constants that roots of some graphs need, by the nodes of each.
 
     The kernel gets a buffer ``constants`` if there are any.
@@ -73,7 +73,7 @@ def constants(kernel: Kernel, *parts: tuple[Graph, Sequence[int]]) -> list[dict[
 
 
 def _constants(
-    kernel: Kernel, parts: Sequence[tuple[Graph, Iterable[tuple[int, list[int | None]]]]]
+    kernel: KernelIR, parts: Sequence[tuple[Graph, Iterable[tuple[int, list[int | None]]]]]
 ) -> list[dict[int, View]]:
     tables = [dict(_tables(graph, built)) for graph, built in parts]
     data = tuple(x for some in tables for numbers in some.values() for x in numbers)

@@ -24,7 +24,7 @@ which is the key of the code, a zero and the code itself."""
 
 
 SWEEPING: Final = 3
-"""The level of optimisation at which loops over arrays do several turns at once, in vectors."""
+"""The level of optimisation at which loops over arrays are vectorised."""
 
 
 @functools.cache

@@ -20,8 +20,8 @@ from symgrad.expr.graph.node import CONST, INPUT, Graph, Handle, Node, Op
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 from symgrad.expr.graph.within import in_regions
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.facts import Facts
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.meeting import Meetings, Seen
 from symgrad.mathlib.vanishing import Vanishing
 

@@ -9,8 +9,8 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.ops.bessel import I0E_SERIES, I1E_SERIES, shifted
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.coefficients import Coefficients, coefficients
 

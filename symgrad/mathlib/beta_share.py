@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import polynomial
 from symgrad.mathlib.incomplete import Digits, cubic, gathered
 from symgrad.mathlib.pairs import Pair, over, product, two_sum

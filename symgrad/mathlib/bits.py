@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Condition, Expr
 
 MAGIC: Final = 12582912.0
 """1.5 * 2**23: the last bits of a float32 sum with it are those of a whole number."""

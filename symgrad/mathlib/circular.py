@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import MAGIC, polynomial
 
 Word = Any

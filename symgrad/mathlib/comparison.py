@@ -7,7 +7,7 @@ the second argument where either is NaN.
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import keep_nan
 
 

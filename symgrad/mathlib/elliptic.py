@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.ops.elliptic import about_one
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
 
 CUT: Final = 3.0 - 2.0 * math.sqrt(2.0)

@@ -12,8 +12,8 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.integers import Word
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.integers import Word
 from symgrad.mathlib.bits import MAGIC, leading, polynomial, whole
 from symgrad.mathlib.coefficients import coefficients
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.ops.gamma import zeta_sum
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.coefficients import Coefficients, coefficients
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.along import balanced
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.along import balanced
+from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib import gamma
 from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.coefficients import Coefficients, coefficients

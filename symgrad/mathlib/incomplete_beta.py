@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.along import balanced
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.along import balanced
+from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.beta_share import Place, choose, lessened, share_of
 from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.incomplete import SINGLE, Digits, excess

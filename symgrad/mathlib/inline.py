@@ -6,8 +6,8 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.references.reference import GELU_TANH
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import keep_nan, leading
 
 LINEAR: Final = (1.595703125, GELU_TANH[0] - 1.595703125)

@@ -7,9 +7,9 @@ is cast that has none.
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.integers import SIGN, SignedWord, Word
 from symgrad.expr.references.reference import PARITY, ROTATIONS
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.integers import SIGN, SignedWord, Word
 
 
 def uint32(x: Expr) -> Word:

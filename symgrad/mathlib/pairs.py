@@ -20,7 +20,7 @@ import numpy as np
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.handles.expression import WRAP, Expr
+from symgrad.expr.tracers.expression import WRAP, Expr
 from symgrad.mathlib.bits import polynomial
 
 Pair = tuple[Any, Any]

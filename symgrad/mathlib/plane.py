@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 
 LARGE, SMALL = 2.0**60, 2.0**-38
 """Sizes beyond which the squares, their sum or its reciprocal may leave the range."""

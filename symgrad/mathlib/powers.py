@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import has_sign, keep_nan, leading, polynomial, whole, within
 
 LOG_SERIES: Final = (0.33333334, 0.20000006, 0.14283733, 0.11340781)

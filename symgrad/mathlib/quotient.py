@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
-from symgrad.expr.handles.integers import Word
+from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.expr.tracers.integers import Word
 from symgrad.mathlib.bits import has_sign, keep_nan, leading
 
 LARGE: Final = 2.0**126

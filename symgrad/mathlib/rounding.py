@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
-from symgrad.expr.handles.integers import Word
+from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.expr.tracers.integers import Word
 from symgrad.mathlib.bits import leading
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import has_sign, keep_nan, keep_tiny, polynomial
 
 ATAN: Final = (-0.3333295, 0.199777, -0.13877568, 0.08053337)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial, quotient
 
 SINC: Final = (-1.644934, 0.8117422, -0.19074796, 0.026117546, -0.0022371497)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError, counted
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.values.parameters import rows_of
 from symgrad.values.rounding import warn_if_rounded

@@ -18,10 +18,10 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceMemoryError
 from symgrad.expr.graph.node import INPUT, Graph
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.expression import Expr
-from symgrad.kernel.plan import Computation, Iteration, Output
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.problems import RowData
+from symgrad.kernel.shapes import Computation, Iteration, Output
 from symgrad.mathlib.define import functions as definitions
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds

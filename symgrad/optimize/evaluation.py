@@ -14,10 +14,10 @@ from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.derivatives.differentiate import deriving
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import describe
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.expression import Condition, Expr, lift
-from symgrad.expr.handles.integers import Word, refuse_integer
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import Condition, Expr, lift
+from symgrad.expr.tracers.integers import Word, refuse_integer
 from symgrad.expr.tracing.trace import refuse_condition
 from symgrad.optimize.method import array_of
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import array
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import array
 from symgrad.optimize.method import largest
 
 LEAST_BOUND: Final = 1e-23

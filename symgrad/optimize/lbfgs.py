@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import array
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import array
 from symgrad.optimize.arguments import whole
 from symgrad.optimize.line_search import DESCENT_PARTS, Ahead, Descent, Judged, stacked
 from symgrad.optimize.method import Evaluation, Memory, choose, largest
@@ -81,7 +81,7 @@ class LBFGS(Descent):
     ) -> Any:
         """The direction of the two loops over the steps remembered."""
         point, old, where = memory[0], memory[1], functions.where
-        steps, changes, inverses, scale, flattest, turns, before, needed, *sizes = memory[
+        steps, changes, inverses, scale, flattest, iterations, before, needed, *sizes = memory[
             DESCENT_PARTS:
         ]
         s, moved = _unit(at.x - point)
@@ -93,7 +93,10 @@ class LBFGS(Descent):
         keep = judged.accepted & enough & long & (at.step > 0.0)
         inverse, along = 1.0 / where(keep, cosine * most, 1.0), s @ steps[0]
         turned = keep & (along * along <= LEAST_SQUARED_COSINE * square * before)
-        turns, before = where(turned, turns + 1.0, turns), where(keep, square, before)
+        iterations, before = (
+            where(turned, iterations + 1.0, iterations),
+            where(keep, square, before),
+        )
         flattest = where(
             keep, functions.maximum(square * inverse, CURVATURE_DECAY * flattest), flattest
         )
@@ -106,7 +109,7 @@ class LBFGS(Descent):
         free = sum(1.0 if h is None else where(h, 0.0, 1.0) for h in active)
         needed = where(judged.accepted, functions.minimum(free, float(self.history)), needed)
         sizes = _in_own_units(at, s, inverse, keep, judged.accepted, *sizes)
-        own = steps, changes, inverses, scale, flattest, turns, before, needed, *sizes
+        own = steps, changes, inverses, scale, flattest, iterations, before, needed, *sizes
         return direction, first, own
 
     def solved(self, ahead: Ahead, own: Memory, tolerance: float) -> Any:

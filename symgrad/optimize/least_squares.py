@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.expression import Condition
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import Condition
 from symgrad.optimize.arguments import number
 from symgrad.optimize.method import (
     Evaluation,
@@ -281,8 +281,8 @@ def _damping(
     first: Any, took: Any, quality: Any, damping: Any, growth: Any, eps: float
 ) -> tuple[Any, Any]:
     """Nielsen's rule: less after a good step, more and more after bad ones."""
-    turn = 2.0 * functions.clip(quality, 0.0, 1.0) - 1.0
-    less = damping * functions.maximum(0.1, 1.0 - turn * turn * turn)
+    iteration = 2.0 * functions.clip(quality, 0.0, 1.0) - 1.0
+    less = damping * functions.maximum(0.1, 1.0 - iteration * iteration * iteration)
     damping = functions.where(first, damping, functions.where(took, less, damping * growth))
     growth = functions.where(took, 2.0, 2.0 * growth)
     return functions.maximum(damping, _least_damping(eps)), growth

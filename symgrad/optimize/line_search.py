@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import array
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import array
 from symgrad.optimize.method import (
     Evaluation,
     Memory,

@@ -11,10 +11,10 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.along import balanced
-from symgrad.expr.handles.array import ExprArray, array
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.along import balanced
+from symgrad.expr.tracers.array import ExprArray, array
+from symgrad.expr.tracers.expression import Condition, Expr
 
 Memory = tuple[Any, ...]
 """What a method keeps from step to step: numbers and arrays, as expressions where it is traced."""

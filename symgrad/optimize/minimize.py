@@ -13,10 +13,10 @@ import numpy as np
 from symgrad.backend import backend_of, placed
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
-from symgrad.expr.handles.tree import Sizes, Tree
+from symgrad.expr.tracers.tree import Sizes, Tree
 from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import RowData
+from symgrad.kernel.shapes import Iteration
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import (
     bounds_of,

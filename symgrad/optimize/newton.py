@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.expression import Condition
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import Condition
 from symgrad.optimize.factor import solve_modified
 from symgrad.optimize.line_search import (
     DESCENT_PARTS,

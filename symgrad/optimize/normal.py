@@ -13,11 +13,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.expression import Condition
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import Condition
 from symgrad.expr.tracing.trace import variables
-from symgrad.kernel.plan import Call
+from symgrad.kernel.shapes import Call
 from symgrad.optimize.factor import solve_positive
 from symgrad.optimize.method import choose, where_free
 from symgrad.optimize.newton import restricted

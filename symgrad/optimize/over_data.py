@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 from symgrad.expr.tracing.gather import Row
 from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.evaluation import Weighted

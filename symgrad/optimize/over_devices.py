@@ -12,16 +12,16 @@ from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.kernel.problems import RowData
+from symgrad.multi_device.pool import Arrays, DevicePool, Member
 from symgrad.optimize.result import ENDED_BY_USER
 from symgrad.optimize.states import Collected, Ends, Task
 from symgrad.report.progress import Report
-from symgrad.several.team import Arrays, Member, Team
 from symgrad.targets import Device, Devices
 
 LEAST_PROBLEMS: Final = 2**11
 """Problems that are worth a piece."""
 
-_teams: Once[Any, Team] = Once(64)
+_pools: Once[Any, DevicePool] = Once(64)
 """How fast devices are at iterations that have run."""
 
 
@@ -56,7 +56,7 @@ def shared_out(
     """All steps of all problems, and the ``memory`` of the result if it is wanted."""
     tasks = _alike(tasks)
     lead = tasks[devices.parts[0]]
-    team = _teams.get((lead.stages[0][0], devices), lambda: _team(devices))
+    pool = _pools.get((lead.stages[0][0], devices), lambda: _pool(devices))
     found = Collected(len(starts), lead.problem.n, np.dtype(lead.options.dtype))
     kept: list[np.ndarray] = []
     if memory:
@@ -66,7 +66,7 @@ def shared_out(
         _begin(found, starts)
         told = _told(report)
     work = _Work(tasks, starts, data, memory, piece)
-    found.x, found.fun, found.nit, found.status, *kept = team.fill(
+    found.x, found.fun, found.nit, found.status, *kept = pool.fill(
         len(starts), [found.x, found.fun, found.nit, found.status, *kept], work, told
     )
     return found.ends(), {"memory": tuple(kept)} if memory else {}
@@ -105,8 +105,8 @@ def _alike(tasks: Mapping[Device, Task]) -> dict[Device, Task]:
     return found
 
 
-def _team(devices: Devices) -> Team:
-    return Team([Member(part, None) for part in devices.parts], LEAST_PROBLEMS)
+def _pool(devices: Devices) -> DevicePool:
+    return DevicePool([Member(part, None) for part in devices.parts], LEAST_PROBLEMS)
 
 
 def _begin(found: Collected, starts: np.ndarray) -> None:

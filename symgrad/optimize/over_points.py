@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracing.replay import replay
 from symgrad.optimize.arguments import require_method
 from symgrad.optimize.method import Method

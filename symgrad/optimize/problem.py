@@ -12,13 +12,13 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.expr.derivatives.differentiate import deriving
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import array
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import array
 from symgrad.expr.tracing.replay import replay
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel import watch
-from symgrad.kernel.plan import Call, Computation, Iteration, Matrix, Output, Reduction
+from symgrad.kernel.shapes import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.optimize.evaluation import Accumulation, Weighted, evaluated, slopes_of
 from symgrad.optimize.layout import LOSS, STATUS, Layout, flat, layout_of
@@ -359,7 +359,7 @@ _recorded: Once[Any, tuple[Computation, tuple[Call, ...]]] = Once(32)
 def _computation(
     f: Callable[..., Any], n: int, names: Sequence[str], options: Options
 ) -> Computation:
-    """What f computes, simplified; its turns stay as they were written."""
+    """What f computes, simplified; its iterations stay as they were written."""
     return build(f, n, VALUES, replace(options, roll=False), names).computation
 
 

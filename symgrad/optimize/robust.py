@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from symgrad.errors import InputError
-from symgrad.expr.handles import functions
+from symgrad.expr.tracers import functions
 
 Rho = Callable[[Any], tuple[Any, Any]]
 """rho(z) and rho'(z) of the square z of a residual in units of ``f_scale``."""

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from symgrad.kernel.interpret import iterate
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import NO_DATA, RowData
+from symgrad.kernel.shapes import Iteration
 
 
 class Runner(Protocol):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.handles import functions
+from symgrad.expr.tracers import functions
 from symgrad.optimize.method import Rate, rate_at
 
 __all__ = ["Constant", "Cosine", "Exponential", "Warmup"]
@@ -76,8 +76,8 @@ class Cosine:
 
     def __call__(self, step: Any) -> Any:
         """The rate after a number of steps."""
-        turn = functions.minimum(step * (np.pi / self.steps), np.pi)
-        return self.final + (self.lr - self.final) * 0.5 * (1.0 + functions.cos(turn))
+        iteration = functions.minimum(step * (np.pi / self.steps), np.pi)
+        return self.final + (self.lr - self.final) * 0.5 * (1.0 + functions.cos(iteration))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError, counted
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.problems import RowData
 from symgrad.optimize.arguments import real_columns, real_matrix
 from symgrad.optimize.method import Bounds

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import RowData
+from symgrad.kernel.shapes import Iteration
 from symgrad.llvm.dispatch import loop as cpu
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS, Layout, layout_of
 from symgrad.optimize.method import Bounds, Method, Tolerances

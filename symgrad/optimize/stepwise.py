@@ -17,8 +17,8 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import NO_DATA, RowData
+from symgrad.kernel.shapes import Iteration
 from symgrad.llvm.device.threads import weight_of
 from symgrad.llvm.dispatch.points import Program
 from symgrad.optimize.layout import FLAG

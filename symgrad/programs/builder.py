@@ -16,8 +16,8 @@ from symgrad.errors import (
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ANY_INPUT
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.handles.expression import Scalar, require_graph
-from symgrad.expr.handles.integers import BITS, Word
+from symgrad.expr.tracers.expression import Scalar, require_graph
+from symgrad.expr.tracers.integers import BITS, Word
 from symgrad.kernel.layout import GROUP_INVOCATIONS
 from symgrad.programs.code import (
     GLOBAL,

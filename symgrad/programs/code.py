@@ -142,7 +142,7 @@ class If:
 
 @dataclass(eq=False)
 class For:
-    """A block for each counter from lo to hi - 1, or ``down`` from there; ``most`` turns."""
+    """A block for each counter from lo to hi - 1, or ``down`` from there; ``most`` iterations."""
 
     counter: int
     name: str

@@ -1,4 +1,4 @@
-"""What is kept of the beginning of loops, of their turns and of branches, to do them again."""
+"""What is kept of the beginning of loops, of their iterations and of branches, to do them again."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Plan:
     arrays: Sequence[Array] = ()
     carried: Sequence[Name] = ()
     changing: Sequence[Array] = ()
-    turns: int = 0
+    iterations: int = 0
 
 
 class Keeping:
@@ -109,8 +109,8 @@ class Keeping:
         carried, changing = [v for v in read if v in changed], [a for a in loaded if a in stored]
         variables = [v for v in read if v not in changed and self._changes(s, v)]
         arrays = [a for a in loaded if a not in stored and self._changes(s, a)]
-        turns = self._turns(s) if isinstance(s, For) and (carried or changing) else 0
-        return Plan(variables, arrays, carried, changing, max(turns, 1))
+        iterations = self._iterations(s) if isinstance(s, For) and (carried or changing) else 0
+        return Plan(variables, arrays, carried, changing, max(iterations, 1))
 
     def _require_unchanged(self, s: If | For, inner: Sequence[Statement]) -> None:
         """Refuse what is loaded within a block from an array that is returned, and stored to."""
@@ -123,16 +123,16 @@ class Keeping:
                     "variable or a private array, or load it in another dispatch"
                 )
 
-    def _turns(self, s: For) -> int:
-        """How often a loop turns, at most."""
+    def _iterations(self, s: For) -> int:
+        """How often a loop iterations, at most."""
         nodes, facts = self.source.code.graph.nodes, self.source.facts
         lo, hi = nodes[s.lo], nodes[s.hi]
         found = s.most
         if lo[0] is WORD and hi[0] is WORD:
             known = max(hi[1] - lo[1], 0)
             found = known if found is None else min(found, known)
-        elif facts.complete and facts.turns.get(s) is not None:
-            found = facts.turns[s]
+        elif facts.complete and facts.iterations.get(s) is not None:
+            found = facts.iterations[s]
         if found is None:
             raise DifferentiationError(
                 f"{shown(self.source.code, s)}: how often it iterates is not known, and what it "
@@ -179,14 +179,14 @@ class Keeping:
         for a in plan.arrays:
             self._copy(s, a, 0, 1, False)
 
-    def turn(self, s: For, t: Any) -> None:
+    def iteration(self, s: For, t: Any) -> None:
         """Keep what is there where a turn begins."""
         plan = self.plan(s)
         for v in plan.carried:
-            tape = self._of(s, v, plan.turns)
+            tape = self._of(s, v, plan.iterations)
             self.builder.store(tape, t, self.reverse.variables[v].value)
         for a in plan.changing:
-            self._copy(s, a, t, plan.turns, False)
+            self._copy(s, a, t, plan.iterations, False)
 
     def restore(self, s: If | For) -> None:
         """What was there where a statement began."""
@@ -201,14 +201,14 @@ class Keeping:
         for a in self.plan(s).arrays:
             self._copy(s, a, 0, 1, True)
 
-    def restore_turn(self, s: For, t: Any) -> None:
+    def restore_iteration(self, s: For, t: Any) -> None:
         """What was there where a turn began."""
         plan = self.plan(s)
         for v in plan.carried:
-            tape = self._of(s, v, plan.turns)
+            tape = self._of(s, v, plan.iterations)
             self.builder.assign(self.reverse.variables[v], self.builder.load(tape, t))
         for a in plan.changing:
-            self._copy(s, a, t, plan.turns, True)
+            self._copy(s, a, t, plan.iterations, True)
 
     def _of(self, s: Statement, what: Name | Array, size: int) -> Array:
         if (s, what) not in self._tapes:
@@ -216,12 +216,12 @@ class Keeping:
             self._tapes[s, what] = self.builder.private(name, size, what.kind)
         return self._tapes[s, what]
 
-    def _copy(self, s: If | For, a: Array, t: Any, turns: int, back: bool) -> None:
+    def _copy(self, s: If | For, a: Array, t: Any, iterations: int, back: bool) -> None:
         """Keep an array at turn t, or bring it ``back``."""
         builder, mine = self.builder, self.reverse.arrays[a]
         width = self.source.dispatch.width
         share = a.size if a.space == "private" else -(-a.size // width)
-        tape = self._of(s, a, share * turns)
+        tape = self._of(s, a, share * iterations)
         with self._alone(s, a):
             for n, at in self.reverse.shares(mine):
                 kept = t * share + n

@@ -9,11 +9,11 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ANY_INPUT, Op
-from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.lower import inline
 from symgrad.kernel.statements import Buffer, Space, lane_sum
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.pipeline import Options, simplified
 from symgrad.programs.code import (
     TYPES,
@@ -83,19 +83,19 @@ def is_grouped(code: Code, dispatch: Dispatch) -> bool:
     return not reached.isdisjoint((dispatch.local, dispatch.group))
 
 
-def target_of(code: Code, dispatch: Dispatch, traits: Target) -> Target:
+def target_of(code: Code, dispatch: Dispatch, device_target: Target) -> Target:
     """What a dispatch is written for: groups as wide as it says, where that matters."""
-    if isinstance(traits, InStep):
-        wide = replace(traits, width=dispatch.width, whole=False)
-        return wide if is_grouped(code, dispatch) else replace(traits, whole=False)
-    assert isinstance(traits, InGroups), "targets are in step, or in groups"
+    if isinstance(device_target, SimdTarget):
+        wide = replace(device_target, width=dispatch.width, whole=False)
+        return wide if is_grouped(code, dispatch) else replace(device_target, whole=False)
+    assert isinstance(device_target, WorkgroupTarget), "targets are in step, or in groups"
     groups = -(-dispatch.invocations // dispatch.width)
-    return InGroups(dispatch.width, grid=groups > MAX_WORKGROUPS)
+    return WorkgroupTarget(dispatch.width, grid=groups > MAX_WORKGROUPS)
 
 
 def lower(
     code: Code, number: int, options: Options, target: Target, bounded: bool = False
-) -> Kernel:
+) -> KernelIR:
     """A dispatch of a program as a kernel; see `DispatchProgram`."""
     return _Lowering(code, code.dispatches[number], options, target, bounded).kernel(number)
 
@@ -130,10 +130,10 @@ class _Lowering:
         self.variables: dict[Name, int] = {}
         self.tiles: dict[str, Buffer] = {}
 
-    def kernel(self, number: int) -> Kernel:
+    def kernel(self, number: int) -> KernelIR:
         """The kernel."""
         several = f"_{number + 1}" if len(self.code.dispatches) > 1 else ""
-        self.k = k = Kernel(self.target, f"{self.code.name}{several}")
+        self.k = k = KernelIR(self.target, f"{self.code.name}{several}")
         writes, uses = stored(self.dispatch), used(self.dispatch)
         spaces: dict[str, Space] = {"workgroup": "group", "private": "own"}
         self.buffers = {
@@ -248,8 +248,8 @@ class _Lowering:
         """The end of a loop of so many iterations at most."""
         k = self.k
         none = k.add(ops.word_lt, hi, lo)
-        turns = k.add(ops.word_min, k.add(ops.word_sub, hi, lo), k.word(most))
-        return k.add(ops.word_where, none, lo, k.add(ops.word_add, lo, turns))
+        iterations = k.add(ops.word_min, k.add(ops.word_sub, hi, lo), k.word(most))
+        return k.add(ops.word_where, none, lo, k.add(ops.word_add, lo, iterations))
 
     def _call(self, variables: Sequence[Name], values: Sequence[int]) -> None:
         self.k.names.update((i, v.name) for v, i in zip(variables, values, strict=True))
@@ -314,6 +314,6 @@ class DispatchProgram:
     options: Options
     bounded: bool = False
 
-    def __call__(self, target: Target) -> Kernel:
+    def __call__(self, target: Target) -> KernelIR:
         """The kernel."""
         return lower(self.code, self.number, self.options, target, self.bounded)

@@ -12,9 +12,9 @@ from typing import Any, Final, cast
 
 from symgrad.errors import BufferUnknownError, ProgramError, SymgradError, UnsupportedError, counted
 from symgrad.expr import ops
-from symgrad.expr.handles.casts import int32, uint32
-from symgrad.expr.handles.expression import WRAP, Scalar, operand
-from symgrad.expr.handles.integers import Word
+from symgrad.expr.tracers.casts import int32, uint32
+from symgrad.expr.tracers.expression import WRAP, Scalar, operand
+from symgrad.expr.tracers.integers import Word
 from symgrad.programs.builder import Builder, Variable
 from symgrad.programs.code import Array, Code, Kind
 from symgrad.programs.text import text
@@ -290,7 +290,7 @@ class _Parser:
             raise ProgramError(
                 f"{name} takes {counted(op.arity, 'argument')}, not {len(arguments)}"
             )
-        has_rule = integer and "u" not in op.signature  # that of `symgrad.expr.handles`
+        has_rule = integer and "u" not in op.signature  # that of `symgrad.expr.tracers`
         if op.compose is not None or has_rule:
             return op(*arguments)
         graph = self.builder.code.graph

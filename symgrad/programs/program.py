@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError, ProgramError, counted
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, require_options
 from symgrad.programs.builder import Builder
@@ -100,7 +100,9 @@ class Program(TensorKernel):
         hosted = [np.asarray(real_numbers(x, a.name), _numbers(a, np.float64)) for a, x in given]
         self._work.results([x.shape for x in hosted])
         try:
-            found = launch_of(self.code, self._options, InGroups(), bounded=True).execute(hosted)
+            found = launch_of(self.code, self._options, WorkgroupTarget(), bounded=True).execute(
+                hosted
+            )
         except AssertionError as error:
             raise ProgramError(f"{self.name}, for these inputs: {error}") from error
         return _single(found)

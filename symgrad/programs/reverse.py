@@ -16,7 +16,7 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import ANY_INPUT
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.handles.expression import WRAP, Expr
+from symgrad.expr.tracers.expression import WRAP, Expr
 from symgrad.programs.builder import Builder, Variable
 from symgrad.programs.code import (
     GLOBAL,
@@ -215,7 +215,7 @@ class Reverse:
         with self.builder.for_(lo, self.value(s.hi), down=s.down, most=s.most, name=s.name) as k:
             self.values[s.counter] = k
             if keep:
-                self.keeping.turn(s, k - lo)
+                self.keeping.iteration(s, k - lo)
             self.forward(s.body, rerun, False)
 
     # reverse -------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ class Reverse:
         ):
             self.values[s.counter] = k
             self.keeping.wait(s)
-            self.keeping.restore_turn(s, k - lo)
+            self.keeping.restore_iteration(s, k - lo)
             self._again(s, s.body, lent)
 
     # arrays of a workgroup -----------------------------------------------------------------------

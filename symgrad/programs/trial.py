@@ -16,7 +16,7 @@ import numpy as np
 from symgrad.errors import ProgramError
 from symgrad.expr.graph.node import ANY_INPUT
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.programs.affine import Forms, is_owned, is_stored_once, is_whole
 from symgrad.programs.code import (
     GLOBAL,
@@ -81,7 +81,7 @@ class Facts:
     """Of global arrays, whether no place is stored to twice."""
     whole: dict[Array, bool] = field(default_factory=dict)
     """Of global arrays, whether all their places are stored to, whatever the inputs are."""
-    turns: dict[For, int | None] = field(default_factory=dict)
+    iterations: dict[For, int | None] = field(default_factory=dict)
     """How often loops turn, at most, if that is known."""
 
 
@@ -386,7 +386,7 @@ class _Trial:
     def _loop(self, s: For, mask: np.ndarray, sure: bool) -> None:
         lo, hi = self.value(s.lo), self.value(s.hi)
         if lo is None or hi is None:
-            self.facts.turns[s] = s.most
+            self.facts.iterations[s] = s.most
             self.variables |= dict.fromkeys(assigned(s.body))
             self.values[s.counter] = None
             self.block(s.body, mask, False)
@@ -395,7 +395,7 @@ class _Trial:
         trips = np.maximum(hi.astype(np.int64) - lo.astype(np.int64), 0)
         trips = np.where(mask, trips if s.most is None else np.minimum(trips, s.most), 0)
         many = int(trips.max(initial=0))
-        self.facts.turns[s] = max(self.facts.turns.get(s) or 0, many)
+        self.facts.iterations[s] = max(self.facts.iterations.get(s) or 0, many)
         for t in range(many):
             k = trips - 1 - t if s.down else np.full(self.n, t)
             self.values[s.counter] = (lo.astype(np.int64) + k).astype(np.uint32)

@@ -8,8 +8,8 @@ from typing import Any, Final
 from symgrad.errors import BufferUnknownError, InputError, ProgramError, TraceError
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import TRUTH, Graph, real_number
-from symgrad.expr.handles.expression import Condition, Expr, Scalar, as_float
-from symgrad.expr.handles.integers import SignedWord, Word
+from symgrad.expr.tracers.expression import Condition, Expr, Scalar, as_float
+from symgrad.expr.tracers.integers import SignedWord, Word
 from symgrad.programs.code import GLOBAL, Array, Kind
 
 HANDLES: Final = {"f32": Expr, "i32": SignedWord, "u32": Word, "bool": Condition}

@@ -10,7 +10,7 @@ from symgrad.backend import Backend
 from symgrad.errors import InputError, ProgramError
 from symgrad.expr import ops
 from symgrad.kernel import launch as kernel_launch
-from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.pipeline import Options
@@ -32,9 +32,9 @@ class Zeros:
 
     kind: str
 
-    def __call__(self, target: Target) -> Kernel:
+    def __call__(self, target: Target) -> KernelIR:
         """The kernel."""
-        k = Kernel(target, "zeros")
+        k = KernelIR(target, "zeros")
         buffer = k.buffer("x", "write", self.kind)
         zero = k.constant(0.0) if self.kind == "f" else k.word(0)
         inside = k.add(ops.word_lt, k.cell, k.count)
@@ -73,13 +73,13 @@ class ProgramWork:
                 raise InputError(f"{a.name} has shape {tuple(shape)}, {self.name} takes {a.shape}")
         return [a.shape for a in self.code.of("output") if a.is_active]
 
-    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """The dispatches, one after the other: see `Work`."""
         code = self.code
         if kind == "vjp":
             assert self.gradient, "the gradient is made before it is asked for"
             code = self.gradient
-        return launch_of(code, self.options, traits)
+        return launch_of(code, self.options, device_target)
 
     def runner(
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
@@ -113,7 +113,7 @@ def checked(code: Code) -> Code:
     return code
 
 
-def launch_of(code: Code, options: Options, traits: Target, bounded: bool = False) -> Launch:
+def launch_of(code: Code, options: Options, device_target: Target, bounded: bool = False) -> Launch:
     """A program as a launch: what is not stored as a whole begins with zeros.
 
     For interpreters, who refuse an index out of bounds, it is ``bounded``: see `DispatchProgram`.
@@ -121,18 +121,18 @@ def launch_of(code: Code, options: Options, traits: Target, bounded: bool = Fals
     dispatches: list[kernel_launch.Dispatch] = []
     written: set[Array] = set()
     for number, d in enumerate(code.dispatches):
-        target = target_of(code, d, traits)
+        target = target_of(code, d, device_target)
         uses = used(d)
         mine = [a for a in code.arrays if a in uses]
         whole = {a for a, all_of_it in facts_of(d, code).whole.items() if all_of_it} - read(d)
         for a in [a for a in mine if a.space != "input" and a not in written]:
-            dispatches += [] if a in whole else _zeroed(a, traits)
+            dispatches += [] if a in whole else _zeroed(a, device_target)
             written.add(a)
         bound = tuple((a.name, a.name) for a in mine)
         program = DispatchProgram(code, number, options, bounded)
         dispatches.append(kernel_launch.Dispatch(program, target, bound, d.invocations))
     unwritten = [a for a in code.of("output") if a not in written]
-    dispatches += [step for a in unwritten for step in _zeroed(a, traits)]
+    dispatches += [step for a in unwritten for step in _zeroed(a, device_target)]
     given = [_launched(a) for a in code.of("input")]
     results = [_launched(a) for a in code.of("output")]
     scratch = [_launched(a) for a in code.of("temporary") if a in written]
@@ -143,8 +143,8 @@ def _launched(a: Array) -> kernel_launch.Array:
     return kernel_launch.Array(a.name, a.shape, KINDS[a.kind])
 
 
-def _zeroed(a: Array, traits: Target) -> list[kernel_launch.Dispatch]:
+def _zeroed(a: Array, device_target: Target) -> list[kernel_launch.Dispatch]:
     """What fills an array with zeros, if it has elements."""
     words: tuple[tuple[str, int], ...] = ()
     zeros = Zeros(TYPES[a.kind])
-    return [each_of(zeros, traits, [("x", a.name)], a.size, words)] if a.size else []
+    return [each_of(zeros, device_target, [("x", a.name)], a.size, words)] if a.size else []

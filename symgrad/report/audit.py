@@ -13,9 +13,8 @@ import numpy as np
 
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import Place
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import Level, simplify
-from symgrad.expr.meaning.precision import (
+from symgrad.expr.semantics.precision import (
     DIGITS,
     KINDS,
     Comparison,
@@ -24,7 +23,8 @@ from symgrad.expr.meaning.precision import (
     incoming,
     kinds,
 )
-from symgrad.expr.meaning.show import summary
+from symgrad.expr.semantics.show import summary
+from symgrad.expr.tracers.expression import Expr
 from symgrad.report.progress import Asked, reporting
 from symgrad.values.results import Array, Result, Sparse
 

@@ -12,7 +12,7 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import deriving
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.laws.exhausted import exhausted
-from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.shapes import Computation, Output
 from symgrad.pipeline import Options, simplified
 from symgrad.report.expressions import Expressions
 

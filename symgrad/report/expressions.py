@@ -8,8 +8,8 @@ from typing import Any
 
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.region import require_straight
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import Level, simplify
+from symgrad.expr.tracers.expression import Expr
 from symgrad.report.audit import Audit, audit
 from symgrad.report.progress import Asked
 

@@ -100,8 +100,8 @@ def _repeated(
     x, y = (backend.array(np.ones((count, width), dtype)) for _ in range(2))
     call = program.bind(x, [y])
 
-    def run(turns: int) -> None:
-        for _ in range(turns):
+    def run(iterations: int) -> None:
+        for _ in range(iterations):
             call()
         backend.wait()
 
@@ -110,11 +110,11 @@ def _repeated(
 
 def _seconds(run: Callable[[int], None]) -> float:
     """The seconds of one turn of many, as few as take long enough to be measured."""
-    turns, spent = 1, _spent(run, 1)
+    iterations, spent = 1, _spent(run, 1)
     while spent < LEAST_SECONDS:
-        turns *= max(2, min(64, int(LEAST_SECONDS / max(spent, 1e-9))))
-        spent = _spent(run, turns)
-    return min(spent, *(_spent(run, turns) for _ in range(MEASUREMENTS - 1))) / turns
+        iterations *= max(2, min(64, int(LEAST_SECONDS / max(spent, 1e-9))))
+        spent = _spent(run, iterations)
+    return min(spent, *(_spent(run, iterations) for _ in range(MEASUREMENTS - 1))) / iterations
 
 
 def _warm(run: Callable[[int], None]) -> None:
@@ -124,7 +124,7 @@ def _warm(run: Callable[[int], None]) -> None:
         run(1)
 
 
-def _spent(run: Callable[[int], None], turns: int) -> float:
+def _spent(run: Callable[[int], None], iterations: int) -> float:
     start = time.perf_counter()
-    run(turns)
+    run(iterations)
     return time.perf_counter() - start

@@ -341,7 +341,7 @@ def _stages(
 
 
 def _while_short() -> Iterator[None]:
-    """Turns of a loop, a few or as many as take long enough."""
+    """Iterations of a loop, a few or as many as take long enough."""
     begun = time.perf_counter()
     for _ in range(MOST_CALLS):
         yield

@@ -11,7 +11,7 @@ from symgrad.bridges.jax import as_jax
 from symgrad.bridges.pytorch import as_torch
 from symgrad.bridges.rows import DataLoss
 from symgrad.errors import InputError, PickleError
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 from symgrad.optimize.over_data import minimize_bound
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.values.results import Derivatives, Scalar

@@ -20,9 +20,9 @@ from symgrad.backend import backend_of, placed
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT, paused_gc
-from symgrad.expr.handles.tree import tree_of
+from symgrad.expr.tracers.tree import tree_of
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.plan import Computation, Output, Reduction
+from symgrad.kernel.shapes import Computation, Output, Reduction
 from symgrad.kernel.stage import Staged, arranged, staged
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Shaders, simplified

@@ -1,4 +1,4 @@
-"""How many rows of a table have loops that need more turns than they may take."""
+"""How many rows of a table have loops that need more iterations than they may take."""
 
 from __future__ import annotations
 

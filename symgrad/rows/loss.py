@@ -18,12 +18,12 @@ from symgrad.expr.graph.node import INPUT
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.written_out import warn_of_lines
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.tree import Tree, tree_of
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.tree import Tree, tree_of
 from symgrad.expr.tracing.gather import Gather, RowTrace, trace_row
 from symgrad.expr.tracing.roll import rolled_row
 from symgrad.expr.tracing.trace import require_slope
-from symgrad.kernel.plan import Lookup, Output, Reduction
+from symgrad.kernel.shapes import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Options, require_options, simplified, size

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError
-from symgrad.expr.handles.tree import Block
+from symgrad.expr.tracers.tree import Block
 from symgrad.values.codes import require_shape
 from symgrad.values.tables import (
     Columns,

@@ -17,7 +17,7 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
 from symgrad.expr.graph.place import describe
-from symgrad.expr.handles.tree import Block, Tree, tree_of
+from symgrad.expr.tracers.tree import Block, Tree, tree_of
 from symgrad.expr.tracing.gather import Gather, RowTrace
 from symgrad.expr.tracing.trace import require_slope
 from symgrad.pipeline import size

@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr.graph.place import describe
-from symgrad.expr.handles.tree import flatten
+from symgrad.expr.tracers.tree import flatten
 from symgrad.values.results import Nested, Result
 
 

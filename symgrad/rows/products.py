@@ -16,10 +16,10 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr.graph.place import describe
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.tree import Block
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.tree import Block
 from symgrad.expr.tracing.gather import Gather, RowTrace
-from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stage import arranged
 from symgrad.optimize.robust import robust
 from symgrad.pipeline import Options, simplified

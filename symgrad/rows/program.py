@@ -11,8 +11,8 @@ import numpy as np
 from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.errors import TraceError
-from symgrad.expr.handles.tree import Tree
-from symgrad.expr.meaning.show import formula
+from symgrad.expr.semantics.show import formula
+from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.stats import Stats, measured
 from symgrad.mathlib.define import functions
 from symgrad.report.show_kernel import html

@@ -86,8 +86,8 @@ class State:
 
     def moved(self, x: np.ndarray, normal: Normal, fall: float, promised: float) -> State:
         """After a step that lowered the loss: Nielsen's rule for the damping."""
-        turn = 2.0 * min(fall / promised, 1.0) - 1.0
-        damping = max(self.damping * max(0.1, 1.0 - turn**3), LEAST_DAMPING)
+        iteration = 2.0 * min(fall / promised, 1.0) - 1.0
+        damping = max(self.damping * max(0.1, 1.0 - iteration**3), LEAST_DAMPING)
         scales = np.maximum(self.scales, normal.squares)
         return replace(
             self, x=x, normal=normal, scales=scales, damping=damping, growth=2.0, promised=promised

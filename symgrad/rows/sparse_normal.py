@@ -59,10 +59,10 @@ class Coupling:
         order, (count, m, n) = self.pattern.transposed, self.blocks.shape
         blocks = np.empty((count, n, m))
 
-        def turn(a: int, b: int) -> None:
+        def iteration(a: int, b: int) -> None:
             blocks[a:b] = np.take(self.blocks, order[a:b], axis=0).transpose(0, 2, 1)
 
-        on_all_cores(turn, count)
+        on_all_cores(iteration, count)
         first, second = self._counts
         return block_matrix(
             blocks, self.pattern.first[order], self.pattern.starts[1], (second, first)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, warn
-from symgrad.expr.handles.tree import Block
+from symgrad.expr.tracers.tree import Block
 from symgrad.rows.loss import Traced
 from symgrad.rows.on_device import is_there, read_there
 from symgrad.values.tables import read

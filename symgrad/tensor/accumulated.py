@@ -10,10 +10,10 @@ from typing import Final
 
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch
-from symgrad.kernel.programs.accumulate import Accumulate
-from symgrad.kernel.programs.accumulation import Chunk, Input, Recipe
-from symgrad.kernel.programs.parts import Joined
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.skeletons.accumulate import Accumulate
+from symgrad.kernel.skeletons.accumulation import Chunk, Input, Recipe
+from symgrad.kernel.skeletons.parts import Joined
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.tensor.dispatches import each_of, in_grid
 from symgrad.tensor.recipes import Recipes
 from symgrad.tensor.sums import sums_of
@@ -48,24 +48,24 @@ class Accumulated:
     recipes: Recipes
     recipe: Recipe
     sizes: tuple[int, int, int]
-    traits: Target
+    device_target: Target
     tag: str = "forward"
 
     @cached_property
     def chunk(self) -> Chunk | None:
         """What groups scan at once; None where every invocation goes through a part alone."""
-        if not isinstance(self.traits, InGroups) or self.sizes[2] > 1:
+        if not isinstance(self.device_target, WorkgroupTarget) or self.sizes[2] > 1:
             return None
         return Chunk.of(self.recipe, self.sizes[1])
 
     @cached_property
     def target(self) -> Target:
         """What the programs are written for."""
-        if not isinstance(self.traits, InGroups):
-            return self.traits
+        if not isinstance(self.device_target, WorkgroupTarget):
+            return self.device_target
         if self.chunk is None:
-            return replace(self.traits, alone=True)
-        return replace(self.traits, width=self.chunk.width)
+            return replace(self.device_target, alone=True)
+        return replace(self.device_target, width=self.chunk.width)
 
     @cached_property
     def steps(self) -> int:
@@ -76,7 +76,7 @@ class Accumulated:
     def span(self) -> int:
         """The steps of a part."""
         rows, _, columns = self.sizes
-        alone = BUSY_INVOCATIONS if isinstance(self.traits, InGroups) else BUSY_LANES
+        alone = BUSY_INVOCATIONS if isinstance(self.device_target, WorkgroupTarget) else BUSY_LANES
         wanted = BUSY_GROUPS if self.chunk else alone
         parts = max(1, wanted // max(1, rows * columns))
         fewest = 1 if self.chunk else LEAST_ELEMENTS
@@ -114,7 +114,7 @@ class Accumulated:
         rows, _, columns = self.sizes
         recipe = self.recipes.totals(self.recipe, self.totals, self.before)
         sizes = rows, self.parts, columns
-        return Accumulated(self.recipes, recipe, sizes, self.traits, f"{self.tag}_again")
+        return Accumulated(self.recipes, recipe, sizes, self.device_target, f"{self.tag}_again")
 
     @cached_property
     def dispatches(self) -> list[Dispatch]:
@@ -194,16 +194,20 @@ class Planes:
         starts = [(f"{name}_start", (first + n) * self._size) for n, name in enumerate(names)]
         arrays = [*((name, name) for name in names), ("joined", f"{self.scan.tag}_inputs")]
         end = (first + len(names)) * self._size
-        return each_of(Joined(names), self.scan.traits, arrays, end, starts)
+        return each_of(Joined(names), self.scan.device_target, arrays, end, starts)
 
     def _apart(self, n: int, name: str) -> Dispatch:
         """What makes a plane an array."""
         source, size = f"{self.scan.tag}_results", self._size
-        return sums_of(source, 1, size, 1, name, self.scan.traits, n * size)
+        return sums_of(source, 1, size, 1, name, self.scan.device_target, n * size)
 
 
 def bindable(scan: Accumulated) -> Accumulated | Planes:
     """The scan, with no more arrays than kernels bind."""
     recipe = scan.recipe
     bound = len(recipe.arrays(False)) + len(recipe.outputs) + 1
-    return Planes.of(scan) if isinstance(scan.traits, InGroups) and bound > MOST_BINDINGS else scan
+    return (
+        Planes.of(scan)
+        if isinstance(scan.device_target, WorkgroupTarget) and bound > MOST_BINDINGS
+        else scan
+    )

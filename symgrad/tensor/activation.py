@@ -11,7 +11,7 @@ import numpy as np
 from symgrad.errors import InputTypeError, TraceError
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.tracing.trace import Trace
-from symgrad.kernel.programs.epilogue import Epilogue
+from symgrad.kernel.skeletons.epilogue import Epilogue
 from symgrad.pipeline import Derivation, Options, Wanted, build
 from symgrad.values.results import Scalar
 

@@ -42,16 +42,18 @@ class AssociativeScan:
         require_elements(shapes, self.axis)
         return [tuple(shape) for shape in shapes]
 
-    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """What a call runs: see `symgrad.tensor.kernel.Work`."""
         sizes = require_elements(shapes, self.axis)
         shape, size = tuple(shapes[0]), self.recipes.size
         inputs, outputs = [Array(n, shape) for n in self.arguments], ["y"]
-        scans = [Accumulated(self.recipes, self.recipes.forward(), sizes, traits)]
+        scans = [Accumulated(self.recipes, self.recipes.forward(), sizes, device_target)]
         if kind == "vjp":
             inputs += [Array(n, shape) for n in self.cotangents]
             outputs.append("d")
-            scans.append(Accumulated(self.recipes, self.recipes.backward(), sizes, traits, "back"))
+            scans.append(
+                Accumulated(self.recipes, self.recipes.backward(), sizes, device_target, "back")
+            )
         named = tuple(Array(f"{kind}{n}", shape) for kind in outputs for n in range(size))
         bound = list(map(bindable, scans))
         scratch = tuple(a for scan in bound for a in scan.scratch)

@@ -12,7 +12,12 @@ from symgrad.errors import InputError
 from symgrad.kernel.formula import Formula
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.programs.convolution import STEPS_PER_INVOCATION, Convolved, Correlated, TapSums
+from symgrad.kernel.skeletons.convolution import (
+    STEPS_PER_INVOCATION,
+    Convolved,
+    Correlated,
+    TapSums,
+)
 from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, of_one_number
@@ -44,7 +49,7 @@ class CausalConvolution:
             raise InputError(f"bias has shape {bias}: with u {u} {u[2:]} is needed")
         return [u]
 
-    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """What a call runs: see `Work`."""
         u, weights, bias = map(tuple, shapes[:3])
         inputs = [Array(*both) for both in zip(self.arguments, (u, weights, bias), strict=True)]
@@ -58,28 +63,30 @@ class CausalConvolution:
             bound += [("dy", "cotangent"), ("slope", "slope")]
         program = Convolved(weights[1], self.value, self.reverse if back else None)
         words = ("length", u[1]), ("channels", u[2])
-        steps = [each_of(program, traits, bound, math.prod(u), words)]
+        steps = [each_of(program, device_target, bound, math.prod(u), words)]
         if back:
-            more, partial = self._gradients(u, weights[1], traits)
+            more, partial = self._gradients(u, weights[1], device_target)
             steps, scratch = [*steps, *more], [*scratch, *partial]
         return Launch(
             f"{self.name}_{kind}", tuple(inputs), tuple(outputs), tuple(scratch), tuple(steps)
         )
 
-    def _gradients(self, u: Shape, taps: int, traits: Target) -> tuple[list[Dispatch], list[Array]]:
+    def _gradients(
+        self, u: Shape, taps: int, device_target: Target
+    ) -> tuple[list[Dispatch], list[Array]]:
         """What gives the gradients, once there are the cotangents of sums, and its memory."""
         batch, length, channels = u
         words = ("length", length), ("channels", channels)
         arrays = [("slope", "slope"), ("weights", "weights"), ("du", "du")]
-        steps = [each_of(Correlated(taps), traits, arrays, math.prod(u), words)]
+        steps = [each_of(Correlated(taps), device_target, arrays, math.prod(u), words)]
         parts = -(-length // STEPS_PER_INVOCATION)
         many = batch * parts
         arrays = [("u", "u"), ("slope", "slope"), ("dweights", "taps"), ("dbias", "biases")]
         words = (*words, ("parts", parts))
-        steps.append(each_of(TapSums(taps), traits, arrays, many * channels, words))
+        steps.append(each_of(TapSums(taps), device_target, arrays, many * channels, words))
         scratch = [Array("taps", (many, channels * taps)), Array("biases", (many, channels))]
         for table, n, out in (("taps", channels * taps, "dweights"), ("biases", channels, "dbias")):
-            sums, partial = column_sums(table, many, n, out, traits)
+            sums, partial = column_sums(table, many, n, out, device_target)
             steps, scratch = [*steps, *sums], [*scratch, *partial]
         return steps, scratch
 

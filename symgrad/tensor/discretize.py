@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from symgrad.expr import ops
-from symgrad.kernel.programs.selective import Recurrence
+from symgrad.kernel.skeletons.selective import Recurrence
 from symgrad.pipeline import Options
 from symgrad.tensor.formulas import Formulas
 

@@ -17,7 +17,7 @@ from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.report.profiling import Profile, profile_kernel
@@ -74,7 +74,7 @@ class Work(Protocol):
         """
         ...
 
-    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """What a call runs where there is something to compute."""
         ...
 
@@ -89,8 +89,8 @@ def launched(
     work: Work, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
 ) -> Runner:
     """The runner that is nothing but a launch."""
-    traits = backend.traits(options.dtype, options.math)
-    return backend.launch(work.launch(kind, shapes, traits), options)
+    device_target = backend.device_target(options.dtype, options.math)
+    return backend.launch(work.launch(kind, shapes, device_target), options)
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class TensorKernel:
     def _launch(self) -> Launch:
         """What the last call runs on a GPU."""
         work, kind, shapes = self._last_call()
-        return work.launch(kind, shapes, InGroups())
+        return work.launch(kind, shapes, WorkgroupTarget())
 
     def _last_call(self) -> tuple[Work, str, tuple[Shape, ...]]:
         if self._last is None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from symgrad import targets
 from symgrad.errors import InputError, SymgradError
-from symgrad.expr.handles.tree import flatten
+from symgrad.expr.tracers.tree import flatten
 from symgrad.values.arrays import real_numbers
 from symgrad.wgsl.arrays.array import DeviceArray
 

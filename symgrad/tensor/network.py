@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.handles.tree import flatten
+from symgrad.expr.tracers.tree import flatten
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.recorded import Recorded, Tape, value_of
 from symgrad.tensor.rowwise import rowwise

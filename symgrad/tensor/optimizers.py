@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, UnsupportedError
-from symgrad.expr.handles.tree import Tree, flatten
+from symgrad.expr.tracers.tree import Tree, flatten
 from symgrad.optimize.arguments import number
 from symgrad.optimize.method import Rate
 from symgrad.optimize.rules import AdamW

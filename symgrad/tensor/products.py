@@ -12,7 +12,7 @@ from symgrad.backend import Backend
 from symgrad.errors import InputError
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.programs.epilogue import FinishProgram
+from symgrad.kernel.skeletons.epilogue import FinishProgram
 from symgrad.pipeline import Options
 from symgrad.tensor.kernel import Runner, launched
 from symgrad.tensor.shapes import (
@@ -72,7 +72,7 @@ class Products(Layer):
         """What is multiplied."""
         return problem(*self._matrices(shapes))
 
-    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """What a call runs on a GPU: see `Work`."""
         result = self.results(shapes[: len(self.arguments)])[0]
         return Steps(self, self.pass_of(kind), shapes, self.problem(shapes), result).launch
@@ -111,8 +111,8 @@ class OnHost:
         outputs = [o.name for o in epilogue.computation.outputs]
         bound = tuple((n, n) for n in (*names, *outputs))
         numbers = ("n", shape[-1]), ("size", math.prod(shape))
-        traits = backend.traits(options.dtype, options.math)
-        step = Dispatch(FinishProgram(epilogue), traits, bound, math.prod(shape), 0, numbers)
+        device_target = backend.device_target(options.dtype, options.math)
+        step = Dispatch(FinishProgram(epilogue), device_target, bound, math.prod(shape), 0, numbers)
         inputs = tuple(Array(n, s) for n, s in arrays.items())
         return Launch(self.work.name, inputs, tuple(Array(n, shape) for n in outputs), (), (step,))
 

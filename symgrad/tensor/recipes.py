@@ -14,10 +14,10 @@ from typing import Any
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracing.trace import Trace
 from symgrad.kernel.formula import Formula
-from symgrad.kernel.programs.accumulation import LAST, Input, Recipe
+from symgrad.kernel.skeletons.accumulation import LAST, Input, Recipe
 from symgrad.pipeline import Options
 from symgrad.tensor.formulas import Formulas, cotangents
 from symgrad.tensor.jacobians import Pattern, applied, multiplied, pattern, transposed_jacobian

@@ -9,8 +9,8 @@ from typing import Any
 from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.row import Reduction, Reductions
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.row import Reduction, Reductions
 
 
 class RowGradients:

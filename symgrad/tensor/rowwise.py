@@ -11,14 +11,14 @@ from typing import Any, Final, Literal
 from symgrad.backend import Backend
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.handles.row import Reductions, Row, rows
+from symgrad.expr.tracers.row import Reductions, Row, rows
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.plan import Computation, Output
-from symgrad.kernel.programs.rowwise import LENGTH, Rowwise, RowwiseProgram
-from symgrad.kernel.programs.tiles import FOUR
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.shapes import Computation, Output
+from symgrad.kernel.skeletons.rowwise import LENGTH, Rowwise, RowwiseProgram
+from symgrad.kernel.skeletons.tiles import FOUR
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, require_options, simplified
 from symgrad.targets import DeviceChoice
@@ -66,7 +66,7 @@ class RowwiseWork:
                 )
         return [first[:-1] if self.forward.whole else first]
 
-    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """One kernel, and the sums of gradients that rows share: see `Work`."""
         names = [*self.arguments, *["cotangent"] * (kind == "vjp")]
         given = dict(zip(names, map(tuple, shapes), strict=True))
@@ -80,21 +80,25 @@ class RowwiseWork:
             outputs += [Array(f"d_{name}", given[name]) for name in self.arguments]
             sums = tuple(f"d_{name}" for name in shared)
         rowwise = replace(self.forward if kind == "run" else self.backward, by_column=shared)
-        program, target = program_of(rowwise, n, traits)
+        program, target = program_of(rowwise, n, device_target)
         program = program.summing(sums, count)
         standing = {} if program.summed else rowwise.standing(sums)
         program = replace(program, rowwise=rowwise.without(standing))
-        teams = -(-count // program.each)
-        partials = {o: Array(f"each_{o}", (teams, n)) for o in sums if o not in standing}
+        thread_groups = -(-count // program.each)
+        partials = {o: Array(f"each_{o}", (thread_groups, n)) for o in sums if o not in standing}
         bound = {name: name for name in (*rowwise.arrays, *(o.name for o in outputs))}
         bound = {o: name for o, name in bound.items() if o not in sums}
         bound |= {o: partial.name for o, partial in partials.items()}
         arguments = ("rows", count), ("n", n)
-        steps = [Dispatch(program, target, (*bound.items(),), teams * target.team, 0, arguments)]
+        steps = [
+            Dispatch(
+                program, target, (*bound.items(),), thread_groups * target.threads, 0, arguments
+            )
+        ]
         scratch = [*partials.values()]
         for o in sums:
             each = standing[o] if o in standing else partials[o].name
-            found, chunks = column_sums(each, teams, n, o, traits)
+            found, chunks = column_sums(each, thread_groups, n, o, device_target)
             steps, scratch = [*steps, *found], [*scratch, *chunks]
         inputs = tuple(Array(name, shape) for name, shape in given.items())
         arrays = inputs, tuple(outputs), tuple(scratch)
@@ -107,21 +111,23 @@ class RowwiseWork:
         return launched(self, kind, shapes, backend, options)
 
 
-def program_of(rowwise: Rowwise, n: int, traits: Target) -> tuple[RowwiseProgram, Target]:
+def program_of(rowwise: Rowwise, n: int, device_target: Target) -> tuple[RowwiseProgram, Target]:
     """The program for rows with n elements, and what it is written for.
 
     A group has a row, or, of short rows on the CPU, a lane has.
     """
-    if isinstance(traits, InStep):
-        long = n >= LONG_ROW_ELEMENTS * traits.width
-        return RowwiseProgram(rowwise), replace(traits, team=traits.width) if long else traits
+    if isinstance(device_target, SimdTarget):
+        long = n >= LONG_ROW_ELEMENTS * device_target.width
+        return RowwiseProgram(rowwise), replace(
+            device_target, threads=device_target.width
+        ) if long else device_target
     quads = n % FOUR == 0
     units = n // FOUR if quads else n
     wanted = 1 << max(-(-units // UNITS_PER_INVOCATION) - 1, 0).bit_length()
     width = min(MOST_ROW_INVOCATIONS, max(LEAST_ROW_INVOCATIONS, wanted))
-    turns = -(-units // width)
-    registers = turns if turns * (units and n // units) <= NUMBERS_IN_REGISTERS else 0
-    return RowwiseProgram(rowwise, quads, registers, turns * width != units), InGroups(
+    iterations = -(-units // width)
+    registers = iterations if iterations * (units and n // units) <= NUMBERS_IN_REGISTERS else 0
+    return RowwiseProgram(rowwise, quads, registers, iterations * width != units), WorkgroupTarget(
         width, grid=True
     )
 

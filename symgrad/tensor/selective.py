@@ -12,11 +12,11 @@ from symgrad.backend import Backend
 from symgrad.errors import InputError
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.programs.parts import Joined
-from symgrad.kernel.programs.selective import Split
-from symgrad.kernel.programs.selective_backward import Backward
-from symgrad.kernel.programs.selective_forward import Forward
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.skeletons.parts import Joined
+from symgrad.kernel.skeletons.selective import Split
+from symgrad.kernel.skeletons.selective_backward import Backward
+from symgrad.kernel.skeletons.selective_forward import Forward
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.tensor.discretize import Discretization, recurrence
 from symgrad.tensor.dispatches import each_of, in_grid
@@ -67,9 +67,9 @@ class SelectiveScan:
                 )
         return [tuple(shapes[0]), *[each] * self.stateful]
 
-    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """What a call runs: see `symgrad.tensor.kernel.Work`."""
-        return _Call(self, shapes, traits).launch(kind)
+        return _Call(self, shapes, device_target).launch(kind)
 
     def runner(
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
@@ -91,13 +91,13 @@ def _sizes(shapes: Sequence[Shape]) -> tuple[int, int, int, int]:
 class _Call:
     """The launches of calls with arrays of certain shapes."""
 
-    def __init__(self, work: SelectiveScan, shapes: Sequence[Shape], traits: Target) -> None:
+    def __init__(self, work: SelectiveScan, shapes: Sequence[Shape], device_target: Target) -> None:
         self.work = work
         self.batch, self.length, self.channels, self.states = _sizes(shapes)
         self.inputs = [Array(*both) for both in zip(work.arguments, shapes, strict=False)]
-        self.traits, self.target = traits, traits
-        if isinstance(traits, InGroups):
-            self.target = replace(traits, width=SCAN_INVOCATIONS)
+        self.device_target, self.target = device_target, device_target
+        if isinstance(device_target, WorkgroupTarget):
+            self.target = replace(device_target, width=SCAN_INVOCATIONS)
         self.split = Split.of(self.states, self.target)
         self.blocks = -(-self.channels // self.split.channels)
         self.each = self.batch, self.channels, self.states
@@ -131,7 +131,7 @@ class _Call:
         arrays = [*((name, name) for name in names), ("joined", "given")]
         *starts, end = self._starts(back)
         words = [(f"{name}_start", start) for name, start in zip(names, starts, strict=True)]
-        return each_of(Joined(names), self.traits, arrays, end, words)
+        return each_of(Joined(names), self.device_target, arrays, end, words)
 
     def _small(self, back: bool) -> tuple[str, ...]:
         stateful = self.work.stateful
@@ -195,4 +195,4 @@ class _Call:
         sizes = {f"d{a.name}": a.size for a in self.inputs}
         outer = max(self.batch, 1) if parts and name in ("dB", "dC") else 1
         n, each = sizes[name] // outer, max(parts, 1)
-        return sums_of(source, outer * parts, n, each, name, self.traits, start)
+        return sums_of(source, outer * parts, n, each, name, self.device_target, start)

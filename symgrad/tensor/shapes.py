@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from symgrad.errors import InputError, UnsupportedError
-from symgrad.kernel.programs.tiles import Tiles
+from symgrad.kernel.skeletons.tiles import Tiles
 
 Shape = tuple[int, ...]
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.layout import MAX_WORKGROUPS
-from symgrad.kernel.programs.epilogue import Epilogue, FinishProgram
-from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram
-from symgrad.kernel.programs.tiles import Operand
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
+from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
+from symgrad.kernel.skeletons.tiles import Operand
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.tensor.dispatches import each_of
 from symgrad.tensor.shapes import Batch, Problem, Shape, chosen, groups_of
 from symgrad.tensor.sums import column_sums, sums_of
@@ -138,7 +138,7 @@ class Steps:
         self.outputs += outputs
         self._gradients(slope)
         if self._has_bias:
-            dispatches, scratch = column_sums(*sums, self.p.n, outputs[2].name, InGroups())
+            dispatches, scratch = column_sums(*sums, self.p.n, outputs[2].name, WorkgroupTarget())
             self.dispatches += dispatches
             self.scratch += scratch
 
@@ -243,10 +243,12 @@ class Steps:
 
     def _sums(self, table: str, rows: int, n: int, each: int, out: str) -> None:
         """The sums of each so many rows."""
-        self.dispatches.append(sums_of(table, rows, n, each, out, InGroups()))
+        self.dispatches.append(sums_of(table, rows, n, each, out, WorkgroupTarget()))
 
     def _finish(self, program: FinishProgram, arrays: dict[str, str], p: Problem) -> None:
         """What comes after sums that are in memory."""
         words = ("n", p.n), ("size", p.m * p.n)
         count = p.batch * p.m * p.n
-        self.dispatches.append(each_of(program, InGroups(), list(arrays.items()), count, words))
+        self.dispatches.append(
+            each_of(program, WorkgroupTarget(), list(arrays.items()), count, words)
+        )

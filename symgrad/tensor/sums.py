@@ -7,7 +7,7 @@ from typing import Final
 
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch
-from symgrad.kernel.programs.parts import SumOfParts
+from symgrad.kernel.skeletons.parts import SumOfParts
 from symgrad.tensor.dispatches import each_of
 
 ROWS_PER_CHUNK: Final = 64
@@ -15,7 +15,7 @@ ROWS_PER_CHUNK: Final = 64
 
 
 def sums_of(
-    table: str, rows: int, n: int, each: int, out: str, traits: Target, start: int = 0
+    table: str, rows: int, n: int, each: int, out: str, device_target: Target, start: int = 0
 ) -> Dispatch:
     """The sums of every so many rows of n numbers: chunks, the last of which may be shorter.
 
@@ -23,20 +23,20 @@ def sums_of(
     """
     numbers = ("n", n), ("rows", rows), ("each", each), ("start", start)
     arrays, chunks = (("x", table), ("sums", out)), max(1, -(-rows // each))
-    if traits.in_step:
-        count = chunks * -(-n // traits.width) * traits.width
-        return Dispatch(SumOfParts(), traits, arrays, count, 0, numbers)
-    return each_of(SumOfParts(), traits, arrays, chunks * n, numbers)
+    if device_target.in_step:
+        count = chunks * -(-n // device_target.width) * device_target.width
+        return Dispatch(SumOfParts(), device_target, arrays, count, 0, numbers)
+    return each_of(SumOfParts(), device_target, arrays, chunks * n, numbers)
 
 
 def column_sums(
-    table: str, rows: int, n: int, out: str, traits: Target
+    table: str, rows: int, n: int, out: str, device_target: Target
 ) -> tuple[list[Dispatch], list[Array]]:
     """The sums of all rows, in chunks if there are many, and the memory that this takes."""
     if rows <= ROWS_PER_CHUNK:
-        return [sums_of(table, rows, n, max(rows, 1), out, traits)], []
+        return [sums_of(table, rows, n, max(rows, 1), out, device_target)], []
     each = max(ROWS_PER_CHUNK // 2, math.isqrt(rows))
     chunks = -(-rows // each)
     partial = Array(f"chunks_of_{out}", (chunks, n))
-    first = sums_of(table, rows, n, each, partial.name, traits)
-    return [first, sums_of(partial.name, chunks, n, chunks, out, traits)], [partial]
+    first = sums_of(table, rows, n, each, partial.name, device_target)
+    return [first, sums_of(partial.name, chunks, n, chunks, out, device_target)], [partial]

@@ -13,11 +13,11 @@ import numpy as np
 
 from symgrad.backend import Backend
 from symgrad.expr import ops
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import array
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import array
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.programs.updates import (
+from symgrad.kernel.skeletons.updates import (
     NUMBERS_PER_INVOCATION,
     RANGES,
     SCALE,
@@ -26,7 +26,7 @@ from symgrad.kernel.programs.updates import (
     Shared,
     SquareSums,
 )
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.optimize.method import Rule
 from symgrad.optimize.rules import shortened
 from symgrad.pipeline import Options
@@ -107,9 +107,9 @@ class Update:
         known = [tuple(s) for s in shapes]
         return [*known[: self.count], *known[2 * self.count :]]
 
-    def launch(self, kind: str, shapes: Sequence[Shape], traits: Target) -> Launch:
+    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """What a call runs: see `symgrad.tensor.kernel.Work`."""
-        return _Steps(self, shapes, traits).launch
+        return _Steps(self, shapes, device_target).launch
 
     def runner(
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
@@ -169,12 +169,14 @@ def _counted(work: Update, count: int) -> Update:
 class _Steps:
     """The dispatches for arrays of certain shapes."""
 
-    def __init__(self, work: Update, shapes: Sequence[Shape], traits: Target) -> None:
-        self.work, self.traits = work, traits
+    def __init__(self, work: Update, shapes: Sequence[Shape], device_target: Target) -> None:
+        self.work, self.device_target = work, device_target
         self.shapes = [tuple(s) for s in shapes]
         self.sizes = [math.prod(s) for s in self.shapes[: work.count]]
         self.target = (
-            replace(traits, width=ALONE_INVOCATIONS) if isinstance(traits, InGroups) else traits
+            replace(device_target, width=ALONE_INVOCATIONS)
+            if isinstance(device_target, WorkgroupTarget)
+            else device_target
         )
         self.many = len(work.first) if work.rule is not None else 0
         """The numbers that are shared."""

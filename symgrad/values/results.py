@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, SymgradError
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 
 Values = Any
 """An array (..., columns): NumPy's, or on a device."""

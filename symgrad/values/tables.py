@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.handles.tree import Block, Tree
+from symgrad.expr.tracers.tree import Block, Tree
 from symgrad.expr.tracing.trace import require_feasible
 from symgrad.values.arrays import real_numbers
 from symgrad.values.codes import Codes, declared

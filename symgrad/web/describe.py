@@ -7,8 +7,8 @@ from typing import Any
 
 from symgrad.kernel.launch import Dispatch, Launch
 from symgrad.kernel.layout import Layout, grid_of
-from symgrad.kernel.plan import Computation
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK
+from symgrad.kernel.shapes import Computation
 from symgrad.kernel.statements import BOUND, Buffer
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.printing.emit import Style

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from symgrad.expr.derivatives.accumulate import Mode
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.layout import WORKGROUPS_PER_ROW
-from symgrad.kernel.plan import Computation, Iteration
-from symgrad.kernel.programs.transpose import TILE_SIDE
+from symgrad.kernel.shapes import Computation, Iteration
+from symgrad.kernel.skeletons.transpose import TILE_SIDE
 from symgrad.mathlib.define import functions
 from symgrad.optimize.arguments import bounds_of, require_method, tolerances_of, whole
 from symgrad.optimize.device_states import results_of, states_from
@@ -23,7 +23,7 @@ from symgrad.optimize.states import Task
 from symgrad.pipeline import Options
 from symgrad.web.describe import Description, Sources, of_points
 from symgrad.wgsl.dispatch.loop import transpose
-from symgrad.wgsl.dispatch.weights import turns_of_loops, weights_of
+from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import (
     MOST_SUMS,
@@ -134,13 +134,13 @@ def _stage(
     style = Style(options.math, title=f"{options.name}: steps")
     printed = emit_iteration(iteration, functions(options.math), form, style)
     weight, row_weight = weights_of(iteration)
-    turns, row_turns = turns_of_loops(iteration)
+    iterations, row_iterations = iterations_of_loops(iteration)
     return {
         "module": sources.number(printed.modules[0]),
         "slots": printed.slots,
         "steps": steps,
         "weight": weight,
         "row_weight": row_weight,
-        "turns": turns,
-        "row_turns": row_turns,
+        "turns": iterations,
+        "row_turns": row_iterations,
     }

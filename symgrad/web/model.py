@@ -15,7 +15,7 @@ import numpy as np
 
 from symgrad.backend import SCRATCH
 from symgrad.errors import InputError
-from symgrad.expr.handles.tree import tree_of
+from symgrad.expr.tracers.tree import tree_of
 from symgrad.optimize.arguments import (
     bounds_of,
     parameters_of,

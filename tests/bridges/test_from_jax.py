@@ -136,7 +136,7 @@ def test_a_while_loop_has_the_gradient_that_jax_lacks() -> None:
         )[1]
 
     kernel = sg.fused_forward_backward(2, sg.from_jax(grown, max_steps=50), device="cpu")
-    loss, gradient = kernel.run([2.0, 3.0])  # 2, 4, 8, 16: three turns
+    loss, gradient = kernel.run([2.0, 3.0])  # 2, 4, 8, 16: three iterations
     assert (loss, gradient.tolist()) == (9.0, [0.0, 3.0])
 
 

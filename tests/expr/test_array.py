@@ -15,12 +15,12 @@ from symgrad.expr.calls.numpy_calls import UFUNCS
 from symgrad.expr.calls.numpy_functions import FUNCTIONS, MOVES
 from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.along import balanced
-from symgrad.expr.handles.array import ExprArray, array
-from symgrad.expr.handles.expression import Condition, Expr
-from symgrad.expr.handles.variables import var
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.along import balanced
+from symgrad.expr.tracers.array import ExprArray, array
+from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.expr.tracers.variables import var
 from symgrad.expr.tracing.trace import trace
 
 A = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.5]])

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symgrad.expr.derivatives.compensate import LEAST_TURNS
+from symgrad.expr.derivatives.compensate import LEAST_ITERATIONS
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.derivatives.strips import Keeping, MemoryBudget
 from symgrad.expr.graph.reach import inputs_of
 from symgrad.expr.graph.region import Loop
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.loops.control import fori_loop
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import trace
 
 TURNS = 5_000
@@ -60,7 +60,7 @@ def test_sums_of_many_terms_keep_the_precision_of_a_few(kept: int) -> None:
 
 
 def test_sums_that_go_on_from_loop_to_loop_are_compensated() -> None:
-    """Half an ULP of the sum at each of 10,000 turns would be some 1e-4."""
+    """Half an ULP of the sum at each of 10,000 iterations would be some 1e-4."""
     got, want = results(np.float32, 10**6, nested), results(np.float64, 10**6, nested)
     np.testing.assert_allclose(got, want, rtol=5e-6)
 
@@ -78,21 +78,23 @@ def test_loops_that_begin_anew_are_as_long_as_they_are() -> None:
 
 
 def test_sums_without_end_are_infinite() -> None:
-    made = trace(lambda v: fori_loop(0, LEAST_TURNS, lambda _, x: x + v[0], v[0]), 1)
+    made = trace(lambda v: fori_loop(0, LEAST_ITERATIONS, lambda _, x: x + v[0], v[0]), 1)
     at = {made.inputs[0]: np.array([1e305, -np.inf, np.nan])}
     got = evaluate_graph(made.graph, made.outputs, at)[0]
     np.testing.assert_array_equal(got, [np.inf, -np.inf, np.nan])
 
 
-@pytest.mark.parametrize(("turns", "carries"), [(LEAST_TURNS - 1, 3), (LEAST_TURNS, 4)])
-def test_what_is_compensated(turns: int, carries: int) -> None:
-    """Neither what is multiplied, nor what is counted; nor a loop of fewer turns."""
+@pytest.mark.parametrize(
+    ("iterations", "carries"), [(LEAST_ITERATIONS - 1, 3), (LEAST_ITERATIONS, 4)]
+)
+def test_what_is_compensated(iterations: int, carries: int) -> None:
+    """Neither what is multiplied, nor what is counted; nor a loop of fewer iterations."""
 
     def f(v: Any) -> Any:
         def body(_: Any, c: Any) -> Any:
             return c[0] + v[0], c[1] * 0.5, c[2] + 1.0
 
-        return sum(fori_loop(0, turns, body, (v[0], v[0], v[0])))
+        return sum(fori_loop(0, iterations, body, (v[0], v[0], v[0])))
 
     made = trace(f, 1)
     found = [node[0] for node in made.graph.nodes if isinstance(node[0], Loop)]

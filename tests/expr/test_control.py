@@ -15,10 +15,10 @@ from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, T
 from symgrad.expr.graph.node import INPUT
 from symgrad.expr.graph.region import Loop, regions
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.handles.blocks import Blocks
 from symgrad.expr.loops.choices import cond, switch
 from symgrad.expr.loops.control import fori_loop, scan, while_loop
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.blocks import Blocks
 from symgrad.expr.tracing.trace import Trace, trace
 
 POINTS = np.array([[0.5, -1.25, 2.0, 0.75, 3.5], [1.0, 0.25, -2.0, 1.5, 0.0]])
@@ -69,12 +69,12 @@ def test_bounds_that_are_numbers(lo: int, hi: int) -> None:
 
 
 def test_bounds_that_are_expressions() -> None:
-    """The turns are those with k < hi, from any lo; NaN takes none."""
+    """The iterations are those with k < hi, from any lo; NaN takes none."""
 
     def f(v: Any) -> Any:
         return fori_loop(v[0], v[1], lambda k, y: y * 2 + k, 1.0)
 
-    def turns(lo: float, hi: float) -> float:
+    def iterations(lo: float, hi: float) -> float:
         y, k = 1.0, lo
         while k < hi:
             y, k = y * 2 + k, k + 1
@@ -82,11 +82,11 @@ def test_bounds_that_are_expressions() -> None:
 
     bounds = [(0, 3), (-2.5, 1.5), (2, 2), (3, 1), (1, 3.5), (0, math.nan), (0.0, -math.inf)]
     got = values(f, np.array(bounds).T)[0]
-    np.testing.assert_array_equal(got, [turns(*b) for b in bounds])
+    np.testing.assert_array_equal(got, [iterations(*b) for b in bounds])
 
 
 def test_a_counter_is_an_exact_bound_of_a_loop_within() -> None:
-    """How many turns it takes is seen, and no float is turned into a word."""
+    """How many iterations it takes is seen, and no float is turned into a word."""
 
     def f(v: Any) -> Any:
         def outer(i: Any, y: Any) -> Any:
@@ -102,7 +102,7 @@ def test_a_counter_is_an_exact_bound_of_a_loop_within() -> None:
 
 
 @pytest.mark.parametrize(
-    ("turns", "most", "seen"),
+    ("iterations", "most", "seen"),
     [
         (lambda v: sg.minimum(v[0], 3), None, 3),
         (lambda v: sg.floor(sg.minimum(5, sg.minimum(v[0], 3))), None, 3),
@@ -116,32 +116,37 @@ def test_a_counter_is_an_exact_bound_of_a_loop_within() -> None:
         (lambda v: v[0], None, None),
     ],
 )
-def test_how_many_turns_a_loop_takes_is_seen(turns: Any, most: Any, seen: Any) -> None:
-    """That limits its counter too, and so the turns of a loop within."""
+def test_how_many_turns_a_loop_takes_is_seen(iterations: Any, most: Any, seen: Any) -> None:
+    """That limits its counter too, and so the iterations of a loop within."""
 
     def f(v: Any) -> Any:
         def body(i: Any, y: Any) -> Any:
             return fori_loop(0, i + 1, lambda j, s: s + j * y, y)
 
-        return fori_loop(0, turns(v), body, v[1], most)
+        return fori_loop(0, iterations(v), body, v[1], most)
 
     made = trace(f, 2)
     bodies = list(regions(made.graph, made.outputs))
     inner = [node[0].most for node in bodies[0].graph.nodes if isinstance(node[0], Loop)]
     assert (loops(made)[0].most, inner) == (seen, [seen])
     at = np.array([[0.0, 1, 2, 2.5, 3, 6], [0.25] * 6])
-    want = [_nested(turns(point)) if turns(point) <= (most or 9) else math.nan for point in at.T]
+    want = [
+        _nested(iterations(point)) if iterations(point) <= (most or 9) else math.nan
+        for point in at.T
+    ]
     np.testing.assert_allclose(values(f, at)[0], want)
 
 
 @pytest.mark.parametrize(
-    ("lo", "hi", "turns", "most"),
+    ("lo", "hi", "iterations", "most"),
     [(0, 6, lambda i: 5 - i, 5), (-2, 3, lambda i: i + 1, 3), (1, 4, lambda i: 2 - i * i, 1)],
 )
-def test_turns_of_a_loop_within_that_counts_down(lo: int, hi: int, turns: Any, most: int) -> None:
+def test_turns_of_a_loop_within_that_counts_down(
+    lo: int, hi: int, iterations: Any, most: int
+) -> None:
     def f(v: Any) -> Any:
         def body(i: Any, y: Any) -> Any:
-            return fori_loop(0, turns(i), lambda j, s: s * 0.5 + j + i, y)
+            return fori_loop(0, iterations(i), lambda j, s: s * 0.5 + j + i, y)
 
         return fori_loop(lo, hi, body, v[1])
 
@@ -152,7 +157,7 @@ def test_turns_of_a_loop_within_that_counts_down(lo: int, hi: int, turns: Any, m
 
 
 @pytest.mark.parametrize(
-    ("turns", "most"),
+    ("iterations", "most"),
     [
         (lambda i: i // 2, 2), (lambda i: (i + 1) // 2 + 1, 4), (lambda i: i % 3, 2),
         (lambda i: (7 - i) % 4 * 2, 6), (lambda i: sg.floor(i / 2), 3), (lambda i: sg.sqrt(i), 3),
@@ -160,12 +165,12 @@ def test_turns_of_a_loop_within_that_counts_down(lo: int, hi: int, turns: Any, m
         (lambda i: sg.clip(i - 2, 0, 4), 3), (lambda i: (i - 3) // 2 + 2, 3),
     ],
 )  # fmt: skip
-def test_bounds_made_of_counters_are_seen(turns: Any, most: int | None) -> None:
+def test_bounds_made_of_counters_are_seen(iterations: Any, most: int | None) -> None:
     """A quotient or a remainder of what is not below 0 is that of integers, exactly."""
 
     def f(v: Any) -> Any:
         def body(i: Any, y: Any) -> Any:
-            hi = turns(i) if isinstance(i, sg.Expr) else math.ceil(turns(i))
+            hi = iterations(i) if isinstance(i, sg.Expr) else math.ceil(iterations(i))
             return fori_loop(0, hi, lambda j, s: s * 0.5 + j + i, y)
 
         return fori_loop(0, 6, body, v[1])
@@ -189,9 +194,9 @@ def test_indices_made_of_counters_are_words() -> None:
     assert {"word_sub", "word_div"} <= names
 
 
-def _nested(turns: float) -> float:
+def _nested(iterations: float) -> float:
     y = 0.25
-    for i in range(math.ceil(turns)):
+    for i in range(math.ceil(iterations)):
         y += sum(j * y for j in range(i + 1))
     return y
 

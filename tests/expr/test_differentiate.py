@@ -23,10 +23,10 @@ from symgrad.expr.derivatives.differentiate import balanced_sum, jvp, vjp
 from symgrad.expr.graph.node import CONST, INPUT, INTEGER, Graph
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.variables import symbols
 from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.variables import symbols
 from symgrad.expr.tracing.trace import trace
 
 ONCE = tuple(op for op in SMOOTH if op.name not in ("opaque", "fma"))

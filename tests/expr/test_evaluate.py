@@ -11,8 +11,8 @@ from strategies import OPS, random_graph, types
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INTEGER, TRUTH, WORD, Graph, Op, float_bits
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.meaning.evaluate import evaluate_graph, fold, leaf
+from symgrad.expr.semantics.evaluate import evaluate_graph, fold, leaf
+from symgrad.expr.tracers.expression import Expr
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -24,8 +24,8 @@ from symgrad.errors import (
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.expr.tracing.trace import trace
 
 

@@ -14,10 +14,10 @@ from strategies import ARITHMETIC, EDGES, OPS, Drawn, graphs, points, random_gra
 import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.loops.choices import cond
+from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracing.trace import trace
 
 

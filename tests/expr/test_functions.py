@@ -13,9 +13,9 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import ExprArray
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import ExprArray
+from symgrad.expr.tracers.expression import Expr
 
 PUBLIC = [
     op for op in OPS if hasattr(functions, op.name) and op not in (ops.pow, ops.stop_gradient)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.expr.handles.tree import tree_of
+from symgrad.expr.tracers.tree import tree_of
 from symgrad.expr.tracing.gather import trace_row
 
 VALUES = np.arange(8.0).reshape(4, 2) + 1

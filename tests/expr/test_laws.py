@@ -18,14 +18,14 @@ from strategies import EDGES, bits
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, Graph
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.handles.casts import uint32
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.integers import Word
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.laws.laws import LAWS
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.meaning.evaluate import leaf
 from symgrad.expr.ops.law import Law, Pattern
+from symgrad.expr.semantics.evaluate import leaf
+from symgrad.expr.tracers.casts import uint32
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.integers import Word
 
 EXACT: Final = [law for law in LAWS if law.strength == "exact"]
 REAL: Final = [law for law in LAWS if law.strength == "real"]

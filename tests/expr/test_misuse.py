@@ -140,7 +140,7 @@ def test_calls_that_need_numbers_say_what_to_write(f: Any, remedy: str) -> None:
 
 FRAMEWORKS = {
     "jnp.sin(v[0])": "Error interpreting argument to <function sin> as an abstract array. The "
-    "problematic value is of type <class 'symgrad.expr.handles.expression.Expr'>",
+    "problematic value is of type <class 'symgrad.expr.tracers.expression.Expr'>",
     "jnp.array(v)": "Value 'x0' with dtype object is not a valid JAX array type.",
     "torch.sin(v[0])": "sin(): argument 'input' (position 1) must be Tensor, not Expr",
 }

@@ -22,8 +22,8 @@ from symgrad.expr.calls import verbs
 from symgrad.expr.graph.node import CONST, LEAVES, Graph, Op, bits_float, float_bits
 from symgrad.expr.graph.reach import leaves, reachable, users
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracing.trace import trace
 
 

@@ -14,8 +14,8 @@ import symgrad as sg
 from symgrad.errors import SymgradError
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.expression import Expr
 
 PUBLIC = [op for op in OPS if hasattr(functions, op.name)]
 

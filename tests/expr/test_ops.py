@@ -22,7 +22,7 @@ from true_derivatives import (
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.graph.node import LEAVES, Graph, Op
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 
 INF, NAN = math.inf, math.nan
 ROWS: Final = [op for op in ops.TABLE.values() if op not in LEAVES]

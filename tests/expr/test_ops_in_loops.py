@@ -18,7 +18,7 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import jvp, vjp
 from symgrad.expr.graph.node import Op
 from symgrad.expr.loops.control import fori_loop
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import trace
 
 TURNS, STEP = 5, 0.25
@@ -44,7 +44,7 @@ def starts(op: Op) -> np.ndarray:
 def body(op: Op) -> Callable[[Any, Any], Any]:
     """A turn: the carry is a number that is made of what the row makes, and the row's arguments."""
 
-    def turn(k: Any, carry: Any) -> Any:
+    def iteration(k: Any, carry: Any) -> Any:
         s, *given = carry
         floats, args = iter(given), list[Any]()
         for kind in types(op):
@@ -55,7 +55,7 @@ def body(op: Op) -> Callable[[Any, Any], Any]:
         y = ops.where(y, 1.0, 0.0) if op.result == "b" else y
         return (s * 0.5 + y, *[x + STEP for x in given])
 
-    return turn
+    return iteration
 
 
 def written(op: Op, looped: bool) -> Callable[[Any], Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import Place, resolve_places
-from symgrad.expr.handles import functions
+from symgrad.expr.tracers import functions
 from symgrad.expr.tracing.trace import trace
 
 

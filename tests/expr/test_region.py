@@ -26,34 +26,34 @@ from symgrad.expr.graph.region import (
 )
 from symgrad.expr.graph.verify import faults, verify
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 
 
 def word(graph: Graph, n: int) -> int:
     return graph.intern((WORD, n))
 
 
-def powers(graph: Graph, x: int, turns: int = 3) -> Loop:
+def powers(graph: Graph, x: int, iterations: int = 3) -> Loop:
     """The loop y <- y * x + k, with x from outside."""
     k, y = hole(graph, "u", name="k"), hole(graph, "f", name="y")
     then = graph.add(ops.add, graph.add(ops.mul, y, x), graph.add(ops.word_float, k))
     region, captured = close(graph, [k, y], [then], capture=lambda i: i == x)
     assert captured == [x]
-    return loop_op(region, 1, most=turns)
+    return loop_op(region, 1, most=iterations)
 
 
-def program(turns: int = 3) -> tuple[Graph, int, int]:
+def program(iterations: int = 3) -> tuple[Graph, int, int]:
     """A graph, its input, and what the loop makes of it."""
     graph = Graph()
     graph.tracing = False
     x = graph.input("x")
-    made = graph.add(powers(graph, x, turns), word(graph, 0), word(graph, turns), x, x)
+    made = graph.add(powers(graph, x, iterations), word(graph, 0), word(graph, iterations), x, x)
     return graph, x, pick(graph, made, 0, "f")
 
 
-def expected(x: np.ndarray, turns: int = 3) -> np.ndarray:
+def expected(x: np.ndarray, iterations: int = 3) -> np.ndarray:
     y = x
-    for k in range(turns):
+    for k in range(iterations):
         y = y * x + k
     return y
 
@@ -72,7 +72,7 @@ def test_equal_loops_are_one_operation_of_a_program() -> None:
     graph = Graph()
     x = graph.input("x")
     assert powers(graph, x) is powers(graph, x)
-    assert powers(graph, x) is not powers(graph, x, turns=4)
+    assert powers(graph, x) is not powers(graph, x, iterations=4)
     other = Graph()
     assert powers(other, other.input("x")) is not powers(graph, x)  # their lines are others
 
@@ -122,11 +122,11 @@ def test_each_point_takes_its_own_turns(down: bool) -> None:
     at = np.array([0.5, 0.25, 1.5, -1.0, 2.0])
     got = evaluate_graph(graph, ends, {x: at, n: bounds})
     for j, (value, bound) in enumerate(zip(at, bounds, strict=True)):
-        turns = list(range(2, int(bound)))
+        iterations = list(range(2, int(bound)))
         want = value
-        for t in reversed(turns) if down else turns:
+        for t in reversed(iterations) if down else iterations:
             want = t - want * value
-        assert (got[0][j], got[1][j]) == (want, len(turns))
+        assert (got[0][j], got[1][j]) == (want, len(iterations))
 
 
 def test_a_loop_with_a_test_ends_where_it_does_not_hold() -> None:
@@ -144,10 +144,10 @@ def test_a_loop_with_a_test_ends_where_it_does_not_hold() -> None:
     ends = [pick(graph, made, 0, "f"), pick(graph, made, 1, "F"), pick(graph, made, TURNS, "u")]
     verify(graph, ends)
     assert length(graph, ends[1]) == 4
-    y, kept, turns = evaluate_graph(graph, ends, {x: np.array([2.0, 20.0, 1.5])})
+    y, kept, iterations = evaluate_graph(graph, ends, {x: np.array([2.0, 20.0, 1.5])})
     np.testing.assert_array_equal(y, [16, 20, 1.5**5])
     np.testing.assert_array_equal(kept.T, [[2, 4, 8, 0], [0] * 4, [1.5, 1.5**2, 1.5**3, 1.5**4]])
-    np.testing.assert_array_equal(turns, [3, 0, 4])
+    np.testing.assert_array_equal(iterations, [3, 0, 4])
 
 
 def test_versions_of_an_array_do_not_change_each_other() -> None:
@@ -191,7 +191,7 @@ def test_a_choice_computes_the_side_that_is_taken() -> None:
 
 
 def test_simplification_sees_an_operation_like_others() -> None:
-    graph, x, root = program(9)  # too many turns to be written out
+    graph, x, root = program(9)  # too many iterations to be written out
     twice = graph.add(ops.neg, graph.add(ops.neg, root))
     made, [new] = simplify(graph, [twice])
     verify(made, [new])

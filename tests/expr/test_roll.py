@@ -14,7 +14,7 @@ from symgrad.expr.graph.arrays import PUT
 from symgrad.expr.graph.node import CONST, WORD
 from symgrad.expr.graph.region import Loop, regions
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.targets import DeviceChoice
@@ -36,14 +36,14 @@ def program(f: F) -> F:
 
 
 @program
-def runge_kutta(v: Any, turns: int = 300) -> Any:
+def runge_kutta(v: Any, iterations: int = 300) -> Any:
     """Lotka and Volterra's equations."""
     a, b, x, y = v
 
     def slopes(x: Any, y: Any) -> Any:
         return a * x - b * x * y, 0.3 * x * y - 0.4 * y
 
-    for _ in range(turns):
+    for _ in range(iterations):
         p = slopes(x, y)
         q = slopes(x + 0.005 * p[0], y + 0.005 * p[1])
         r = slopes(x + 0.01 * q[0], y + 0.01 * q[1])
@@ -65,7 +65,7 @@ def driven(v: Any) -> Any:
 
 
 @program
-def two_turns_ago(v: Any) -> Any:
+def two_iterations_ago(v: Any) -> Any:
     a, b, w, _ = v
     for _k in range(500):
         a, b = b, (a + b * w) / 2

@@ -20,7 +20,7 @@ from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.loops.choices import cond
 from symgrad.expr.loops.control import fori_loop, while_loop
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import trace
 
 POINTS = np.array([[0.5, -1.25, 2.0, 0.0], [1.0, 0.25, -2.0, 1.5]])
@@ -93,11 +93,11 @@ def test_long_loops_of_constants_are_left_to_the_kernel() -> None:
     assert found(simplify(made.graph, made.outputs)[0], Loop)
 
 
-@pytest.mark.parametrize(("turns", "stay"), [(0, 0), (1, 0), (4, 0), (5, 1)])
-def test_a_loop_of_few_turns_is_written_out(turns: int, stay: int) -> None:
-    graph = simplified(lambda v: fori_loop(2, 2 + turns, lambda k, x: step(k, x) * k, v[0]))
+@pytest.mark.parametrize(("iterations", "stay"), [(0, 0), (1, 0), (4, 0), (5, 1)])
+def test_a_loop_of_few_turns_is_written_out(iterations: int, stay: int) -> None:
+    graph = simplified(lambda v: fori_loop(2, 2 + iterations, lambda k, x: step(k, x) * k, v[0]))
     assert len(found(graph, Loop)) == stay
-    if turns == 1:
+    if iterations == 1:
         assert heads(graph).count(ops.sin) == 1
 
 
@@ -189,7 +189,7 @@ def test_nested_loops_that_share_carries_are_one_at_each_level() -> None:
     ],
 )
 def test_other_loops_stay_apart(other: Callable[[Any], Any]) -> None:
-    """Of other turns, inits or bodies, with a test, or one behind the other."""
+    """Of other iterations, inits or bodies, with a test, or one behind the other."""
     graph = simplified(lambda v: fori_loop(0, 9, step, v[0]) * 2.0 + other(v))
     assert len(found(graph, Loop)) == 2
 

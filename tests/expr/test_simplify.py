@@ -17,10 +17,10 @@ from symgrad.expr.derivatives import differentiate
 from symgrad.expr.graph.node import CONST, INPUT, Graph
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws import simplify as module
 from symgrad.expr.laws.simplify import Rewriter, laws_for, simplify
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracing.trace import trace
 from symgrad.mathlib.define import inlined
 

@@ -51,7 +51,7 @@ def of_data(y: Any, p: Any) -> Any:
 
 
 def in_a_loop(y: Any, p: Any) -> Any:
-    """An array of outside that is used in the turns of a loop, and one that they carry."""
+    """An array of outside that is used in the iterations of a loop, and one that they carry."""
     outer = np.cos(y)
     return np.sum(sg.fori_loop(0, 4, lambda _, z: z + 0.1 * outer * np.tanh(p * z), y))
 

@@ -21,11 +21,11 @@ from symgrad.expr.calls.sympy_bridge import (
 )
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import LEAVES, Graph, Handle, Op
-from symgrad.expr.handles import functions as F
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.variables import symbols, var
-from symgrad.expr.meaning.evaluate import evaluate_graph
-from symgrad.expr.meaning.exact import EXACT, evaluate_exactly
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.semantics.exact import EXACT, evaluate_exactly
+from symgrad.expr.tracers import functions as F
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.variables import symbols, var
 
 INF, NAN = math.inf, math.nan
 BITS: Final = {

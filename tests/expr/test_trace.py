@@ -21,10 +21,10 @@ from symgrad.errors import (
 )
 from symgrad.expr.graph.node import CONST, INPUT
 from symgrad.expr.graph.place import describe
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import ExprArray
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.tree import Tree
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import ExprArray
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.tree import Tree
 from symgrad.expr.tracing.trace import scalar, trace
 
 ROOT = Path(__file__).parents[2]
@@ -254,7 +254,7 @@ def test_constants_that_are_no_floats() -> None:
 
 PROGRAM = """
 import numpy as np
-from symgrad.expr.handles import functions as sg
+from symgrad.expr.tracers import functions as sg
 from symgrad.expr.derivatives import differentiate
 from symgrad.pipeline import Derivation, Options, Shaders, Wanted, build
 from symgrad.values.results import Array, Scalar

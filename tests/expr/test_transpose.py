@@ -14,7 +14,7 @@ from programs import Kinds, points, random_program
 import symgrad as sg
 from symgrad.errors import DifferentiationError
 from symgrad.expr import ops
-from symgrad.expr.derivatives import turn
+from symgrad.expr.derivatives import iteration
 from symgrad.expr.derivatives.accumulate import Sought, accumulated
 from symgrad.expr.derivatives.differentiate import jvp, vjp
 from symgrad.expr.derivatives.strips import Keeping, MemoryBudget
@@ -25,7 +25,7 @@ from symgrad.expr.graph.region import Loop, regions
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.loops.control import fori_loop, while_loop
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import trace
 
 EVERYTHING = 10**9
@@ -244,12 +244,14 @@ ALONE: dict[Any, Any] = {
 
 @pytest.mark.parametrize("kept", [EVERYTHING, 12, 1])
 @pytest.mark.parametrize("turn", ALONE)
-def test_carries_that_overflow_and_are_not_needed_have_no_cotangents(turn: Any, kept: int) -> None:
+def test_carries_that_overflow_and_are_not_needed_have_no_cotangents(
+    iteration: Any, kept: int
+) -> None:
     def f(v: Any) -> Any:
-        return fori_loop(0, 40, lambda _, c: turn(c, v), (v[2], v[1]))[0]
+        return fori_loop(0, 40, lambda _, c: iteration(c, v), (v[2], v[1]))[0]
 
     def written_out(v: Any) -> Any:
-        return reduce(lambda x, _: ALONE[turn](x, v), range(40), v[2])
+        return reduce(lambda x, _: ALONE[iteration](x, v), range(40), v[2])
 
     at = np.array([[0.99], [20.0], [0.9]])
     derived, plain = Derived(f, 3), Derived(written_out, 3)
@@ -300,13 +302,13 @@ def nest(depth: int) -> Any:
 
 def test_nests_are_transposed_once_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Op] = []
-    whole = turn._Turn.__init__  # pyright: ignore[reportPrivateUsage]
+    whole = iteration._Iteration.__init__  # pyright: ignore[reportPrivateUsage]
 
     def counted(self: Any, op: Loop, *rest: Any) -> None:
         calls.append(op)
         whole(self, op, *rest)
 
-    monkeypatch.setattr(turn._Turn, "__init__", counted)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(iteration._Iteration, "__init__", counted)  # pyright: ignore[reportPrivateUsage]
     Derived(nest(7), 2).gradient()
     assert len(calls) == 7
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from symgrad.expr.handles.blocks import Blocks
-from symgrad.expr.handles.tree import Tree, flatten
+from symgrad.expr.tracers.blocks import Blocks
+from symgrad.expr.tracers.tree import Tree, flatten
 
 
 class Pair(NamedTuple):

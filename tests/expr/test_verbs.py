@@ -14,10 +14,10 @@ from symgrad.errors import ForeignExpressionError, InputError, SymgradError, Tra
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.array import ExprArray
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.variables import symbols, var
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.array import ExprArray
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.variables import symbols, var
 
 
 def variables(n: int) -> list[Expr]:

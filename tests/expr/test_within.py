@@ -13,11 +13,11 @@ from symgrad.expr.graph.rebuild import continued, rebuild
 from symgrad.expr.graph.region import Regional, regions
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.graph.within import in_regions
-from symgrad.expr.handles.functions import cos, sin
-from symgrad.expr.handles.versions import zeros
 from symgrad.expr.loops.choices import cond
 from symgrad.expr.loops.control import fori_loop
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.functions import cos, sin
+from symgrad.expr.tracers.versions import zeros
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import lower

@@ -8,7 +8,7 @@ from symgrad.expr.graph.arrays import ADD_AT, GET, PUT, ZEROS
 from symgrad.expr.graph.node import WORD, Graph
 from symgrad.expr.graph.written import Writes
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 
 
 def test_reads_of_random_versions_are_what_was_written() -> None:

@@ -29,7 +29,7 @@ def steps(v: Any) -> Any:
     return x
 
 
-def turns(v: Any) -> Any:
+def iterations(v: Any) -> Any:
     x = v[0]
     for _ in range(30_000):
         x = x + 0.001 * np.sin(x)
@@ -82,7 +82,7 @@ def test_losses_of_rows_are_told_of_too() -> None:
 
 
 def test_loops_that_become_loops_are_not_told_of() -> None:
-    assert not told(lambda: sg.fused_forward(1, turns, device="cpu"))
+    assert not told(lambda: sg.fused_forward(1, iterations, device="cpu"))
 
 
 def test_loops_that_are_to_be_written_out_are_not_told_of() -> None:

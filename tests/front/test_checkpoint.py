@@ -16,13 +16,13 @@ from symgrad.rows import program
 POINTS = np.random.default_rng(0).uniform(0.5, 0.9, (70, 2))
 
 
-def logistic(v: Any, turns: int = 900) -> Any:
+def logistic(v: Any, iterations: int = 900) -> Any:
     """A sequence of which each turn reads what is carried."""
-    return sg.fori_loop(0, turns, lambda _, x: x + 0.01 * x * (v[0] - x), v[1])
+    return sg.fori_loop(0, iterations, lambda _, x: x + 0.01 * x * (v[0] - x), v[1])
 
 
 def until(v: Any) -> Any:
-    """A loop that ends when it ends: each point takes other turns."""
+    """A loop that ends when it ends: each point takes other iterations."""
 
     def going(state: Any) -> Any:
         return state[0] > 0.1 * v[0]
@@ -40,7 +40,7 @@ def run(f: Any, checkpoint: Checkpoint, device: Any = "cpu", dtype: Any = "float
 
 
 ROOTS = {logistic: 30, until: 25}
-"""The turns of a strip, if there are as many strips."""
+"""The iterations of a strip, if there are as many strips."""
 
 
 @pytest.mark.parametrize("f", [logistic, until])
@@ -64,7 +64,7 @@ def test_what_is_kept() -> None:
 
 
 def test_a_loop_with_a_test_is_long_too() -> None:
-    """Of 200,000 turns at most it keeps few, and those points that end soon are right."""
+    """Of 200,000 iterations at most it keeps few, and those points that end soon are right."""
 
     def f(v: Any) -> Any:
         return sg.while_loop(

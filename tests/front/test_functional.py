@@ -282,7 +282,7 @@ class Batch:
 
 
 def network(p: Any, n: Any, squared: Any, unit: Any, kind: str, index: Any, x: Any) -> Any:
-    """What un-jitted JAX takes: numbers of turns, switches, names, indices, and data."""
+    """What un-jitted JAX takes: numbers of iterations, switches, names, indices, and data."""
     for _ in range(n):
         x = np.tanh(x) if kind == "tanh" else x * 0.5
     r = p[index] * x[index]

@@ -13,8 +13,8 @@ import scipy.optimize
 
 import symgrad as sg
 from symgrad.errors import InputError, NameUnknownError, TraceError
-from symgrad.expr.handles import blocks
-from symgrad.expr.handles.blocks import Blocks
+from symgrad.expr.tracers import blocks
+from symgrad.expr.tracers.blocks import Blocks
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 

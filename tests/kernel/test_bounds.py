@@ -9,15 +9,15 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Kernel
-from symgrad.kernel.target import InStep
+from symgrad.kernel.language import KernelIR
+from symgrad.kernel.target import SimdTarget
 
 WORDS = [ops.word_add, ops.word_sub, ops.word_mul, ops.word_div, ops.word_min, ops.word_and,
          ops.word_or, ops.word_xor]  # fmt: skip
 
 
 def test_what_is_known_of_simple_words() -> None:
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     found = Bounds(k)
     assert found.of(k.word(7)) == (7, 7)
     assert found.of(k.count) == ALL
@@ -30,7 +30,7 @@ def test_what_is_known_of_simple_words() -> None:
 
 
 def test_counters_of_loops() -> None:
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     found, counters = Bounds(k), [k.value("u") for _ in range(4)]
     fixed, ended, dynamic, empty = counters
     found.begin(fixed, k.word(2), k.word(9), None)
@@ -49,7 +49,7 @@ def test_counters_of_loops() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_drawn_words_lie_within(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    k = Kernel(InStep(8))
+    k = KernelIR(SimdTarget(8))
     known = [k.local, k.count, *(k.word(int(n)) for n in rng.integers(1, 60, 4))]
     for _ in range(12):
         op: Op = WORDS[rng.integers(len(WORDS))]

@@ -7,14 +7,14 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.kernel.execute import POISON, execute
-from symgrad.kernel.language import Kernel, Target, widen
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.language import KernelIR, Target, widen
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 
 X = np.array([0.5, -1.5, 2.0, 3.0, -0.25, 1.0, 4.0, -2.0])
 
 
-def run(k: Kernel, x: np.ndarray = X, columns: int = 1, dtype: type = np.float64) -> np.ndarray:
+def run(k: KernelIR, x: np.ndarray = X, columns: int = 1, dtype: type = np.float64) -> np.ndarray:
     """What a kernel writes to y (cells, columns), at x (cells,)."""
     verify(k)
     y = np.full((len(x), columns), 99.0, dtype)
@@ -22,11 +22,11 @@ def run(k: Kernel, x: np.ndarray = X, columns: int = 1, dtype: type = np.float64
     return y
 
 
-def own_number(k: Kernel) -> int:
+def own_number(k: KernelIR) -> int:
     return k.load(k.buffer("x", "read"), k.target.point(k))
 
 
-def written(k: Kernel, *values: int) -> Kernel:
+def written(k: KernelIR, *values: int) -> KernelIR:
     """The kernel that writes these values of each invocation."""
     y = k.buffer("y", "write")
 
@@ -38,20 +38,20 @@ def written(k: Kernel, *values: int) -> Kernel:
     return k
 
 
-TARGETS = [InStep(4), InStep(8), InGroups(4), InGroups(8)]
+TARGETS = [SimdTarget(4), SimdTarget(8), WorkgroupTarget(4), WorkgroupTarget(8)]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=repr)
 def test_a_loop_whose_turns_differ(target: Target) -> None:
-    k = Kernel(target)
+    k = KernelIR(target)
     x = own_number(k)
-    turns = k.add(ops.nearest_word, k.add(ops.abs, x))
+    iterations = k.add(ops.nearest_word, k.add(ops.abs, x))
 
     def body(i: int, carries: list[int]) -> list[int]:
         a, b = carries
         return [k.add(ops.add, b, k.add(ops.word_float, i)), k.add(ops.mul, a, x)]
 
-    (a, b), count = k.loop(k.word(0), turns, [x, k.constant(1.0)], body)
+    (a, b), count = k.loop(k.word(0), iterations, [x, k.constant(1.0)], body)
     found = run(written(k, a, b, k.add(ops.word_float, count)), columns=3)
     for value, row in zip(X, found, strict=True):
         a, b = value, 1.0
@@ -62,7 +62,7 @@ def test_a_loop_whose_turns_differ(target: Target) -> None:
 
 @pytest.mark.parametrize("down", [False, True])
 def test_loops_up_and_down_from_bounds_of_the_invocation(down: bool) -> None:
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     own_number(k)
     lo = k.add(ops.word_div, k.local, k.word(2))
 
@@ -77,7 +77,7 @@ def test_loops_up_and_down_from_bounds_of_the_invocation(down: bool) -> None:
 
 
 def test_no_turn_where_the_bounds_are_the_other_way_round() -> None:
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     x = own_number(k)
     (y,), count = k.loop(k.word(5), k.local, [x], lambda _, c: [k.add(ops.exp, c[0])])
     found = run(written(k, y, k.add(ops.word_float, count)), columns=2)
@@ -85,7 +85,7 @@ def test_no_turn_where_the_bounds_are_the_other_way_round() -> None:
 
 
 def test_a_test_ends_the_loop_of_those_it_fails() -> None:
-    k = Kernel(InStep(8))
+    k = KernelIR(SimdTarget(8))
     x = own_number(k)
     (y,), count = k.loop(
         k.word(0), k.word(5), [x], lambda _, c: [k.add(ops.mul, c[0], k.constant(2.0))],
@@ -93,14 +93,14 @@ def test_a_test_ends_the_loop_of_those_it_fails() -> None:
     )  # fmt: skip
     found = run(written(k, y, k.add(ops.word_float, count)), columns=2)
     for value, row in zip(X, found, strict=True):
-        turns = 0
-        while turns < 5 and value < 3.0:
-            value, turns = value * 2.0, turns + 1
-        assert row.tolist() == [value, turns]
+        iterations = 0
+        while iterations < 5 and value < 3.0:
+            value, iterations = value * 2.0, iterations + 1
+        assert row.tolist() == [value, iterations]
 
 
 def test_the_sides_of_an_if_are_taken_by_their_own() -> None:
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     x, divisions = own_number(k), k.buffer("a", "own", size=2)
     k.fill(divisions)
     positive = k.add(ops.lt, k.constant(0.0), x)
@@ -116,7 +116,7 @@ def test_the_sides_of_an_if_are_taken_by_their_own() -> None:
 
 
 def test_arrays_of_an_invocations_own() -> None:
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     x, a = own_number(k), k.buffer("a", "own", size=3)
     words = k.buffer("w", "own", "u", size=1)
     k.fill(a)
@@ -132,7 +132,7 @@ def test_arrays_of_an_invocations_own() -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=repr)
 def test_a_sum_over_a_group(target: Target) -> None:
-    k = Kernel(target)
+    k = KernelIR(target)
     x = own_number(k)
     total, twice = k.target.sum_group(k, [x, k.add(ops.mul, x, x)])
     found = run(written(k, total, twice), columns=2)
@@ -144,7 +144,7 @@ def test_a_sum_over_a_group(target: Target) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=repr)
 def test_wide_sums_keep_what_floats_lose(target: Target) -> None:
-    k = Kernel(target)
+    k = KernelIR(target)
     x = own_number(k)
     zero = k.constant(0.0)
 
@@ -160,13 +160,13 @@ def test_wide_sums_keep_what_floats_lose(target: Target) -> None:
 
 
 def test_past_the_end_nothing_is_written() -> None:
-    k = Kernel(InGroups(4))
+    k = KernelIR(WorkgroupTarget(4))
     k = written(k, own_number(k))
     assert run(k, X[:5])[:, 0].tolist() == X[:5].tolist()
 
 
 def test_memory_that_nobody_has_written_is_poison() -> None:
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     own_number(k)
     k = written(k, k.load(k.buffer("a", "own", size=2), k.word(0)))
     assert np.isnan(run(k)).all()
@@ -174,7 +174,7 @@ def test_memory_that_nobody_has_written_is_poison() -> None:
 
 
 def test_an_index_out_of_bounds_is_found() -> None:
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     own_number(k)
     k.store(k.buffer("a", "own", size=2), k.local, k.constant(0.0))
     with pytest.raises(AssertionError, match="index 3 of a, which has 2 numbers"):
@@ -182,8 +182,8 @@ def test_an_index_out_of_bounds_is_found() -> None:
 
 
 def test_a_missing_barrier_is_found() -> None:
-    def kernel(barrier: bool, add: bool = False) -> Kernel:
-        k = Kernel(InGroups(4))
+    def kernel(barrier: bool, add: bool = False) -> KernelIR:
+        k = KernelIR(WorkgroupTarget(4))
         tile = k.buffer("tile", "group", size=4)
         k.store(tile, k.local, own_number(k))
         if barrier:
@@ -202,14 +202,14 @@ def test_a_missing_barrier_is_found() -> None:
 
 
 def test_all_of_a_group_agree() -> None:
-    k = Kernel(InGroups(4))
+    k = KernelIR(WorkgroupTarget(4))
     x, place = own_number(k), k.buffer("place", "group", size=4)
     k.store(place, k.local, x)
     first = k.agreed(place, k.word(0))
     k.store(place, k.local, first)
     assert run(written(k, first))[:, 0].tolist() == [X[0]] * 4 + [X[4]] * 4
 
-    k = Kernel(InGroups(4))
+    k = KernelIR(WorkgroupTarget(4))
     x, place = own_number(k), k.buffer("place", "group", size=4)
     k.store(place, k.local, x)
     found = k.agreed(place, k.local)
@@ -218,7 +218,7 @@ def test_all_of_a_group_agree() -> None:
 
 
 def test_groups_that_add_to_one_number() -> None:
-    k = Kernel(InGroups(4))
+    k = KernelIR(WorkgroupTarget(4))
     own_number(k)
     total = k.buffer("total", "write", "u", atomic=True)
     k.store(total, k.word(1), k.add(ops.word_add, k.local, k.word(1)), add=True)
@@ -228,7 +228,7 @@ def test_groups_that_add_to_one_number() -> None:
 
 
 def test_the_length_of_a_buffer() -> None:
-    k = Kernel(InGroups(4))
+    k = KernelIR(WorkgroupTarget(4))
     own_number(k)
     length = k.length(k.buffers[0])
     assert length == k.length(k.buffers[0])
@@ -236,7 +236,7 @@ def test_the_length_of_a_buffer() -> None:
 
 
 def test_two_writers_of_one_place_are_found() -> None:
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     own_number(k)
     k.store(k.buffer("y", "write"), k.word(0), k.constant(1.0))
     with pytest.raises(AssertionError, match="two invocations meet in y"):

@@ -10,11 +10,11 @@ from kernel.test_stage import bells, choice, plain, reduction
 
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
-from symgrad.kernel.language import Kernel
-from symgrad.kernel.plan import Reduction
-from symgrad.kernel.programs.group_products import group_products, in_products
-from symgrad.kernel.programs.group_rows import group_rows
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.row_tile import Tile, cut
+from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.group_products import group_products, in_products
+from symgrad.kernel.skeletons.group_rows import group_rows
 from symgrad.kernel.stage import hoisted
 from symgrad.kernel.statements import Load
 from symgrad.kernel.verify import verify
@@ -45,7 +45,7 @@ def padded(numbers: np.ndarray) -> np.ndarray:
 
 
 def summed(
-    kernel: Kernel, tile: Tile, p: np.ndarray, rows: np.ndarray, cells: tuple[int, ...] = ()
+    kernel: KernelIR, tile: Tile, p: np.ndarray, rows: np.ndarray, cells: tuple[int, ...] = ()
 ) -> np.ndarray:
     """The results of a tile, as the host makes them of what groups write."""
     verify(kernel)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from matrices import Waves
 
-from symgrad.expr.handles import functions
+from symgrad.expr.tracers import functions
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.interpret import _solution, compute, iterate, reduce_rows
-from symgrad.kernel.plan import Computation, Iteration, Output, Reduction
 from symgrad.kernel.problems import RowData
+from symgrad.kernel.shapes import Computation, Iteration, Output, Reduction
 
 
 def computation(f: Any, n: int) -> Computation:

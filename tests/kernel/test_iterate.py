@@ -1,4 +1,4 @@
-"""The program of iterations, by the interpreter of the language: in step, alone and in teams."""
+"""The program of iterations, by the language's interpreter: SIMD, alone, in thread groups."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from iterations import countdown, fit, rosenbrock, rosenbrock_starts
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.language import Target
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import NO_DATA, RowData
-from symgrad.kernel.programs.iterate import iterate_program
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.skeletons.iterate import iterate_program
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 
 TARGETS = [
-    InStep(4),
-    InStep(4, carried=0),
-    InGroups(8, grid=True, alone=True),
-    InGroups(8, grid=True, alone=True, together=1),
-    InGroups(8, grid=True),
+    SimdTarget(4),
+    SimdTarget(4, carried=0),
+    WorkgroupTarget(8, grid=True, alone=True),
+    WorkgroupTarget(8, grid=True, alone=True, together=1),
+    WorkgroupTarget(8, grid=True),
 ]
 NAMES = ["in step", "in memory", "alone", "row by row", "teams"]
 targets = pytest.mark.parametrize("target", TARGETS, ids=NAMES)
@@ -34,7 +34,7 @@ def run(
     """The states after these steps, and what the program says of its progress."""
     kernel, count = iterate_program(iteration, target), len(state)
     verify(kernel)
-    groups = count if target.team > 1 else -(-count // target.width)
+    groups = count if target.threads > 1 else -(-count // target.width)
     rows, own = data.rows, data.own
     states = np.array(state.T if target.by_columns else state, float, order="C")
     mine = np.zeros(1) if own is None else np.moveaxis(own, 0, -1) if target.by_columns else own

@@ -9,18 +9,18 @@ from strategies import random_graph
 
 from symgrad.expr import ops
 from symgrad.kernel.accesses import operands
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Fill, For, If, Load, Scope, Store, results_of, scopes_of
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 
 T = TypeVar("T")
 
 
-def kernel() -> Kernel:
-    return Kernel(InStep(4))
+def kernel() -> KernelIR:
+    return KernelIR(SimdTarget(4))
 
 
-def names(k: Kernel, scope: Scope) -> list[str]:
+def names(k: KernelIR, scope: Scope) -> list[str]:
     """The items of a scope: the names of operations, and of statements."""
     return [
         k.graph.nodes[i][0].name if isinstance(i, int) else type(i).__name__ for i in scope.items
@@ -239,7 +239,7 @@ def test_faults_of_programs_are_refused() -> None:
 def test_the_point_of_an_invocation() -> None:
     k = kernel()
     assert k.target.point(k) == k.cell
-    grouped = Kernel(InGroups())
+    grouped = KernelIR(WorkgroupTarget())
     point = grouped.target.point(grouped)
     assert names(grouped, grouped.main) == ["word_sub", "word_min"]
     assert grouped.type(point) == "u"

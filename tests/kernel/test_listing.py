@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.listing import listing
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import WorkgroupTarget
 
 WANTED = """
 kernel all(read x: f, write y: f, own a[4]: f, group tile[8]: f)
@@ -35,7 +35,7 @@ kernel all(read x: f, write y: f, own a[4]: f, group tile[8]: f)
 
 
 def test_all_that_a_kernel_can_do() -> None:
-    k = Kernel(InGroups(8), "all")
+    k = KernelIR(WorkgroupTarget(8), "all")
     x, y = k.buffer("x", "read"), k.buffer("y", "write")
     a, tile = k.buffer("a", "own", size=4), k.buffer("tile", "group", size=8)
     value = k.load(x, k.cell)

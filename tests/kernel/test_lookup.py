@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from symgrad.kernel.execute import execute
-from symgrad.kernel.programs.lookup import ROWS_PER_TILE, STEP, Place, runs_program
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.skeletons.lookup import ROWS_PER_TILE, STEP, Place, runs_program
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.kernel.verify import verify
 
 COLUMNS = 3
@@ -30,7 +30,7 @@ def test_runs(place: Place | None) -> None:
     runs = len(LENGTHS)
     size = COLUMNS * padded(runs) * 4 if place is None else runs * place.width
     sums = np.full(size, np.nan)
-    kernel = runs_program(COLUMNS, place, InGroups(8, grid=True))
+    kernel = runs_program(COLUMNS, place, WorkgroupTarget(8, grid=True))
     verify(kernel)
     execute(kernel, {"starts": starts, "order": order, "quads": quads, "sums": sums}, runs, 3)
     parts = [quads[:, order[a:b]].sum(1) for a, b in pairwise(starts)]

@@ -13,16 +13,16 @@ from symgrad.expr.graph.node import ARRAYS, WORD, Graph
 from symgrad.expr.graph.place import Place
 from symgrad.expr.graph.region import TURNS, choice_op, close, hole, loop_op, pick
 from symgrad.expr.graph.verify import verify as verify_graph
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.plan import Computation, Output
-from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.shapes import Computation, Output
+from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.statements import For, If
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 
-TARGETS = [InStep(4), InGroups(4)]
+TARGETS = [SimdTarget(4), WorkgroupTarget(4)]
 X = np.linspace(-1.5, 2.0, 8)
 
 
@@ -40,7 +40,7 @@ class Program:
     def fresh(self, op: object, size: int) -> int:
         return self.graph.intern((op, size))
 
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """A word of the point's own, from 0 to 5."""
         return self.graph.add(ops.nearest_word, self.n)
 
@@ -66,7 +66,7 @@ class Program:
         test: Callable[..., int] | None = None, down: bool = False, most: int | None = None,
         names: Sequence[str] = (),
     ) -> list[int]:  # fmt: skip
-        """The results of a loop of ``body(k, *carries)``, and its turns."""
+        """The results of a loop of ``body(k, *carries)``, and its iterations."""
         g = self.graph
         kinds, known = [g.type(i) for i in inits], [*names, *[""] * len(inits)]
         k = hole(g, "u", name="k")
@@ -91,14 +91,14 @@ class Program:
         return [pick(self.graph, made, j, self.graph.type(i)) for j, i in enumerate(first)]
 
 
-def lowered(p: Program, roots: Sequence[int], target: Target) -> Kernel:
+def lowered(p: Program, roots: Sequence[int], target: Target) -> KernelIR:
     verify_graph(p.graph, roots)
     k = map_program(Computation("f", p.graph, (Output("out", tuple(roots)),)), target)
     verify(k)
     return k
 
 
-def agrees(p: Program, roots: Sequence[int]) -> list[Kernel]:
+def agrees(p: Program, roots: Sequence[int]) -> list[KernelIR]:
     """The kernels of a program for each target, which compute what it means."""
     points = np.stack([X, np.arange(8) % 6.0], 1)
     want = evaluate_graph(p.graph, roots, {p.x: points[:, 0], p.n: points[:, 1]})
@@ -110,7 +110,7 @@ def agrees(p: Program, roots: Sequence[int]) -> list[Kernel]:
     return kernels
 
 
-def copies(k: Kernel) -> int:
+def copies(k: KernelIR) -> int:
     """How often an array is copied: a loop that loads and stores, and no more."""
     return sum(
         isinstance(item, For) and [type(i).__name__ for i in item.scope.items] == ["Load", "Store"]
@@ -118,7 +118,7 @@ def copies(k: Kernel) -> int:
     )  # fmt: skip
 
 
-def own(k: Kernel) -> list[str]:
+def own(k: KernelIR) -> list[str]:
     return [b.name for b in k.buffers if b.space == "own"]
 
 
@@ -131,11 +131,11 @@ def test_carries_that_trade_places_and_a_value_from_before() -> None:
     p = Program()
     g = p.graph
     before = g.add(ops.exp, p.x)
-    a, b, turns = p.loop(
-        p.word(0), p.turns(), [p.x, before], lambda k, a, b: [g.add(ops.mul, b, p.x), a],
+    a, b, iterations = p.loop(
+        p.word(0), p.iterations(), [p.x, before], lambda k, a, b: [g.add(ops.mul, b, p.x), a],
         names=["a", "b"],
     )  # fmt: skip
-    kernels = agrees(p, [a, b, before, g.add(ops.word_float, turns)])
+    kernels = agrees(p, [a, b, before, g.add(ops.word_float, iterations)])
     for k in kernels:
         (loop,) = (item for _, item in k.items() if isinstance(item, For))
         assert [k.names[i] for i in (loop.k, *loop.params)] == ["k", "a", "b"]
@@ -156,16 +156,20 @@ def test_nested_loops_whose_bounds_are_counters(down: bool) -> None:
         )  # fmt: skip
         return [g.add(ops.mul, inner[0], g.constant(0.5))]
 
-    first, _ = p.loop(p.word(0), p.turns(), [p.x], outer, most=6, down=down)
+    first, _ = p.loop(p.word(0), p.iterations(), [p.x], outer, most=6, down=down)
     agrees(p, [first])
 
 
 def test_no_more_turns_than_there_may_be() -> None:
     p = Program()
-    y, _ = p.loop(p.word(1), p.turns(), [p.x], lambda k, y: [p.graph.add(ops.add, y, p.x)], most=4)
+    y, _ = p.loop(
+        p.word(1), p.iterations(), [p.x], lambda k, y: [p.graph.add(ops.add, y, p.x)], most=4
+    )
     agrees(p, [y])
-    many = p.loop(p.word(0), p.turns(), [p.x], lambda k, y: [p.graph.add(ops.add, y, p.x)], most=2)
-    k = lowered(p, [many[0]], InStep(4))
+    many = p.loop(
+        p.word(0), p.iterations(), [p.x], lambda k, y: [p.graph.add(ops.add, y, p.x)], most=2
+    )
+    k = lowered(p, [many[0]], SimdTarget(4))
     out = np.zeros((8, 1))
     execute(k, {"x": np.stack([X, np.full(8, 5.0)], 1), "out": out}, 8)
     np.testing.assert_array_equal(out[:, 0], 3 * X)
@@ -174,9 +178,11 @@ def test_no_more_turns_than_there_may_be() -> None:
 @pytest.mark.parametrize("first", [0, 2**32 - 3])
 def test_bounds_that_are_read_end_a_loop_that_would_be_too_long(first: int) -> None:
     p = Program()
-    lo = p.graph.add(ops.word_add, p.turns(), p.word(first))
-    y, turns = p.loop(lo, p.word(4), [p.x], lambda k, y: [p.graph.add(ops.add, y, p.x)], most=2)
-    k = lowered(p, [y, p.graph.add(ops.word_float, turns)], InStep(4))
+    lo = p.graph.add(ops.word_add, p.iterations(), p.word(first))
+    y, iterations = p.loop(
+        lo, p.word(4), [p.x], lambda k, y: [p.graph.add(ops.add, y, p.x)], most=2
+    )
+    k = lowered(p, [y, p.graph.add(ops.word_float, iterations)], SimdTarget(4))
     out = np.zeros((8, 2))
     execute(k, {"x": np.stack([X, np.arange(8.0)], 1), "out": out}, 8)
     taken = [min(2, max(0, 4 - (n + first) % 2**32)) for n in range(8)]
@@ -187,11 +193,11 @@ def test_bounds_that_are_read_end_a_loop_that_would_be_too_long(first: int) -> N
 def test_a_loop_with_a_test() -> None:
     p = Program()
     g = p.graph
-    y, turns = p.loop(
+    y, iterations = p.loop(
         p.word(0), p.word(9), [p.x], lambda k, y: [g.add(ops.mul, y, g.constant(2.0))],
         test=lambda k, y: g.add(ops.lt, g.add(ops.mul, y, y), p.n),
     )  # fmt: skip
-    agrees(p, [y, g.add(ops.word_float, turns)])
+    agrees(p, [y, g.add(ops.word_float, iterations)])
 
 
 def test_a_test_that_writes_to_an_array_leaves_it_as_it_was() -> None:
@@ -232,7 +238,7 @@ def test_an_array_is_written_in_place() -> None:
 
 def test_an_array_of_words() -> None:
     p = Program()
-    a = p.graph.add(PUT_W, p.fresh(EMPTY_W, 2), p.word(1), p.turns())
+    a = p.graph.add(PUT_W, p.fresh(EMPTY_W, 2), p.word(1), p.iterations())
     read = p.graph.add(GET_W, a, p.word(1))
     for k in agrees(p, [p.graph.add(ops.word_float, read)]):
         assert [b.kind for b in k.buffers] == ["f", "f", "u"]
@@ -280,12 +286,14 @@ def test_an_array_that_a_loop_carries_stays_where_it_is() -> None:
         return [p.put(a, k, g.add(ops.add, old, s)), g.add(ops.add, s, old)]
 
     start = p.put(p.fresh(ZEROS, 6), p.word(2), p.x)
-    a, s, _ = p.loop(p.word(0), p.turns(), [start, p.n], body, most=6, names=["kept", "s"])
+    a, s, _ = p.loop(p.word(0), p.iterations(), [start, p.n], body, most=6, names=["kept", "s"])
     for k in agrees(p, [*p.all_of(a), s]):
         assert copies(k) == 0
         assert own(k) == ["array_0"]
-    fresh, _, _ = p.loop(p.word(0), p.turns(), [p.fresh(EMPTY, 6), p.n], body, names=["kept", "s"])
-    assert own(lowered(p, [p.get(fresh, p.word(0))], InStep(4))) == ["kept_0"]
+    fresh, _, _ = p.loop(
+        p.word(0), p.iterations(), [p.fresh(EMPTY, 6), p.n], body, names=["kept", "s"]
+    )
+    assert own(lowered(p, [p.get(fresh, p.word(0))], SimdTarget(4))) == ["kept_0"]
 
 
 def test_an_array_from_before_a_loop_is_still_there() -> None:
@@ -300,7 +308,9 @@ def test_an_array_from_before_a_loop_is_still_there() -> None:
 def test_arrays_that_trade_places() -> None:
     p = Program()
     a, b = (p.put(p.fresh(ZEROS, 2), p.word(0), v) for v in (p.x, p.n))
-    a, b, _ = p.loop(p.word(0), p.turns(), [a, b], lambda k, a, b: [p.put(b, p.word(1), p.n), a])
+    a, b, _ = p.loop(
+        p.word(0), p.iterations(), [a, b], lambda k, a, b: [p.put(b, p.word(1), p.n), a]
+    )
     agrees(p, [*p.all_of(a), *p.all_of(b)])
 
 
@@ -343,7 +353,7 @@ def test_a_carry_that_is_an_array_made_anew_in_each_turn() -> None:
     def body(k: int, a: int) -> list[int]:
         return [p.put(p.fresh(ZEROS, 2), p.word(1), g.add(ops.add, p.get(a, p.word(1)), p.x))]
 
-    a, _ = p.loop(p.word(0), p.turns(), [p.fresh(ZEROS, 2)], body)
+    a, _ = p.loop(p.word(0), p.iterations(), [p.fresh(ZEROS, 2)], body)
     agrees(p, p.all_of(a))
 
 
@@ -421,8 +431,8 @@ def test_a_choice_in_a_loop_over_an_array() -> None:
 
 def test_past_the_end_is_the_last_element() -> None:
     p = Program()
-    a = p.put(p.put(p.fresh(ZEROS, 3), p.word(2), p.x), p.turns(), p.n)
-    agrees(p, [*p.all_of(a), p.get(a, p.turns())])
+    a = p.put(p.put(p.fresh(ZEROS, 3), p.word(2), p.x), p.iterations(), p.n)
+    agrees(p, [*p.all_of(a), p.get(a, p.iterations())])
 
 
 def test_indices_that_are_known_to_be_within_are_taken_as_they_are() -> None:
@@ -430,10 +440,10 @@ def test_indices_that_are_known_to_be_within_are_taken_as_they_are() -> None:
     g = p.graph
 
     def body(k: int, a: int) -> list[int]:
-        return [p.put(a, g.add(ops.word_sub, k, p.turns()), p.x)]
+        return [p.put(a, g.add(ops.word_sub, k, p.iterations()), p.x)]
 
-    end = g.add(ops.word_add, p.turns(), p.word(3))
-    a, _ = p.loop(p.turns(), end, [p.fresh(ZEROS, 3)], body, most=3)
+    end = g.add(ops.word_add, p.iterations(), p.word(3))
+    a, _ = p.loop(p.iterations(), end, [p.fresh(ZEROS, 3)], body, most=3)
     for k in agrees(p, p.all_of(a)):
         loop = next(i for _, i in k.items() if isinstance(i, For))
         names = [k.graph.nodes[i][0].name for i in loop.scope.items if isinstance(i, int)]
@@ -457,7 +467,7 @@ def test_lines_of_nodes_are_kept_in_regions_too() -> None:
         return found
 
     (z, _) = p.loop(p.word(0), p.word(2), [p.x], body)
-    k = lowered(p, [z], InStep(4))
+    k = lowered(p, [z], SimdTarget(4))
     (loop,) = (item for _, item in k.items() if isinstance(item, For))
     assert {str(k.graph.place_of(i)) for i in (loop.k, *loop.params, *loop.results)} == {
         'f.py:1: "line 1"'
@@ -476,5 +486,5 @@ def test_a_long_chain_of_versions_takes_linear_time() -> None:
     total = read[0]
     for value in read[1:]:
         total = p.graph.add(ops.add, total, value)
-    k = lowered(p, [total], InStep(4))
+    k = lowered(p, [total], SimdTarget(4))
     assert copies(k) == 0

@@ -11,12 +11,12 @@ from tint import check_with_tint, tint_available
 import symgrad as sg
 from symgrad.expr import ops
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Kernel, Target
+from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Launch
-from symgrad.kernel.programs.epilogue import Epilogue, FinishProgram
-from symgrad.kernel.programs.matmul import ARGUMENTS, MatmulProgram
-from symgrad.kernel.programs.tiles import Operand, Tiles
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
+from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
+from symgrad.kernel.skeletons.tiles import Operand, Tiles
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
@@ -117,14 +117,16 @@ def test_parts_of_a_reduction_are_added_up_before_the_epilogue() -> None:
     execute(program(program.target), arrays, 1, groups=given["total"], arguments=given)
     np.testing.assert_allclose(parts.sum(1), left @ right, rtol=1e-12, atol=1e-12)
     result = np.zeros((2, m, n))
-    finish = FinishProgram(epilogue(sg.tanh, Options("gemm"), bias=True), splits)(InGroups(64))
+    finish = FinishProgram(epilogue(sg.tanh, Options("gemm"), bias=True), splits)(
+        WorkgroupTarget(64)
+    )
     verify(finish)
     sizes = {"n": n, "size": m * n}
     execute(finish, {"parts": parts, "bias": bias, "result": result}, 2 * m * n, arguments=sizes)
     np.testing.assert_allclose(result, np.tanh(left @ right + bias), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("target", [InGroups(64), InStep(4, whole=False)], ids=str)
+@pytest.mark.parametrize("target", [WorkgroupTarget(64), SimdTarget(4, whole=False)], ids=str)
 @pytest.mark.parametrize(("rows", "each"), [(1, 1), (7, 7), (50, 8), (33, 1)])
 def test_columns_are_summed_in_chunks(rows: int, each: int, target: Target) -> None:
     table = np.random.default_rng(3).normal(size=(rows, 9))
@@ -161,7 +163,7 @@ def test_tint_takes_products() -> None:
 
 @pytest.mark.parametrize(("shift", "known"), [(0, True), (3, True), (4, False)])
 def test_a_column_stays_within_its_row(shift: int, known: bool) -> None:
-    k = Kernel(InGroups(8), "rows")
+    k = KernelIR(WorkgroupTarget(8), "rows")
     out = k.buffer("out", "write")
     table = k.buffer("table", "group", size=32, row=8)
     for row in range(4):

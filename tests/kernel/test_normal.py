@@ -8,8 +8,8 @@ from matrices import Waves
 
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import Target
-from symgrad.kernel.programs.normal import ACTIVE, DONE, normal_program
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.skeletons.normal import ACTIVE, DONE, normal_program
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 
 STEPS = 3
@@ -21,26 +21,28 @@ def run(case: Waves, target: Target) -> tuple[np.ndarray, np.ndarray]:
     verify(kernel)
     states, progress = case.states().copy(), np.zeros(2, np.uint32)
     arrays = {"own": np.ascontiguousarray(case.y), "shared": case.x, "states": states}
-    groups = case.problems if target.team > 1 else case.problems // target.width
+    groups = case.problems if target.threads > 1 else case.problems // target.width
     arguments = {"steps": STEPS, "rows": case.points}
     execute(kernel, arrays | {"progress": progress}, case.problems, groups, arguments=arguments)
     return states, progress
 
 
-@pytest.mark.parametrize("target", [InGroups(32, grid=True), InStep(2)], ids=["group", "alone"])
+@pytest.mark.parametrize(
+    "target", [WorkgroupTarget(32, grid=True), SimdTarget(2)], ids=["group", "alone"]
+)
 @pytest.mark.parametrize("n", [3, 6])
 def test_steps(n: int, target: Target) -> None:
     case = Waves(n, 4, 70, (0.3, 0.8), 0.25, residuals=2 if n == 3 else 1)
     found, progress = run(case, target)
     want = case.expected(STEPS)
     np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-12 * np.abs(want).max())
-    if target.team > 1:
+    if target.threads > 1:
         taken = case.layout.split(want)[2][:, 0]
         assert progress[DONE] >= taken.sum() and progress[ACTIVE] == (want[:, -1] != 0).sum()
 
 
 def test_more_groups_than_problems() -> None:
-    case, target = Waves(3, 2, 5), InGroups(32, grid=True)
+    case, target = Waves(3, 2, 5), WorkgroupTarget(32, grid=True)
     kernel, states = normal_program(case.made(), target), case.states().copy()
     progress = np.zeros(2, np.uint32)
     arrays = {"own": np.ascontiguousarray(case.y), "shared": case.x}

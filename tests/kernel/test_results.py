@@ -9,9 +9,9 @@ import pytest
 
 import symgrad as sg
 from symgrad.kernel.execute import execute
-from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.statements import Store, StoreRow
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 
 DEVICES = [pytest.param("cpu"), *[d for d in sg.devices() if d.is_gpu]]
@@ -40,7 +40,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("name", RESULTS)
-@pytest.mark.parametrize("target", [InStep(8), InGroups(64)], ids=["step", "groups"])
+@pytest.mark.parametrize("target", [SimdTarget(8), WorkgroupTarget(64)], ids=["step", "groups"])
 def test_a_loop_stores_them(name: str, target: Any) -> None:
     f, stores = RESULTS[name]
     kernel = sg.fused_forward(3, f, device="cpu", dtype="float64")

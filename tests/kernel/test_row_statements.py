@@ -9,16 +9,16 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.listing import listing
 from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import faults, verify
 
 
-def swapped(target: InGroups | InStep) -> Kernel:
+def swapped(target: WorkgroupTarget | SimdTarget) -> KernelIR:
     """Columns 2 and 0 of x (B, 3), and their sum."""
-    k = Kernel(target, "swapped")
+    k = KernelIR(target, "swapped")
     x, y = k.buffer("x", "read"), k.buffer("y", "write")
     found = k.read_row(x, target.point(k), 3, (0, 2))
     k.names |= {found[0]: "a", found[2]: "b"}
@@ -26,8 +26,10 @@ def swapped(target: InGroups | InStep) -> Kernel:
     return k
 
 
-@pytest.mark.parametrize(("target", "count"), [(InStep(4), 8), (InGroups(4), 7)], ids=str)
-def test_rows_are_read_and_stored(target: InGroups | InStep, count: int) -> None:
+@pytest.mark.parametrize(
+    ("target", "count"), [(SimdTarget(4), 8), (WorkgroupTarget(4), 7)], ids=str
+)
+def test_rows_are_read_and_stored(target: WorkgroupTarget | SimdTarget, count: int) -> None:
     k = swapped(target)
     verify(k)
     x, y = np.arange(24.0).reshape(8, 3)[:count].copy(), np.zeros((count, 3))
@@ -36,7 +38,7 @@ def test_rows_are_read_and_stored(target: InGroups | InStep, count: int) -> None
 
 
 def test_they_are_listed() -> None:
-    assert listing(swapped(InStep(4))).splitlines()[1:] == [
+    assert listing(swapped(SimdTarget(4))).splitlines()[1:] == [
         "  a = x[cell, 0]",
         "  b = x[cell, 2]",
         "  v1 = add(a, b)",
@@ -44,11 +46,11 @@ def test_they_are_listed() -> None:
     ]
 
 
-def stored(k: Kernel, y: Buffer) -> None:
+def stored(k: KernelIR, y: Buffer) -> None:
     k.store_row(y, [k.constant(1.0)])
 
 
-WRONG: dict[str, tuple[Callable[[Kernel, Buffer, Buffer], object], str]] = {
+WRONG: dict[str, tuple[Callable[[KernelIR, Buffer, Buffer], object], str]] = {
     "a row of what is read": (lambda k, x, y: k.store_row(x, [k.constant(1.0)]), "space 'read'"),
     "a row of what is written": (lambda k, x, y: k.read_row(y, k.cell, 1, (0,)), "space 'write'"),
     "words in a row of floats": (lambda k, x, y: k.store_row(y, [k.word(1)]), "takes f, not u"),
@@ -62,16 +64,16 @@ WRONG: dict[str, tuple[Callable[[Kernel, Buffer, Buffer], object], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_with_them_is_said(name: str) -> None:
     write, fault = WRONG[name]
-    k = Kernel(InStep(4))
+    k = KernelIR(SimdTarget(4))
     write(k, k.buffer("x", "read"), k.buffer("y", "write"))
     assert any(fault in found for found in faults(k))
 
 
 def test_an_arena_may_begin_with_a_graph() -> None:
     """What is added to it later is found there if it is there, and stands behind it otherwise."""
-    first = swapped(InStep(4)).graph
+    first = swapped(SimdTarget(4)).graph
     total = next(i for i, node in enumerate(first.nodes) if node[0] is ops.add)
-    k = Kernel(InStep(4), graph=first)
+    k = KernelIR(SimdTarget(4), graph=first)
     assert k.graph is not first and k.graph.nodes[: len(first)] == first.nodes
     assert k.add(ops.add, *first.args(total)) == total
     assert k.add(ops.mul, *first.args(total)) >= len(first)

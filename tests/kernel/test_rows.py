@@ -11,13 +11,13 @@ from kernel.test_stage import bells, choice, plain, reduction
 import symgrad as sg
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
-from symgrad.kernel.plan import Reduction
-from symgrad.kernel.programs.chosen import CASES, cases
-from symgrad.kernel.programs.rows import rows_program
+from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.chosen import CASES, cases
+from symgrad.kernel.skeletons.rows import rows_program
 from symgrad.kernel.stage import hoisted
 from symgrad.kernel.statements import If
 from symgrad.kernel.summing import Summing
-from symgrad.kernel.target import InStep
+from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.verify import verify
 
 LANES = 4
@@ -28,7 +28,7 @@ def layers(p: Any, r: Any) -> Any:
     return (p[16:24] @ np.tanh(p[:16].reshape(8, 2) @ r[:2]) - r[0]) ** 2
 
 
-def summed(made: Reduction, target: InStep, p: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def summed(made: Reduction, target: SimdTarget, p: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The sums of one group, which is called with rows that fill its last turn."""
     kernel = rows_program(made, target)
     verify(kernel)
@@ -53,7 +53,7 @@ def test_sums_are_those_of_the_rows(f: Any, count: int, wide: str, summing: Summ
     draw = np.random.default_rng(count)
     p, rows = draw.uniform(0.5, 1.5, n), draw.uniform(-1, 1, (count, 2))
     made = hoisted(reduction(f, n))
-    found = summed(made, InStep(LANES, block=3, wide=wide, summing=summing), p, rows)
+    found = summed(made, SimdTarget(LANES, block=3, wide=wide, summing=summing), p, rows)
     np.testing.assert_allclose(found, reduce_rows(made, p, rows), rtol=1e-12, atol=1e-13)
 
 
@@ -61,11 +61,11 @@ def test_what_is_kept_for_results_of_few_factors_fits_the_cache() -> None:
     made = hoisted(reduction(layers, 24))
 
     def kept(cached: int) -> list[int]:
-        kernel = rows_program(made, InStep(LANES, summing=Summing(0, cached=cached)))
+        kernel = rows_program(made, SimdTarget(LANES, summing=Summing(0, cached=cached)))
         return [b.size for b in kernel.buffers if b.name == "kept"]
 
     (whole,) = kept(4096)
-    factors = whole // InStep(LANES).block
+    factors = whole // SimdTarget(LANES).block
     assert kept(4 * factors) == [4 * factors]
     assert kept(4 * factors - 1) == []
 
@@ -113,7 +113,7 @@ def test_a_case_is_looked_at_only_by_rows_that_are_in_it() -> None:
     found = cases(reduction.graph, roots, ())
     assert [len(case.values) for case in found] == [2 * SIZE] * CLUSTERS
     assert all(case.needed for case in found)
-    program = rows_program(reduction, InStep(LANES))
+    program = rows_program(reduction, SimdTarget(LANES))
     verify(program)
     assert sum(isinstance(item, If) for _, item in program.items()) == CLUSTERS
     few = {c: roots[c] for case in found[: CASES - 1] for c in case.values}

@@ -14,18 +14,18 @@ from strategies import bits, points, random_graph, values
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.handles import functions
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.meaning.evaluate import leaf
+from symgrad.expr.semantics.evaluate import leaf
+from symgrad.expr.tracers import functions
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel import binding as module
 from symgrad.kernel import cut
 from symgrad.kernel.binding import bind
 from symgrad.kernel.cut import Limits
-from symgrad.kernel.plan import Computation, Output
-from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.schedule import Plan, schedule
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.shapes import Computation, Output
+from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import inlined
 
 TINY = Limits(statements=12, transcendentals=5, accesses=10, crossing=10**9, private=10**9)
@@ -46,7 +46,9 @@ def planned(
     graph: Graph, outputs: Sequence[Output], limits: Limits | None = None, name: str = "f"
 ) -> Plan:
     """The plan of a computation at every point."""
-    return schedule(map_program(Computation(name, graph, tuple(outputs)), InGroups()), limits)
+    return schedule(
+        map_program(Computation(name, graph, tuple(outputs)), WorkgroupTarget()), limits
+    )
 
 
 def results(plan: Plan) -> list[list[int]]:

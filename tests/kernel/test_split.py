@@ -1,4 +1,4 @@
-"""Kernels in several, of which none turns its loops too often: the same numbers as of the whole."""
+"""Kernels in several, whose loops are short enough: the same numbers as of the whole."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from programs import random_program
 
 from symgrad.expr import ops
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Kernel
-from symgrad.kernel.plan import Computation, Output
-from symgrad.kernel.programs.map import map_program
-from symgrad.kernel.split import MOST_TURNS, Split, split
+from symgrad.kernel.language import KernelIR
+from symgrad.kernel.shapes import Computation, Output
+from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.split import MOST_ITERATIONS, Split, split
 from symgrad.kernel.statements import For
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.kernel.verify import verify
 
 DTYPES: Mapping[str, type] = {"f": np.float32, "u": np.uint32, "b": np.bool_}
@@ -45,11 +45,11 @@ def run(found: Split) -> np.ndarray:
 @pytest.mark.parametrize("most", [100, 20, 7, 2, 1])
 @pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)
 def test_a_kernel_in_pieces_has_the_bits_of_the_whole(
-    build: Callable[[], Kernel], most: int
+    build: Callable[[], KernelIR], most: int
 ) -> None:
     found = split(build(), most)
     np.testing.assert_array_equal(run(found), run(Split((build(),), 0)))
-    assert len(found.kernels) == 1 or found.turns <= max(most, 81)
+    assert len(found.kernels) == 1 or found.iterations <= max(most, 81)
 
 
 @pytest.mark.parametrize("most", [30, 4])
@@ -57,13 +57,13 @@ def test_a_kernel_in_pieces_has_the_bits_of_the_whole(
 def test_random_programs_in_pieces(seed: int, most: int) -> None:
     drawn = random_program(seed)
     outputs = (Output("y", tuple(y.id for y in drawn.floats[-2:])),)
-    whole = map_program(Computation("f", drawn.graph, outputs), InGroups(64))
+    whole = map_program(Computation("f", drawn.graph, outputs), WorkgroupTarget(64))
     found = split(whole, most)
     np.testing.assert_array_equal(run(found), run(Split((whole,), 0)))
 
 
-def nested(outer: int, inner: int) -> Kernel:
-    """Turns within turns, each of which adds 1; and a loop of one turn behind it."""
+def nested(outer: int, inner: int) -> KernelIR:
+    """Iterations within iterations, each of which adds 1; and a loop of one turn behind it."""
     d = Draft(2)
     k = d.k
 
@@ -80,19 +80,19 @@ def nested(outer: int, inner: int) -> Kernel:
 def test_a_long_loop_is_done_by_one_kernel_several_times() -> None:
     found = split(nested(10, 4), 20)
     assert [found.kernels.index(k) for k in found.kernels] == [0, 1, 1, 1, 4]
-    assert found.turns == 20
+    assert found.iterations == 20
     np.testing.assert_array_equal(run(found), np.broadcast_to([41.0, 13.0], (len(POINTS), 2)))
 
 
 def test_a_kernel_of_few_turns_is_left_as_it_is() -> None:
     k = nested(3, 4)
     assert split(k, 16).kernels == (k,)
-    assert split(k, 16).turns == 3 * 5 + 1
+    assert split(k, 16).iterations == 3 * 5 + 1
 
 
 def test_a_loop_within_a_loop_is_not_cut() -> None:
     found = split(nested(2, 40), 20)
-    assert found.turns == 41
+    assert found.iterations == 41
     assert len(found.kernels) == 4
 
 
@@ -103,11 +103,11 @@ def test_turns_that_nobody_knows_are_said_to_be_many() -> None:
     (x,), _ = k.loop(k.word(0), size, [d.x[1]], lambda _, c: [k.add(ops.neg, c[0])])
     found = split(d.store(x))
     assert len(found.kernels) == 1
-    assert found.turns > 2**31
+    assert found.iterations > 2**31
     loop = next(item for _, item in k.items() if isinstance(item, For))
     loop.most = 100
-    assert split(k).turns == 100
+    assert split(k).iterations == 100
 
 
 def test_what_is_cut_are_loops_that_drivers_end() -> None:
-    assert MOST_TURNS < 65_535
+    assert MOST_ITERATIONS < 65_535

@@ -12,10 +12,10 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.interpret import reduce_rows
-from symgrad.kernel.plan import Output, Reduction
+from symgrad.kernel.shapes import Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted, stages
 from symgrad.pipeline import Options, simplified
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from symgrad.kernel.execute import execute
-from symgrad.kernel.programs.transpose import TILE_SIDE, transpose_program
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.skeletons.transpose import TILE_SIDE, transpose_program
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.kernel.verify import verify
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 40), (33, 3), (70, 65)])
 def test_it_is_the_transpose(shape: tuple[int, int]) -> None:
-    kernel = transpose_program(InGroups(64, grid=True))
+    kernel = transpose_program(WorkgroupTarget(64, grid=True))
     verify(kernel)
     x, y = np.random.default_rng(0).normal(size=shape), np.full(shape[::-1], np.nan)
     rows, columns = shape

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import For, If, lane_sum
-from symgrad.kernel.target import InStep
+from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.uniform import diverges, varying
 
 
-def kernel() -> Kernel:
-    return Kernel(InStep(4))
+def kernel() -> KernelIR:
+    return KernelIR(SimdTarget(4))
 
 
 def test_what_an_invocation_is_varies_and_so_does_what_is_made_of_it() -> None:

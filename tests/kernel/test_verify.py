@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer, Fill, For, If, Load, Scope, Store, lane_sum
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.kernel.verify import faults, verify
 
 
-def kernel() -> Kernel:
-    return Kernel(InGroups(4))
+def kernel() -> KernelIR:
+    return KernelIR(WorkgroupTarget(4))
 
 
-def loop_of(k: Kernel) -> For:
+def loop_of(k: KernelIR) -> For:
     """The first one: sums over a group are made in another."""
     return next(item for item in k.main.items if isinstance(item, For))
 
 
-def sound() -> Kernel:
+def sound() -> KernelIR:
     """A kernel with everything in it, and no fault."""
     k = kernel()
     x, y, a = k.buffer("x", "read"), k.buffer("y", "write"), k.buffer("a", "own", size=4)
@@ -45,7 +45,7 @@ def test_a_kernel_without_faults() -> None:
     verify(sound())
 
 
-def refused(k: Kernel, words: str) -> None:
+def refused(k: KernelIR, words: str) -> None:
     found = list(faults(k))
     assert any(words in fault for fault in found), found
     with pytest.raises(AssertionError, match="kernel: "):

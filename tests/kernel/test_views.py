@@ -88,11 +88,11 @@ def test_nothing_is_copied() -> None:
         table = np.linspace(0.0, 1.0, n) ** 2
 
         def f(v: Any) -> Any:
-            def turn(k: Any, s: Any) -> Any:
+            def iteration(k: Any, s: Any) -> Any:
                 return (s + v[k]) * v[0]
 
             end = sg.scan(lambda s, y: (s * y + v[0], None), v[1], table)[0]
-            return end + sg.fori_loop(0, n, turn, v[1])
+            return end + sg.fori_loop(0, n, iteration, v[1])
 
         return sg.fused_forward(n, f, device="cpu")
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import InStep
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.cpu import compile_source
 from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.instruction import Shape
@@ -20,12 +20,12 @@ from symgrad.llvm.printing.printer import print_kernel
 
 from .running import aligned
 
-Write = Callable[[int], Kernel]
+Write = Callable[[int], KernelIR]
 """Writes a kernel for groups of so many invocations."""
 
 
 def run_kernel(
-    kernel: Kernel, shape: Shape, vector: Shape | None, arrays: Sequence[np.ndarray], count: int,
+    kernel: KernelIR, shape: Shape, vector: Shape | None, arrays: Sequence[np.ndarray], count: int,
     cells: int = 0, thorough: bool = False,
 ) -> None:  # fmt: skip
     """Run ``count`` invocations of a kernel on arrays, or so many ``cells`` in groups.
@@ -83,7 +83,7 @@ class Drawn:
 
     def __init__(self, seed: int, width: int, items: int = 4) -> None:
         self.random = Random(seed)
-        self.kernel = k = Kernel(InStep(width))
+        self.kernel = k = KernelIR(SimdTarget(width))
         x, out = k.buffer("x", "read"), k.buffer("out", "write")
         self.arrays = [k.buffer(f"a{n}", "own", size=self.SIZE) for n in range(2)]
         for array in self.arrays:
@@ -153,14 +153,14 @@ class Drawn:
         asked = random.random() < 0.4
         down = not asked and random.random() < 0.4
 
-        def known(turn: int, carries: list[int]) -> tuple[list[int], list[int]]:
-            return [*floats, *carries[:2]], [*words, self.index(turn), carries[2]]
+        def known(iteration: int, carries: list[int]) -> tuple[list[int], list[int]]:
+            return [*floats, *carries[:2]], [*words, self.index(iteration), carries[2]]
 
-        def test(turn: int, carries: list[int]) -> int:
-            return self.truth(*known(turn, carries))
+        def test(iteration: int, carries: list[int]) -> int:
+            return self.truth(*known(iteration, carries))
 
-        def body(turn: int, carries: list[int]) -> Sequence[int]:
-            inner, numbers = self.block(depth + 1, random.randrange(4), *known(turn, carries))
+        def body(iteration: int, carries: list[int]) -> Sequence[int]:
+            inner, numbers = self.block(depth + 1, random.randrange(4), *known(iteration, carries))
             return inner[-1], inner[-2], self.index(numbers[-1])
 
         results, count = k.loop(lo, hi, inits, body, down=down, test=test if asked else None)

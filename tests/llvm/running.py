@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from symgrad.expr.graph.node import Graph
-from symgrad.kernel.plan import Computation, Output
-from symgrad.kernel.programs.map import map_program
-from symgrad.kernel.target import InStep
+from symgrad.kernel.shapes import Computation, Output
+from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.cpu import compile_source
 from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.instruction import Shape
@@ -24,7 +24,7 @@ def computation(graph: Graph, *outputs: Sequence[int]) -> Computation:
 
 
 def emitted(made: Computation, shape: Shape, thorough: bool = False) -> Source:
-    kernel = map_program(made, InStep(max(shape.lanes, 4)))
+    kernel = map_program(made, SimdTarget(max(shape.lanes, 4)))
     return print_kernel(kernel, definitions_for("accurate", shape.dtype), shape, thorough=thorough)
 
 

@@ -10,7 +10,7 @@ from mathlib.double.cases import BOUNDS, NAMES, errors_of, grid
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.instruction import Shape

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.programs.dense import step_program, triangle_program
-from symgrad.kernel.target import InStep
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.skeletons.dense import step_program, triangle_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.verify import verify
 from symgrad.llvm.dispatch.dense import Triangle, step
 
@@ -31,8 +31,8 @@ def parts(found: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 @pytest.mark.parametrize("program", [triangle_program, step_program])
-def test_the_programs_are_sound(program: Callable[[Target], Kernel]) -> None:
-    verify(program(InStep(1)))
+def test_the_programs_are_sound(program: Callable[[Target], KernelIR]) -> None:
+    verify(program(SimdTarget(1)))
 
 
 @pytest.mark.parametrize(("m", "n"), SHAPES)

@@ -12,12 +12,12 @@ from strategies import random_graph
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.reach import inputs_of
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.meaning.evaluate import evaluate_graph
-from symgrad.kernel.plan import Computation
-from symgrad.kernel.programs.map import map_program
-from symgrad.kernel.target import InStep
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.expression import Expr
+from symgrad.kernel.shapes import Computation
+from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing import arrangement, printer
 from symgrad.llvm.printing.arrangement import Arrangement
@@ -106,7 +106,7 @@ class Read(list[Item]):
 
 
 def test_each_function_is_written_from_its_own_nodes() -> None:
-    kernel, names = map_program(chain(3000), InStep(4)), (f"%{k}" for k in itertools.count())
+    kernel, names = map_program(chain(3000), SimdTarget(4)), (f"%{k}" for k in itertools.count())
     arranged = Arrangement(kernel, ONE)
     parts = [Read(part.items) for part in arranged.parts]
     assert len(parts) > 20

@@ -12,7 +12,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.llvm import compiler
 from symgrad.llvm.device import cpu as device
 from symgrad.llvm.device import host as hosts
@@ -154,10 +154,10 @@ def sums() -> None:
 
 
 def loops() -> None:
-    def turns(v: Any) -> Any:
+    def iterations(v: Any) -> Any:
         return sg.while_loop(lambda c: c[0] < 1e3, lambda c: (c[0] * v[0] * 1.0625,), (v[1],))[0]
 
-    sg.fused_forward(2, turns, device="cpu").run(np.full((100, 2), 2.0, np.float32))
+    sg.fused_forward(2, iterations, device="cpu").run(np.full((100, 2), 2.0, np.float32))
 
 
 def tables() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing import arrangement
 from symgrad.llvm.printing.instruction import Shape, constant, steps_of

@@ -22,10 +22,10 @@ from iterations import (
 
 from symgrad.errors import InputError
 from symgrad.kernel.interpret import iterate
-from symgrad.kernel.plan import Iteration, Lookup
 from symgrad.kernel.problems import RowData
-from symgrad.kernel.programs.iterate import iterate_program
-from symgrad.kernel.target import InStep
+from symgrad.kernel.shapes import Iteration, Lookup
+from symgrad.kernel.skeletons.iterate import iterate_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device import threads
 from symgrad.llvm.dispatch import loop as running
 from symgrad.llvm.dispatch import points as dispatch
@@ -201,7 +201,7 @@ def test_the_source_is_the_same_every_time() -> None:
     shape = dispatch.host().shape("float32", True)
     functions = dispatch.definitions_for("accurate", "float32")
     made = fit(1, 1, "both").iteration
-    kernels = [iterate_program(made, InStep(shape.lanes)) for _ in range(2)]
+    kernels = [iterate_program(made, SimdTarget(shape.lanes)) for _ in range(2)]
     first, second = (print_kernel(k, functions, shape) for k in kernels)
     assert first == second
 

@@ -143,8 +143,10 @@ def test_many_columns_beside_a_loop_go_through_memory() -> None:
 
 
 def test_a_loop_weighs_as_much_as_its_turns() -> None:
-    def weight(turns: int) -> int:
-        kernel = sg.fused_forward(1, lambda v: fori_loop(0, turns, lambda k, s: s * v[0], v[0]))
+    def weight(iterations: int) -> int:
+        kernel = sg.fused_forward(
+            1, lambda v: fori_loop(0, iterations, lambda k, s: s * v[0], v[0])
+        )
         return weight_of(kernel._computation.graph)
 
     assert weight(500) - weight(10) == 490

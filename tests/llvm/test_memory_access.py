@@ -10,13 +10,13 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Kernel, narrow, wide_add, widen
-from symgrad.kernel.plan import Computation
-from symgrad.kernel.programs.map import map_program
+from symgrad.kernel.language import KernelIR, narrow, wide_add, widen
+from symgrad.kernel.shapes import Computation
+from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.statements import lane_sum
-from symgrad.kernel.target import InStep
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.arrangement import UNROLLED_COLUMNS
 from symgrad.llvm.printing.instruction import Shape
@@ -57,14 +57,16 @@ def test_every_width_is_transposed(inputs: int, columns: int) -> None:
     points = at_the_end_of_memory((2 * WIDEST, inputs))
     for shape, vector in shapes:
         first, rest = (aligned((len(points), n), np.float32) for n in (1, columns))
-        kernel = map_program(made, InStep(shape.lanes))
+        kernel = map_program(made, SimdTarget(shape.lanes))
         run_kernel(kernel, shape, vector, [points, first, rest], len(points))
         np.testing.assert_array_equal(first[:, 0], points[:, 0])
         want = points[:, order] + np.arange(1, columns + 1, dtype=np.float32)
         np.testing.assert_array_equal(rest, want, err_msg=str(shape))
 
 
-def both_ways(k: Kernel, dtype: str, arrays: Sequence[np.ndarray], count: int, cells: int) -> None:
+def both_ways(
+    k: KernelIR, dtype: str, arrays: Sequence[np.ndarray], count: int, cells: int
+) -> None:
     """Run a kernel for groups, and compare its last array with the interpreter's."""
     lanes = k.target.width
     *given, want = (a.copy() for a in arrays)
@@ -74,9 +76,9 @@ def both_ways(k: Kernel, dtype: str, arrays: Sequence[np.ndarray], count: int, c
     np.testing.assert_array_equal(arrays[-1], want)
 
 
-def summed(lanes: int, columns: int) -> Kernel:
+def summed(lanes: int, columns: int) -> KernelIR:
     """Sums of whole numbers over rows, of which each group takes some, the last turn masked."""
-    k = Kernel(InStep(lanes))
+    k = KernelIR(SimdTarget(lanes))
     x, out = k.buffer("x", "read"), k.buffer("out", "write")
     width = k.word(lanes)
     every = k.add(ops.word_mul, k.groups, width)
@@ -109,7 +111,7 @@ def test_rows_are_summed_with_a_masked_last_turn(dtype: str, lanes: int, columns
 
 
 def test_groups_share_arrays() -> None:
-    k = Kernel(InStep(WIDEST))
+    k = KernelIR(SimdTarget(WIDEST))
     x, out = k.buffer("x", "read"), k.buffer("out", "write")
     tile = k.buffer("tile", "group", size=2 * WIDEST)
     k.store(tile, k.local, k.load(x, k.cell))
@@ -132,7 +134,7 @@ def test_groups_share_arrays() -> None:
 @pytest.mark.parametrize("stride", [1, 3])
 def test_lanes_that_do_not_go_on_read_nothing(stride: int) -> None:
     """The row behind the last one is not there."""
-    k = Kernel(InStep(WIDEST))
+    k = KernelIR(SimdTarget(WIDEST))
     x, out = k.buffer("x", "read"), k.buffer("out", "write")
     following = k.add(ops.word_add, k.cell, k.word(1))
     (value,) = k.choose(
@@ -151,7 +153,7 @@ def test_lanes_that_do_not_go_on_read_nothing(stride: int) -> None:
 @pytest.mark.parametrize("stride", [1, 3])
 def test_lanes_before_the_first_row_read_and_write_nothing(start: int, stride: int) -> None:
     """Their words are below 0, which is far behind the last row."""
-    k = Kernel(InStep(WIDEST))
+    k = KernelIR(SimdTarget(WIDEST))
     x, out = k.buffer("x", "read"), k.buffer("out", "write")
     before = k.add(ops.word_sub, k.cell, k.word(start))
 
@@ -166,8 +168,8 @@ def test_lanes_before_the_first_row_read_and_write_nothing(start: int, stride: i
 
 
 def test_rows_within_a_loop_are_stored_whole_where_all_lanes_are() -> None:
-    """And one column at a time in the turns that only some lanes take."""
-    k = Kernel(InStep(WIDEST))
+    """And one column at a time in the iterations that only some lanes take."""
+    k = KernelIR(SimdTarget(WIDEST))
     x, out = k.buffer("x", "read"), k.buffer("out", "write")
     trips = k.add(ops.nearest_word, k.load(x, k.cell))
 
@@ -188,7 +190,7 @@ def test_rows_within_a_loop_are_stored_whole_where_all_lanes_are() -> None:
 
 
 def test_a_counted_loop_ends_where_its_lanes_do() -> None:
-    k = Kernel(InStep(WIDEST))
+    k = KernelIR(SimdTarget(WIDEST))
     x, out = k.buffer("x", "read"), k.buffer("out", "write")
     hi = k.add(ops.nearest_word, k.load(x, k.cell))
     _, count = k.loop(k.word(2), hi, [], lambda t, _: [])

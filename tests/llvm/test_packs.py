@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.kernel.programs.map import map_program
-from symgrad.kernel.target import InStep
+from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.instruction import Shape
 from symgrad.llvm.printing.printer import print_kernel
@@ -31,7 +31,7 @@ def behind(v: Any) -> Any:
 
 
 def recurrent(v: Any) -> Any:
-    """Functions in the turns of a loop, whose transpose reads what was kept."""
+    """Functions in the iterations of a loop, whose transpose reads what was kept."""
     step = lambda _, h: np.tanh(h * v[1:] + np.cos(v[0] * h[::-1]))  # noqa: E731
     return np.sum(sg.fori_loop(0, 20, step, v[1:]))
 
@@ -62,7 +62,7 @@ def test_a_point_has_the_bits_of_a_batch(f: Any, n: int, dtype: Any) -> None:
 @pytest.mark.parametrize(("n", "calls"), [(2, 0), (3, 1), (4, 1), (6, 1), (7, 2), (8, 2)])
 def test_so_many_calls_are_vectors(n: int, calls: int) -> None:
     kernel = sg.fused_forward(n, lambda v: np.prod(np.exp(v)), device="cpu", dtype="float64")
-    made = map_program(kernel._computation, InStep(1))
+    made = map_program(kernel._computation, SimdTarget(1))
     one = Shape("float64", 1, True)
     many = Shape("float64", LANES, True)
     text = print_kernel(made, definitions_for("accurate", "float64"), one, many).text
@@ -95,7 +95,7 @@ def test_long_points_have_the_bits_of_a_batch(dtype: Any) -> None:
 @pytest.mark.parametrize("thorough", [False, True])
 def test_what_is_compiled_quickly_takes_no_vectors_apart(thorough: bool) -> None:
     kernel = sg.fused_forward(7, long, device="cpu", dtype="float64", roll=False)
-    made = map_program(kernel._computation, InStep(1))
+    made = map_program(kernel._computation, SimdTarget(1))
     one, many = Shape("float64", 1, True), Shape("float64", LANES, True)
     functions = definitions_for("accurate", "float64")
     text = print_kernel(made, functions, one, many, thorough).text

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.kernel.language import Kernel
-from symgrad.kernel.target import InStep
+from symgrad.kernel.language import KernelIR
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing import arrangement, masks
 from symgrad.llvm.printing.instruction import Shape
@@ -21,7 +21,7 @@ from .programs import Drawn, meaning, printed
 WIDEST = host().vector_bits // 32
 
 
-def drawn(seed: int, width: int) -> Kernel:
+def drawn(seed: int, width: int) -> KernelIR:
     return Drawn(seed, width).kernel
 
 
@@ -74,9 +74,9 @@ def test_a_point_alone_has_the_bits_that_it_has_in_a_batch(seed: int) -> None:
         np.testing.assert_array_equal(found, want, err_msg=str(shape))
 
 
-def looped(size: int, turns: int = 50, operations: int = 1) -> Kernel:
+def looped(size: int, iterations: int = 50, operations: int = 1) -> KernelIR:
     """A loop that writes to an array of its own, beside which there is little."""
-    k = Kernel(InStep(WIDEST))
+    k = KernelIR(SimdTarget(WIDEST))
     x, out = k.buffer("x", "read"), k.buffer("out", "write")
     array = k.buffer("array", "own", size=size)
 
@@ -87,7 +87,7 @@ def looped(size: int, turns: int = 50, operations: int = 1) -> Kernel:
         k.store(array, t, value)
         return [value]
 
-    (last,), _ = k.loop(k.word(0), k.word(turns), [k.load(x, k.cell)], body)
+    (last,), _ = k.loop(k.word(0), k.word(iterations), [k.load(x, k.cell)], body)
     k.store(out, k.cell, last)
     return k
 
@@ -99,7 +99,7 @@ def test_registers_lie_side_by_side_where_a_loop_has_room_for_them() -> None:
     assert block_of(looped(100, operations=200), vector) == two
     assert block_of(looped(MOST_BLOCK_BYTES), vector) == vector
     assert block_of(looped(100, operations=2 * arrangement.LONG_BATCH), vector) == vector
-    straight = Kernel(InStep(WIDEST))
+    straight = KernelIR(SimdTarget(WIDEST))
     x, out = straight.buffer("x", "read"), straight.buffer("out", "write")
     straight.store(out, straight.cell, straight.load(x, straight.cell))
     assert block_of(straight, vector) == vector

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.kernel.plan import Computation
+from symgrad.kernel.shapes import Computation
 from symgrad.llvm import compiler
 from symgrad.llvm.device import cpu as device
 from symgrad.llvm.device import recompile

@@ -11,7 +11,7 @@ from kernel.test_stage import bells, choice, plain, reduction
 
 import symgrad as sg
 from symgrad.kernel.interpret import reduce_rows
-from symgrad.kernel.plan import Reduction
+from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.llvm.device import threads
 from symgrad.llvm.dispatch import sums as cpu_sums

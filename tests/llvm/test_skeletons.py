@@ -7,8 +7,8 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
-from symgrad.kernel.plan import Computation
+from symgrad.expr.tracers.expression import Expr
+from symgrad.kernel.shapes import Computation
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.arrangement import UNROLLED_COLUMNS
 from symgrad.llvm.printing.instruction import Shape

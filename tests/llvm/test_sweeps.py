@@ -1,4 +1,4 @@
-"""Loops over arrays of a single point do several turns at once, and give the same bits."""
+"""Loops over arrays of a single point do several iterations at once, and give the same bits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.kernel.programs.map import map_program
-from symgrad.kernel.target import InStep
+from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.compiler import SWEEPING
 from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.instruction import Shape
@@ -31,7 +31,7 @@ def powered(v: Any) -> Any:
 @pytest.mark.parametrize(("f", "swept"), [(squeezed, True), (powered, False)])
 def test_what_it_is_compiled_for(f: Any, swept: bool) -> None:
     kernel = sg.fused_forward_backward(N, f, device="cpu", dtype="float64")
-    made = map_program(kernel._computation, InStep(1))
+    made = map_program(kernel._computation, SimdTarget(1))
     functions = definitions_for("accurate", "float64")
     source = print_kernel(made, functions, Shape("float64", 1, True))
     assert (source.effort == SWEEPING) is swept

@@ -11,10 +11,10 @@ from kernel.test_stage import reduction
 
 from symgrad.expr.graph.node import CONST
 from symgrad.kernel.interpret import reduce_rows
-from symgrad.kernel.language import Kernel
-from symgrad.kernel.plan import Reduction
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.products import NO_FACTOR, Terms, products_of, tiles
-from symgrad.kernel.programs.rows import rows_program
+from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.rows import rows_program
 from symgrad.kernel.stage import hoisted, stages
 from symgrad.llvm.device import threads
 from symgrad.llvm.dispatch import sums as cpu_sums
@@ -53,7 +53,7 @@ def products(f: Any) -> dict[int, Terms]:
     return dict(products_of(found, stages(found).each).terms)
 
 
-def kernel_of(found: Reduction, dtype: str) -> Kernel:
+def kernel_of(found: Reduction, dtype: str) -> KernelIR:
     return rows_program(found, cpu_sums.target_of(cpu_sums.host().shape(dtype, True)))
 
 

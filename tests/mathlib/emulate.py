@@ -16,9 +16,9 @@ from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import Rewriter, simplify
-from symgrad.expr.meaning.evaluate import leaf
+from symgrad.expr.semantics.evaluate import leaf
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.define import functions, inlined, lower, primitive
 
 from .fold import folded, with_functions

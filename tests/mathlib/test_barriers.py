@@ -13,8 +13,8 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers
 from symgrad.mathlib.define import Math, functions
 from symgrad.mathlib.vanishing import Vanishing

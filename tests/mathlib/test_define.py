@@ -13,10 +13,10 @@ from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.expr.references.integer_powers import is_split
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib import exponential
 from symgrad.mathlib.define import Function, Functions, functions, inlined
 from symgrad.pipeline import DTypeName

@@ -13,9 +13,9 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.define import primitive
 
 from .cases import BOUNDS, WORST_PAIRS, cancelling, grid, truth, ulps

@@ -10,9 +10,9 @@ import pytest
 
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.reach import inputs_of
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.meaning.evaluate import evaluate_graph
 from symgrad.expr.references import reference
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.expression import Expr
 
 from .cases import EDGES, RANGES, TINY, cancelling, grid, truth, ulps
 from .emulate import Array, Emulated, expanded, primitives, with_derivatives

@@ -17,7 +17,7 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import inputs_of
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 
 from .cases import BOUNDS, Array, cancelling, grid, truth, ulps
 from .emulate import Emulated, compiled, primitives

@@ -13,7 +13,7 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.arrange import share_reductions
 from symgrad.mathlib.barriers import with_barriers
 from symgrad.mathlib.define import Function, functions

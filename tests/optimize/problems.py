@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.kernel.plan import Iteration
+from symgrad.kernel.shapes import Iteration
 from symgrad.llvm.dispatch.loop import Loop
 from symgrad.optimize.runner import Interpreted, Runner
 

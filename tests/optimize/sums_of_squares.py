@@ -81,8 +81,8 @@ def _jennrich_sampson(v: Any, r: Any) -> Any:
 
 def _helical_valley(v: Any) -> Any:
     a, b, c = v
-    turn = np.arctan2(b, a) / (2 * np.pi)
-    return [10 * (c - 10 * turn), 10 * (np.sqrt(a * a + b * b) - 1), c]
+    iteration = np.arctan2(b, a) / (2 * np.pi)
+    return [10 * (c - 10 * iteration), 10 * (np.sqrt(a * a + b * b) - 1), c]
 
 
 def _bard(v: Any, r: Any) -> Any:

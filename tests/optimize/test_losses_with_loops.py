@@ -1,4 +1,4 @@
-"""Losses with loops in them, minimised inside kernels: as where Python writes the turns out."""
+"""Losses with loops, minimised inside kernels: as where Python writes the iterations out."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Loop = Callable[[int, Callable[[Any, Any], Any], Any], Any]
 on_devices = pytest.mark.parametrize(("device", "dtype"), DTYPES)
 
 
-def looped(turns: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
-    """``turns`` turns in a loop of the kernel."""
-    return sg.fori_loop(0, turns, body, init)
+def looped(iterations: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
+    """``iterations`` iterations in a loop of the kernel."""
+    return sg.fori_loop(0, iterations, body, init)
 
 
-def written_out(turns: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
+def written_out(iterations: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
     """The same, one after the other."""
-    for k in range(turns):
+    for k in range(iterations):
         init = body(float(k), init)
     return init
 
@@ -34,10 +34,10 @@ def valley(loop: Loop) -> Callable[[Any], Any]:
     """A loss of two variables, summed up by a loop."""
 
     def loss(v: Any) -> Any:
-        def turn(k: Any, s: Any) -> Any:
+        def iteration(k: Any, s: Any) -> Any:
             return 0.9 * s + (v[0] - 1) ** 2 + 0.1 * k * (v[1] + 0.5) ** 2 + 0.01 * sg.sin(s)
 
-        return loop(12, turn, 0.1 * v[0] * v[0])
+        return loop(12, iteration, 0.1 * v[0] * v[0])
 
     return loss
 
@@ -125,18 +125,18 @@ def test_one_minimum_and_one_fit() -> None:
 
 @on_devices
 def test_own_turns_in_each_problem_and_arrays(device: Any, dtype: Any) -> None:
-    """A loop with as many turns as each problem's variable says, over a table it has filled."""
+    """A loop whose trip count is a variable of each problem, over a table that it has filled."""
 
     def loss(v: Any) -> Any:
-        turns = sg.floor(3.0 + 2.0 * abs(sg.sin(v[2])))
+        iterations = sg.floor(3.0 + 2.0 * abs(sg.sin(v[2])))
         total = sg.fori_loop(
-            0, turns, lambda k, s: s + (v[0] - 0.1 * k) ** 2, v[1] ** 2, max_steps=8
+            0, iterations, lambda k, s: s + (v[0] - 0.1 * k) ** 2, v[1] ** 2, max_steps=8
         )
         return total + v[2] ** 2
 
     def by_numbers(v: np.ndarray) -> float:
-        turns = int(3 + 2 * abs(np.sin(v[2])))
-        return sum((v[0] - 0.1 * k) ** 2 for k in range(turns)) + v[1] ** 2 + v[2] ** 2
+        iterations = int(3 + 2 * abs(np.sin(v[2])))
+        return sum((v[0] - 0.1 * k) ** 2 for k in range(iterations)) + v[1] ** 2 + v[2] ** 2
 
     starts = np.random.default_rng(2).uniform(-2.0, 2.0, (33, 3))
     found = sg.minimize_from(loss, 3, starts, sg.GradientDescent(0.05), 60, device=device,

@@ -13,7 +13,7 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.programs import work
@@ -99,4 +99,4 @@ def test_tint_takes_their_kernels() -> None:
 
 
 def launch_of(code: Code) -> Launch:
-    return work.launch_of(code, Options(code.name), InGroups())
+    return work.launch_of(code, Options(code.name), WorkgroupTarget())

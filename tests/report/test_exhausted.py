@@ -1,4 +1,4 @@
-"""Problems whose loops need more turns than they may take: NaN, and a warning or an error."""
+"""Problems whose loops need more iterations than they may take: NaN, and a warning or an error."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from true_derivatives import (
 
 import symgrad as sg
 from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.handles.expression import Expr, lift
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.expression import Expr, lift
 from symgrad.pipeline import DTypeName
 
 HIGHEST: Final = 3

@@ -1,4 +1,4 @@
-"""Rows whose loops need more turns than they may take: NaN, and a warning or an error."""
+"""Rows whose loops need more iterations than they may take: NaN, and a warning or an error."""
 
 from __future__ import annotations
 

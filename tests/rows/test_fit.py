@@ -307,7 +307,7 @@ def stretch(p: Any, r: Any) -> Any:
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_distances_within_one_block(noise: float) -> None:
-    """Shifts and turns of all points change nothing: damping takes care of that."""
+    """Shifts and iterations of all points change nothing: damping takes care of that."""
     start, rows = network(noise)
     found = sg.fused_least_squares((12, 2), stretch, columns=list(rows)).fit(start, rows)
 
@@ -433,7 +433,9 @@ def test_what_is_refused() -> None:
         model.fit(NOTHING, {name: v[:0] for name, v in rows.items()})
     with pytest.raises(InputError, match=r"'field' is 7 at row 0: level has 7 entries"):
         model.fit(NOTHING, {name: v[:1] for name, v in rows.items()} | {"field": [7]})
-    with pytest.raises(InputError, match=r"sparse normal equations: use kernel\.fit\(start, rows\)"):
+    with pytest.raises(
+        InputError, match=r"sparse normal equations: use kernel\.fit\(start, rows\)"
+    ):
         model.minimize(np.zeros(20), sg.LevenbergMarquardt(), rows=rows)
     with pytest.raises(TraceError, match="without its Python function"):
         pickle.loads(pickle.dumps(model)).fit(NOTHING, rows)

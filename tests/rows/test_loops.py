@@ -13,10 +13,10 @@ import symgrad as sg
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
-from symgrad.kernel.programs.group_rows import group_rows
-from symgrad.kernel.programs.rows import rows_program
 from symgrad.kernel.row_tile import tiles
-from symgrad.kernel.target import InStep
+from symgrad.kernel.skeletons.group_rows import group_rows
+from symgrad.kernel.skeletons.rows import rows_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.printing.reduce import emit_reduction
@@ -125,16 +125,16 @@ def test_what_loops_keep_on_a_gpu_may_be_more_than_variables_hold() -> None:
 
 
 def test_rows_of_an_invocation_are_fewer_where_loops_are_long() -> None:
-    """Some drivers end all loops of an invocation after 65,535 turns together."""
+    """Some drivers end all loops of an invocation after 65,535 iterations together."""
     most = {
         steps: emit_reduction(
             reduction(lambda p, r, n=steps: euler(p, r, n), 3, 3), functions("accurate")
         )
         for steps in (40, 2_000, 10_000)
     }
-    turns = {steps: module.turns for steps, (module,) in most.items()}
+    iterations = {steps: module.iterations for steps, (module,) in most.items()}
     rows = {steps: module.most for steps, (module,) in most.items()}
-    assert max(turns.values()) <= 60_000
+    assert max(iterations.values()) <= 60_000
     assert rows[40] == 128 and 1 <= rows[10_000] <= rows[2_000] < 128
 
 
@@ -314,7 +314,7 @@ def test_slopes_of_indexed_parameters_are_added_where_they_are_summed(weights: A
     kernel = sg.fused_forward_backward(
         MIXTURE, mixture, row=SIZE + 1, device="cpu", weights=weights
     )
-    made = rows_program(kernel._traced.reduction, InStep(8))
+    made = rows_program(kernel._traced.reduction, SimdTarget(8))
     verify(made)
     own = {b.name: b.size for b in made.buffers if b.space == "own"}
     sizes = sorted(size for name, size in own.items() if name.startswith("slopes"))

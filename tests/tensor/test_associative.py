@@ -14,7 +14,7 @@ from tensor_arrays import Shape, drawn, error, errors
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor import accumulated
@@ -171,8 +171,10 @@ def test_slopes_at_ties_of_maxima_are_shared(length: int, device: DeviceChoice) 
     assert error(dx, wanted) <= BOUND
 
 
-@pytest.mark.parametrize("traits", [InGroups(), InStep(4, whole=False)], ids=["groups", "in_step"])
-def test_the_programs_have_no_races(traits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "device_target", [WorkgroupTarget(), SimdTarget(4, whole=False)], ids=["groups", "in_step"]
+)
+def test_the_programs_have_no_races(device_target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With few groups, which have several chunks of a part each."""
     for name, number in (
         ("BUSY_GROUPS", 3),
@@ -189,7 +191,9 @@ def test_the_programs_have_no_races(traits: Any, monkeypatch: pytest.MonkeyPatch
     ):
         arrays, cotangents = case.arrays(0.8)
         recipes = Recipes(case.f, case.count, case.reverse, Options("scan", dtype="float64"))
-        launch = AssociativeScan(recipes, -1).launch("vjp", [case.shape] * case.count, traits)
+        launch = AssociativeScan(recipes, -1).launch(
+            "vjp", [case.shape] * case.count, device_target
+        )
         launch.verify()
         found = launch.execute([*arrays, *cotangents])
         wanted = scanned(case.f, arrays, -1, case.reverse)

@@ -10,7 +10,7 @@ import pytest
 from tensor_arrays import Shape, drawn, errors
 
 import symgrad as sg
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.targets import DeviceChoice
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
@@ -36,12 +36,14 @@ def wanted(u: np.ndarray, w: np.ndarray, bias: np.ndarray, dy: np.ndarray) -> li
     return [y, du[:, taps - 1 :], (slope[..., None] * seen).sum((0, 1)), slope.sum((0, 1))]
 
 
-@pytest.mark.parametrize("traits", [InGroups(), InStep(4, whole=False)], ids=["groups", "in_step"])
-def test_the_programs_have_no_races(traits: Any) -> None:
+@pytest.mark.parametrize(
+    "device_target", [WorkgroupTarget(), SimdTarget(4, whole=False)], ids=["groups", "in_step"]
+)
+def test_the_programs_have_no_races(device_target: Any) -> None:
     """The interpreter refuses those, and indices that are out of bounds."""
     given = arrays_of((2, 131, 3), 4)
     kernel = sg.causal_convolution(np.tanh, dtype="float64", device="cpu")
-    launch = kernel._work.launch("vjp", [a.shape for a in given], traits)
+    launch = kernel._work.launch("vjp", [a.shape for a in given], device_target)
     launch.verify()
     assert max(errors(launch.execute(given), wanted(*given))) <= 1e-12
 

@@ -10,7 +10,7 @@ import pytest
 from tensor_arrays import drawn
 
 import symgrad as sg
-from symgrad.expr.handles.tree import flatten
+from symgrad.expr.tracers.tree import flatten
 
 safetensors = pytest.importorskip("safetensors.numpy")
 

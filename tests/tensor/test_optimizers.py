@@ -11,8 +11,8 @@ from tensor_arrays import drawn, error
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.expr.handles.tree import flatten
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.expr.tracers.tree import flatten
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.optimize.rules import AdamW
 from symgrad.pipeline import Options
 from symgrad.targets import DeviceChoice
@@ -153,12 +153,14 @@ def test_float64_on_the_cpu() -> None:
     assert max(error(a, b) for a, b in zip(leaves(params), wanted, strict=True)) <= 1e-13
 
 
-@pytest.mark.parametrize("traits", [InGroups(), InStep(16, whole=False)], ids=["groups", "in_step"])
-def test_the_programs_have_no_races(traits: Any) -> None:
+@pytest.mark.parametrize(
+    "device_target", [WorkgroupTarget(), SimdTarget(16, whole=False)], ids=["groups", "in_step"]
+)
+def test_the_programs_have_no_races(device_target: Any) -> None:
     work = Update(AdamW(), 1.0, Options("update", dtype="float64"), 9)
     rng, sizes = np.random.default_rng(9), [1, 2, 20_000, 3, 4, 5, 6, 7, 300]
     arrays = [drawn(rng, (n,)) ** 2 for _ in range(4) for n in sizes]
-    launch = work.launch("run", [*((a.size,) for a in arrays), (3,)], traits)
+    launch = work.launch("run", [*((a.size,) for a in arrays), (3,)], device_target)
     launch.verify()
     first = launch.execute([*arrays, work.first])
     assert all(np.isfinite(a).all() for a in first)

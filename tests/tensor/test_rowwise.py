@@ -12,8 +12,8 @@ from tint import check_with_tint, tint_available
 
 import symgrad as sg
 from symgrad.kernel.language import Target
-from symgrad.kernel.programs.rowwise import BUSY_TEAMS
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.skeletons.rowwise import BUSY_GROUPS
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 from symgrad.targets import DeviceChoice
 
@@ -180,7 +180,7 @@ def test_wrong_shapes_are_refused() -> None:
         sg.rowwise(lambda: 1.0, device="cpu")
 
 
-@pytest.mark.parametrize(("kind", "rows"), [("run", 3), ("vjp", 3), ("vjp", 2 * BUSY_TEAMS)])
+@pytest.mark.parametrize(("kind", "rows"), [("run", 3), ("vjp", 3), ("vjp", 2 * BUSY_GROUPS)])
 def test_kernels_of_rows_keep_the_language_and_tint_takes_them(kind: str, rows: int) -> None:
     kernel = sg.rowwise(layer_norm, device="cpu")
     arrays = [np.ones((rows, 40)), np.ones(40), np.ones(40)]
@@ -191,10 +191,14 @@ def test_kernels_of_rows_keep_the_language_and_tint_takes_them(kind: str, rows: 
         assert check_with_tint(kernel.modules) == [None] * len(kernel.modules)
 
 
-@pytest.mark.parametrize("traits", [InGroups(), InStep(4, whole=False)], ids=["groups", "in_step"])
-def test_gradients_that_an_input_has_already_are_not_written_for_each_row(traits: Target) -> None:
+@pytest.mark.parametrize(
+    "device_target", [WorkgroupTarget(), SimdTarget(4, whole=False)], ids=["groups", "in_step"]
+)
+def test_gradients_that_an_input_has_already_are_not_written_for_each_row(
+    device_target: Target,
+) -> None:
     launch = sg.rowwise(layer_norm, device="cpu")._work.launch(
-        "vjp", [(100, 40), (40,), (40,), (100, 40)], traits
+        "vjp", [(100, 40), (40,), (40,), (100, 40)], device_target
     )
     assert [a.name for a in launch.scratch if a.shape == (100, 40)] == ["each_d_w"]
 
@@ -216,12 +220,12 @@ def test_gradients_of_shifts_are_sums_of_the_cotangent(device: DeviceChoice) -> 
 @pytest.mark.parametrize("n", [7, 8, 300])
 @pytest.mark.parametrize("each", [2, 4])
 def test_gradients_of_what_many_rows_share(n: int, each: int) -> None:
-    rows = each * BUSY_TEAMS + 1  # the last team has one alone
+    rows = each * BUSY_GROUPS + 1  # the last thread group has one alone
     draw = np.random.default_rng(7)
     x, g = draw.normal(size=(2, rows, n)).astype(np.float32)
     w, b = draw.normal(size=(2, n)).astype(np.float32)
     kernel = sg.rowwise(layer_norm, device="gpu")
-    launch = kernel._work.launch("vjp", [x.shape, w.shape, b.shape, g.shape], InGroups())
+    launch = kernel._work.launch("vjp", [x.shape, w.shape, b.shape, g.shape], WorkgroupTarget())
     rooms = {a.name: a.shape for a in launch.scratch}
     assert rooms["each_d_w"] == rooms["each_d_b"] == (-(-rows // each), n)
     y, (dx, dw, db) = kernel.vjp(x, w, b, g)
@@ -251,8 +255,8 @@ def test_what_lanes_have_is_combined_in_step_as_the_language_says(name: str) -> 
     kernel = sg.rowwise(lambda x: getattr(x, name)() * x, device="cpu")
     x = np.random.default_rng(6).normal(size=(3, 37))
     work = kernel._work
-    launch = work.launch("run", [x.shape], InStep(16, whole=False))
-    assert launch.dispatches[0].target.team == 16
+    launch = work.launch("run", [x.shape], SimdTarget(16, whole=False))
+    assert launch.dispatches[0].target.threads == 16
     (found,) = launch.execute([x])
     np.testing.assert_allclose(found, getattr(x, name)(axis=1, keepdims=True) * x, rtol=1e-12)
 

@@ -15,7 +15,7 @@ from tensor_arrays import drawn, errors
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.kernel.target import InGroups, InStep
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.discretize import SERIES_BELOW, TERMS, growth
@@ -181,12 +181,14 @@ def test_float64_on_the_cpu() -> None:
     assert max(problem.errors(found)) <= 1e-12
 
 
-@pytest.mark.parametrize("traits", [InGroups(), InStep(4, whole=False)], ids=["groups", "in_step"])
-def test_the_programs_have_no_races(traits: Any) -> None:
+@pytest.mark.parametrize(
+    "device_target", [WorkgroupTarget(), SimdTarget(4, whole=False)], ids=["groups", "in_step"]
+)
+def test_the_programs_have_no_races(device_target: Any) -> None:
     """The interpreter refuses those, and what nobody has written is NaN there."""
     problem = Problem.drawn((2, 19, 5, 6), state=True)
     work = SelectiveScan(False, "zoh", True, Options("scan", dtype="float64"))
-    launch = work.launch("vjp", [a.shape for a in problem.arrays], traits)
+    launch = work.launch("vjp", [a.shape for a in problem.arrays], device_target)
     launch.verify()
     found = launch.execute([*problem.arrays, *problem.cotangents])
     assert max(problem.errors(((found[0], found[1]), found[2:]))) <= 1e-12
@@ -197,7 +199,7 @@ def test_the_programs_have_no_races(traits: Any) -> None:
 def test_what_groups_share_is_no_more_than_webgpu_has(states: int, width: int) -> None:
     shapes = [(2, 30, 4), (2, 30, 4), (4, states), (2, 30, states), (2, 30, states), (4,)]
     work = SelectiveScan(False, "zoh", True, Options("scan"))
-    launch = work.launch("vjp", [*shapes, (2, 4, states)], InGroups(width=width))
+    launch = work.launch("vjp", [*shapes, (2, 4, states)], WorkgroupTarget(width=width))
     for dispatch in launch.dispatches:
         buffers = dispatch.program(dispatch.target).buffers
         assert 4 * sum(b.size for b in buffers if b.space == "group") <= 16_384

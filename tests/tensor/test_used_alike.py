@@ -14,7 +14,7 @@ from tensor_arrays import Shape, drawn
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.expr.handles.tree import flatten
+from symgrad.expr.tracers.tree import flatten
 
 BATCH, LENGTH, CHANNELS, STATES = 2, 19, 5, 4
 ROW, CELL = (BATCH, LENGTH, CHANNELS), (BATCH, LENGTH, STATES)

@@ -108,7 +108,7 @@ MISUSES: dict[str, Any] = {
     "chosen": lambda p, r: sg.where(p[0] > 0, r.c, p[1]),
     "in a loop": lambda p, r: sg.fori_loop(0, 3, lambda k, y: y + r.c * p[0], 0.0),
     "carried": lambda p, r: sg.fori_loop(0, 3, lambda k, c: (c[1], c[1] * p[0]), (1.0, r.c))[0],
-    "turns": lambda p, r: sg.while_loop(lambda c: c < 9.0, lambda c: c + 1.0 + r.c, p[0]),
+    "iterations": lambda p, r: sg.while_loop(lambda c: c < 9.0, lambda c: c + 1.0 + r.c, p[0]),
     "one side": lambda p, r: sg.cond(p[0] > 0, lambda: r.c, lambda: p[1]),
     "compared with other labels": lambda p, r: sg.where(r.c == r.d, p[0], p[1]),
 }

@@ -43,7 +43,7 @@ def predators_and_prey(v: Any) -> Any:
 
 
 def collatz_like(v: Any) -> Any:
-    """Newton's method to convergence, which takes more turns for some points."""
+    """Newton's method to convergence, which takes more iterations for some points."""
 
     def step(state: Any) -> Any:
         x, _ = state

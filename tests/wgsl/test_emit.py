@@ -18,13 +18,13 @@ from strategies import random_graph
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import Place
-from symgrad.expr.handles import functions
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.ops.arithmetic import mul
+from symgrad.expr.tracers import functions
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel import binding
 from symgrad.kernel.cut import Limits
-from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.shapes import Computation, Output
 from symgrad.mathlib import define
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.names import printable

@@ -21,8 +21,8 @@ from tint import check_with_tint, needs_tint
 
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.interpret import iterate
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import Problems, RowData
+from symgrad.kernel.shapes import Iteration
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import loop as running
@@ -194,7 +194,7 @@ def test_loops_do_not_end_at_65535(gpu: Gpu, form: Form, monkeypatch: pytest.Mon
     steps = counted(loop, monkeypatch)
     found = loop.run(np.array([[0.0, 70_000.0], [0.0, 5.0], [0.0, 1e7]]), 150_000)
     np.testing.assert_array_equal(found, [[70_000, 0], [5, 0], [150_000, 1e7 - 150_000]])
-    assert sum(steps) == 150_000 and max(steps) <= running.MOST_TURNS
+    assert sum(steps) == 150_000 and max(steps) <= running.MOST_ITERATIONS
 
 
 def test_rows_count_as_turns(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,13 @@ from tint import check_with_tint, needs_tint
 import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel import row_tile
 from symgrad.kernel.interpret import compute
-from symgrad.kernel.plan import Lookup, Output, Reduction
-from symgrad.kernel.programs.lookup import Place
-from symgrad.kernel.slopes import quads
+from symgrad.kernel.shapes import Lookup, Output, Reduction
+from symgrad.kernel.skeletons.lookup import Place
 from symgrad.kernel.stage import hoisted
+from symgrad.kernel.table_gradients import quads
 from symgrad.llvm.dispatch import sums as llvm
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu

@@ -11,16 +11,16 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.errors import InputError
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import Problems, RowData
-from symgrad.kernel.programs.products import shares
+from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.skeletons.products import shares
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import loop as running
 from symgrad.wgsl.dispatch.loop import Loop
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import Form
-from symgrad.wgsl.printing.matrix import fits, lanes, turns, with_matrix
+from symgrad.wgsl.printing.matrix import fits, iterations, lanes, with_matrix
 
 BOXES = [(-np.inf, np.inf), (0.3, 0.8)]
 LARGEST = 37
@@ -124,10 +124,10 @@ def test_turns_are_bounded(gpu: Gpu) -> None:
     case = Waves(30, 1, 1)
     loop, matrix = Loop(gpu, case.made()), case.made().matrix
     assert matrix is not None
-    assert loop._most(Form(True), 10_000) * turns(matrix, 10_000) <= running.MOST_TURNS
-    assert turns(matrix, 64_000) - turns(matrix, 0) == 1_000 * 22
+    assert loop._most(Form(True), 10_000) * iterations(matrix, 10_000) <= running.MOST_ITERATIONS
+    assert iterations(matrix, 64_000) - iterations(matrix, 0) == 1_000 * 22
     twice = Loop(gpu, Waves(30, 1, 1, residuals=2).made())
-    assert twice._turns(Form(True), 6_400) == loop._turns(Form(True), 12_800)
+    assert twice._iterations(Form(True), 6_400) == loop._iterations(Form(True), 12_800)
     state, x = case.states(), np.zeros((400_000, 1), np.float32)
     with pytest.raises(InputError, match="400,000 rows are too many for a problem on a GPU"):
         loop.run(state, 1, RowData(x, x[None]))

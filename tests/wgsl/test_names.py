@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.shapes import Computation, Output
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.names import identifier, unique

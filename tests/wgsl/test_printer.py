@@ -20,9 +20,9 @@ from symgrad.expr import ops
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import compute
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.layout import Layout
-from symgrad.kernel.plan import Computation, Output
+from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.split import split
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
@@ -37,19 +37,19 @@ from symgrad.wgsl.printing.printer import Printed, print_kernel, print_map
 every = pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)
 
 
-def printed(kernel: Kernel, comments: bool = True) -> Printed:
+def printed(kernel: KernelIR, comments: bool = True) -> Printed:
     verify(kernel)
     return print_kernel(kernel, functions("accurate"), Style(comments=comments))
 
 
-def run(gpu: Gpu, kernel: Kernel, points: np.ndarray) -> np.ndarray:
+def run(gpu: Gpu, kernel: KernelIR, points: np.ndarray) -> np.ndarray:
     """What the GPU makes of a kernel."""
     found = printed(kernel)
     layout = Layout(points.shape[1], (columns_of(kernel),), -(-found.slots // 4))
     return Program(gpu, found.modules, layout).run(points)[0]
 
 
-def reference(kernel: Kernel, points: np.ndarray) -> np.ndarray:
+def reference(kernel: KernelIR, points: np.ndarray) -> np.ndarray:
     """What it means, in float32 as well, as words depend on rounding."""
     y = np.full((len(points), columns_of(kernel)), np.nan, np.float32)
     execute(kernel, {"x": points, "y": y}, len(points), dtype=np.float32)
@@ -57,7 +57,7 @@ def reference(kernel: Kernel, points: np.ndarray) -> np.ndarray:
 
 
 @every
-def test_a_gpu_computes_what_numpy_does(build: Callable[[], Kernel], gpu: Gpu) -> None:
+def test_a_gpu_computes_what_numpy_does(build: Callable[[], KernelIR], gpu: Gpu) -> None:
     found = run(gpu, build(), POINTS)
     assert not is_poison(found).any()
     np.testing.assert_allclose(found, reference(build(), POINTS), rtol=2e-5, atol=2e-6)
@@ -65,7 +65,7 @@ def test_a_gpu_computes_what_numpy_does(build: Callable[[], Kernel], gpu: Gpu) -
 
 @every
 def test_a_point_alone_has_the_bits_that_it_has_in_a_batch(
-    build: Callable[[], Kernel], gpu: Gpu
+    build: Callable[[], KernelIR], gpu: Gpu
 ) -> None:
     if any(b.space == "group" for b in build().buffers):
         pytest.skip("points of a workgroup know of each other")
@@ -124,7 +124,7 @@ def test_a_point_whose_arrays_no_binding_holds_is_refused(gpu: Gpu, monkeypatch:
 
 @every
 def test_kernels_in_several_dispatches_give_the_same_numbers(
-    build: Callable[[], Kernel], gpu: Gpu, monkeypatch: Any
+    build: Callable[[], KernelIR], gpu: Gpu, monkeypatch: Any
 ) -> None:
     """The same bits, but where a driver fuses a product with a sum in one of them alone."""
     want = run(gpu, build(), POINTS)
@@ -133,13 +133,13 @@ def test_kernels_in_several_dispatches_give_the_same_numbers(
     np.testing.assert_allclose(found, want, rtol=0.0 if gpu.info.kind == "software" else 1e-6)
 
 
-def counting(turns: int, bounded: bool) -> Kernel:
-    """A loop that counts its turns, within one of three; of bounds that are known, or not."""
+def counting(iterations: int, bounded: bool) -> KernelIR:
+    """A loop that counts its iterations, within one of three; of bounds that are known, or not."""
     d = Draft(1)
     k = d.k
-    size = k.word(turns)
+    size = k.word(iterations)
     if not bounded:
-        size = k.add(ops.nearest_word, k.add(ops.mul, d.x[0], k.constant(float(turns))))
+        size = k.add(ops.nearest_word, k.add(ops.mul, d.x[0], k.constant(float(iterations))))
 
     def add(_: int, c: list[int]) -> list[int]:
         return [k.add(ops.add, c[0], k.constant(1.0))]
@@ -155,19 +155,19 @@ def test_no_turn_is_lost_where_a_driver_ends_loops(gpu: Gpu) -> None:
     np.testing.assert_array_equal(found, np.full((70, 1), 150_000.0))
 
 
-@pytest.mark.parametrize("turns", [70_000, None])
-def test_loops_that_a_driver_would_end_are_refused(gpu: Gpu, turns: int | None) -> None:
-    found = printed(counting(turns or 5, bounded=turns is not None))
+@pytest.mark.parametrize("iterations", [70_000, None])
+def test_loops_that_a_driver_would_end_are_refused(gpu: Gpu, iterations: int | None) -> None:
+    found = printed(counting(iterations or 5, bounded=iterations is not None))
     layout = Layout(3, (1,), -(-found.slots // 4))
-    if gpu.info.turns is None:
-        assert Program(gpu, found.modules, layout, found.turns)
+    if gpu.info.iterations is None:
+        assert Program(gpu, found.modules, layout, found.iterations)
         return
     with pytest.raises(DeviceError, match=r"ends the loops of a kernel .*max_steps="):
-        Program(gpu, found.modules, layout, found.turns)
+        Program(gpu, found.modules, layout, found.iterations)
 
 
 def test_results_go_through_a_tile_where_they_take_the_time(gpu: Gpu) -> None:
-    few, many = (printed(nested(turns)).modules[0] for turns in (4, 40))
+    few, many = (printed(nested(iterations)).modules[0] for iterations in (4, 40))
     assert "tile[local * 3u + 2u] = " in few
     assert "tile" not in many
     assert "y[cell * 3u + 2u] = " in many
@@ -176,8 +176,8 @@ def test_results_go_through_a_tile_where_they_take_the_time(gpu: Gpu) -> None:
     )
 
 
-def nested(turns: int) -> Kernel:
+def nested(iterations: int) -> KernelIR:
     """Two of an invocation's numbers, and how often it turned in a loop."""
     d = Draft(3)
-    results, count = d.k.loop(d.k.word(0), d.k.word(2 * turns), d.x[:1], lambda _, c: c)
+    results, count = d.k.loop(d.k.word(0), d.k.word(2 * iterations), d.x[:1], lambda _, c: c)
     return d.store(results[0], d.x[1], d.k.add(ops.word_div, count, d.k.word(2)))

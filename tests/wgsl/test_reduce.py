@@ -16,11 +16,11 @@ from tint import check_with_tint, needs_tint
 import symgrad as sg
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel import row_tile
 from symgrad.kernel.interpret import compute, reduce_rows
-from symgrad.kernel.plan import Computation, Output, Reduction
-from symgrad.kernel.programs import group_products, group_rows
+from symgrad.kernel.shapes import Computation, Output, Reduction
+from symgrad.kernel.skeletons import group_products, group_rows
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu

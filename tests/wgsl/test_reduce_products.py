@@ -12,12 +12,12 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.interpret import compute, reduce_rows
-from symgrad.kernel.plan import Output, Reduction
 from symgrad.kernel.products import NO_FACTOR
-from symgrad.kernel.programs import group_products
-from symgrad.kernel.programs.group_products import QUADS, WIDTH, in_products
+from symgrad.kernel.shapes import Output, Reduction
+from symgrad.kernel.skeletons import group_products
+from symgrad.kernel.skeletons.group_products import QUADS, WIDTH, in_products
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
@@ -126,7 +126,7 @@ def test_stages_fit_and_have_all_products(name: str) -> None:
             assert found[cell] == set(pair)
         for step in products.steps:
             assert len(step.quads) <= QUADS
-            assert len(step.blocks) * step.teams <= WIDTH
+            assert len(step.blocks) * step.thread_groups <= WIDTH
 
 
 def test_a_network_is_one_module_that_computes_each_row_once() -> None:

@@ -13,16 +13,16 @@ from symgrad.expr import ops
 from symgrad.expr.calls.keys import Key, bits, drawn, sizes_of, split
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.handles.array import (
+from symgrad.expr.tracers.array import (
     TracedArray,
     call,
     holds_expressions,
     map_elements,
     swept,
 )
-from symgrad.expr.handles.casts import int32
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.integers import BITS, SIGN, SignedWord, Word
+from symgrad.expr.tracers.casts import int32
+from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.integers import BITS, SIGN, SignedWord, Word
 
 DIGITS: Final = 23
 """The random bits of a real number."""

@@ -15,12 +15,12 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle, Op
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.handles.array import ExprArray, TracedArray, in_memory
-from symgrad.expr.handles.casts import uint32
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.expression import Scalar
-from symgrad.expr.handles.integers import BITS, Word
-from symgrad.expr.handles.sweep import LEAST_SWEPT, Sweep, here, index_of
+from symgrad.expr.tracers.array import ExprArray, TracedArray, in_memory
+from symgrad.expr.tracers.casts import uint32
+from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.expression import Scalar
+from symgrad.expr.tracers.integers import BITS, Word
+from symgrad.expr.tracers.sweep import LEAST_SWEPT, Sweep, here, index_of
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from symgrad.expr.calls.special import logsumexp
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, real_number
 from symgrad.expr.graph.place import scipy_function
-from symgrad.expr.handles.along import (
+from symgrad.expr.loops import totals
+from symgrad.expr.tracers.along import (
     accumulate,
     add_elements,
     matmul,
@@ -37,7 +38,7 @@ from symgrad.expr.handles.along import (
     reduce,
     subtract_elements,
 )
-from symgrad.expr.handles.array import (
+from symgrad.expr.tracers.array import (
     ExprArray,
     TracedArray,
     array,
@@ -45,10 +46,9 @@ from symgrad.expr.handles.array import (
     map_elements,
     unknown,
 )
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.expression import Expr, as_real
-from symgrad.expr.handles.integers import Word
-from symgrad.expr.loops import totals
+from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.expression import Expr, as_real
+from symgrad.expr.tracers.integers import Word
 
 REMEDIES: Final = {
     "arg": "which element it is depends on values; np.sort, np.max and np.min give the elements",

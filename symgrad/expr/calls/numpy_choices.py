@@ -15,10 +15,10 @@ from symgrad.errors import InputError, TraceError, counted
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.handles.along import reduce
-from symgrad.expr.handles.array import array, call, holds_expressions, map_elements
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.expression import as_real
+from symgrad.expr.tracers.along import reduce
+from symgrad.expr.tracers.array import array, call, holds_expressions, map_elements
+from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.expression import as_real
 
 INTERPOLATIONS: Final = ("linear", "cubic")
 """How `table` interpolates."""

@@ -19,7 +19,8 @@ from symgrad.expr.calls import numpy_choices as choices
 from symgrad.expr.calls import numpy_linear as linear
 from symgrad.expr.calls import numpy_missing as missing
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.handles.along import (
+from symgrad.expr.linear.einsum import einsum, tensordot
+from symgrad.expr.tracers.along import (
     accumulate,
     add_elements,
     matmul,
@@ -27,9 +28,8 @@ from symgrad.expr.handles.along import (
     reals,
     reduce,
 )
-from symgrad.expr.handles.array import array, call, map_elements
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.linear.einsum import einsum, tensordot
+from symgrad.expr.tracers.array import array, call, map_elements
+from symgrad.expr.tracers.elements import plain
 from symgrad.lazy import linalg
 
 # --- reductions -----------------------------------------------------------------------------------

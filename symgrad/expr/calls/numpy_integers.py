@@ -7,8 +7,8 @@ from typing import Any, Final
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.handles.expression import Condition
-from symgrad.expr.handles.integers import BITS, Word, divided
+from symgrad.expr.tracers.expression import Condition
+from symgrad.expr.tracers.integers import BITS, Word, divided
 from symgrad.lazy import control
 
 EUCLID: Final = 47

@@ -12,7 +12,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.handles.along import (
+from symgrad.expr.linear.matrices import powers, square
+from symgrad.expr.tracers.along import (
     add_elements,
     is_zero,
     matmul,
@@ -20,9 +21,8 @@ from symgrad.expr.handles.along import (
     reals,
     reduce,
 )
-from symgrad.expr.handles.array import ExprArray, array, call, map_elements
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.linear.matrices import powers, square
+from symgrad.expr.tracers.array import ExprArray, array, call, map_elements
+from symgrad.expr.tracers.elements import plain
 from symgrad.lazy import linalg
 
 # --- products -------------------------------------------------------------------------------------

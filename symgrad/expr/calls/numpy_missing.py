@@ -10,8 +10,8 @@ from typing import Any
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Handle, Op
-from symgrad.expr.handles.along import reals, reduce
-from symgrad.expr.handles.array import array, call, map_elements
+from symgrad.expr.tracers.along import reals, reduce
+from symgrad.expr.tracers.array import array, call, map_elements
 
 
 def unless_nan(op: Op, a: Any, b: Any) -> Any:

@@ -16,7 +16,8 @@ from symgrad.expr.calls.keys import Key, of_words, require_key, sizes_of, split,
 from symgrad.expr.calls.numpy_choices import exchanges, take
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.handles.array import (
+from symgrad.expr.loops.control import fori_loop
+from symgrad.expr.tracers.array import (
     ExprArray,
     TracedArray,
     array,
@@ -24,11 +25,10 @@ from symgrad.expr.handles.array import (
     holds_expressions,
     in_memory,
 )
-from symgrad.expr.handles.casts import int32, uint32
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.integers import BITS, SignedWord
-from symgrad.expr.loops.control import fori_loop
+from symgrad.expr.tracers.casts import int32, uint32
+from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.integers import BITS, SignedWord
 
 SORTED: Final = 64
 """Up to so many elements a permutation by keys that are expressions is written out."""

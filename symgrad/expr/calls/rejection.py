@@ -8,9 +8,9 @@ from typing import Any, Final
 from symgrad.expr import ops
 from symgrad.expr.calls.draws import fraction, normal, shape_of, uniform
 from symgrad.expr.calls.keys import Key, each, hashed, split, word_at
-from symgrad.expr.handles.functions import custom_vjp
 from symgrad.expr.loops.control import while_loop
 from symgrad.expr.loops.quadrature import quad
+from symgrad.expr.tracers.functions import custom_vjp
 
 STEPS: Final = 200
 """More than any of these loops takes: that one takes so many has a probability below 1e-50."""

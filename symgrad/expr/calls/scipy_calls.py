@@ -11,7 +11,7 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 
 
 def _of_order(name: str, functions: Mapping[int, Callable[[Any], Any]]) -> Callable[..., Any]:

@@ -13,13 +13,13 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
-from symgrad.expr.handles import functions
-from symgrad.expr.handles.along import balanced
-from symgrad.expr.handles.array import ExprArray, call, holds_expressions, map_elements
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.row import Row
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers import functions
+from symgrad.expr.tracers.along import balanced
+from symgrad.expr.tracers.array import ExprArray, call, holds_expressions, map_elements
+from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.row import Row
 
 
 def polygamma(n: int, x: Any) -> Any:

@@ -21,9 +21,9 @@ from symgrad.expr.calls.from_sympy import from_sympy as from_sympy
 from symgrad.expr.graph.node import CONST, INPUT, TRUTH, Graph, Handle, Op, bits_float
 from symgrad.expr.graph.reach import reachable, users
 from symgrad.expr.graph.region import require_straight
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.meaning.exact import EXACT, real_or_nan
-from symgrad.expr.meaning.exact import evaluate_exactly as evaluate_exactly
+from symgrad.expr.semantics.exact import EXACT, real_or_nan
+from symgrad.expr.semantics.exact import evaluate_exactly as evaluate_exactly
+from symgrad.expr.tracers.expression import Expr
 
 sp: Final[Any] = sympy
 mp: Final[Any] = mpmath

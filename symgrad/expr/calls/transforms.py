@@ -22,14 +22,14 @@ from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.region import hole
 from symgrad.expr.graph.substitute import substituted
-from symgrad.expr.handles.array import ExprArray, TracedArray, array, in_memory
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.expression import Expr, as_float, lift
-from symgrad.expr.handles.integers import Word, refuse_integer
-from symgrad.expr.handles.tree import Tree, flatten
-from symgrad.expr.handles.view import View
 from symgrad.expr.loops.carry import Nest, flattened, is_memory
 from symgrad.expr.loops.context import graph_among
+from symgrad.expr.tracers.array import ExprArray, TracedArray, array, in_memory
+from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.expression import Expr, as_float, lift
+from symgrad.expr.tracers.integers import Word, refuse_integer
+from symgrad.expr.tracers.tree import Tree, flatten
+from symgrad.expr.tracers.view import View
 
 Argnums = int | Sequence[int]
 

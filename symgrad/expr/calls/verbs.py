@@ -19,12 +19,12 @@ from symgrad.expr.graph.node import INPUT, Graph, Handle
 from symgrad.expr.graph.place import resolve_places
 from symgrad.expr.graph.reach import leaves, reachable
 from symgrad.expr.graph.region import regions
-from symgrad.expr.handles.array import ExprArray, TracedArray, array
-from symgrad.expr.handles.expression import Expr, lift, node_name, require_graph
-from symgrad.expr.handles.integers import Word, refuse_integer
-from symgrad.expr.handles.tree import Tree, flatten
 from symgrad.expr.loops.context import require_closed
-from symgrad.expr.meaning.evaluate import evaluate_graph
+from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.expr.tracers.array import ExprArray, TracedArray, array
+from symgrad.expr.tracers.expression import Expr, lift, node_name, require_graph
+from symgrad.expr.tracers.integers import Word, refuse_integer
+from symgrad.expr.tracers.tree import Tree, flatten
 
 
 def grad(expr: Any, wrt: Any = None, *, argnums: Any = None, has_aux: bool = False) -> Any:
@@ -328,7 +328,7 @@ def _require_values(graph: Graph, roots: Iterable[int], given: Mapping[int, Any]
 def count_ops(expr: Any) -> dict[str, int]:
     """How often each operation occurs in an expression (or several), shared ones counted once.
 
-    What stands in a loop counts once, however many turns it takes.
+    What stands in a loop counts once, however many iterations it takes.
 
     Example:
         >>> import symgrad as sg

@@ -11,8 +11,8 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.region import Loop, close, hole, loop_op
 from symgrad.expr.laws.laws import FLOAT32_LARGEST
 
-LEAST_TURNS: Final = 2**12
-"""Turns from which on the sums that a loop carries are compensated."""
+LEAST_ITERATIONS: Final = 2**12
+"""Iterations from which on the sums that a loop carries are compensated."""
 
 PLAIN: Final = 2**5
 """Terms of a sum that is one of those of another sum up to which it is not compensated."""
@@ -26,11 +26,12 @@ def compensated(op: Loop, runs: int = 1, anew: Container[int] = ()) -> tuple[Loo
 
     A carry x that becomes a sum x + d has another one, what its sums have lost by rounding: it is
     added to the next d (Dekker's sum, exact where d is the smaller). No derivative sees it. The
-    turns that count are those of all ``runs``, as a sum may go on from run to run, but for carries
-    ``anew``, which begin at 0 in each, and have few terms. A loop inside has turns as well.
+    iterations that count are those of all ``runs``, as a sum may go on from run to run, but for
+    carries ``anew``, which begin at 0 in each, and have few terms. A loop inside has iterations as
+    well.
     """
-    terms = (op.most or 0) * _turns_inside(op)
-    if terms * runs < LEAST_TURNS:
+    terms = (op.most or 0) * _iterations_inside(op)
+    if terms * runs < LEAST_ITERATIONS:
         return op, 0
     short = terms <= PLAIN
     graph, m, yields = op.body.copy(), op.carries, list(op.body.yields)
@@ -51,10 +52,10 @@ def compensated(op: Loop, runs: int = 1, anew: Container[int] = ()) -> tuple[Loo
     return loop_op(region, m + len(lost), op.test, op.down, op.most), len(lost)
 
 
-def _turns_inside(op: Loop) -> int:
-    """The most turns, in a turn of this loop, of one inside it, with those inside that."""
+def _iterations_inside(op: Loop) -> int:
+    """The most iterations, in a turn of this loop, of one inside it, with those inside that."""
     inside = (node[0] for node in op.body.graph.nodes if isinstance(node[0], Loop))
-    return max(((loop.most or 1) * _turns_inside(loop) for loop in inside), default=1)
+    return max(((loop.most or 1) * _iterations_inside(loop) for loop in inside), default=1)
 
 
 def _two_sum(graph: Graph, x: int, d: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from symgrad.expr.graph.node import CONST, Graph, Handle, Masked, float_bits, re
 from symgrad.expr.graph.place import resolve_places
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Pick
-from symgrad.expr.handles.expression import WRAP, Expr, lift
+from symgrad.expr.tracers.expression import WRAP, Expr, lift
 
 _ONE = (CONST, float_bits(1.0))
 _MINUS_ONE = (CONST, float_bits(-1.0))

@@ -45,8 +45,10 @@ class Pulled:
         bars = frozenset(self.parts) if inits or captures else frozenset[int]()
         if not bars and not self.restore:
             return None
-        turns = self._around.turns if self.restore else 0
-        return Asked(bars, inits, captures, frozenset(self.restore), turns, self.sweep.runs, zero)
+        iterations = self._around.iterations if self.restore else 0
+        return Asked(
+            bars, inits, captures, frozenset(self.restore), iterations, self.sweep.runs, zero
+        )
 
     @property
     def _around(self) -> Restoring:
@@ -125,9 +127,9 @@ class Pulled:
         """The bounds of a loop that goes back, or the condition of a choice."""
         if not (isinstance(self.op, Loop) and self.op.test):
             return list(self.ends)
-        turns = self._result(TURNS)
-        turns = self._around.keep(turns) if self.restore else turns
-        return [self.ends[0], self.graph.add(ops.word_add, self.ends[0], turns)]
+        iterations = self._result(TURNS)
+        iterations = self._around.keep(iterations) if self.restore else iterations
+        return [self.ends[0], self.graph.add(ops.word_add, self.ends[0], iterations)]
 
     def _argument(self, source: Source) -> int:
         kind, n = source

@@ -14,7 +14,7 @@ from symgrad.expr.derivatives.sweep import like, zero_like
 from symgrad.expr.graph.arrays import GET, ZEROS, ArrayRule, length
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.region import Choice, Loop, Pick, choice_op, close, loop_op, pick
-from symgrad.expr.handles.expression import WRAP
+from symgrad.expr.tracers.expression import WRAP
 
 Tangents = Mapping[int, Contribution]
 """The tangents of a node by direction; of a direction that is absent it is structurally zero."""

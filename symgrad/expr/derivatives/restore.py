@@ -49,8 +49,8 @@ class Restoring(Sweep):
     """A reverse sweep over a region that may run many times, from the last time to the first.
 
     ``restored`` are arrays as they are behind the region. ``slot`` is the number of the run, of
-    ``turns`` at most. ``homes`` are what is kept over all runs: an open leaf for it, and what the
-    forward sweep makes of that. ``forward`` are nodes of the forward sweep that keep more than
+    ``iterations`` at most. ``homes`` are what is kept over all runs: an open leaf for it, and what
+    the forward sweep makes of that. ``forward`` are nodes of the forward sweep that keep more than
     those in whose place they stand.
     """
 
@@ -62,12 +62,17 @@ class Restoring(Sweep):
         regions: Origins,
         restored: dict[int, int],
         slot: int,
-        turns: int,
+        iterations: int,
         size: int,
     ) -> None:
         super().__init__(graph, seeds, wrt, regions)
         self.regions: Origins = regions
-        self.restored, self.slot, self.turns, self._size = dict(restored), slot, turns, size
+        self.restored, self.slot, self.iterations, self._size = (
+            dict(restored),
+            slot,
+            iterations,
+            size,
+        )
         self.homes: list[tuple[int, int]] = []
         self.forward: dict[int, int] = {}
         self._kept: dict[int, int] = {}
@@ -105,14 +110,14 @@ class Restoring(Sweep):
     def _keep_number(self, value: int) -> int:
         graph, kind = self.graph, self.graph.type(value)
         array = "F" if kind == "f" else "W"
-        home = hole(graph, array, self.turns, kept_name(graph, value))
+        home = hole(graph, array, self.iterations, kept_name(graph, value))
         self.homes.append((home, graph.add(PUTS[array], home, self.slot, as_word(graph, value))))
         return from_word(graph, graph.add(READS[array], home, self.slot), kind)
 
     def _keep_array(self, value: int) -> int:
         """As `_keep_number`, for all of an array: each run has a stretch of what is kept."""
         graph, kind, n = self.graph, self.graph.type(value), length(self.graph, value)
-        home = hole(graph, kind, self.turns * n, kept_name(graph, value))
+        home = hole(graph, kind, self.iterations * n, kept_name(graph, value))
         zero = graph.intern((WORD, 0))
         start = graph.add(ops.word_mul, self.slot, graph.intern((WORD, n)))
         self.homes.append((home, copied(graph, (home, start), (value, zero), n)))

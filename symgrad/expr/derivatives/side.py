@@ -60,8 +60,8 @@ class _Both:
         seeds += [(params[q], bar) for q, bar in self.arrays.items()]
         wrt = [params[q] for q in sorted(self.asked.captures)]
         given = {yields[j]: old for j, old in self.olds.items()}
-        turns = self.asked.turns
-        side = _Side(self.graph, seeds, wrt, self.regions, given, self.slot, turns, self.size)
+        iterations = self.asked.iterations
+        side = _Side(self.graph, seeds, wrt, self.regions, given, self.slot, iterations, self.size)
         side.runs = self.asked.runs
         side.run()
         return side

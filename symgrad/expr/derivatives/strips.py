@@ -1,9 +1,9 @@
-"""Checkpoints: a loop over strips, each a loop of a part of the turns.
+"""Checkpoints: a loop over strips, each a loop of a part of the iterations.
 
 Its transpose keeps what is carried at the start of each strip, and runs the strip again, keeping
-what is carried at each turn of that one: of n turns some sqrt(n) are kept twice instead of n, for
-one more forward run. A strip that is too long itself is run in strips again. The loop over strips
-of a loop with a test goes on as long as they take all of their turns.
+what is carried at each turn of that one: of n iterations some sqrt(n) are kept twice instead of n,
+for one more forward run. A strip that is too long itself is run in strips again. The loop over
+strips of a loop with a test goes on as long as they take all of their iterations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUMBERS_PER_STRIP: Final = 2**6
 
 Checkpoint = Literal["auto", "keep", "sqrt"] | int
 """What loops keep for their transposes: what "auto" takes to be best, all of it, what is carried
-into strips of sqrt(n) turns, or into strips of so many."""
+into strips of sqrt(n) iterations, or into strips of so many."""
 
 CHECKPOINTS: Final = get_args(get_args(Checkpoint)[0])
 
@@ -44,7 +44,7 @@ def require_checkpoint(choice: Checkpoint) -> None:
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """How much loops may keep of their turns on a device: numbers for each point.
+    """How much loops may keep of their iterations on a device: numbers for each point.
 
     Up to ``near`` are in its caches, and are kept. Up to ``most`` are in its memory: they are kept
     where it takes ``worth`` additions, or more, to compute each again.
@@ -56,7 +56,7 @@ class MemoryBudget:
 
     @property
     def starts(self) -> int:
-        """Numbers that are carried into all strips together, read once in many turns."""
+        """Numbers that are carried into all strips together, read once in many iterations."""
         return max(self.near, min(KEPT_NUMBERS, self.most))
 
     def keeps(self, numbers: int, cost: int) -> bool:
@@ -70,14 +70,14 @@ UNKNOWN_DEVICE: Final = MemoryBudget()
 
 @dataclass(frozen=True)
 class Keeping:
-    """What loops keep of their turns: the user's choice, and the memory for what is chosen here."""
+    """What loops keep of their iterations: the user's choice, and the memory for the default."""
 
     choice: Checkpoint = "auto"
     budget: MemoryBudget = UNKNOWN_DEVICE
 
 
 def strip_length(op: Loop, numbers: int, keeping: Keeping) -> int:
-    """The turns of a strip of a loop that would keep so many numbers; 0 if it runs as it is."""
+    """The iterations of a strip of a loop that keeps this many numbers; 0 if it has no strips."""
     choice, budget = keeping.choice, keeping.budget
     if op.most is None or not numbers or choice == "keep":
         return 0
@@ -91,24 +91,24 @@ def strip_length(op: Loop, numbers: int, keeping: Keeping) -> int:
     return length if length < op.most else 0
 
 
-def _shortest(turns: int, each: int, root: int, kept: int) -> int:
+def _shortest(iterations: int, each: int, root: int, kept: int) -> int:
     """A strip that stays near if what there is at the start of all fits; else sqrt(n), or more.
 
     Sums within one that is so short need no care.
     """
     near = min(NUMBERS_PER_STRIP // each, PLAIN)
-    fits = near and -(-turns // near) * each <= kept // 2
-    return near if fits and near < root else max(root, -(-turns * each // max(1, kept)))
+    fits = near and -(-iterations // near) * each <= kept // 2
+    return near if fits and near < root else max(root, -(-iterations * each // max(1, kept)))
 
 
 def in_strips(graph: Graph, i: int, length: int) -> dict[int, int]:
     """The results, by number, of a loop that does the same as loop i in strips of this length."""
     op, lo, hi, *given = graph.nodes[i]
     zero, size = graph.intern((WORD, 0)), graph.intern((WORD, length))
-    turns = graph.add(
+    iterations = graph.add(
         ops.word_where, graph.add(ops.word_lt, lo, hi), graph.add(ops.word_sub, hi, lo), zero
     )
-    last = graph.add(ops.word_add, turns, graph.intern((WORD, length - 1)))
+    last = graph.add(ops.word_add, iterations, graph.intern((WORD, length - 1)))
     strips = graph.add(ops.word_div, last, size)
     inits, captures = op.split(given)
     if op.test:
@@ -123,7 +123,7 @@ def in_strips(graph: Graph, i: int, length: int) -> dict[int, int]:
 def strip_mined(op: Loop, length: int) -> Loop:
     """The loop over strips; its captures are those of the loop, and then the bounds of that one.
 
-    With a test it carries two more: how many turns have been taken, and whether that goes on.
+    With a test it carries two more: how many iterations have been taken, and whether that goes on.
     """
     assert op.most is not None, "strips are counted"
     body, made = op.body.graph, Graph()
@@ -148,24 +148,24 @@ def strip_mined(op: Loop, length: int) -> Loop:
 
 
 def strip_of(op: Loop, length: int) -> Loop:
-    """The loop over the turns of one strip."""
+    """The loop over the iterations of one strip."""
     return loop_op(op.body, op.carries, op.test, op.down, length)
 
 
 def lengths_of_strips(graph: Graph) -> tuple[int, ...]:
-    """The turns of the strips of all loops that were differentiated in strips."""
+    """The iterations of the strips of all loops that were differentiated in strips."""
     return tuple(sorted({_length_of_strips(graph, i) for i in graph.strips}))
 
 
 def _length_of_strips(graph: Graph, i: int) -> int:
-    """The turns of a strip of the loop of which node i is a result."""
+    """The iterations of a strip of the loop of which node i is a result."""
     op = graph.nodes[graph.nodes[graph.strips[i]][1]][0]
     strips = (node[0] for node in op.body.graph.nodes if isinstance(node[0], Loop))
     return next(strips).most or 0
 
 
 def _counted(graph: Graph, strip: int, more: Sequence[int], length: int) -> list[int]:
-    """The turns that have been taken with those of this strip, and whether it took all it may."""
+    """The iterations up to the end of this strip, and whether it took all it may."""
     taken = pick(graph, strip, TURNS, "u")
     all_taken = graph.add(ops.word_lt, graph.intern((WORD, length - 1)), taken)
     return [graph.add(ops.word_add, more[0], taken), all_taken]

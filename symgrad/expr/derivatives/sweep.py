@@ -22,7 +22,7 @@ from symgrad.expr.derivatives.cotangents import (
 from symgrad.expr.graph.arrays import ADD_AT, FRESH, GET, PUT, ZEROS, length, size_of
 from symgrad.expr.graph.node import INPUTS, WORD, Graph, Op
 from symgrad.expr.graph.region import Choice, Loop, Pick, close, hole, loop_op, pick
-from symgrad.expr.handles.expression import WRAP
+from symgrad.expr.tracers.expression import WRAP
 
 Seed = tuple[int, int]
 """A node, and a cotangent of it."""

@@ -16,13 +16,13 @@ from typing import Final
 
 from symgrad.errors import DifferentiationError
 from symgrad.expr.derivatives.cotangents import Contribution
+from symgrad.expr.derivatives.iteration import transposed_loop
 from symgrad.expr.derivatives.pulled import Pulled
 from symgrad.expr.derivatives.restore import versions
 from symgrad.expr.derivatives.side import transposed_choice
 from symgrad.expr.derivatives.strips import Keeping, in_strips, strip_length, strip_of
 from symgrad.expr.derivatives.sweep import Sweep
 from symgrad.expr.derivatives.transposed import Asked, Transposed
-from symgrad.expr.derivatives.turn import transposed_loop
 from symgrad.expr.graph.node import WORD, Graph
 from symgrad.expr.graph.place import resolve_places
 from symgrad.expr.graph.region import Choice, Loop, Pick, Region
@@ -35,7 +35,7 @@ class Transposer:
         self._keeping = keeping or Keeping()
         self._mined: set[Loop] = set()
         self._chosen: set[Loop] = set()
-        """Loops over strips and the turns of these: the user's choice is made for them."""
+        """Loops over strips and the iterations of these: the user's choice is made for them."""
         self._loops: dict[tuple[Loop, Asked], Transposed] = {}
         self._choices: dict[tuple[Choice, Asked], Transposed] = {}
         self._origins: dict[tuple[Loop | Choice, int], int | None] = {}
@@ -131,7 +131,7 @@ _LIMITED: Final = {
     False: "sg.fori_loop(lo, hi, body, init, max_steps=100)",
     True: "sg.while_loop(cond, body, init, max_steps=100)",
 }
-"""How a loop says how many turns it takes at most, one that counts and one with a test."""
+"""How a loop says how many iterations it takes at most, one that counts and one with a test."""
 
 
 def _unbounded(graph: Graph, i: int) -> DifferentiationError:

@@ -12,16 +12,16 @@ class Asked:
     """What is asked of a transpose, by the numbers of results and captures.
 
     Results ``bars`` have cotangents, and ``restore`` are arrays to be given back as they were; the
-    cotangents of ``inits`` and ``captures`` are wanted. ``turns`` is how often it is run at most by
-    the loops that keep for it, 0 if it keeps by itself; ``runs`` is how often it is run at most in
-    all. ``zero``: the counter starts at 0.
+    cotangents of ``inits`` and ``captures`` are wanted. ``iterations`` is how often it is run at
+    most by the loops that keep for it, 0 if it keeps by itself; ``runs`` is how often it is run at
+    most in all. ``zero``: the counter starts at 0.
     """
 
     bars: frozenset[int]
     inits: frozenset[int]
     captures: frozenset[int]
     restore: frozenset[int]
-    turns: int
+    iterations: int
     runs: int
     zero: bool = False
 

@@ -63,7 +63,7 @@ class Op:
     llvm_v8f64: str = ""
     """The same bits for vectors of eight float64 on CPUs with AVX-512, by their own instruction."""
     exact: Callable[..., Any] | None = None
-    """The meaning on mpmath's numbers, unless `symgrad.expr.meaning.exact` has it."""
+    """The meaning on mpmath's numbers, unless `symgrad.expr.semantics.exact` has it."""
     sympy: Callable[..., Any] | None = None
     """The meaning in SymPy; without it there, it gets a function of the row's name and partials."""
     scipy: bool = False

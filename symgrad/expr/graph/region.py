@@ -63,7 +63,7 @@ class Loop(Op):
     The region's parameters are the counter, the carries and the captures; it yields the next
     carries and, with ``test``, whether the turn is taken at all: the loop ends where it is not.
     The counter k is lo, lo + 1, .., hi - 1, or ``down`` from hi - 1 to lo. No loop takes more than
-    ``most`` turns; None says that nobody knows how many.
+    ``most`` iterations; None says that nobody knows how many.
     """
 
     body: Region
@@ -101,7 +101,7 @@ class Choice(Op):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True, weakref_slot=True, repr=False)
 class Pick(Op):
-    """The result number ``index`` of a loop or a choice; TURNS: how many turns the loop took."""
+    """The result number ``index`` of a loop or a choice; ITERATIONS: how many the loop took."""
 
     index: int
 
@@ -120,7 +120,7 @@ Regional = (Loop, Choice)
 """The operations that have a region, ``body``."""
 
 TURNS: Final = -1
-"""The index of the turns that a loop took, among its results."""
+"""The index of the iterations that a loop took, among its results."""
 
 # --- equal operations are one ---------------------------------------------------------------------
 

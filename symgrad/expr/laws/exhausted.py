@@ -1,4 +1,4 @@
-"""Whether a loop would have taken more turns than it may: the condition, as a node of the graph."""
+"""Whether a loop would take more iterations than it may: the condition, as a node of the graph."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from symgrad.expr.laws.fuse import copied
 def exhausted(graph: Graph, roots: Sequence[int]) -> int | None:
     """The condition that any loop which the roots need has not ended; None where all do.
 
-    That is a loop with a test that still holds after the most turns there may be, or one that
+    That is a loop with a test that still holds after the most iterations there may be, or one that
     counts further; in a loop around it, in any turn.
     """
     found = list[int | None]()
     for i in reachable(graph, roots) if has_regions(graph) else ():
         op = graph.nodes[i][0]
         if isinstance(op, Loop):
-            found += [_own(graph, i, op), _of_any_turn(graph, i, op)]
+            found += [_own(graph, i, op), _of_any_iteration(graph, i, op)]
         elif isinstance(op, Choice):
             found.append(_of_a_side(graph, i, op))
     return _any(graph, found)
@@ -66,7 +66,7 @@ def _types(op: Loop) -> str:
     return op.body.types(op.body.params[1 : 1 + op.carries])
 
 
-def _of_any_turn(graph: Graph, i: int, op: Loop) -> int | None:
+def _of_any_iteration(graph: Graph, i: int, op: Loop) -> int | None:
     """Whether a loop within loop i has not ended in some turn, which a loop like i carries."""
     inner, m, params = op.body.copy(), op.carries, op.body.params
     within = exhausted(inner, op.body.yields)

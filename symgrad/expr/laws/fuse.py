@@ -1,4 +1,4 @@
-"""Loops over the same turns that carry some of the same values become one loop; so do choices.
+"""Loops over the same iterations that carry some of the same values become one loop; so do choices.
 
 So what a loop computes and what it keeps for its transpose, or its tangents, are computed together,
 however many derivatives were taken, one by one.
@@ -81,7 +81,7 @@ def _levels(graph: Graph, order: Sequence[int]) -> list[list[int]]:
 def _alike(
     graph: Graph, nodes: Sequence[int], args: Callable[[int], Sequence[int]]
 ) -> list[list[int]]:
-    """Loops over the same turns, and choices on the same condition, by what their ``args`` are."""
+    """Loops over the same iterations, and choices on one condition, by what their ``args`` are."""
     groups: dict[Hashable, list[int]] = {}
     for i in nodes:
         op, given = graph.nodes[i][0], args(i)

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.handles.expression import WRAP
 from symgrad.expr.ops.law import Law, constants, exact, real
+from symgrad.expr.tracers.expression import WRAP
 
 FLOAT32_LARGEST: Final = (2 - 2.0**-23) * 2.0**127
 FLOAT32_SMALLEST: Final = 2.0**-126

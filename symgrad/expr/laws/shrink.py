@@ -2,10 +2,10 @@
 
 What is not needed: results, the carries that none needs, captures, carries that never change, and
 carries and captures that are constants. A loop of constants alone is one itself, its value by the
-references of operations. The laws: a loop of no turn is its inits, one of few turns its body as
-often; what a loop's last turn makes of captures alone is made behind it; a choice whose condition
-is known is one of its sides, and a result that both sides give is no result of a choice; within a
-side the condition is known. All are exact.
+references of operations. The laws: a loop of no turn is its inits, one of few iterations its body
+as often; what a loop's last turn makes of captures alone is made behind it; a choice whose
+condition is known is one of its sides, and a result that both sides give is no result of a choice;
+within a side the condition is known. All are exact.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from symgrad.expr.graph.region import (
     pick,
 )
 from symgrad.expr.laws.fuse import copied
-from symgrad.expr.meaning.evaluate import FOLDED, constant_node, evaluate_graph
+from symgrad.expr.semantics.evaluate import FOLDED, constant_node, evaluate_graph
 
-UNROLLED_TURNS: Final = 4
-"""Turns up to which a loop with a small body is written out."""
+UNROLLED_ITERATIONS: Final = 4
+"""Iterations up to which a loop with a small body is written out."""
 
 UNROLLED_COST: Final = 64
-"""What all turns of a loop that is written out cost at most, in additions."""
+"""What all iterations of a loop that is written out cost at most, in additions."""
 
 FOLDED_STEPS: Final = 2**11
 """Operations that evaluating a loop of constants takes at most: some milliseconds."""
@@ -66,13 +66,13 @@ class Shrinking:
         found, numbers = dict[int, int](), set(wanted)
         if TURNS in numbers and not op.test:
             numbers.remove(TURNS)
-            found[TURNS] = self._turns(args[0], args[1])
+            found[TURNS] = self._iterations(args[0], args[1])
         return found | self._loop(op, numbers, args)
 
     # --- loops ------------------------------------------------------------------------------------
 
-    def _turns(self, lo: int, hi: int) -> int:
-        """How many turns a loop takes that has no test."""
+    def _iterations(self, lo: int, hi: int) -> int:
+        """How many iterations a loop takes that has no test."""
         made, zero = self._made, self._made.intern((WORD, 0))
         count = self._count(lo, hi)
         if count is not None:
@@ -81,7 +81,7 @@ class Shrinking:
         return made.add(ops.word_where, some, made.add(ops.word_sub, hi, lo), zero)
 
     def _count(self, lo: int, hi: int) -> int | None:
-        """The number of turns between two bounds, if it is known."""
+        """The number of iterations between two bounds, if it is known."""
         ends = self._made.nodes[lo], self._made.nodes[hi]
         if lo == hi:
             return 0
@@ -95,7 +95,7 @@ class Shrinking:
         fixed = {j for j, init in enumerate(inits) if self._is_fixed(op, j, init)}
         found = {j: inits[j] for j in wanted & fixed}
         if self._laws and count is not None and not op.test:
-            if count == 1 or (count <= UNROLLED_TURNS and op.cost <= UNROLLED_COST):
+            if count == 1 or (count <= UNROLLED_ITERATIONS and op.cost <= UNROLLED_COST):
                 return found | self._written_out(op, wanted - fixed, args, count)
             found |= self._behind(op, wanted - fixed, outside)
         return found | self._smaller(op, wanted - found.keys(), args, fixed)
@@ -117,8 +117,8 @@ class Shrinking:
         _, needed = _needed(op, wanted)
         first = self._made.nodes[lo][1] if self._made.nodes[lo][0] is WORD else None
         assert first is not None or count == 1, "bounds are known"
-        for turn in reversed(range(count)) if op.down else range(count):
-            at = lo if first is None else self._made.intern((WORD, first + turn))
+        for iteration in reversed(range(count)) if op.down else range(count):
+            at = lo if first is None else self._made.intern((WORD, first + iteration))
             new = {k: at, **dict(zip(params, [*carries, *outside], strict=True))}
             then = self._inline(op.body, [op.body.yields[j] for j in needed], new)
             for j, i in zip(needed, then, strict=True):
@@ -175,8 +175,8 @@ class Shrinking:
         """Whether these results are constants, and known soon."""
         if count is None or not all(self._made.nodes[a][0].constant for a in args):
             return False
-        turns = count if op.most is None else min(count, op.most)
-        return turns * _steps(op.body) <= FOLDED_STEPS and all(
+        iterations = count if op.most is None else min(count, op.most)
+        return iterations * _steps(op.body) <= FOLDED_STEPS and all(
             _kind(op, j) in FOLDED for j in wanted
         )
 
@@ -282,8 +282,8 @@ def _steps(body: Region) -> float:
     for i in reachable(graph, body.yields):
         op = graph.nodes[i][0]
         if isinstance(op, Regional):
-            turns = op.most if isinstance(op, Loop) else 1
-            steps += _steps(op.body) * (math.inf if turns is None else turns)
+            iterations = op.most if isinstance(op, Loop) else 1
+            steps += _steps(op.body) * (math.inf if iterations is None else iterations)
         steps += math.inf if op is ops.opaque else 1
     return steps
 

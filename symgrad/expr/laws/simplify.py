@@ -24,8 +24,8 @@ from symgrad.expr.laws.fuse import fused
 from symgrad.expr.laws.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS
 from symgrad.expr.laws.match import Matcher, matchers
 from symgrad.expr.laws.shrink import Shrinking, Simplify
-from symgrad.expr.meaning.evaluate import FOLDED, constant_node, fold
 from symgrad.expr.ops.law import Guard, Law, Pattern
+from symgrad.expr.semantics.evaluate import FOLDED, constant_node, fold
 
 Level = Literal["real"] | bool
 """How much to simplify: not at all, by exact laws (True), or by all laws of real numbers."""

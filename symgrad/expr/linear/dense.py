@@ -12,16 +12,16 @@ from typing import Any
 
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import DETACHED, EMPTY_W
-from symgrad.expr.handles.casts import uint32
-from symgrad.expr.handles.versions import Array, WordArray, zeros
 from symgrad.expr.linear.matrices import powers
 from symgrad.expr.loops.control import fori_loop
+from symgrad.expr.tracers.casts import uint32
+from symgrad.expr.tracers.versions import Array, WordArray, zeros
 
 Entry = Callable[[Any, Any], Any]
 """What gives the element (i, j) of a matrix."""
 
 
-def turns(lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
+def iterations(lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
     """`fori_loop`, whose counter is an integer."""
     return fori_loop(lo, hi, lambda k, carry: body(uint32(k), carry), init)
 
@@ -31,16 +31,16 @@ def column_powers(a: Array, m: int, n: int) -> tuple[Array, Array]:
     a = DETACHED(a)
 
     def column(j: Any, made: Any) -> Any:
-        largest = turns(0, m, lambda i, s: ops.maximum(s, abs(a[i * n + j])), 0.0)
+        largest = iterations(0, m, lambda i, s: ops.maximum(s, abs(a[i * n + j])), 0.0)
         return tuple(part.put(j, power) for part, power in zip(made, powers(largest), strict=True))
 
-    return turns(0, n, column, (zeros(a.graph, n), zeros(a.graph, n)))
+    return iterations(0, n, column, (zeros(a.graph, n), zeros(a.graph, n)))
 
 
 def scaled(a: Array, scale: Array) -> Array:
     """The matrix with each of its columns multiplied by a number."""
     n = len(scale)
-    return turns(0, len(a), lambda k, y: y.put(k, a[k] * scale[k % n]), zeros(a.graph, len(a)))
+    return iterations(0, len(a), lambda k, y: y.put(k, a[k] * scale[k % n]), zeros(a.graph, len(a)))
 
 
 def lower_factor(a: Array, n: int) -> Array:
@@ -54,12 +54,12 @@ def lower_factor(a: Array, n: int) -> Array:
             return a.put(i * n + j, _rest(a, n, i, j) / a[j * n + j])
 
         def _rest(a: Array, n: int, i: Any, j: Any) -> Any:
-            return turns(0, j, lambda k, s: s - a[i * n + k] * a[j * n + k], a[i * n + j])
+            return iterations(0, j, lambda k, s: s - a[i * n + k] * a[j * n + k], a[i * n + j])
 
-        a = turns(0, i, element, a)
+        a = iterations(0, i, element, a)
         return a.put(i * n + i, ops.sqrt(_rest(a, n, i, i)))
 
-    return turns(0, n, row, a)
+    return iterations(0, n, row, a)
 
 
 def substituted(entry: Entry, b: Array, n: int, m: int, down: bool, unit: bool = False) -> Array:
@@ -69,12 +69,12 @@ def substituted(entry: Entry, b: Array, n: int, m: int, down: bool, unit: bool =
         def row(t: Any, b: Array) -> Array:
             i = n - 1 - t if down else t
             ends = (i + 1, n) if down else (0, i)
-            rest = turns(*ends, lambda k, s: s - entry(i, k) * b[k * m + c], b[i * m + c])
+            rest = iterations(*ends, lambda k, s: s - entry(i, k) * b[k * m + c], b[i * m + c])
             return b.put(i * m + c, rest if unit else rest / entry(i, i))
 
-        return turns(0, n, row, b)
+        return iterations(0, n, row, b)
 
-    return turns(0, m, column, b)
+    return iterations(0, m, column, b)
 
 
 def eliminated(a: Array, n: int) -> tuple[Array, WordArray, Any]:
@@ -86,24 +86,24 @@ def eliminated(a: Array, n: int) -> tuple[Array, WordArray, Any]:
 
     def step(k: Any, carry: Any) -> Any:
         a, order, sign = carry
-        a = turns(k, n, lambda i, a: a.put(i * n + k, _reduced(a, n, i, k, k)), a)
+        a = iterations(k, n, lambda i, a: a.put(i * n + k, _reduced(a, n, i, k, k)), a)
         first = k, abs(a[k * n + k])
-        pivot, _ = turns(k + 1, n, lambda i, best: _larger(i, abs(a[i * n + k]), *best), first)
-        a = turns(0, n, lambda j, a: exchanged(a, k * n + j, pivot * n + j), a)
-        a = turns(k + 1, n, lambda j, a: a.put(k * n + j, _reduced(a, n, k, j, k)), a)
+        pivot, _ = iterations(k + 1, n, lambda i, best: _larger(i, abs(a[i * n + k]), *best), first)
+        a = iterations(0, n, lambda j, a: exchanged(a, k * n + j, pivot * n + j), a)
+        a = iterations(k + 1, n, lambda j, a: a.put(k * n + j, _reduced(a, n, k, j, k)), a)
         largest = a[k * n + k]
         inverse = ops.where(largest == 0.0, 0.0, 1.0 / largest)  # all below it are 0 then
-        a = turns(k + 1, n, lambda i, a: a.put(i * n + k, a[i * n + k] * inverse), a)
+        a = iterations(k + 1, n, lambda i, a: a.put(i * n + k, a[i * n + k] * inverse), a)
         return a, exchanged(order, k, pivot), ops.where(pivot == k, sign, -sign)
 
     order = WordArray(graph, graph.intern((EMPTY_W, n)))
-    order = turns(0, n, lambda k, order: order.put(k, k), order)
-    return turns(0, n, step, (a, order, 1.0))
+    order = iterations(0, n, lambda k, order: order.put(k, k), order)
+    return iterations(0, n, step, (a, order, 1.0))
 
 
 def _reduced(a: Array, n: int, i: Any, j: Any, k: Any) -> Any:
     """Element (i, j) less what the first k columns of L and rows of U make of it."""
-    return turns(0, k, lambda p, s: s - a[i * n + p] * a[p * n + j], a[i * n + j])
+    return iterations(0, k, lambda p, s: s - a[i * n + p] * a[p * n + j], a[i * n + j])
 
 
 def _larger(i: Any, size: Any, at: Any, most: Any) -> Any:
@@ -120,7 +120,7 @@ def exchanged(a: Array, i: Any, j: Any) -> Array:
 def determinant(a: Array, n: int) -> Any:
     """The product of the pivots, and the sign of their order."""
     factors, _, sign = eliminated(a, n)
-    return turns(0, n, lambda k, product: product * factors[k * n + k], sign)
+    return iterations(0, n, lambda k, product: product * factors[k * n + k], sign)
 
 
 def orthogonalized(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Array, Array]:
@@ -132,15 +132,15 @@ def orthogonalized(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, A
 
     def step(k: Any, carry: Any) -> Any:
         a, b, r, c = carry
-        size = ops.sqrt(turns(0, m, lambda i, s: s + a[i * n + k] * a[i * n + k], 0.0))
+        size = ops.sqrt(iterations(0, m, lambda i, s: s + a[i * n + k] * a[i * n + k], 0.0))
         r, inverse = r.put(k * (n + 1), size), 1.0 / size
-        a = turns(0, m, lambda i, a: a.put(i * n + k, a[i * n + k] * inverse), a)
-        a, r = turns(k + 1, n, lambda j, ar: _projected((m, n, n), k, j, ar[0], *ar), (a, r))
-        b, c = turns(0, p, lambda j, bc: _projected((m, n, p), k, j, a, *bc), (b, c))
+        a = iterations(0, m, lambda i, a: a.put(i * n + k, a[i * n + k] * inverse), a)
+        a, r = iterations(k + 1, n, lambda j, ar: _projected((m, n, n), k, j, ar[0], *ar), (a, r))
+        b, c = iterations(0, p, lambda j, bc: _projected((m, n, p), k, j, a, *bc), (b, c))
         return a, b, r, c
 
     r, c = zeros(a.graph, n * n), zeros(a.graph, n * p)
-    _, left, r, c = turns(0, n, step, (a, b, r, c))
+    _, left, r, c = iterations(0, n, step, (a, b, r, c))
     return r, c, left
 
 
@@ -149,6 +149,6 @@ def _projected(
 ) -> tuple[Array, Array]:
     """Column j of b less its part along column k of q, and this as element (k, j) of r."""
     m, n, p = shape
-    along = turns(0, m, lambda i, s: s + q[i * n + k] * b[i * p + j], 0.0)
-    b = turns(0, m, lambda i, b: b.put(i * p + j, b[i * p + j] - q[i * n + k] * along), b)
+    along = iterations(0, m, lambda i, s: s + q[i * n + k] * b[i * p + j], 0.0)
+    b = iterations(0, m, lambda i, b: b.put(i * p + j, b[i * p + j] - q[i * n + k] * along), b)
     return b, r.put(k * p + j, along)

@@ -14,9 +14,9 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import DETACHED, ArrayRule
-from symgrad.expr.handles.versions import Array, zeros
-from symgrad.expr.linear.dense import Entry, column_powers, exchanged, scaled, turns
+from symgrad.expr.linear.dense import Entry, column_powers, exchanged, iterations, scaled
 from symgrad.expr.loops.control import while_loop
+from symgrad.expr.tracers.versions import Array, zeros
 
 MOST_SWEEPS: Final = 24
 """Sweeps over all pairs of rows; some 6 to 10 are needed."""
@@ -41,14 +41,14 @@ def _found(a: Array, n: int) -> Array:
     """By rotations until nothing is left off the diagonal (Golub and Van Loan, 2013, 8.5)."""
     up, down = column_powers(a, n * n, 1)
     a = scaled(a, up)
-    total = turns(0, n * n, lambda k, s: s + a[k] * a[k], 0.0)
-    identity = turns(0, n, lambda k, v: v.put(k * (n + 1), 1.0), zeros(a.graph, n * n))
+    total = iterations(0, n * n, lambda k, s: s + a[k] * a[k], 0.0)
+    identity = iterations(0, n, lambda k, v: v.put(k * (n + 1), 1.0), zeros(a.graph, n * n))
 
     def sweep(state: Any) -> Any:
         a, v, largest, _ = state
         start = a, v, 0.0
-        row = lambda p, s: turns(p + 1, n, lambda q, s: _rotated(n, p, q, *s), s)  # noqa: E731
-        a, v, now = turns(0, n, row, start)
+        row = lambda p, s: iterations(p + 1, n, lambda q, s: _rotated(n, p, q, *s), s)  # noqa: E731
+        a, v, now = iterations(0, n, row, start)
         return a, v, now, largest
 
     going = lambda state: state[3] > SMALL  # noqa: E731
@@ -56,9 +56,9 @@ def _found(a: Array, n: int) -> Array:
     valid = ops.isfinite(total)
     pairs = zeros(a.graph, n + n * n)
     value = lambda k: ops.where(valid, a[k * (n + 1)] * down[0], math.nan)  # noqa: E731
-    pairs = turns(0, n, lambda k, y: y.put(k, value(k)), pairs)
-    pairs = turns(0, n * n, lambda k, y: y.put(k + n, ops.where(valid, v[k], math.nan)), pairs)
-    return turns(0, n, lambda k, y: _smallest_first(y, n, k), pairs)
+    pairs = iterations(0, n, lambda k, y: y.put(k, value(k)), pairs)
+    pairs = iterations(0, n * n, lambda k, y: y.put(k + n, ops.where(valid, v[k], math.nan)), pairs)
+    return iterations(0, n, lambda k, y: _smallest_first(y, n, k), pairs)
 
 
 def _rotated(n: int, p: Any, q: Any, a: Array, v: Array, most: Any) -> tuple[Array, Array, Any]:
@@ -76,7 +76,7 @@ def _rotated(n: int, p: Any, q: Any, a: Array, v: Array, most: Any) -> tuple[Arr
             x, y = a[i], a[j]
             return a.put(i, cosine * x - sine * y).put(j, sine * x + cosine * y)
 
-        return turns(0, n, pair, a)
+        return iterations(0, n, pair, a)
 
     columns = lambda k, p: k * n + p  # noqa: E731
     rows = lambda k, p: p * n + k  # noqa: E731
@@ -93,9 +93,9 @@ def _smallest_first(pairs: Array, n: int, k: Any) -> Array:
         below = pairs[i] < least
         return ops.where(below, i, at), ops.where(below, pairs[i], least)
 
-    at, _ = turns(k + 1, n, smaller, (k, pairs[k]))
+    at, _ = iterations(k + 1, n, smaller, (k, pairs[k]))
     pairs = exchanged(pairs, k, at)
-    return turns(0, n, lambda i, y: exchanged(y, n + i * n + k, n + i * n + at), pairs)
+    return iterations(0, n, lambda i, y: exchanged(y, n + i * n + k, n + i * n + at), pairs)
 
 
 # --- derivatives ----------------------------------------------------------------------------------
@@ -106,12 +106,12 @@ def _product(a: Entry, b: Entry, n: int, start: Array, first: int = 0) -> Array:
 
     def row(i: Any, made: Array) -> Array:
         def element(j: Any, made: Array) -> Array:
-            total = turns(0, n, lambda k, s: s + a(i, k) * b(k, j), 0.0)
+            total = iterations(0, n, lambda k, s: s + a(i, k) * b(k, j), 0.0)
             return made.put(i * n + j + first, total)
 
-        return turns(0, n, element, made)
+        return iterations(0, n, element, made)
 
-    return turns(0, n, row, start)
+    return iterations(0, n, row, start)
 
 
 def _over_gaps(y: Array, m: Array, n: int, diagonal: Callable[[Any], Any]) -> Array:
@@ -127,9 +127,9 @@ def _over_gaps(y: Array, m: Array, n: int, diagonal: Callable[[Any], Any]) -> Ar
             share = here / ops.where(there, y[j] - y[i], 1.0)
             return m.put(i * n + j, ops.where(i == j, diagonal(i), ops.where(there, share, 0.0)))
 
-        return turns(0, n, element, m)
+        return iterations(0, n, element, m)
 
-    return turns(0, n, row, m)
+    return iterations(0, n, row, m)
 
 
 def _pulled(g: Array, y: Array, _: Array, a: Array) -> tuple[None, Array]:
@@ -150,7 +150,7 @@ def _pushed(y: Array, _: Array, a: Array, __: None, change: Array) -> Array:
     vector = lambda i, j: y[i * n + j + n]  # noqa: E731
     right = _product(lambda i, k: change[i * n + k], vector, n, empty)
     m = _product(lambda i, k: vector(k, i), lambda k, j: right[k * n + j], n, empty)
-    values = turns(0, n, lambda k, t: t.put(k, m[k * (n + 1)]), zeros(a.graph, n + n * n))
+    values = iterations(0, n, lambda k, t: t.put(k, m[k * (n + 1)]), zeros(a.graph, n + n * n))
     m = _over_gaps(y, m, n, lambda _: 0.0)
     return _product(vector, lambda k, j: m[k * n + j], n, values, n)
 

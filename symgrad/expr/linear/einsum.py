@@ -11,9 +11,9 @@ import numpy as np
 
 from symgrad.errors import TraceError, counted
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.handles.along import add_elements, matmul, multiply_elements, reduce
-from symgrad.expr.handles.array import array, map_elements
-from symgrad.expr.handles.elements import plain
+from symgrad.expr.tracers.along import add_elements, matmul, multiply_elements, reduce
+from symgrad.expr.tracers.array import array, map_elements
+from symgrad.expr.tracers.elements import plain
 
 Term = tuple[str, np.ndarray]
 """An operand with a letter for each of its axes."""

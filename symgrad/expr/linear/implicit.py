@@ -17,8 +17,8 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import DETACHED, EMPTY, ArrayRule
-from symgrad.expr.handles.versions import Array, WordArray, zeros
-from symgrad.expr.linear.dense import Entry, eliminated, substituted, turns
+from symgrad.expr.linear.dense import Entry, eliminated, iterations, substituted
+from symgrad.expr.tracers.versions import Array, WordArray, zeros
 
 
 class Factors(NamedTuple):
@@ -44,7 +44,7 @@ def sign_and_logarithm(a: Array) -> tuple[Any, Any]:
         pivot = both[k * n + k]
         return sign * ops.sign(pivot), total + ops.log(abs(pivot))
 
-    sign, total = turns(0, n, diagonal, (sign, 0.0))
+    sign, total = iterations(0, n, diagonal, (sign, 0.0))
     return sign, LOGARITHM(zeros(a.graph, 1).put(0, total), both, order, a)[0]
 
 
@@ -67,9 +67,9 @@ def _by_transposed(factors: Factors, b: Array, n: int, m: int) -> Array:
     x = substituted(lambda i, j: both[j * n + i], x, n, m, down=True, unit=True)
 
     def row(i: Any, moved: Array) -> Array:
-        return turns(0, m, lambda c, y: y.put(order[i] * m + c, x[i * m + c]), moved)
+        return iterations(0, m, lambda c, y: y.put(order[i] * m + c, x[i * m + c]), moved)
 
-    return turns(0, n, row, Array(b.graph, b.graph.intern((EMPTY, n * m))))
+    return iterations(0, n, row, Array(b.graph, b.graph.intern((EMPTY, n * m))))
 
 
 def _sizes(a: Array, b: Array) -> tuple[int, int]:
@@ -84,16 +84,16 @@ def _filled(start: Array, n: int, m: int, element: Entry) -> Array:
     """The array with these elements of a matrix of n rows and m columns."""
 
     def row(i: Any, made: Array) -> Array:
-        return turns(0, m, lambda j, made: made.put(i * m + j, element(i, j)), made)
+        return iterations(0, m, lambda j, made: made.put(i * m + j, element(i, j)), made)
 
-    return turns(0, n, row, start)
+    return iterations(0, n, row, start)
 
 
 def _minus_outer(x: Array, y: Array, n: int, m: int) -> Array:
     """``-x @ y.T`` of matrices of n rows and m columns."""
 
     def element(i: Any, j: Any) -> Any:
-        return turns(0, m, lambda c, s: s - x[i * m + c] * y[j * m + c], 0.0)
+        return iterations(0, m, lambda c, s: s - x[i * m + c] * y[j * m + c], 0.0)
 
     return _filled(zeros(x.graph, n * n), n, n, element)
 
@@ -129,7 +129,7 @@ def _pushed(
 
     def element(i: Any, c: Any) -> Any:
         first = 0.0 if db is None else db[i * m + c]
-        return first if da is None else turns(0, n, partial(less, da, i, c), first)
+        return first if da is None else iterations(0, n, partial(less, da, i, c), first)
 
     def less(da: Array, i: Any, c: Any, k: Any, s: Any) -> Any:
         return s - da[k * n + i if transposed else i * n + k] * x[k * m + c]
@@ -141,7 +141,7 @@ def _pushed(
 def _slope(factors: Factors, a: Array, scale: Any) -> Array:
     """The derivative of log(abs(det(a))), times a number (Giles, 2008, 2.2.4)."""
     n = math.isqrt(len(a))
-    scaled = turns(0, n, lambda k, e: e.put(k * (n + 1), scale), zeros(a.graph, n * n))
+    scaled = iterations(0, n, lambda k, e: e.put(k * (n + 1), scale), zeros(a.graph, n * n))
     return _solved(True, factors, a, scaled)
 
 
@@ -156,7 +156,7 @@ def _pushed_logarithm(
 ) -> Array:
     slope, da = _slope(Factors(both, order), a, 1.0), changes[-1]
     assert da is not None, "only the matrix changes"
-    total = turns(0, len(a), lambda k, s: s + slope[k] * da[k], 0.0)
+    total = iterations(0, len(a), lambda k, s: s + slope[k] * da[k], 0.0)
     return zeros(a.graph, 1).put(0, total)
 
 

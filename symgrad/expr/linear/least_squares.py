@@ -15,15 +15,15 @@ import numpy as np
 
 from symgrad.expr.graph.arrays import DETACHED, ArrayRule
 from symgrad.expr.graph.node import Graph
-from symgrad.expr.handles.versions import Array, zeros
 from symgrad.expr.linear.dense import (
     Entry,
     column_powers,
+    iterations,
     orthogonalized,
     scaled,
     substituted,
-    turns,
 )
+from symgrad.expr.tracers.versions import Array, zeros
 
 Term = tuple[Entry, Entry, int]
 """A product of two matrices, and how many columns the first one has."""
@@ -39,14 +39,16 @@ def least_squares(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Ar
     right_up, right_down = column_powers(b, m, p)
     x, squares = _of_scaled(scaled(a, up), scaled(b, right_up), m, n, p)
     back = lambda k, y: y.put(k, x[k] * up[k // p] * right_down[k % p])  # noqa: E731
-    x = turns(0, n * p, back, zeros(a.graph, n * p))
+    x = iterations(0, n * p, back, zeros(a.graph, n * p))
     return x, scaled(scaled(squares, right_down), right_down)
 
 
 def _of_scaled(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Array]:
     r, c, left = orthogonalized(DETACHED(a), DETACHED(b), m, n, p)
     x = LEAST(substituted(lambda i, j: r[i * n + j], c, n, p, down=True), r, a, b)
-    squares = turns(0, m * p, lambda k, s: s.put(k % p, s[k % p] + left[k] ** 2), zeros(a.graph, p))
+    squares = iterations(
+        0, m * p, lambda k, s: s.put(k % p, s[k % p] + left[k] ** 2), zeros(a.graph, p)
+    )
     return x, SQUARES(squares, x, a, b)
 
 
@@ -70,16 +72,16 @@ def _sum(graph: Graph, n: int, m: int, first: Entry | None, *terms: Term) -> Arr
     def element(i: Any, j: Any) -> Any:
         total = first(i, j) if first else 0.0
         for left, right, inner in terms:
-            total = turns(0, inner, partial(more, left, right, i, j), total)
+            total = iterations(0, inner, partial(more, left, right, i, j), total)
         return total
 
     def more(left: Entry, right: Entry, i: Any, j: Any, k: Any, s: Any) -> Any:
         return s + left(i, k) * right(k, j)
 
     def row(i: Any, made: Array) -> Array:
-        return turns(0, m, lambda j, made: made.put(i * m + j, element(i, j)), made)
+        return iterations(0, m, lambda j, made: made.put(i * m + j, element(i, j)), made)
 
-    return turns(0, n, row, zeros(graph, n * m))
+    return iterations(0, n, row, zeros(graph, n * m))
 
 
 def _at(a: Array, columns: int) -> Entry:
@@ -168,7 +170,7 @@ def _pushed_squares(y: Array, _: Array, x: Array, a: Array, b: Array, *changes: 
     terms = [] if da is None else [(_less(_at(da, n)), _at(x, p), n)]
     moved = _sum(graph, m, p, first, *terms)
     change = lambda k, s: s.put(k % p, s[k % p] + left[k] * moved[k])  # noqa: E731
-    return turns(0, m * p, change, zeros(graph, p))
+    return iterations(0, m * p, change, zeros(graph, p))
 
 
 def _rule(name: str) -> ArrayRule:

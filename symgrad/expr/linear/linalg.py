@@ -20,9 +20,6 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.handles.along import matmul, reals
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.elements import plain
 from symgrad.expr.linear import dense, eigen, implicit, unrolled
 from symgrad.expr.linear.least_squares import least_squares
 from symgrad.expr.linear.matrices import (
@@ -38,6 +35,9 @@ from symgrad.expr.linear.matrices import (
     stored,
     traced,
 )
+from symgrad.expr.tracers.along import matmul, reals
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.elements import plain
 
 __all__ = [
     "cholesky",

@@ -13,10 +13,10 @@ from symgrad.expr.graph.arrays import GET, length
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import INPUT, WORD, Graph, Handle
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.handles.along import reals
-from symgrad.expr.handles.array import array
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.versions import Array, array_of
+from symgrad.expr.tracers.along import reals
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.versions import Array, array_of
 
 MOST_WRITTEN: Final = 144
 """Elements that are not the number 0 of the largest matrix that is written out.

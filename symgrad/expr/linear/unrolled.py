@@ -17,9 +17,9 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.handles.along import add_elements, is_zero, multiply_elements, subtract_elements
-from symgrad.expr.handles.array import call
 from symgrad.expr.linear.matrices import powers
+from symgrad.expr.tracers.along import add_elements, is_zero, multiply_elements, subtract_elements
+from symgrad.expr.tracers.array import call
 
 MOST_ROWS_EXPANDED: Final = 5
 """The rows of the largest matrix whose determinant is expanded rather than eliminated."""

@@ -12,13 +12,13 @@ import numpy as np
 from symgrad.errors import InputError, TraceError
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
-from symgrad.expr.handles.array import TracedArray, array, in_memory
-from symgrad.expr.handles.expression import WRAP, Condition, operand, require_graph
-from symgrad.expr.handles.integers import KINDS, SignedWord, Word, is_typed, kind_of
-from symgrad.expr.handles.sweep import LEAST_SWEPT
-from symgrad.expr.handles.tree import Tree, apart, flatten
-from symgrad.expr.handles.versions import Array, SignedArray, WordArray
-from symgrad.expr.handles.view import View
+from symgrad.expr.tracers.array import TracedArray, array, in_memory
+from symgrad.expr.tracers.expression import WRAP, Condition, operand, require_graph
+from symgrad.expr.tracers.integers import KINDS, SignedWord, Word, is_typed, kind_of
+from symgrad.expr.tracers.sweep import LEAST_SWEPT
+from symgrad.expr.tracers.tree import Tree, apart, flatten
+from symgrad.expr.tracers.versions import Array, SignedArray, WordArray
+from symgrad.expr.tracers.view import View
 
 _WORDS: Final = {
     "f": "a number",

@@ -10,10 +10,10 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import INPUT
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.region import choice_op, close, pick
-from symgrad.expr.handles.counter import bound
 from symgrad.expr.loops.carry import flattened
 from symgrad.expr.loops.context import condition, graph_among, require_functions
 from symgrad.expr.loops.open_loop import require_lengths
+from symgrad.expr.tracers.counter import bound
 
 
 def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:

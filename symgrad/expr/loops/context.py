@@ -13,9 +13,9 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ANY_HOLE, Graph, Handle
 from symgrad.expr.graph.place import resolve_places
 from symgrad.expr.graph.reach import reachable
-from symgrad.expr.handles.array import TracedArray
-from symgrad.expr.handles.expression import Expr, operand
-from symgrad.expr.handles.tree import apart
+from symgrad.expr.tracers.array import TracedArray
+from symgrad.expr.tracers.expression import Expr, operand
+from symgrad.expr.tracers.tree import apart
 
 _traced: ContextVar[Graph | None] = ContextVar("_traced", default=None)
 """The graph of the function that is being traced."""

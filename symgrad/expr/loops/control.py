@@ -14,8 +14,6 @@ from symgrad.errors import InputError
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import describe
-from symgrad.expr.handles.counter import bound, word
-from symgrad.expr.handles.sweep import body_of
 from symgrad.expr.loops.carry import Nest, flattened
 from symgrad.expr.loops.context import (
     condition,
@@ -23,8 +21,10 @@ from symgrad.expr.loops.context import (
     require_functions,
 )
 from symgrad.expr.loops.in_python import counted, repeated, scanned
-from symgrad.expr.loops.open_loop import OpenLoop, Turns, nan_where
+from symgrad.expr.loops.open_loop import Iterations, OpenLoop, nan_where
 from symgrad.expr.loops.stacks import Kept, Rows, paired
+from symgrad.expr.tracers.counter import bound, word
+from symgrad.expr.tracers.sweep import body_of
 
 
 class _Dataclass(Protocol):
@@ -37,7 +37,7 @@ Record = TypeVar("Record", bound=_Dataclass)
 """A carry that is a dataclass; of others, expressions take the place of numbers."""
 
 UNKNOWN_ITERATIONS: Final = 2**32 - 1
-"""Turns of a loop of which nobody knows how many it takes."""
+"""Iterations of a loop of which nobody knows how many it takes."""
 
 
 @overload
@@ -94,15 +94,15 @@ def fori_loop(
     start, end = bound(graph, lo, "the start"), bound(graph, hi, "the end")
     if graph is None:
         return counted(range(int(start), int(end)), body, init, most)
-    turns = Turns.between(graph, start, end, most)
-    if turns.most == 0:
+    iterations = Iterations.between(graph, start, end, most)
+    if iterations.most == 0:
         inits, nest = flattened(graph, init, "the first carry")
-        return nest.wrap(graph, turns.ended(graph, inits))
+        return nest.wrap(graph, iterations.ended(graph, inits))
 
-    def turn(loop: OpenLoop, carry: Any) -> tuple[Any, None]:
+    def iteration(loop: OpenLoop, carry: Any) -> tuple[Any, None]:
         return body(loop.counter, carry), None
 
-    traced = _traced_loop(graph, turns, body, init, turn)
+    traced = _traced_loop(graph, iterations, body, init, iteration)
     return traced.nest.wrap(graph, traced.loop.closed(traced.yields))
 
 
@@ -147,12 +147,12 @@ def while_loop(
     if graph is None:
         return repeated(cond, body, init, most)
     last = UNKNOWN_ITERATIONS if most is None else most
-    turns = Turns(word(graph, 0), word(graph, last), most)
+    iterations = Iterations(word(graph, 0), word(graph, last), most)
 
-    def turn(_: OpenLoop, carry: Any) -> tuple[Any, int]:
+    def iteration(_: OpenLoop, carry: Any) -> tuple[Any, int]:
         return body(carry), condition(graph, cond(carry), describe(cond))
 
-    traced = _traced_loop(graph, turns, body, init, turn)
+    traced = _traced_loop(graph, iterations, body, init, iteration)
     nest, ends = traced.nest, traced.loop.closed(traced.yields, traced.more)
     if most is not None:
         again = condition(graph, cond(nest.wrap(graph, ends)), describe(cond))
@@ -218,12 +218,12 @@ def scan(
     if not rows.count:
         _, y = paired(step(init, given.blank()), step)
         return init, rows.stacked([], y)
-    turns = Turns.between(graph, 0, rows.count, None)
+    iterations = Iterations.between(graph, 0, rows.count, None)
 
-    def turn(loop: OpenLoop, carry: Any) -> tuple[Any, Any]:
+    def iteration(loop: OpenLoop, carry: Any) -> tuple[Any, Any]:
         return paired(step(carry, given[loop.counter]), step)
 
-    traced = _traced_loop(graph, turns, step, init, turn, ("k", *_names(step)[:1]))
+    traced = _traced_loop(graph, iterations, step, init, iteration, ("k", *_names(step)[:1]))
     kept = Kept(graph, rows.count, traced.more, f"the y that {describe(step)} returns")
     puts = kept.written(traced.loop)
     ends = traced.loop.closed([*traced.yields, *puts], down=reverse)
@@ -243,10 +243,10 @@ class _Traced:
 
 def _traced_loop(
     graph: Graph,
-    turns: Turns,
+    iterations: Iterations,
     body: Callable[..., Any],
     init: Any,
-    turn: Callable[[OpenLoop, Any], tuple[Any, Any]],
+    iteration: Callable[[OpenLoop, Any], tuple[Any, Any]],
     names: Sequence[str] | None = None,
 ) -> _Traced:
     """A loop that carries arrays in memory where its body makes such of them.
@@ -256,9 +256,9 @@ def _traced_loop(
     inits, nest = flattened(graph, init, "the first carry")
     what = f"what {describe(body)} returns"
     while True:
-        loop = OpenLoop(graph, turns, names or _names(body))
+        loop = OpenLoop(graph, iterations, names or _names(body))
         with body_of(graph):
-            result, more = turn(loop, nest.wrap(graph, loop.carries(inits, nest)))
+            result, more = iteration(loop, nest.wrap(graph, loop.carries(inits, nest)))
         found = nest.in_memory(flattened(graph, result, what)[1])
         if found == nest:
             return _Traced(loop, nest, nest.ids(graph, result, what), more)

@@ -17,14 +17,14 @@ from symgrad.expr.graph.node import Graph, Handle, Op, real_number
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Region, close, hole
-from symgrad.expr.handles.along import reduce
-from symgrad.expr.handles.array import ExprArray, array, map_elements
-from symgrad.expr.handles.expression import Expr, lift
-from symgrad.expr.handles.tree import flatten
 from symgrad.expr.laws.fuse import copied
 from symgrad.expr.loops.carry import Nest, flattened
 from symgrad.expr.loops.context import graph_among
 from symgrad.expr.loops.control import while_loop
+from symgrad.expr.tracers.along import reduce
+from symgrad.expr.tracers.array import ExprArray, array, map_elements
+from symgrad.expr.tracers.expression import Expr, lift
+from symgrad.expr.tracers.tree import flatten
 
 MOST_STEPS: Final = 1000
 """Steps that a fixed point may take to converge."""

@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.handles.tree import Tree, apart, flatten
 from symgrad.expr.loops.stacks import Rows, paired
+from symgrad.expr.tracers.tree import Tree, apart, flatten
 
 
 def counted(
-    turns: range, body: Callable[[Any, Any], Any], carry: Any, most: int | None = None
+    iterations: range, body: Callable[[Any, Any], Any], carry: Any, most: int | None = None
 ) -> Any:
     """The last carry of a loop that counts; NaN where it counts further than ``most``."""
-    for k in turns[:most]:
+    for k in iterations[:most]:
         carry = body(k, carry)
-    return carry if most is None or len(turns) <= most else _all_nan(carry)
+    return carry if most is None or len(iterations) <= most else _all_nan(carry)
 
 
 def repeated(
     going: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, most: int | None = None
 ) -> Any:
-    """The last carry of a loop with a test; NaN where that still holds after ``most`` turns."""
+    """The last carry of a loop with a test; NaN if the test holds after ``most`` iterations."""
     taken = 0
     while going(carry):
         if taken == most:

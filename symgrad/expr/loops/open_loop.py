@@ -17,28 +17,30 @@ from symgrad.expr.graph.node import WORD, Graph
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import choice_op, close, hole, loop_op, pick
-from symgrad.expr.handles.counter import Counter, ceiling, largest, limit, whole, word
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.loops.carry import Nest
+from symgrad.expr.tracers.counter import Counter, ceiling, largest, limit, whole, word
+from symgrad.expr.tracers.expression import Expr
 
 _runs: Final[WeakKeyDictionary[Graph, dict[int, int]]] = WeakKeyDictionary()
 """How often a loop that begins as this carry of one around it runs at most, in all."""
 
 
 @dataclass(frozen=True)
-class Turns:
-    """The bounds of a loop as words, what is added to its counter, and how many turns it takes."""
+class Iterations:
+    """The bounds of a loop as words, what is added to its counter, and its trip count."""
 
     first: int
     last: int
     most: int | None
     shift: int | Expr | None = None
     exceeded: int | None = None
-    """The condition that there would be more turns than the user said."""
+    """The condition that there would be more iterations than the user said."""
 
     @classmethod
-    def between(cls, graph: Graph, start: int | Expr, end: int | Expr, most: int | None) -> Turns:
-        """The turns for k = start, start + 1, .., k < end."""
+    def between(
+        cls, graph: Graph, start: int | Expr, end: int | Expr, most: int | None
+    ) -> Iterations:
+        """The iterations for k = start, start + 1, .., k < end."""
         first, last = whole(graph, start), whole(graph, end)
         shift: int | Expr | None = None
         if first is None:  # the counter begins at 0
@@ -55,36 +57,36 @@ class Turns:
         return cls(first, last, most, shift, exceeded)
 
     def ended(self, graph: Graph, ids: Sequence[int]) -> list[int]:
-        """What is carried in the end, NaN where there would be more turns than there may be."""
+        """The final carry, NaN where there would be more iterations than there may be."""
         return list(ids) if self.exceeded is None else nan_where(graph, self.exceeded, ids)
 
 
 class OpenLoop:
     """A loop whose body is being traced: its parameters are holes."""
 
-    def __init__(self, graph: Graph, turns: Turns, names: Sequence[str]) -> None:
-        self._graph, self._turns, self._name = graph, turns, names[-1]
+    def __init__(self, graph: Graph, iterations: Iterations, names: Sequence[str]) -> None:
+        self._graph, self._iterations, self._name = graph, iterations, names[-1]
         self._inits: list[int] = []
         self._holes: list[int] = []
         with OnePlace(graph):
             self.index = hole(graph, "u", name=names[0])
             limit(graph, self.index, self._largest(), self._least())
             self.counter: Any = Counter(graph, graph.add(ops.word_float, self.index))
-            if turns.shift is not None:
-                self.counter = self.counter + turns.shift
+            if iterations.shift is not None:
+                self.counter = self.counter + iterations.shift
 
     def _least(self) -> int:
         """What the counter is at least."""
-        op, first = self._graph.nodes[self._turns.first][:2]
+        op, first = self._graph.nodes[self._iterations.first][:2]
         return first if op is WORD else 0
 
     def _largest(self) -> int | None:
         """What the counter does not exceed, if that is known."""
-        turns = self._turns
-        first, last = (largest(self._graph, i) for i in (turns.first, turns.last))
+        iterations = self._iterations
+        first, last = (largest(self._graph, i) for i in (iterations.first, iterations.last))
         ends = [] if last is None else [last]
-        if first is not None and turns.most is not None:
-            ends.append(first + turns.most)
+        if first is not None and iterations.most is not None:
+            ends.append(first + iterations.most)
         return max(min(ends) - 1, 0) if ends else None
 
     def carry(self, init: int, name: str) -> int:
@@ -93,7 +95,7 @@ class OpenLoop:
         with OnePlace(graph):
             made = hole(graph, graph.type(init), size_of(graph, init), name)
         runs = _runs.setdefault(graph, {})
-        runs[made] = (self._turns.most or 1) * runs.get(init, 1)
+        runs[made] = (self._iterations.most or 1) * runs.get(init, 1)
         self._inits.append(init)
         self._holes.append(made)
         return made
@@ -106,20 +108,20 @@ class OpenLoop:
         self, yields: Sequence[int], test: int | None = None, down: bool = False
     ) -> list[int]:
         """What is carried in the end, when these are the next carries."""
-        graph, turns = self._graph, self._turns
+        graph, iterations = self._graph, self._iterations
         require_lengths(graph, self._inits, yields, "an array that a loop carries")
         roots = [*yields] if test is None else [*yields, test]
         inner = self._inner(roots)
         params = [self.index, *self._holes]
         with OnePlace(graph):
             region, captured = close(graph, params, roots, capture=lambda i: i not in inner)
-            op = loop_op(region, len(yields), test is not None, down, turns.most)
+            op = loop_op(region, len(yields), test is not None, down, iterations.most)
             runs = _runs.get(graph, {})
             op, errors = compensated(op, max((runs.get(i, 1) for i in self._inits), default=1))
             inits = [*self._inits, *[graph.constant(0.0)] * errors]
-            made = graph.add(op, turns.first, turns.last, *inits, *captured)
+            made = graph.add(op, iterations.first, iterations.last, *inits, *captured)
             ends = [pick(graph, made, j, graph.type(y)) for j, y in enumerate(yields)]
-        return turns.ended(graph, ends)
+        return iterations.ended(graph, ends)
 
     def _inner(self, roots: Sequence[int]) -> set[int]:
         """What changes from turn to turn; the rest is computed before the loop."""
@@ -143,11 +145,11 @@ def _all_nan(graph: Graph, exceeded: int) -> Callable[[int], int]:
     """What makes all numbers of an array NaN, and their slopes, where a condition holds."""
 
     def spoilt(i: int) -> int:
-        n, turn, side = length(graph, i), Graph(), Graph()
-        turn.tracing = side.tracing = False
-        k, a, given = hole(turn, "u", name="k"), hole(turn, "F", n), hole(side, "F", n)
-        nan = turn.add(ops.mul, turn.add(GET, a, k), turn.constant(math.nan))
-        body, _ = close(turn, [k, a], [turn.add(PUT, a, k, nan)])
+        n, iteration, side = length(graph, i), Graph(), Graph()
+        iteration.tracing = side.tracing = False
+        k, a, given = hole(iteration, "u", name="k"), hole(iteration, "F", n), hole(side, "F", n)
+        nan = iteration.add(ops.mul, iteration.add(GET, a, k), iteration.constant(math.nan))
+        body, _ = close(iteration, [k, a], [iteration.add(PUT, a, k, nan)])
         looped = side.add(loop_op(body, 1, most=n), word(side, 0), word(side, n), given)
         sides, _ = close(side, [given], [pick(side, looped, 0, "F"), given])
         return pick(graph, graph.add(choice_op(sides, 1), exceeded, i), 0, "F")

@@ -11,10 +11,10 @@ from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
-from symgrad.expr.handles.along import balanced
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.loops.context import graph_among, require_functions
 from symgrad.expr.loops.control import while_loop
+from symgrad.expr.tracers.along import balanced
+from symgrad.expr.tracers.expression import Expr
 
 NODES: Final = (
     0.9956571630258081, 0.9739065285171717, 0.9301574913557082, 0.8650633666889845,

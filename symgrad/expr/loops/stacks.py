@@ -15,13 +15,13 @@ from symgrad.expr.graph.arrays import EMPTIES, PUTS, length
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import WORD, Graph
 from symgrad.expr.graph.place import describe
-from symgrad.expr.handles.array import TracedArray, array, in_memory
-from symgrad.expr.handles.expression import WRAP
-from symgrad.expr.handles.tree import Tree, apart, flatten
-from symgrad.expr.handles.versions import Array
-from symgrad.expr.handles.view import View
 from symgrad.expr.loops.carry import HANDLES, OF_TYPE, flattened, is_memory
 from symgrad.expr.loops.open_loop import OpenLoop
+from symgrad.expr.tracers.array import TracedArray, array, in_memory
+from symgrad.expr.tracers.expression import WRAP
+from symgrad.expr.tracers.tree import Tree, apart, flatten
+from symgrad.expr.tracers.versions import Array
+from symgrad.expr.tracers.view import View
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _shape(value: Any) -> tuple[list[Any], Tree] | None:
 
 
 class Kept:
-    """What the turns of a loop give besides the carry: an array in memory for each number of it."""
+    """What iterations of a loop give besides the carry: an array in memory for each number."""
 
     def __init__(self, graph: Graph, count: int, y: Any, what: str) -> None:
         self._graph, self._count = graph, count

@@ -12,11 +12,11 @@ from symgrad.expr.derivatives.compensate import compensated
 from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.region import hole
-from symgrad.expr.handles.array import TracedArray, swept
-from symgrad.expr.handles.expression import Expr, as_real
-from symgrad.expr.handles.integers import BITS, Word
-from symgrad.expr.handles.sweep import LEAST_SWEPT, Finish
-from symgrad.expr.handles.sweep import swept as swept_over
+from symgrad.expr.tracers.array import TracedArray, swept
+from symgrad.expr.tracers.expression import Expr, as_real
+from symgrad.expr.tracers.integers import BITS, Word
+from symgrad.expr.tracers.sweep import LEAST_SWEPT, Finish
+from symgrad.expr.tracers.sweep import swept as swept_over
 
 
 def total(a: Any, axis: Any = None, **more: Any) -> Any:

@@ -20,12 +20,12 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import describe, resolve_places
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import has_holes
-from symgrad.expr.handles.array import ExprArray, TracedArray, in_memory
-from symgrad.expr.handles.blocks import Blocks
-from symgrad.expr.handles.elements import takes_values
-from symgrad.expr.handles.expression import Expr
-from symgrad.expr.handles.tree import Block, Tree
 from symgrad.expr.loops.context import Tracing, require_closed
+from symgrad.expr.tracers.array import ExprArray, TracedArray, in_memory
+from symgrad.expr.tracers.blocks import Blocks
+from symgrad.expr.tracers.elements import takes_values
+from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.tree import Block, Tree
 from symgrad.expr.tracing.quantities import quantities
 from symgrad.expr.tracing.randomness import WatchingRandomNumbers
 from symgrad.expr.tracing.trace import flatten_result, require_feasible

@@ -66,7 +66,7 @@ class _Dependence:
         return 0
 
     def _loop(self, op: Loop, each: list[Columns]) -> list[Columns]:
-        """What the number of turns and the carries depend on."""
+        """What the number of iterations and the carries depend on."""
         ends, (carries, captures) = _union(each[:2]), op.split(each[2:])
         while True:
             yields = self._region(op.body, [ends, *carries, *captures])[: op.carries]

@@ -1,4 +1,4 @@
-"""Where a trace repeats itself: the turns of Python's loops, which a function has written out."""
+"""Where a trace repeats itself: the iterations of Python loops that were written out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.reach import reachable
 
-LEAST_TURNS: Final = 8
-"""Turns that a loop has at least."""
+LEAST_ITERATIONS: Final = 8
+"""Iterations that a loop has at least."""
 
 CANDIDATES: Final = 8
 """Periods of each kind that are looked at, those first by which most may be saved."""
@@ -21,13 +21,13 @@ WORDS: Final = (1, 16, 256)
 """Tokens in a row that come again: single ones where each is a line's own, and longer words."""
 
 MULTIPLES: Final = 4
-"""Periods that may be a turn: what looks the same may be of other numbers by turns."""
+"""Periods that may be a turn: what looks the same may be of other numbers by iterations."""
 
 MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 """An odd number of no pattern."""
 
 REACH: Final = 8
-"""Turns, at most, from which on a value is not carried to a later one."""
+"""Iterations, at most, from which on a value is not carried to a later one."""
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Truths = np.ndarray[Any, np.dtype[np.bool_]]
@@ -56,14 +56,14 @@ class Stretch:
     period: int
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         """How often the period fits."""
         return (self.stop - self.start) // self.period
 
     @property
     def saved(self) -> int:
-        """The events of all turns but one."""
-        return (self.turns - 1) * self.period
+        """The events of all iterations but one."""
+        return (self.iterations - 1) * self.period
 
 
 def events_of(graph: Graph, roots: Sequence[int]) -> Events:
@@ -108,7 +108,7 @@ def _distances(words: np.ndarray[Any, Any]) -> list[int]:
     order = np.argsort(words, kind="stable")
     gaps = np.diff(order)[words[order][1:] == words[order][:-1]]
     counts = np.bincount(gaps) if len(gaps) else np.zeros(1, np.int64)
-    likely = np.flatnonzero(counts >= LEAST_TURNS - 1)
+    likely = np.flatnonzero(counts >= LEAST_ITERATIONS - 1)
     weights = counts[likely] * likely
     return likely[np.argsort(-weights, kind="stable")][:CANDIDATES].tolist()
 
@@ -118,7 +118,7 @@ def _of_period(tokens: Ints, period: int) -> Iterator[Stretch]:
     edges = np.flatnonzero(np.diff(same))
     for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         for times in range(1, MULTIPLES + 1):
-            if end - start >= (LEAST_TURNS - 1) * times * period:
+            if end - start >= (LEAST_ITERATIONS - 1) * times * period:
                 yield Stretch(start, end + period, times * period)
 
 
@@ -127,7 +127,7 @@ def _of_period(tokens: Ints, period: int) -> Iterator[Stretch]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an argument of the same event is in all turns: ``values``, nodes.
+    """What an argument of the same event is in all iterations: ``values``, nodes.
 
     Those are what was made ``back`` events ago; 0 says that they are from elsewhere.
     """
@@ -183,7 +183,7 @@ class Links:
         return np.where(at < back, -1, self.ids[np.maximum(at - back, 0)])
 
     def _put_in_order(self, args: Ints, at: Ints) -> None:
-        """Put arguments, which stand in the order of their ids, in the same order in all turns."""
+        """Put arguments, which are sorted by their ids, in the same order in all iterations."""
         middle = len(at) // 2
         for first in (0, 1):
             for back in self._backs(args[middle, first], at[middle]):
@@ -224,26 +224,27 @@ class Links:
         found = [0 if nodes[i][0].constant else 1 + (nodes[i][0].arity > 0) for i in ids.tolist()]
         return np.array(found)
 
-    # --- where turns begin ------------------------------------------------------------------------
+    # --- where iterations begin
+    # ------------------------------------------------------------------------
 
-    def turns(self) -> tuple[int, int]:
-        """The event at which a turn begins, and how many turns there are from there on.
+    def iterations(self) -> tuple[int, int]:
+        """The event at which a turn begins, and how many iterations there are from there on.
 
-        Turns begin where the fewest values are handed from one to the next.
+        Iterations begin where the fewest values are handed from one to the next.
         """
         p = self.stretch.period
         edges = np.flatnonzero(np.diff(np.concatenate([[False], self.holds, [False]])))
         starts, ends = edges[::2], edges[1::2]
         longest = int(np.argmax(ends - starts)) if len(starts) else 0
-        if not len(starts) or ends[longest] - starts[longest] < LEAST_TURNS * p:
+        if not len(starts) or ends[longest] - starts[longest] < LEAST_ITERATIONS * p:
             return 0, 0
         start, end = int(starts[longest]), int(ends[longest])
         shifts = (np.arange(p) + start) % p
         crossing = self._crossing()[shifts]
-        turns = (end - start - np.arange(p)) // p
-        peeled = end - start - turns * p
+        iterations = (end - start - np.arange(p)) // p
+        peeled = end - start - iterations * p
         best = int(np.lexsort((np.arange(p), peeled, crossing))[0])
-        return start + best, int(turns[best])
+        return start + best, int(iterations[best])
 
     def _crossing(self) -> Ints:
         """How many values are handed over a boundary before each event of the period."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.reach import inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, rebuild
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 
 
 def replay(graph: Graph, roots: Sequence[int], values: Sequence[Expr]) -> list[Expr]:

@@ -1,10 +1,11 @@
 """Rolling: what a Python loop has written out, turn by turn, becomes a loop again.
 
 A trace stands in the order in which the function did it, and each operation knows its line: the
-turns of a loop are a stretch in which every event is like the one a period later. What a turn takes
-of those before it is carried; other arguments are the same in all turns, numbers in a row, or
-elements of an array. What is used after the loop is what it carries in the end, or all turns of it
-in an array. Turns that are not like the others stay outside, and so does what is not worth a loop.
+iterations of a loop are a stretch in which every event is like the one a period later. What a turn
+takes of those before it is carried; other arguments are the same in all iterations, numbers in a
+row, or elements of an array. What is used after the loop is what it carries in the end, or all
+iterations of it in an array. Iterations that are not like the others stay outside, and so does what
+is not worth a loop.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from symgrad.expr.graph.reach import inputs_of
 from symgrad.expr.graph.region import close
 from symgrad.expr.graph.within import in_regions
 from symgrad.expr.tracing.gather import RowTrace
+from symgrad.expr.tracing.iterations import Iterations, iterations_of
 from symgrad.expr.tracing.repeats import Ints, events_of, stretches
 from symgrad.expr.tracing.rolled_loop import Use, inputs_in_a_row, rolled_loop
 from symgrad.expr.tracing.trace import Trace
-from symgrad.expr.tracing.turns import Turns, turns_of
 
 LEAST_SAVED: Final = 2**10
 """Operations by which a loop is shorter than what it stands for, at least.
@@ -36,14 +37,14 @@ a loop of their own they take, with the gradient, half the time on the CPU, and 
 """
 
 LEAST_READING: Final = 2**12
-"""The same, if it reads inputs one by one, which are values where turns are written out."""
+"""The same, if it reads inputs one by one, which are values where iterations are written out."""
 
 LEVELS: Final = 4
 """How often what has been rolled is looked at once more, for loops around it."""
 
 
 def rolled(traced: Trace, rounding: float) -> Trace:
-    """The trace with loops in place of turns; constants may move by ``rounding``, relatively.
+    """The trace with loops in place of iterations; constants may move by ``rounding``, relatively.
 
     Nearly linear in the number of nodes.
     """
@@ -83,8 +84,8 @@ def _rolled(rounding: float, graph: Graph, roots: Sequence[int]) -> tuple[Graph,
     return in_regions(graph, roots, partial(_rolled, rounding))
 
 
-def _repeated(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[Turns, Ints]]:
-    """Turns that may be worth a loop, and which of them made each node; none within another."""
+def _repeated(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[Iterations, Ints]]:
+    """Iterations that may be worth a loop, and which one made each node; none within another."""
     if len(graph) < LEAST_SAVED:
         return
     events = events_of(graph, roots)
@@ -95,22 +96,24 @@ def _repeated(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[Turns, Ints]
         if stretch.saved < LEAST_SAVED:
             return
         if free[stretch.start : stretch.stop].all():
-            turns = turns_of(graph, events, first, stretch)
-            if turns is not None:
-                free[turns.start : turns.start + turns.events] = False
-                if _is_worth_it(graph, turns):
-                    yield turns, turns.made(first)
+            iterations = iterations_of(graph, events, first, stretch)
+            if iterations is not None:
+                free[iterations.start : iterations.start + iterations.events] = False
+                if _is_worth_it(graph, iterations):
+                    yield iterations, iterations.made(first)
 
 
-def _is_worth_it(graph: Graph, turns: Turns) -> bool:
+def _is_worth_it(graph: Graph, iterations: Iterations) -> bool:
     """Whether a loop saves enough; tables, which are written number by number, cost nothing."""
-    if all(graph.nodes[int(c.results[0])][0] in WRITES for c in turns.columns):
+    if all(graph.nodes[int(c.results[0])][0] in WRITES for c in iterations.columns):
         return False
-    return turns.saved >= (LEAST_READING if inputs_in_a_row(graph, turns) else LEAST_SAVED)
+    return iterations.saved >= (
+        LEAST_READING if inputs_in_a_row(graph, iterations) else LEAST_SAVED
+    )
 
 
 class _Rolling:
-    """A graph in which turns become loops; ``stand`` is what stands for nodes that they made."""
+    """A graph in which iterations become loops; ``stand`` has the nodes' replacements."""
 
     def __init__(self, graph: Graph, roots: Sequence[int], rounding: float) -> None:
         self._graph, self._roots, self._rounding = graph, roots, rounding
@@ -119,29 +122,29 @@ class _Rolling:
         self._args = np.fromiter(chain.from_iterable(args), np.int64)
         self._stand: dict[int, int] = {}
 
-    def rolled(self, found: Sequence[tuple[Turns, Ints]]) -> dict[int, int]:
-        """What stands for nodes that these turns made, as far as a loop is worth it."""
-        for turns, made in sorted(found, key=lambda item: item[0].start):
-            self._roll(turns, made)
+    def rolled(self, found: Sequence[tuple[Iterations, Ints]]) -> dict[int, int]:
+        """What stands for nodes that these iterations made, as far as a loop is worth it."""
+        for iterations, made in sorted(found, key=lambda item: item[0].start):
+            self._roll(iterations, made)
         return self._stand
 
-    def _roll(self, turns: Turns, made: Ints) -> None:
+    def _roll(self, iterations: Iterations, made: Ints) -> None:
         start = len(self._graph)
-        uses = list(self._uses(turns, made))
-        found = rolled_loop(self._graph, turns, uses, self._stand, self._rounding)
+        uses = list(self._uses(iterations, made))
+        found = rolled_loop(self._graph, iterations, uses, self._stand, self._rounding)
         if found is None:
             return
         added = len(self._graph) - start - found.free
-        if added + LEAST_SAVED <= turns.events and 2 * added <= turns.events:
+        if added + LEAST_SAVED <= iterations.events and 2 * added <= iterations.events:
             self._stand |= found.ends
 
-    def _uses(self, turns: Turns, made: Ints) -> Iterator[Use]:
-        """Which results of which turns are used elsewhere."""
+    def _uses(self, iterations: Iterations, made: Ints) -> Iterator[Use]:
+        """Which results of which iterations are used elsewhere."""
         wanted = np.zeros(len(made), np.bool_)
         wanted[self._args[made[self._users] < 0]] = True
         wanted[list(self._roots)] = True
         wanted &= made >= 0
-        for column, c in enumerate(turns.columns):
+        for column, c in enumerate(iterations.columns):
             if not c.is_fixed:
-                for turn in np.flatnonzero(wanted[c.results]).tolist():
-                    yield Use(int(c.results[turn]), turn, column)
+                for iteration in np.flatnonzero(wanted[c.results]).tolist():
+                    yield Use(int(c.results[iteration]), iteration, column)

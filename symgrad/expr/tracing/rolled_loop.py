@@ -1,4 +1,4 @@
-"""Turns as a loop: its carries, its body, and what stands for what the turns have made."""
+"""Iterations as a loop: its carries, its body, and the replacements of the iterations' nodes."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from symgrad.expr.graph.arrays import EMPTIES, PUTS, READS, size_of
 from symgrad.expr.graph.node import ANY_INPUT, INPUT, INTEGER, TRUTH, WORD, Graph
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import close, hole, loop_op, pick
+from symgrad.expr.tracing.iterations import Column, Iterations, Slot
 from symgrad.expr.tracing.sequences import Sequences
-from symgrad.expr.tracing.turns import Column, Slot, Turns
 
 _ASSIGNED: Final = re.compile(r"(\w+) *(?:[-+*/]|\*\*)?=[^=;]*$")
 """A line that gives one variable a value."""
 
 _STORED: Final = {"f": "F", "u": "W"}
-"""The types of arrays in which results of all turns are kept, by their types."""
+"""The types of arrays in which results of all iterations are kept, by their types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A node that is used outside of the turns: what a column is in a turn."""
+    """A node that is used outside of the iterations: what a column is in a turn."""
 
     node: int
-    turn: int
+    iteration: int
     column: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Carry:
-    """What a column was some turns ago; ``inits`` are what it was before the first turn."""
+    """What a column was some iterations ago; ``inits`` are what it was before the first turn."""
 
     column: int
     holes: list[int]
@@ -49,31 +49,35 @@ class Rolled:
 
 
 def rolled_loop(
-    graph: Graph, turns: Turns, uses: Sequence[Use], stand: Mapping[int, int], rounding: float
+    graph: Graph,
+    iterations: Iterations,
+    uses: Sequence[Use],
+    stand: Mapping[int, int],
+    rounding: float,
 ) -> Rolled | None:
-    """The turns as a loop; None if they cannot be one.
+    """The iterations as a loop; None if they cannot be one.
 
     Args:
         graph: where the nodes are; the loop is added to it.
-        turns: what the loop does.
+        iterations: what the loop does.
         uses: what is wanted of it.
-        stand: what stands for nodes that other turns have made.
+        stand: what stands for nodes that other iterations have made.
         rounding: see `Sequences`.
     """
-    made = _RolledLoop(graph, turns, stand, rounding)
+    made = _RolledLoop(graph, iterations, stand, rounding)
     ends = made.ends(uses) if made.is_made else None
     return None if ends is None else Rolled(ends, made.sequences.free)
 
 
-def inputs_in_a_row(graph: Graph, turns: Turns) -> range:
-    """The numbers of inputs between which those are that turns take one after the other.
+def inputs_in_a_row(graph: Graph, iterations: Iterations) -> range:
+    """The numbers of inputs between which those are that iterations take one after the other.
 
     In a region there are none: its inputs stand nowhere.
     """
     nodes, numbers = graph.nodes, set[int]()
     if not graph.heads.isdisjoint(ANY_INPUT - {INPUT}):
         return range(0)
-    for column in turns.columns:
+    for column in iterations.columns:
         for slot in column.slots if not column.is_fixed else ():
             ends = [nodes[i] for i in slot.values[[0, -1]].tolist()]
             if slot.column is None and ends[0] != ends[1] and ends[0][0] is ends[1][0] is INPUT:
@@ -83,16 +87,16 @@ def inputs_in_a_row(graph: Graph, turns: Turns) -> range:
 
 class _RolledLoop:
     def __init__(
-        self, graph: Graph, turns: Turns, stand: Mapping[int, int], rounding: float
+        self, graph: Graph, iterations: Iterations, stand: Mapping[int, int], rounding: float
     ) -> None:
-        self._graph, self._turns, self._stand = graph, turns, stand
+        self._graph, self._iterations, self._stand = graph, iterations, stand
         self._k = hole(graph, "u", name="k")
-        self.sequences = Sequences(graph, self._k, rounding, inputs_in_a_row(graph, turns))
+        self.sequences = Sequences(graph, self._k, rounding, inputs_in_a_row(graph, iterations))
         self._carries: list[_Carry] = []
         self._values: list[int] = []
         """What each column is in the loop."""
         self._carry_first()
-        for column in turns.columns:
+        for column in iterations.columns:
             value = self._value(column)
             if value is None:
                 break
@@ -100,8 +104,8 @@ class _RolledLoop:
 
     @property
     def is_made(self) -> bool:
-        """Whether all that the turns do can be done in a loop."""
-        return len(self._values) == len(self._turns.columns)
+        """Whether all that the iterations do can be done in a loop."""
+        return len(self._values) == len(self._iterations.columns)
 
     # --- the body ---------------------------------------------------------------------------------
 
@@ -115,20 +119,20 @@ class _RolledLoop:
         return graph.add(graph.nodes[first][0], *known) if len(known) == len(args) else None
 
     def _argument(self, slot: Slot) -> int | None:
-        """What an argument is in the loop; None if nothing says what it is in all turns."""
+        """What an argument is in the loop; None if nothing says what it is in all iterations."""
         if not self._is_past(slot):
             return self.sequences.of([self._stand.get(v, v) for v in slot.values.tolist()])
         assert slot.column is not None, "what is of a turn is of a column"
         return self._carried(slot.column, _inits(slot)) if slot.back else self._values[slot.column]
 
     def _is_past(self, slot: Slot) -> bool:
-        """Whether it is made by the turns, each anew."""
-        return slot.column is not None and not self._turns.columns[slot.column].is_fixed
+        """Whether it is made by the iterations, each anew."""
+        return slot.column is not None and not self._iterations.columns[slot.column].is_fixed
 
     # --- carries ----------------------------------------------------------------------------------
 
     def _carried(self, column: int, inits: list[int]) -> int:
-        """What a column was as many turns ago as there are inits."""
+        """What a column was as many iterations ago as there are inits."""
         found = self._found(column, inits)
         if found is None:
             found = _Carry(column, [], [])
@@ -149,7 +153,7 @@ class _RolledLoop:
 
     def _carry_first(self) -> None:
         """Make those carries first of which it is known how they begin."""
-        for column in self._turns.columns:
+        for column in self._iterations.columns:
             past = [s for s in column.slots if self._is_past(s) and s.back]
             if not column.is_fixed and not self._may_be_swapped(column):
                 for slot in past:
@@ -176,7 +180,7 @@ class _RolledLoop:
 
     def _name(self, column: int) -> str:
         """What the user's line calls what it makes, as far as it is seen."""
-        place = self._graph.place_of(int(self._turns.columns[column].results[-1]))
+        place = self._graph.place_of(int(self._iterations.columns[column].results[-1]))
         found = _ASSIGNED.match(place.text) if place else None
         return found[1] if found else ""
 
@@ -185,36 +189,36 @@ class _RolledLoop:
     def ends(self, uses: Sequence[Use]) -> dict[int, int] | None:
         """What stands for these nodes; None if an array would be needed of what none holds."""
         graph = self._graph
-        graph.place = graph.places[int(self._turns.columns[-1].results[-1])]
+        graph.place = graph.places[int(self._iterations.columns[-1].results[-1])]
         last = {u.node: self._last(u) for u in uses if self._is_carried(u)}
         stored = {u.column: -1 for u in uses if u.node not in last}
         for column in stored:
             kind = _STORED.get(graph.type(self._values[column]))
             if kind is None:
                 return None
-            stored[column] = hole(graph, kind, self._turns.count, self._name(column))
+            stored[column] = hole(graph, kind, self._iterations.count, self._name(column))
         results = self._results(stored)
         return {
             u.node: results[last[u.node]]
             if u.node in last
-            else self._element(results[stored[u.column]], u.turn)
+            else self._element(results[stored[u.column]], u.iteration)
             for u in uses
         }
 
-    def _element(self, array: int, turn: int) -> int:
+    def _element(self, array: int, iteration: int) -> int:
         graph = self._graph
-        return graph.add(READS[graph.type(array)], array, graph.intern((WORD, turn)))
+        return graph.add(READS[graph.type(array)], array, graph.intern((WORD, iteration)))
 
     def _is_carried(self, use: Use) -> bool:
         """Whether a result is carried to the end of the loop, or may be."""
-        back = self._turns.count - use.turn
+        back = self._iterations.count - use.iteration
         return back == 1 or any(
             c.column == use.column and len(c.inits) >= back for c in self._carries
         )
 
     def _last(self, use: Use) -> int:
         """The carry that is this result in the end."""
-        back = self._turns.count - use.turn
+        back = self._iterations.count - use.iteration
         for carry in self._carries:
             if carry.column == use.column and len(carry.inits) >= back:
                 return carry.holes[back - 1]
@@ -224,7 +228,7 @@ class _RolledLoop:
 
     def _results(self, stored: Mapping[int, int]) -> dict[int, int]:
         """The results of the loop, by the carries and the arrays that they are in the end."""
-        graph, count, then = self._graph, self._turns.count, dict[int, int]()
+        graph, count, then = self._graph, self._iterations.count, dict[int, int]()
         inits: list[int] = []
         for carry in self._carries:
             then |= zip(carry.holes, [self._values[carry.column], *carry.holes], strict=False)
@@ -254,7 +258,7 @@ class _RolledLoop:
 
 
 def _inits(slot: Slot) -> list[int]:
-    """What an argument of other turns is before the first: the turn before it, and so on."""
+    """What an argument of other iterations is before the first: the turn before it, and so on."""
     return slot.values[: slot.back][::-1].tolist()
 
 

@@ -15,12 +15,12 @@ from symgrad.expr.graph.misuse import Explaining
 from symgrad.expr.graph.node import Graph, Handle, Node, Op, real_number
 from symgrad.expr.graph.place import describe, resolve_places
 from symgrad.expr.graph.region import Choice, Loop, Pick, Regional, has_holes
-from symgrad.expr.handles.array import ExprArray, TracedArray
-from symgrad.expr.handles.elements import plain
-from symgrad.expr.handles.expression import Condition, Expr, as_float
-from symgrad.expr.handles.integers import Word, refuse_integer
-from symgrad.expr.handles.tree import Tree, flatten
 from symgrad.expr.loops.context import Tracing, require_closed
+from symgrad.expr.tracers.array import ExprArray, TracedArray
+from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.expression import Condition, Expr, as_float
+from symgrad.expr.tracers.integers import Word, refuse_integer
+from symgrad.expr.tracers.tree import Tree, flatten
 from symgrad.expr.tracing.randomness import WatchingRandomNumbers
 
 MOST_SYMBOLS: Final = 2**20

@@ -15,7 +15,7 @@ from typing import Final
 
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.region import Loop
-from symgrad.kernel.launch import GUESSED_TURNS
+from symgrad.kernel.launch import GUESSED_ITERATIONS
 from symgrad.llvm.device.host import host
 
 OPERATION: Final = 4e-10
@@ -37,7 +37,7 @@ def weight_of(graph: Graph) -> int:
 
 
 def _weight(op: Op) -> int:
-    return op.cost * GUESSED_TURNS if isinstance(op, Loop) and op.most is None else op.cost
+    return op.cost * GUESSED_ITERATIONS if isinstance(op, Loop) and op.most is None else op.cost
 
 
 def worth(operations: int, lanes: int) -> int:

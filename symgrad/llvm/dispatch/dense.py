@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.kernel.language import Kernel, Target
-from symgrad.kernel.programs.dense import step_program, triangle_program
-from symgrad.kernel.target import InStep
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.skeletons.dense import step_program, triangle_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import address
 from symgrad.llvm.device.recompile import Function
@@ -90,14 +90,14 @@ def _double(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, np.float64)
 
 
-def _bound(program: Callable[[Target], Kernel], arrays: Sequence[np.ndarray]) -> Any:
+def _bound(program: Callable[[Target], KernelIR], arrays: Sequence[np.ndarray]) -> Any:
     """A call of a program with these arrays, which it keeps alive."""
     function = _compiled(program)
     return partial(function.call, *map(address, arrays), function.new_workspace())
 
 
 @functools.cache
-def _compiled(program: Callable[[Target], Kernel]) -> Function:
-    kernel, shape = program(InStep(1)), host().shape("float64", False, False)
+def _compiled(program: Callable[[Target], KernelIR]) -> Function:
+    kernel, shape = program(SimdTarget(1)), host().shape("float64", False, False)
     functions = definitions_for("accurate", shape.dtype)
     return Function(lambda _: print_kernel(kernel, functions, shape))

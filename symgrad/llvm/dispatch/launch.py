@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.launch import Dispatch, Launch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.statements import BOUND
@@ -29,7 +29,7 @@ CACHED_FUNCTIONS: Final = 256
 class Compiled:
     """A kernel of the language, for whole groups of invocations, in machine code."""
 
-    def __init__(self, kernel: Kernel, math: str, dtype: str) -> None:
+    def __init__(self, kernel: KernelIR, math: str, dtype: str) -> None:
         vector = host().shape(dtype, True, math != "strict")
         width = kernel.target.width
         vector = replace(vector, lanes=min(vector.lanes, width))

@@ -14,11 +14,11 @@ from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.reach import reachable
 from symgrad.kernel import watch
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import NO_DATA, RowData, problems_of
-from symgrad.kernel.programs.iterate import iterate_program
-from symgrad.kernel.programs.normal import normal_program
-from symgrad.kernel.target import InStep
+from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.skeletons.iterate import iterate_program
+from symgrad.kernel.skeletons.normal import normal_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
@@ -198,7 +198,7 @@ class _Steps:
         with watch.stage("emit"):
             program = normal_program if iteration.matrix else iterate_program
             kernel = program(
-                iteration, InStep(shape.lanes, block=ROWS_PER_FLOAT_SUM, carried=carried)
+                iteration, SimdTarget(shape.lanes, block=ROWS_PER_FLOAT_SUM, carried=carried)
             )
         quick = iteration.matrix is None
         write = partial(print_kernel, kernel, functions, shape, None, quick=quick)

@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.memory import LARGE_BYTES, POOL, is_aligned
-from symgrad.kernel.plan import Computation
-from symgrad.kernel.programs.map import map_program
-from symgrad.kernel.target import InStep
+from symgrad.kernel.shapes import Computation
+from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
@@ -57,12 +57,12 @@ class Program:
         self._compiled: dict[bool, Function] = {}
 
     @cached_property
-    def _looped(self) -> Kernel | None:
+    def _looped(self) -> KernelIR | None:
         """The program of a computation with loops or branches: of others it is made anew."""
         return self._made() if self.computation.is_structured else None
 
-    def _made(self) -> Kernel:
-        return map_program(self.computation, InStep(self._vector(True).lanes))
+    def _made(self) -> KernelIR:
+        return map_program(self.computation, SimdTarget(self._vector(True).lanes))
 
     def _vector(self, batch: bool) -> Shape:
         return host().shape(str(self.dtype), batch, self._math != "strict")

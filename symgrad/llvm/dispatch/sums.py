@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.plan import Reduction
-from symgrad.kernel.programs.rows import rows_program
+from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.rows import rows_program
 from symgrad.kernel.summing import Summing
-from symgrad.kernel.target import InStep
+from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import address
 from symgrad.llvm.device.recompile import Function
@@ -51,7 +51,7 @@ TABLE_COPIES: Final = 8
 """Tables that results are added to side by side, if they go to the entries of tables."""
 
 
-def target_of(shape: Shape, thorough: bool = False) -> InStep:
+def target_of(shape: Shape, thorough: bool = False) -> SimdTarget:
     """What sums over rows are written for."""
     size = shape.itemsize * shape.lanes
     longest = LONG_ROW_OPERATIONS if thorough else LONG_BATCH
@@ -59,7 +59,7 @@ def target_of(shape: Shape, thorough: bool = False) -> InStep:
     limits = RESULTS_IN_REGISTERS, longest, FACTOR_BYTES // size
     summing = Summing(*limits, registers, not thorough, LONG_ROW_OPERATIONS)
     wide = "ff" if shape.dtype == "float64" else "d"
-    return InStep(shape.lanes, block=ROWS_PER_LANE[shape.dtype], wide=wide, summing=summing)
+    return SimdTarget(shape.lanes, block=ROWS_PER_LANE[shape.dtype], wide=wide, summing=summing)
 
 
 class Sums:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     BOUND,
     Buffer,
@@ -54,7 +54,7 @@ class Arrangement(Rowwise):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelIR,
         shape: Shape,
         thorough: bool = False,
         packed: Container[Op] = frozenset(),
@@ -77,7 +77,7 @@ class Arrangement(Rowwise):
         self._orders: dict[tuple[Scope, bool], list[Item | Outlined]] = {}
         self._arrange(kernel.main, False)
         self.copies = self._copies()
-        """The uses of single numbers in turns, (by, number), and where their copies stand."""
+        """The uses of single numbers in iterations, (by, number), and where their copies stand."""
         self.copied: defaultdict[int, list[int]] = defaultdict(list)
         """The numbers, and where all copies of each stand."""
         for (_, i), at in self.copies.items():
@@ -194,7 +194,7 @@ class Arrangement(Rowwise):
         return [*found, *self._pieces(run, masked, apart)]
 
     def _pieces(self, run: list[Item], masked: bool, apart: bool) -> Sequence[Item | Outlined]:
-        """What is written of a run: the turns of a loop that carries nothing are called, if long.
+        """What is written of a run: iterations of a loop without carries are called, if long.
 
         They go through memory anyhow, and values from around would take registers from them.
         """
@@ -227,13 +227,13 @@ class Arrangement(Rowwise):
 
         A copy of its own keeps the compiler from having a vector of it in a register for long.
         """
-        turns = (part for part in self.parts if part.looped and self.shape.lanes > 1)
+        iterations = (part for part in self.parts if part.looped and self.shape.lanes > 1)
         return {
             use: k
             for k, use in enumerate(
                 dict.fromkeys(
                     (item, a)
-                    for part in turns
+                    for part in iterations
                     for item in part.items
                     if isinstance(item, int) and item in self.varying
                     for a in self.needs(item)

@@ -27,7 +27,7 @@ class Blocks(Tables):
 
 
 class OpenLoop:
-    """A loop that is being written, of turns from one number to another."""
+    """A loop that is being written, of iterations from one number to another."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class OpenLoop:
         self._head(start, some)
         flow.begin(self._name)
         self._at = len(flow.write.lines)
-        self.turn = f"%{self._name}.turn"
+        self.iteration = f"%{self._name}.turn"
         self.carried = [f"%{self._name}.c{k}" for k in range(len(inits))]
 
     def _head(self, start: str, some: bool) -> None:
@@ -62,18 +62,18 @@ class OpenLoop:
         """Go on where a condition holds; else leave the loop, which carries these values then."""
         flow, go = self._flow, self._flow.label(f"{self._name}.go")
         flow.write.do(f"br i1 {condition}, label %{go}, label %{self._name}.end")
-        self._exits.append((flow.block, [self.turn, *values]))
+        self._exits.append((flow.block, [self.iteration, *values]))
         flow.begin(go)
 
     def closed(self, following: Sequence[str]) -> tuple[str, list[str]]:
         """Write the end; the turn at which the loop ended, and what it then carried."""
         flow, name, last = self._flow, self._name, self._flow.block
-        flow.write.do(f"%{name}.next = add i32 {self.turn}, 1")
+        flow.write.do(f"%{name}.next = add i32 {self.iteration}, 1")
         more = flow.write.value(f"icmp ult i32 %{name}.next, {self._stop}")
         flow.write.do(f"br i1 {more}, label %{name}, label %{name}.end")
         ends = [f"%{name}.next", *following]
         self._exits.append((last, ends))
-        names = [self.turn, *self.carried]
+        names = [self.iteration, *self.carried]
         flow.write.lines[self._at : self._at] = [
             f"  {p} = phi {kind} [ {a}, %{self._before} ], [ {b}, %{last} ]"
             for p, kind, a, b in zip(names, self._kinds, self._inits, ends, strict=True)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 
 LINEAR: Final = frozenset({ops.word_add, ops.word_sub, ops.word_mul})
 """What indices are made of."""
@@ -25,7 +25,7 @@ class Column(NamedTuple):
 class Indices:
     """What is known of the words that a kernel computes, some of which vary among the lanes."""
 
-    def __init__(self, kernel: Kernel, words: Iterable[int], varying: Collection[int]) -> None:
+    def __init__(self, kernel: KernelIR, words: Iterable[int], varying: Collection[int]) -> None:
         self.kernel, self.varying = kernel, varying
         self._steps: dict[int, int | None] = {kernel.cell: 1, kernel.local: 1}
         for i in words:

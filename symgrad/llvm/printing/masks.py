@@ -1,7 +1,7 @@
 """Loops and branches: as they are where all lanes go one way, and with masks where they may part.
 
-Where the lanes' loops end at different turns, the turns that all of them take need no mask: they
-are written apart from those that only some take.
+Where the lanes' loops end at different iterations, the iterations that all of them take need no
+mask: they are written apart from those that only some take.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from symgrad.llvm.printing.blocks import Blocks, OpenLoop
 from symgrad.llvm.printing.needs import Item
 
 WRITTEN_TWICE: Final = 500
-"""Items of a loop up to which its turns are written with a mask, and without."""
+"""Items of a loop up to which its iterations are written with a mask, and without."""
 
 Leave = Callable[[str, Sequence[str]], None]
 """Go on where a condition holds; else leave the loop, with these values of what it carries."""
 
-Turn = Callable[[str, Sequence[str], Leave], Sequence[str]]
+Iteration = Callable[[str, Sequence[str], Leave], Sequence[str]]
 """Writes a turn, of its number and what is carried to it; gives what is carried to the next."""
 
 
@@ -170,11 +170,13 @@ class ControlFlow(Blocks):
             self._turn_together(s)
 
     def _turn_together(self, s: For) -> None:
-        """All lanes take the same turns."""
+        """All lanes take the same iterations."""
         trips = self._span(s, False)
-        turns = _Turns(self, s, trips)
+        iterations = _Iterations(self, s, trips)
         inits = [self.operand(i, self.varies(p)) for i, p in zip(s.inits, s.params, strict=True)]
-        reached, results = self.turns(turns.kinds, "0", trips, inits, turns.whole, s.some)
+        reached, results = self.iterations(
+            iterations.kinds, "0", trips, inits, iterations.whole, s.some
+        )
         if self.arrangement.uses[s.count]:
             lo = self.operand(s.lo)
             self.known(s.count, self.folded("add", lo, reached))
@@ -185,7 +187,7 @@ class ControlFlow(Blocks):
             self.known(r, name)
 
     def _span(self, s: For, wide: bool) -> str:
-        """How many turns there are, for each lane or for all of them."""
+        """How many iterations there are, for each lane or for all of them."""
         lo, hi = self.operand(s.lo, wide), self.operand(s.hi, wide)
         if lo.isdigit() and hi.isdigit():
             return str(max(0, int(hi) - int(lo)))
@@ -195,70 +197,74 @@ class ControlFlow(Blocks):
         return self.write.value(f"call {words} @llvm.usub.sat.{name}({words} {hi}, {words} {lo})")
 
     def _turn_apart(self, s: For) -> None:
-        """Some lanes take turns that others do not."""
+        """Some lanes take iterations that others do not."""
         varies = self.varies(s.lo) or self.varies(s.hi)
         span = self._span(s, varies)
         if varies and self.mask:
             span = self.chosen(self.mask, self.type("u", True), span, "zeroinitializer")
         trips = self._extreme("umax", span) if varies else span
-        turns = _Turns(self, s, trips, span if varies else None, self.mask)
+        iterations = _Iterations(self, s, trips, span if varies else None, self.mask)
         whole = "0"
         if self.mask is None and _size(s.scope) <= WRITTEN_TWICE:
             whole = self._extreme("umin", span) if varies else trips
-        self._end(s, self._whole_and_masked(turns, whole))
-        self._count_apart(s, turns, span, varies)
+        self._end(s, self._whole_and_masked(iterations, whole))
+        self._count_apart(s, iterations, span, varies)
 
-    def _whole_and_masked(self, turns: _Turns, whole: str) -> Sequence[str]:
-        """What a loop carries behind all turns, of which all lanes take the ``whole`` ones."""
-        loop, trips, kinds = turns.loop, turns.trips, turns.kinds
+    def _whole_and_masked(self, iterations: _Iterations, whole: str) -> Sequence[str]:
+        """What a loop carries behind all iterations, of which all lanes take the ``whole`` ones."""
+        loop, trips, kinds = iterations.loop, iterations.trips, iterations.kinds
         carried = zip(loop.inits, loop.params, strict=True)
         values: Sequence[str] = [self.operand(i, self.varies(p)) for i, p in carried]
         if whole == "0":
-            return self._masked(turns, "0", trips, values)
+            return self._masked(iterations, "0", trips, values)
         if loop.down:
             some = self.folded("sub", trips, whole)
-            values = self._masked(turns, "0", some, values)
-            return self.turns(kinds, some, trips, values, turns.whole)[1]
-        reached, values = self.turns(kinds, "0", whole, values, turns.whole)
-        return self._masked(turns, reached, trips, values)
+            values = self._masked(iterations, "0", some, values)
+            return self.iterations(kinds, some, trips, values, iterations.whole)[1]
+        reached, values = self.iterations(kinds, "0", whole, values, iterations.whole)
+        return self._masked(iterations, reached, trips, values)
 
-    def _masked(self, turns: _Turns, start: str, stop: str, values: Sequence[str]) -> Sequence[str]:
-        """Turns that not all lanes take."""
-        if turns.loop.test is None:
-            return self.turns(turns.kinds, start, stop, values, turns.some)[1]
+    def _masked(
+        self, iterations: _Iterations, start: str, stop: str, values: Sequence[str]
+    ) -> Sequence[str]:
+        """Iterations that not all lanes take."""
+        if iterations.loop.test is None:
+            return self.iterations(iterations.kinds, start, stop, values, iterations.some)[1]
         masks, words = self.type("b", True), self.type("u", True)
         going = self.mask or self.shape.splat("i1", "true")
-        kinds = [*turns.kinds, masks, words]
+        kinds = [*iterations.kinds, masks, words]
         inits = [*values, going, self.spread("u", start)]
-        *values, _, turns.taken = self.turns(kinds, start, stop, inits, turns.tested)[1]
+        *values, _, iterations.taken = self.iterations(
+            kinds, start, stop, inits, iterations.tested
+        )[1]
         return values
 
-    def _count_apart(self, s: For, turns: _Turns, span: str, varies: bool) -> None:
+    def _count_apart(self, s: For, iterations: _Iterations, span: str, varies: bool) -> None:
         """Where the lanes' loops ended."""
         if not self.arrangement.uses[s.count]:
             return
-        taken = turns.taken or (span if varies else self.spread("u", span))
+        taken = iterations.taken or (span if varies else self.spread("u", span))
         words, lo = self.type("u", True), self.operand(s.lo, True)
         self.known(s.count, self.write.value(f"add {words} {lo}, {taken}"))
 
-    def turns(
+    def iterations(
         self,
         kinds: Sequence[str],
         start: str,
         stop: str,
         inits: Sequence[str],
-        body: Turn,
+        body: Iteration,
         some: bool = False,
     ) -> tuple[str, list[str]]:
-        """A loop of turns from one number to another; where it ended, and what it then carried."""
+        """A loop from one number to another: where it ended, and what it then carried."""
         loop = OpenLoop(self, kinds, start, stop, inits, some)
         with self.inside():
-            following = body(loop.turn, loop.carried, loop.leave)
+            following = body(loop.iteration, loop.carried, loop.leave)
         return loop.closed(following)
 
 
-class _Turns:
-    """The turns of a loop, of which there are ``trips``, at most.
+class _Iterations:
+    """The iterations of a loop, of which there are ``trips``, at most.
 
     Where that differs, ``span`` is how many each lane takes; ``outer`` are the lanes that come to
     the loop at all.
@@ -276,13 +282,13 @@ class _Turns:
         self.span, self.outer = span, outer
         self.kinds = [flow.type_of(p) for p in loop.params]
         self.taken = ""
-        """How many turns each lane has taken, if that was counted."""
+        """How many iterations each lane has taken, if that was counted."""
         self._last = flow.folded("sub", trips, "1") if loop.down else ""
 
-    def _start(self, turn: str, carried: Sequence[str]) -> str:
+    def _start(self, iteration: str, carried: Sequence[str]) -> str:
         """The counter and the carries of a turn; by how much the counter is above its least."""
         flow, loop = self.flow, self.loop
-        at = flow.folded("sub", self._last, turn) if loop.down else turn
+        at = flow.folded("sub", self._last, iteration) if loop.down else iteration
         if flow.varies(loop.k):
             words, lo = flow.type("u", True), flow.operand(loop.lo, True)
             k = flow.write.value(f"add {words} {lo}, {flow.spread('u', at)}")
@@ -299,10 +305,10 @@ class _Turns:
             flow.operand(y, flow.varies(p)) for y, p in zip(loop.yields, loop.params, strict=True)
         ]
 
-    def whole(self, turn: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
+    def whole(self, iteration: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
         """A turn of all lanes that are here."""
         flow, loop = self.flow, self.loop
-        self._start(turn, carried)
+        self._start(iteration, carried)
         flow.scope(loop.scope)
         if loop.test is not None:
             test = flow.operand(loop.test)
@@ -310,22 +316,22 @@ class _Turns:
             flow.scope(loop.scope, after=True)
         return self._yields()
 
-    def some(self, turn: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
+    def some(self, iteration: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
         """A turn of those lanes that take so many."""
         flow = self.flow
-        at = self._start(turn, carried)
+        at = self._start(iteration, carried)
         flow.mask = self._inside(at)
         flow.scope(self.loop.scope)
         found = self._chosen(carried)
         flow.mask = self.outer
         return found
 
-    def tested(self, turn: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
+    def tested(self, iteration: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
         """A turn of those lanes for which the test has held until now."""
         flow, loop = self.flow, self.loop
         assert loop.test is not None, "the loop has a test"
         *values, going, taken = carried
-        at = self._start(turn, values)
+        at = self._start(iteration, values)
         flow.mask = going if self.span is None else flow.both(going, self._inside(at))
         flow.scope(loop.scope)
         flow.mask = flow.both(flow.mask, flow.operand(loop.test, True))

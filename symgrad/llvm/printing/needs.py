@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 from symgrad.expr.graph.node import WORD
 from symgrad.kernel.accesses import operands
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     Buffer,
     Fill,
@@ -36,7 +36,7 @@ class Needs:
     written where they are first needed: numbers that are read, and indices.
     """
 
-    def __init__(self, kernel: Kernel, shape: Shape) -> None:
+    def __init__(self, kernel: KernelIR, shape: Shape) -> None:
         self.kernel, self.graph, self.shape = kernel, kernel.graph, shape
         self.scalar = Shape(shape.dtype, 1, shape.fused)
         self.nodes: list[int] = []

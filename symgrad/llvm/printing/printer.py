@@ -10,7 +10,7 @@ from typing import Final
 
 from symgrad.expr.graph.node import Op, paused_gc
 from symgrad.expr.graph.verify import is_verified
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import For, If, Statement, everything
 from symgrad.kernel.verify import verify
 from symgrad.llvm.compiler import SWEEPING
@@ -37,16 +37,16 @@ SIDE_BY_SIDE: Final = {4: 128, 2: LONG_BATCH}
 """Registers that lie side by side in kernels of so many operations, at most: more of them take
 longer to compile, and need more registers for what is known."""
 
-SWEPT_TURNS: Final = 64
-"""Turns from which it pays to do several of a loop over an array at once."""
+SWEPT_ITERATIONS: Final = 64
+"""Iterations from which it pays to do several of a loop over an array at once."""
 
 _BATCH: Final = ("i64 %first", "i64 %end", "i1 %stream", "i32 %count", "i32 %groups")
 
 
-def block_of(kernel: Kernel, vector: Shape) -> Shape:
+def block_of(kernel: KernelIR, vector: Shape) -> Shape:
     """The shape of the blocks in which a kernel is best done, by the shape of a register.
 
-    A turn of a loop waits for the last one: while one register waits others have their turns.
+    A turn of a loop waits for the last one: while one register waits others have their iterations.
     """
     if any(isinstance(item, For) for item in everything(kernel.main.items)):
         for many, most in SIDE_BY_SIDE.items():
@@ -60,7 +60,7 @@ def block_of(kernel: Kernel, vector: Shape) -> Shape:
 
 @paused_gc()
 def print_kernel(
-    kernel: Kernel,
+    kernel: KernelIR,
     functions: Mapping[Op, Function],
     shape: Shape,
     vector: Shape | None = None,
@@ -86,7 +86,7 @@ def print_kernel(
 class _Module:
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelIR,
         functions: Mapping[Op, Function],
         shape: Shape,
         vector: Shape,
@@ -249,6 +249,6 @@ def _own_memory(flow: ControlFlow) -> list[str]:
 
 def _sweeps(item: int | Statement) -> bool:
     """Whether an item is a loop over arrays that carries no number from turn to turn."""
-    if not isinstance(item, For) or item.params or (item.most or 0) < SWEPT_TURNS:
+    if not isinstance(item, For) or item.params or (item.most or 0) < SWEPT_ITERATIONS:
         return False
     return not any(isinstance(inner, (For, If)) for inner in item.scope.items)

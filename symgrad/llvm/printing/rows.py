@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer, For, Load, ReadRow, Scope, Store, StoreRow
 from symgrad.llvm.printing.indices import LINEAR
 from symgrad.llvm.printing.instruction import Shape
@@ -30,7 +30,7 @@ class Rowwise(Needs):
     ``staged`` are stores that wait until all columns of their rows are there.
     """
 
-    def __init__(self, kernel: Kernel, shape: Shape) -> None:
+    def __init__(self, kernel: KernelIR, shape: Shape) -> None:
         super().__init__(kernel, shape)
         self.loaded = self._loaded_again()
         """The written buffers of which something is loaded that may have been stored before."""
@@ -136,17 +136,19 @@ class Rowwise(Needs):
         self.written = {*self.staged.values(), *stay, *stored}
         found |= dict.fromkeys([*self.staged.values(), *stored])
         own = [rows for rows in found if rows.scope is main and rows.row == cell]
-        turns = {s.scope: s.k for s in self.statements if isinstance(s, For)}
+        iterations = {s.scope: s.k for s in self.statements if isinstance(s, For)}
         return own + [
             rows
             for rows in found
-            if rows.buffer.space == "read" and self._begins(rows, turns.get(rows.scope))
+            if rows.buffer.space == "read" and self._begins(rows, iterations.get(rows.scope))
         ]
 
-    def _begins(self, rows: Rows, turn: int | None) -> bool:
+    def _begins(self, rows: Rows, iteration: int | None) -> bool:
         """Whether rows are known as soon as the number of their loop's turn is."""
-        made = [i for i in self.behind(rows) if self.kernel.home[i] is rows.scope and i != turn]
-        return turn is not None and all(self.graph.nodes[i][0] in LINEAR for i in made)
+        made = [
+            i for i in self.behind(rows) if self.kernel.home[i] is rows.scope and i != iteration
+        ]
+        return iteration is not None and all(self.graph.nodes[i][0] in LINEAR for i in made)
 
     def behind(self, rows: Rows) -> Iterator[int]:
         """The words by which rows are known, as far as they are made in their scope."""

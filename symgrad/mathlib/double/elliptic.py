@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.elliptic import Digits, digits, first_kind, of_cosines, of_sines, second_kind
 
 DOUBLE: Final[Digits] = digits(12, 2.0**-540)

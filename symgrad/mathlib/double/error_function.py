@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.double.exponential import neg_square_parts

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.gamma import Fits, log_gamma, polygamma, psi
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.double import gamma
 from symgrad.mathlib.incomplete import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.double.incomplete import DOUBLE
 from symgrad.mathlib.incomplete_beta import BetaDigits, density, lower, odd_powers, upper
 

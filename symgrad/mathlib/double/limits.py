@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 
 
 def within(x: Expr, low: float, high: float) -> Expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import keep_nan
 from symgrad.mathlib.double.exponential import EXPM1, exp_parts
 from symgrad.mathlib.double.logarithm import log_sum_parts

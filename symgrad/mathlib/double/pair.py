@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Condition, Expr
 
 Pair = tuple[Expr, Expr | float]
 

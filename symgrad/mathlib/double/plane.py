@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import keep_nan
 from symgrad.mathlib.double.logistic import divide_twice
 from symgrad.mathlib.double.pair import Pair, divide, fast_sum, root, square, times, two_sum

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.quantile import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import has_sign
 from symgrad.mathlib.quotient import fmod, remainder, upwards
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.handles.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import polynomial
 from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.double.limits import keep_tiny

@@ -64,8 +64,8 @@ class GpuInfo:
     number: int = 0
 
     @property
-    def turns(self) -> int | None:
-        """After how many turns the driver ends the loops of an invocation, saying nothing."""
+    def iterations(self) -> int | None:
+        """After how many iterations the driver ends the loops of an invocation, saying nothing."""
         return 65_535 if "llvmpipe" in self.name else None
 
     def __str__(self) -> str:

@@ -38,9 +38,9 @@ def copying(gpu: Gpu, nbytes: int) -> tuple[Callable[[int], None], int]:
         bound = gpu.bind(count, [(array.buffer, 0, nbytes) for array in arrays])
         step = Step(gpu.pipeline(COPY, 1), bound, min(-(-count // COPIERS), MAX_WORKGROUPS))
 
-    def run(turns: int) -> None:
+    def run(iterations: int) -> None:
         with gpu.guard:
-            gpu.submit([step] * turns)
+            gpu.submit([step] * iterations)
             gpu.wait()
 
     return run, nbytes

@@ -17,7 +17,7 @@ SUMS_ADDED_ON_HOST = 8_192
 
 BUSY_LONG = 2048
 """The same of smaller workgroups for rows that turn in loops, of which an invocation may have one:
-on an H200 a million rows of 80 turns take 0.65 of the time that they take 512 workgroups."""
+on an H200 a million rows of 80 iterations take 0.65 of the time that they take 512 workgroups."""
 
 BUSY_SOFTWARE = 8
 """The same for a driver in software, for which a workgroup's tree costs as much as many rows."""

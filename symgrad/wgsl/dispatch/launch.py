@@ -19,7 +19,7 @@ from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.device.gpus import Gpu, Range
-from symgrad.wgsl.dispatch.points import require_turns
+from symgrad.wgsl.dispatch.points import require_iterations
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.emit import Style
@@ -113,7 +113,7 @@ class Launched:
         return tuple(dict.fromkeys(modules))
 
     def _planned(self, d: Dispatch, style: Style) -> _Planned:
-        require_turns(self.gpu, d.turns)
+        require_iterations(self.gpu, d.iterations)
         key = self.gpu, d.program, d.target, style
         compiled = _compiled.get(key, lambda: Compiled(self.gpu, d, style))
         groups = d.number_of_groups

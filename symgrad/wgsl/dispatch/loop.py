@@ -1,7 +1,7 @@
 """Runs an iteration on a GPU: as few dispatches as the device stands, the states staying there.
 
 A dispatch is short enough for a watchdog, and its loops for drivers that end them silently after
-65,535 turns. So it does some of the steps, and the next as many more as the time that it took
+65,535 iterations. So it does some of the steps, and the next as many more as the time that it took
 allows; the device tells after each how many problems are still active, and none ends the run.
 """
 
@@ -19,16 +19,16 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel import watch
 from symgrad.kernel.layout import WORKGROUPS_PER_ROW, grid_of
-from symgrad.kernel.plan import Iteration
 from symgrad.kernel.problems import NO_DATA, Problems, RowData, problems_of
-from symgrad.kernel.programs.transpose import TILE_SIDE, transpose_program
-from symgrad.kernel.split import MOST_TURNS
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.skeletons.transpose import TILE_SIDE, transpose_program
+from symgrad.kernel.split import MOST_ITERATIONS
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
-from symgrad.wgsl.dispatch.points import require_turns
-from symgrad.wgsl.dispatch.weights import turns_of_loops, weights_of
+from symgrad.wgsl.dispatch.points import require_iterations
+from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.emit import Style
@@ -40,7 +40,7 @@ from symgrad.wgsl.printing.iterate import (
     Form,
     emit_iteration,
 )
-from symgrad.wgsl.printing.matrix import turns, with_matrix
+from symgrad.wgsl.printing.matrix import iterations, with_matrix
 from symgrad.wgsl.printing.printer import Printed, print_kernel
 
 MOST_OPERATIONS: Final = 50_000_000
@@ -103,7 +103,7 @@ class Loop:
         self._math = math
         self._update, self._row = weights_of(iteration)
         self._sums = sum(len(o.nodes) for o in iteration.rows.outputs) if iteration.rows else 0
-        self._looped, self._looped_row = turns_of_loops(iteration)
+        self._looped, self._looped_row = iterations_of_loops(iteration)
         self._sources: dict[Form, Printed] = {}
         self._pipelines: dict[Form, Any] = {}
         self._constants: dict[Form, list[Storage]] = {}
@@ -113,7 +113,7 @@ class Loop:
         self._staging = gpu.staging()
         self._speed = FIRST_OPERATIONS / SECONDS_PER_DISPATCH
         self.source(Form(False))
-        require_turns(gpu, self._turns(Form(False), 0))
+        require_iterations(gpu, self._iterations(Form(False), 0))
 
     def source(self, form: Form) -> str:
         """The WGSL of a form."""
@@ -150,7 +150,7 @@ class Loop:
         if self.iteration.matrix:
             return Form(True)
         few = sizes.count <= FEW_PROBLEMS and sizes.rows >= MANY_ROWS and self._sums <= MOST_SUMS
-        return Form(few or self._turns(Form(False), sizes.rows) > MOST_TURNS)
+        return Form(few or self._iterations(Form(False), sizes.rows) > MOST_ITERATIONS)
 
     def _stored(self, array: np.ndarray | DeviceArray | None) -> DeviceArray:
         """Shared data on the device; something to bind if there are none."""
@@ -290,10 +290,10 @@ class Loop:
         """About the operations of a step of one problem."""
         return self._update + rows * self._row
 
-    def _turns(self, form: Form, rows: int) -> int:
-        """The turns of all loops that an invocation makes in a step."""
+    def _iterations(self, form: Form, rows: int) -> int:
+        """The iterations of all loops that an invocation makes in a step."""
         if self.iteration.matrix and self.iteration.rows:
-            return turns(self.iteration.matrix, rows * len(self.iteration.rows.outputs))
+            return iterations(self.iteration.matrix, rows * len(self.iteration.rows.outputs))
         mine = -(-rows // STEP_INVOCATIONS) if form.workgroup else rows
         sums = STEP_INVOCATIONS // 4 if form.workgroup and rows else 0
         looped = self._looped + mine * self._looped_row
@@ -301,11 +301,11 @@ class Loop:
 
     def _most(self, form: Form, rows: int) -> int:
         """The most steps of a dispatch."""
-        turns = self._turns(form, rows)
-        if turns > MOST_TURNS:
+        iterations = self._iterations(form, rows)
+        if iterations > MOST_ITERATIONS:
             raise InputError(f'{rows:,} rows are too many for a problem on a GPU: use device="cpu"')
         mine = -(-rows // STEP_INVOCATIONS) if form.workgroup else rows
-        return max(1, min(MOST_TURNS // turns, MOST_OPERATIONS // self._weight(mine)))
+        return max(1, min(MOST_ITERATIONS // iterations, MOST_OPERATIONS // self._weight(mine)))
 
     def _step(self, states: Range, steps: int, data: Bound, chunk: Chunk) -> Step:
         """The dispatch of some steps."""
@@ -366,8 +366,8 @@ class Loop:
 
 @functools.cache
 def transpose() -> str:
-    """The WGSL that turns the arrays of problems: see `transpose_program`."""
-    kernel = transpose_program(InGroups(TRANSPOSE_INVOCATIONS, grid=True))
+    """The WGSL that iterations the arrays of problems: see `transpose_program`."""
+    kernel = transpose_program(WorkgroupTarget(TRANSPOSE_INVOCATIONS, grid=True))
     return print_kernel(kernel, {}, Style(), ["// the transpose of x, tile by tile"]).modules[0]
 
 

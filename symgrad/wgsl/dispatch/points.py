@@ -73,7 +73,7 @@ class Program:
         gpu: where it runs.
         modules: WGSL sources, at least one.
         layout: the arrays.
-        turns: how often an invocation iterates in all loops of a module together, at most.
+        iterations: how often an invocation iterates in all loops of a module together, at most.
         tables: constants that modules read, bound behind the points.
 
     Raises:
@@ -87,11 +87,11 @@ class Program:
         gpu: Gpu,
         modules: Sequence[str],
         layout: Layout,
-        turns: int = 0,
+        iterations: int = 0,
         tables: Sequence[Sequence[float]] = (),
     ) -> None:
         start = time.perf_counter()
-        require_turns(gpu, turns)
+        require_iterations(gpu, iterations)
         self.gpu = gpu
         self.layout = layout
         self.chunk = _checked_chunk(gpu, layout, len(tables))
@@ -290,10 +290,10 @@ class Program:
         return [Step(pipeline, bindings, groups) for pipeline in self._pipelines]
 
 
-def require_turns(gpu: Gpu, turns: int) -> None:
+def require_iterations(gpu: Gpu, iterations: int) -> None:
     """Refuse loops that the GPU would end, and give wrong results."""
-    most = gpu.info.turns
-    if most is not None and turns > most:
+    most = gpu.info.iterations
+    if most is not None and iterations > most:
         raise DeviceError(
             f"{gpu.info.name} ends the loops of a kernel after {most:,} iterations, and those of "
             "this one may take more within one of the outermost, or an unknown number: give "

@@ -16,9 +16,9 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.plan import Reduction
-from symgrad.kernel.programs.lookup import STEP, Place
-from symgrad.kernel.slopes import Quad, indices_of, quads
+from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.lookup import STEP, Place
+from symgrad.kernel.table_gradients import Quad, indices_of, quads
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage

@@ -22,14 +22,14 @@ from symgrad.expr.graph.node import Op
 from symgrad.kernel import watch
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.plan import Reduction
-from symgrad.kernel.programs.lookup import Place
-from symgrad.kernel.slopes import indices_of, quads
+from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.lookup import Place
+from symgrad.kernel.table_gradients import indices_of, quads
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.groups import BUSY, BUSY_SOFTWARE, groups_of
-from symgrad.wgsl.dispatch.points import HOST_BYTES, require_turns
+from symgrad.wgsl.dispatch.points import HOST_BYTES, require_iterations
 from symgrad.wgsl.dispatch.slopes import Lookups, in_order, table_words
 from symgrad.wgsl.dispatch.sum_dispatch import SumDispatch
 from symgrad.wgsl.memory.encoding import Copy, Step
@@ -86,7 +86,7 @@ class Sums:
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
         rows = (self.most_groups(m) * m.width * m.most for m in self.modules)
         self.block = min(_checked_block(gpu, reduction, self.modules), *rows)
-        require_turns(gpu, max(m.turns for m in self.modules))
+        require_iterations(gpu, max(m.iterations for m in self.modules))
         self.pipelines = [self._pipeline(m) for m in self.modules]
         self.tables = {m: [gpu.constants(some) for some in m.tables] for m in self.modules}
         """The constants of each module."""

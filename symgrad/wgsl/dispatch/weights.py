@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from symgrad.expr.graph.reach import reachable
-from symgrad.kernel.plan import Computation, Iteration
+from symgrad.kernel.shapes import Computation, Iteration
 from symgrad.kernel.stats import operations
 from symgrad.wgsl.printing.iterate import (
-    turns_of,
+    iterations_of,
 )
 from symgrad.wgsl.printing.matrix import lanes
 
 
-def turns_of_loops(iteration: Iteration) -> tuple[int, int]:
-    """The turns of loops in a step, and at each row."""
+def iterations_of_loops(iteration: Iteration) -> tuple[int, int]:
+    """The iterations of loops in a step, and at each row."""
     update, rows = (
-        turns_of(part.graph, tuple(i for o in part.outputs for i in o.nodes)) if part else 0
+        iterations_of(part.graph, tuple(i for o in part.outputs for i in o.nodes)) if part else 0
         for part in (iteration.update, iteration.rows)
     )
     return update, rows

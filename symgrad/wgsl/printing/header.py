@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from symgrad.kernel.plan import Computation
+from symgrad.kernel.shapes import Computation
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.names import printable
 

@@ -11,9 +11,9 @@ from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Loop, Regional
 from symgrad.kernel.layout import GROUP_BYTES
-from symgrad.kernel.plan import Iteration
-from symgrad.kernel.programs.iterate import TEAM_SUMS_AT_A_TIME, iterate_program
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.skeletons.iterate import GROUP_SUMS_AT_A_TIME, iterate_program
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.names import printable
@@ -37,14 +37,14 @@ MOST_LINES: Final = 12_000
 MOST_STATE_NUMBERS: Final = 1024
 """The most numbers of a state: each is loaded and stored by a statement of its own."""
 
-MOST_SUMS: Final = GROUP_BYTES // 4 - TEAM_SUMS_AT_A_TIME * (STEP_INVOCATIONS + 1) - 1
+MOST_SUMS: Final = GROUP_BYTES // 4 - GROUP_SUMS_AT_A_TIME * (STEP_INVOCATIONS + 1) - 1
 """The most sums of a workgroup, which stand in what its other arrays leave of 16,384 bytes."""
 
 PROGRESS_WORDS: Final = 2
 """Words by which the device tells how far the work is."""
 
-UNKNOWN_TURNS: Final = 2**32
-"""Turns of a loop of which nobody knows how many it takes."""
+UNKNOWN_ITERATIONS: Final = 2**32
+"""Iterations of a loop of which nobody knows how many it takes."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def emit_iteration(
     together = (
         ROWS_LOADED if iteration.rows and len(iteration.rows.graph) <= SHORT_ROW_OPERATIONS else 1
     )
-    target = InGroups(
+    target = WorkgroupTarget(
         STEP_INVOCATIONS, block=ROWS_PER_FLOAT_SUM, together=together, grid=True, alone=alone
     )
     made = print_kernel(
@@ -118,13 +118,15 @@ def _head(it: Iteration, form: Form, style: Style) -> Iterator[str]:
         )
 
 
-def turns_of(graph: Graph, roots: tuple[int, ...]) -> int:
-    """The turns of all loops that are part of a graph, `UNKNOWN_TURNS` or more if nobody knows."""
+def iterations_of(graph: Graph, roots: tuple[int, ...]) -> int:
+    """The iterations of all loops of a graph, `UNKNOWN_ITERATIONS` or more if that is unknown."""
     total = 0
     for i in reachable(graph, roots):
         op = graph.nodes[i][0]
         if isinstance(op, Regional):
-            inner = turns_of(op.body.graph, tuple(op.body.yields))
+            inner = iterations_of(op.body.graph, tuple(op.body.yields))
             most = op.most if isinstance(op, Loop) else None
-            total += inner if not isinstance(op, Loop) else (most or UNKNOWN_TURNS) * (1 + inner)
+            total += (
+                inner if not isinstance(op, Loop) else (most or UNKNOWN_ITERATIONS) * (1 + inner)
+            )
     return total

@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from symgrad.kernel.programs.lookup import QUADS_TOGETHER, Place, runs_program
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.skeletons.lookup import QUADS_TOGETHER, Place, runs_program
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.printer import print_kernel
 
@@ -36,7 +36,7 @@ def tiles_of(count: int) -> list[range]:
 @cache
 def runs_module(columns: int, place: Place | None = None) -> str:
     """The module that adds up runs of so many columns of quads: see `runs_program`."""
-    kernel = runs_program(columns, place, InGroups(RUNS_PER_WORKGROUP, grid=True))
+    kernel = runs_program(columns, place, WorkgroupTarget(RUNS_PER_WORKGROUP, grid=True))
     head = f"// adds up {columns} columns of quads over runs of rows that name the same entry"
     (module,) = print_kernel(kernel, {}, Style(), [head]).modules
     return module

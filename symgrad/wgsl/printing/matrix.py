@@ -8,9 +8,9 @@ from typing import Final
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.layout import GROUP_BYTES
-from symgrad.kernel.plan import Iteration, Matrix
-from symgrad.kernel.programs.normal import normal_program
-from symgrad.kernel.programs.products import (
+from symgrad.kernel.shapes import Iteration, Matrix
+from symgrad.kernel.skeletons.normal import normal_program
+from symgrad.kernel.skeletons.products import (
     ROWS_PER_PRODUCT_SUM,
     ROWS_PER_TILE,
     ROWS_UNROLLED,
@@ -18,8 +18,8 @@ from symgrad.kernel.programs.products import (
     shares,
     tile_numbers,
 )
-from symgrad.kernel.programs.solve import ACROSS, half
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.skeletons.solve import ACROSS, half
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import MOST_LINES
@@ -40,7 +40,7 @@ def with_matrix(iteration: Iteration, functions: Mapping[Op, Function], style: S
     n = iteration.matrix.n
     lines = 0
     if fits(n):
-        kernel = normal_program(iteration, InGroups(lanes(n), grid=True))
+        kernel = normal_program(iteration, WorkgroupTarget(lanes(n), grid=True))
         printed = print_kernel(kernel, functions, style, _head(iteration, style))
         lines = printed.modules[0].count("\n")
         if lines <= MOST_LINES:
@@ -73,8 +73,8 @@ def lanes(n: int) -> int:
     return MATRIX_INVOCATIONS[blocks(n) > MATRIX_INVOCATIONS[0]]
 
 
-def turns(matrix: Matrix, rows: int) -> int:
-    """The turns of all loops that an invocation makes in a step; each residual is a row."""
+def iterations(matrix: Matrix, rows: int) -> int:
+    """The iterations of all loops that an invocation makes in a step; each residual is a row."""
     n, tiles, width = matrix.n, -(-rows // ROWS_PER_TILE), lanes(matrix.n)
     shared = shares(n, width)
     block = 1 + ROWS_PER_PRODUCT_SUM // ROWS_UNROLLED

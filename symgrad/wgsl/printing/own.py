@@ -8,7 +8,7 @@ from typing import Final
 
 from symgrad.expr.graph.node import WORD
 from symgrad.kernel.accesses import accesses
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer, Routine
 from symgrad.wgsl.printing.expression import PRODUCT, TYPES, Text, wrapped
 
@@ -57,7 +57,7 @@ class Own:
     """The first slots of those in scratch memory."""
 
     @classmethod
-    def placed(cls, names: Mapping[Buffer, str], kernels: Sequence[Kernel]) -> Own:
+    def placed(cls, names: Mapping[Buffer, str], kernels: Sequence[KernelIR]) -> Own:
         """The small ones in variables, unless they outlast a dispatch of several kernels."""
         own = [b for b in names if b.space == "own"]
         private, everywhere = set[Buffer](), frozenset[Buffer]()
@@ -130,7 +130,7 @@ class Own:
         return f"for (var z = 0u; z < {b.size}u; z += 1u) {{ {place} = {zero}; }}"
 
 
-def _uses(kernel: Kernel) -> tuple[set[Buffer], frozenset[Buffer]]:
+def _uses(kernel: KernelIR) -> tuple[set[Buffer], frozenset[Buffer]]:
     """The buffers that have an index which is known at run time only, and those of routines."""
     nodes, at_run_time, everywhere = kernel.graph.nodes, set[Buffer](), set[Buffer]()
     routines = {r.scope for r in kernel.main.items if isinstance(r, Routine)}

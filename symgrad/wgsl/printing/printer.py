@@ -1,4 +1,4 @@
-"""Kernel -> WGSL: one invocation a cell, as a person would write it."""
+"""KernelIR -> WGSL: one invocation a cell, as a person would write it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.cut import Limits
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.layout import POINTS_PER_WORKGROUP, Layout
-from symgrad.kernel.plan import Computation
-from symgrad.kernel.programs.map import map_program
 from symgrad.kernel.schedule import Plan, schedule
-from symgrad.kernel.split import MOST_TURNS, Split, split
+from symgrad.kernel.shapes import Computation
+from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.split import MOST_ITERATIONS, Split, split
 from symgrad.kernel.statements import BOUND, Buffer
-from symgrad.kernel.target import InGroups
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.kernel.uses import Uses
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import Function
@@ -31,8 +31,8 @@ from symgrad.wgsl.printing.pieces import PieceBody, place_of
 from symgrad.wgsl.printing.statements import Body
 from symgrad.wgsl.printing.values import OURS, STAGED
 
-STAGED_TURNS: Final = 64
-"""Turns of all loops up to which results go through a tile: what turns more often takes so long
+STAGED_ITERATIONS: Final = 64
+"""Iterations of all loops up to which results go through a tile: what runs more often takes so long
 that it does not matter how they are stored."""
 
 
@@ -47,8 +47,8 @@ class Printed:
 
     modules: tuple[str, ...]
     slots: int
-    turns: int
-    """How often an invocation turns in all loops of a module together, at most."""
+    iterations: int
+    """How often an invocation iterations in all loops of a module together, at most."""
     tables: tuple[tuple[float, ...], ...] = ()
     width: int = POINTS_PER_WORKGROUP
     """The invocations of a workgroup."""
@@ -61,7 +61,7 @@ class Printed:
 
 def plan_map(computation: Computation, limits: Limits | None = None) -> Plan:
     """What stands in which shader of a computation without loops at every point of a batch."""
-    return schedule(map_program(computation, InGroups(computation.workgroup)), limits)
+    return schedule(map_program(computation, WorkgroupTarget(computation.workgroup)), limits)
 
 
 def print_map(
@@ -75,7 +75,7 @@ def print_map(
     If there are no loops, ``plan`` says what stands in which module.
     """
     if computation.is_structured:
-        kernel = map_program(computation, InGroups(computation.workgroup))
+        kernel = map_program(computation, WorkgroupTarget(computation.workgroup))
         return print_kernel(kernel, functions, style, [*header(computation, style)])
     plan = plan or plan_map(computation)
     head = header(computation, style, len(plan.kernel.computed))
@@ -90,7 +90,7 @@ def print_plan(
     if is_verified(len(kernel.graph)):
         verify(kernel)
     if plan.scratch:  # its rows are of whole workgroups of the least size
-        kernel.target = InGroups(POINTS_PER_WORKGROUP)
+        kernel.target = WorkgroupTarget(POINTS_PER_WORKGROUP)
     own = Own.placed(_names_of_buffers([kernel]), [kernel])
     sources: list[str] = []
     for k, piece in enumerate(plan.pieces):
@@ -107,7 +107,7 @@ MOST_SHARED: Final = 16_384
 
 
 def print_kernel(
-    kernel: Kernel, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
+    kernel: KernelIR, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
 ) -> Printed:
     """The WGSL of a kernel, its long loops in modules of their own; ``head`` begins each."""
     if is_verified(len(kernel.graph)):
@@ -117,29 +117,29 @@ def print_kernel(
     found = split(kernel)
     kernels = list(dict.fromkeys(found.kernels))
     own, library = Own.placed(_names_of_buffers(kernels), kernels), Library(functions)
-    sources: dict[Kernel, str] = {}
+    sources: dict[KernelIR, str] = {}
     for k in kernels:
-        body = Body(k, own, library.names, style, found.turns <= STAGED_TURNS)
+        body = Body(k, own, library.names, style, found.iterations <= STAGED_ITERATIONS)
         sources[k] = _module(body, library, [*head, *_place_of(k, found)])
     tables = tuple(b.data for b in kernel.buffers if b.data is not None)
     modules, width = tuple(sources[k] for k in found.kernels), kernel.target.width
-    return Printed(modules, own.slots, found.turns, tables, width)
+    return Printed(modules, own.slots, found.iterations, tables, width)
 
 
-def _place_of(kernel: Kernel, found: Split) -> Iterator[str]:
+def _place_of(kernel: KernelIR, found: Split) -> Iterator[str]:
     """Which of several kernels one is."""
     count, times = len(found.kernels), found.kernels.count(kernel)
     if count > 1:
         first = found.kernels.index(kernel) + 1
         which = f"kernel {first}" if times == 1 else f"kernels {first} to {first + times - 1}"
-        yield f"// {which} of {count}: none turns its loops more than {MOST_TURNS:,} times"
+        yield f"// {which} of {count}: none turns its loops more than {MOST_ITERATIONS:,} times"
 
 
 _CLASH: Final = {"read": "in", "write": "out", "own": "own", "group": "all"}
 """What ends the name of a buffer that a value has as well, by spaces."""
 
 
-def _names_of_buffers(kernels: Sequence[Kernel]) -> dict[Buffer, str]:
+def _names_of_buffers(kernels: Sequence[KernelIR]) -> dict[Buffer, str]:
     """Names that WGSL takes, and that no value has, for the buffers that some kernels share."""
     values = {name for k in kernels for name in k.names.values()}
     shared = any(b.space == "group" for b in kernels[0].buffers)
@@ -210,7 +210,7 @@ def _array(b: Buffer, own: Own, vector: int) -> str:
     return f"{own.names[b]}: array<{kind}{f', {size}' if b.space == 'group' else ''}>"
 
 
-def _signature(kernel: Kernel, uses: Uses) -> Iterator[str]:
+def _signature(kernel: KernelIR, uses: Uses) -> Iterator[str]:
     yield f"@compute @workgroup_size({kernel.target.width})"
     asked = kernel.groups in uses.counts or kernel.target.grid
     groups = "@builtin(num_workgroups) groups: vec3<u32>, " * asked

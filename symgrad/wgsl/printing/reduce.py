@@ -17,12 +17,12 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.language import Kernel
-from symgrad.kernel.plan import Reduction
-from symgrad.kernel.programs.group_products import Products, group_products, in_products
-from symgrad.kernel.programs.group_rows import group_rows
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
-from symgrad.kernel.split import MOST_TURNS
+from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.group_products import Products, group_products, in_products
+from symgrad.kernel.skeletons.group_rows import group_rows
+from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.names import printable
@@ -63,8 +63,8 @@ class Summation:
     """The numbers of the quads of slopes that it writes for every row."""
     slots: int = 0
     """Numbers of each invocation in scratch memory, the last binding."""
-    turns: int = 0
-    """How often an invocation turns in the loops of rows, at most."""
+    iterations: int = 0
+    """How often an invocation iterations in the loops of rows, at most."""
     long: bool = False
     """Whether rows turn in loops."""
     tables: tuple[tuple[float, ...], ...] = ()
@@ -127,14 +127,16 @@ class _Emit:
     def long(self, tile: Tile) -> Summation:
         """The same of rows that turn in loops.
 
-        An invocation has no more rows than leave its loops below the turns after which drivers end
-        them, if one row does.
+        An invocation has no more rows than leave its loops below the iterations after which drivers
+        end them, if one row does.
         """
         most = tile.most
         kernel = group_rows(tile, LONG_SUM_INVOCATIONS, most)
         printed = self._printed(tile, kernel)
-        if printed.turns > MOST_TURNS:
-            most = max(1, most * MOST_TURNS // printed.turns // ROWS_PER_BLOCK * ROWS_PER_BLOCK)
+        if printed.iterations > MOST_ITERATIONS:
+            most = max(
+                1, most * MOST_ITERATIONS // printed.iterations // ROWS_PER_BLOCK * ROWS_PER_BLOCK
+            )
             kernel = group_rows(tile, LONG_SUM_INVOCATIONS, most)
             printed = self._printed(tile, kernel)
         return self._made(tile, kernel, printed, most)
@@ -144,11 +146,11 @@ class _Emit:
         tile, kernel = products.tile, group_products(products)
         return self._made(tile, kernel, self._printed(tile, kernel), tile.most, products.cells)
 
-    def _printed(self, tile: Tile, kernel: Kernel) -> Printed:
+    def _printed(self, tile: Tile, kernel: KernelIR) -> Printed:
         return print_kernel(kernel, self.functions, self.style, [*_header(tile, self.style)])
 
     def _made(
-        self, tile: Tile, kernel: Kernel, printed: Printed, most: int, cells: tuple[int, ...] = ()
+        self, tile: Tile, kernel: KernelIR, printed: Printed, most: int, cells: tuple[int, ...] = ()
     ) -> Summation:
         (source,) = printed.modules
         readable = sum(b.space == "read" for b in kernel.buffers)
@@ -162,7 +164,7 @@ class _Emit:
             cells,
             tile.slopes,
             printed.slots,
-            printed.turns,
+            printed.iterations,
             tile.whole.is_structured,
             printed.tables,
         )

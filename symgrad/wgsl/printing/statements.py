@@ -193,15 +193,15 @@ class Body(Values):
             yield self.indent + start
             start = ";"
         yield self.line(f"for ({start} {end}) {{", s.k)
-        yield from self.within(self._turn(s, k))
+        yield from self.within(self._iteration(s, k))
         yield f"{self.indent}}}"
         if not outside:
             self._taken = taken
         elif s.down:
-            turns = f"{hi} - {k}"
-            self.texts[s.count] = turns if lo == "0u" else f"{lo} + ({turns})", SUM
+            iterations = f"{hi} - {k}"
+            self.texts[s.count] = iterations if lo == "0u" else f"{lo} + ({iterations})", SUM
 
-    def _turn(self, s: For, k: str) -> Iterator[str]:
+    def _iteration(self, s: For, k: str) -> Iterator[str]:
         if s.down:
             yield f"{self.indent}{k} -= 1u;"
         yield from self.items(s.scope.items[: s.test_at])

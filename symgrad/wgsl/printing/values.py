@@ -8,7 +8,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.schedule import Column
 from symgrad.kernel.statements import (
     Buffer,
@@ -39,7 +39,7 @@ class Values(Writer):
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: KernelIR,
         own: Own,
         calls: Mapping[Op, str],
         style: Style,

@@ -9,7 +9,7 @@ from typing import Final
 
 from symgrad.expr.graph.node import Graph
 from symgrad.kernel.accesses import accesses
-from symgrad.kernel.language import Kernel
+from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer, Load, Scope, Statement, Store, scopes_of
 from symgrad.kernel.uses import Uses
 from symgrad.kernel.vectors import Vector, vector_of
@@ -32,7 +32,7 @@ class Vectors:
     ``first`` says of each number that is read together with others which of them is read first.
     """
 
-    def __init__(self, kernel: Kernel, uses: Uses) -> None:
+    def __init__(self, kernel: KernelIR, uses: Uses) -> None:
         self._kernel, self._uses = kernel, uses
         self.indices: set[int] = set()
         """Indices of these buffers, and where vectors begin: nobody needs their values."""

@@ -13,9 +13,9 @@ import numpy as np
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.handles.expression import Expr
 from symgrad.expr.laws.simplify import Definition, Rewriter, simplify
-from symgrad.expr.meaning.evaluate import evaluate_graph, leaf
+from symgrad.expr.semantics.evaluate import evaluate_graph, leaf
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.double.all import FORMULAS
 
 from ..cases import (

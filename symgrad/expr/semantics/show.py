@@ -1,0 +1,387 @@
+"""Expressions as text, as LaTeX and as Graphviz source; in long ones, what is shared has a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Final
+
+from symgrad.expr.graph.arrays import FRESH, READS
+from symgrad.expr.graph.node import CONST, INTEGER, TRUTH, WORD, Graph, Handle, Op
+from symgrad.expr.graph.place import resolve_places
+from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.region import Pick, Regional, name_of, regions
+from symgrad.expr.ops import word_float
+from symgrad.expr.semantics.statements import (
+    LOGIC,
+    LOOSE,
+    POWER,
+    PRIMARY,
+    PRODUCT,
+    QUOTIENT,
+    RELATION,
+    SUM,
+    UNARY,
+    Style,
+    Text,
+    written,
+)
+
+REPR = 200
+"""Characters of a ``repr``."""
+
+COUNTED = 10_000
+"""Operations that a ``repr`` counts: it must not walk a million nodes."""
+
+
+@cache
+def _symbol(pattern: str) -> str | None:
+    """The operator of ``{0} + {1}``; None for what is not infix."""
+    found = re.fullmatch(r"\{0\} (\S+) \{1\}", pattern)
+    return found[1] if found else None
+
+
+def text(expr: Handle) -> str:
+    """The whole expression as Python-like text; in a long one, what is used twice comes first.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> sg.text(x ** 3 - 2 / x)
+        'x**3 - 2 / x'
+    """
+    lines, [last] = written(expr.graph, [expr.id], _TEXT)
+    return "\n".join([*lines, last.shown])
+
+
+def short_text(expr: Handle) -> str:
+    """The text; where it is long, what is next to the result, and the size: for ``repr``."""
+    graph = expr.graph
+    near = _near(graph, expr.id, COUNTED)
+    operations = sum(1 for i in near if graph.nodes[i][0].arity)
+    if operations <= REPR and not any(isinstance(graph.nodes[i][0], Regional) for i in near):
+        full = text(expr).replace("\n", "; ")
+        if len(full) <= REPR:
+            return full
+    count = f"{operations:,}" if len(near) < COUNTED else f"over {operations:,}"
+    size = f" <{count} operations>"
+    excerpt = _excerpt(graph, near[:24])
+    width = REPR - len(size)
+    return (excerpt if len(excerpt) <= width else f"{excerpt[: width - 3]}...") + size
+
+
+def summary(expr: Handle, width: int) -> str:
+    """What is next to the result, in at most so many characters."""
+    shown = ""
+    for most in (24, 12, 8, 6, 4, 3, 2, 1):
+        shown = _excerpt(expr.graph, _near(expr.graph, expr.id, most))
+        if len(shown) <= width and shown != "...":
+            return shown
+    return f"{shown[: width - 3]}..."
+
+
+def latex(expr: Handle) -> str:
+    r"""The expression as LaTeX.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> print(sg.latex(sg.sqrt(x) / 2))
+        \frac{\sqrt{x}}{2}
+    """
+    lines, [last] = written(expr.graph, [expr.id], _LATEX)
+    if not lines:
+        return last.shown
+    body = r" \\ ".join([*lines, f"& {last.shown}"])
+    return rf"\begin{{aligned}} {body} \end{{aligned}}"
+
+
+MOST_TERMS: Final = 500
+"""The nodes of the largest expression that a notebook shows as a formula."""
+
+
+def formula(expr: Handle) -> str | None:
+    """The expression as a notebook shows it; None if it is too large to be read."""
+    inner = sum(len(body.graph) for body in regions(expr.graph, [expr.id]))
+    small = len(reachable(expr.graph, [expr.id])) + inner <= MOST_TERMS
+    return f"$${latex(expr)}$$" if small else None
+
+
+def dot(exprs: Handle | Iterable[Handle]) -> str:
+    """The DAG of one or several expressions as Graphviz source; the user's lines are tooltips.
+
+    Inputs stand in boxes, results in bold ellipses, arguments from left to right. The body of a
+    loop, and the sides of a choice, stand in a frame of their own.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x = sg.var("x")
+        >>> print(sg.dot(x * x).splitlines()[0])
+        digraph expression {
+    """
+    handles = [exprs] if isinstance(exprs, Handle) else list(exprs)
+    roots = {h.id for h in handles}
+    lines = ["digraph expression {", "  rankdir=BT; ordering=in;", '  node [fontname="monospace"];']
+    if handles:
+        resolve_places(handles[0].graph)
+        lines += _dot_graph(handles[0].graph, roots, "n", "  ")
+    return "\n".join([*lines, "}"])
+
+
+def _dot_graph(graph: Graph, roots: Collection[int], prefix: str, indent: str) -> Iterator[str]:
+    """The nodes that roots need; their names begin with a prefix."""
+    for i in reachable(graph, roots):
+        style = ", style=bold" if i in roots else ""
+        yield from (indent + line for line in _dot_node(graph, i, style, prefix))
+        op = graph.nodes[i][0]
+        if isinstance(op, Regional):
+            yield f'{indent}subgraph cluster_{prefix}{i} {{ label="{op.name}";'
+            yield from _dot_graph(op.body.graph, op.body.yields, f"{prefix}{i}_", f"{indent}  ")
+            yield f"{indent}}}"
+
+
+def _dot_node(graph: Graph, i: int, style: str, prefix: str) -> Iterator[str]:
+    op = graph.nodes[i][0]
+    label = op.name if op.arity else _leaf_text(graph, i).shown
+    shape = "ellipse" if op.arity else "plaintext" if op.constant else "box"
+    place = graph.place_of(i)
+    tooltip = f', tooltip="{_escaped(str(place))}"' if place else ""
+    yield f'{prefix}{i} [label="{_escaped(label)}", shape={shape}{style}{tooltip}];'
+    yield from (f"{prefix}{a} -> {prefix}{i};" for a in graph.args(i))
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+
+
+# --- long expressions -----------------------------------------------------------------------------
+
+
+def _near(graph: Graph, root: int, most: int) -> list[int]:
+    """The nodes that an expression depends on, those next to it first, at most so many."""
+    found = {root: None}
+    queue = [root]
+    for i in queue:
+        for a in graph.args(i):
+            if a not in found and len(found) < most:
+                found[a] = None
+                queue.append(a)
+    return queue
+
+
+def _excerpt(graph: Graph, near: Sequence[int]) -> str:
+    """The text of these nodes; ellipses stand for the operations below them."""
+    texts: dict[int, Text] = {}
+    for i in sorted(near):
+        op = graph.nodes[i][0]
+        arguments = [texts.get(a) or _elided(graph, a) for a in graph.args(i)]
+        found = _write_text(op, arguments) if op.arity else _leaf_text(graph, i)
+        texts[i] = found if len(found.shown) <= REPR else Text("...")
+    return texts[near[0]].shown
+
+
+def _elided(graph: Graph, i: int) -> Text:
+    return Text("...") if graph.nodes[i][0].arity else _leaf_text(graph, i)
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+_TEXT_BINDING: Final = {"*": PRODUCT, "/": QUOTIENT, "+": SUM, "-": SUM}
+
+
+def number(value: float) -> str:
+    """The shortest text of a float: 2 for 2.0, -0.0 for -0.0."""
+    if abs(value) < 1e16 and value == int(value) and str(value) != "-0.0":
+        return str(int(value))
+    return repr(value)
+
+
+def _truth(value: float) -> str:
+    return str(bool(value))
+
+
+_WRITE_LEAF: Final[dict[Op, Callable[..., str]]] = {
+    CONST: number,
+    TRUTH: _truth,
+    INTEGER: str,
+    WORD: lambda n: str(n) if n < 2**16 else hex(n),
+}
+
+
+def _leaf_text(graph: Graph, i: int) -> Text:
+    node = graph.nodes[i]
+    if node[0] in FRESH:
+        return Text(f"{node[0].name}({node[1]})")
+    if not node[0].constant:
+        return Text(name_of(graph, i) or f"_{i}")
+    shown = _WRITE_LEAF[node[0]](Graph.leaf_value(node))
+    return Text(shown, UNARY if shown.startswith("-") else PRIMARY, constant=True)
+
+
+def _write_text(op: Op, args: Sequence[Text]) -> Text:
+    symbol = _symbol(op.wgsl)
+    if op is word_float:
+        return args[0]
+    if isinstance(op, Pick):
+        return Text(f"{args[0].wrapped(PRIMARY)}[{op.index}]")
+    if op in READS.values():
+        return Text(f"{args[0].wrapped(PRIMARY)}[{args[1].shown}]")
+    if op.transparent:
+        return Text(f"{op.name}({args[0].shown})")
+    if symbol:
+        return _infix(symbol, _in_order(op, args))
+    if op.name in ("integer_pow", "pow"):
+        exponent = args[1].wrapped(UNARY if args[1].binding == UNARY else PRIMARY)
+        return Text(f"{args[0].wrapped(PRIMARY)}**{exponent}", POWER)
+    if op.name == "neg":
+        return Text(f"-{args[0].wrapped(POWER)}", UNARY)
+    if op.name == "reciprocal":
+        return Text(f"1 / {args[0].wrapped(UNARY)}", QUOTIENT)
+    if op.name == "logical_not":
+        return Text(f"~{args[0].wrapped(PRIMARY)}", UNARY)
+    return Text(f"{op.name}({', '.join(a.shown for a in args)})")
+
+
+def _infix(symbol: str, args: Sequence[Text]) -> Text:
+    binding = _TEXT_BINDING.get(symbol, LOOSE)
+    left, right = _OPERANDS.get(binding, (SUM, SUM))
+    return Text(f"{args[0].wrapped(left)} {symbol} {args[1].wrapped(right)}", binding)
+
+
+_OPERANDS: Final = {SUM: (SUM, PRODUCT), PRODUCT: (PRODUCT, UNARY), QUOTIENT: (PRODUCT, UNARY)}
+"""How tightly the two operands of an operation must bind to need no brackets."""
+
+_SUM_ORDER: Final = {SUM: 0, PRODUCT: 1, QUOTIENT: 1, POWER: 1}
+_PRODUCT_ORDER: Final = {PRODUCT: 0}
+
+
+def _in_order(op: Op, args: Sequence[Text]) -> Sequence[Text]:
+    """The operands as people write them: longer terms first, constants last."""
+    if not op.commutative:
+        return args
+    ranks = _SUM_ORDER if op.wgsl == "{0} + {1}" else _PRODUCT_ORDER
+    first, second = [3 if a.constant else ranks.get(a.binding, 2) for a in args]
+    return args if first <= second else args[::-1]
+
+
+# --- LaTeX ----------------------------------------------------------------------------------------
+
+_LATEX_BINDING: Final = {
+    "+": SUM,
+    "-": SUM,
+    r"\bmod": RELATION,
+    "<": RELATION,
+    r"\le": RELATION,
+    "=": RELATION,
+    r"\ne": RELATION,
+}
+_SCRIPT_OR_FRACTION: Final = re.compile(r"\w\^|\{0\}\^|\\frac")
+_BRACKETS: Final = (r"\left(", r"\right)")
+_GREEK: Final = frozenset((
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda",
+    "mu", "nu", "xi", "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
+    "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega",
+))  # fmt: skip
+
+
+def _leaf_latex(graph: Graph, i: int) -> Text:
+    shown = _leaf_text(graph, i).shown
+    op = graph.nodes[i][0]
+    if not op.constant:
+        return Text(_name_latex(shown))
+    if op in FRESH or op is TRUTH or shown == "nan" or "x" in shown:
+        return Text(rf"\mathrm{{{shown}}}", constant=True)
+    mantissa, _, exponent = shown.replace("inf", r"\infty").partition("e")
+    if exponent:
+        ones = {"1": "", "-1": "-"}.get(mantissa, rf"{mantissa} \cdot ")
+        mantissa = rf"{ones}10^{{{int(exponent)}}}"
+    binding = SUM if shown.startswith("-") else PRODUCT if exponent else PRIMARY
+    return Text(mantissa, binding, constant=True)
+
+
+def _name_latex(name: str) -> str:
+    r"""x0 as x_{0}, alpha as \alpha, other long names upright."""
+    found = re.fullmatch(r"([A-Za-z]+?)_?(\d\w*|(?<=_)[^_]\w*|)", name)
+    if not found:
+        return _upright(name)
+    head, rest = found[1], found[2].replace("_", ",")
+    shown = rf"\{head}" if head in _GREEK else _upright(head)
+    return f"{shown}_{{{_upright(rest) if rest.isalpha() else rest}}}" if rest else shown
+
+
+def _upright(name: str) -> str:
+    return name if len(name) == 1 and name.isalpha() else rf"\mathrm{{{name}}}".replace("_", r"\_")
+
+
+def _write_latex(op: Op, args: Sequence[Text]) -> Text:
+    symbol = _symbol(op.latex)
+    if op is word_float:
+        return args[0]
+    if op in READS.values():
+        return Text(f"{args[0].wrapped(PRIMARY, _BRACKETS)}_{{{args[1].shown}}}")
+    if op.transparent or not op.latex:
+        name = op.name.replace("_", r"\_")
+        shown = ", ".join(a.shown for a in (args[:1] if op.transparent else args))
+        return Text(rf"\mathrm{{{name}}}\left({shown}\right)")
+    if symbol == r"\,":
+        return _product_latex(_in_order(op, args))
+    if symbol:
+        return _infix_latex(symbol, _in_order(op, args))
+    shown = [a.wrapped(_least(op, k), _BRACKETS) for k, a in enumerate(args)]
+    return Text(op.latex.format(*shown), _outermost(op))
+
+
+def _product_latex(args: Sequence[Text]) -> Text:
+    """A product, a number in front; a dot where two numbers would run together."""
+    a, b = sorted(args, key=lambda a: not a.constant)
+    left = a.shown if a.constant else a.wrapped(PRODUCT, _BRACKETS)
+    right = b.wrapped(POWER, _BRACKETS)
+    sign = r"\cdot" if right[0].isdigit() else r"\,"
+    return Text(f"{left} {sign} {right}", SUM if left.startswith("-") else PRODUCT)
+
+
+def _infix_latex(symbol: str, args: Sequence[Text]) -> Text:
+    binding = _LATEX_BINDING.get(symbol, LOGIC)
+    left, right = {SUM: (SUM, PRODUCT), LOGIC: (RELATION, RELATION)}.get(binding, (SUM, SUM))
+    if symbol == r"\bmod":
+        left = right = PRODUCT
+    first, second = args[0].wrapped(left, _BRACKETS), args[1].wrapped(right, _BRACKETS)
+    return Text(f"{first} {symbol} {second}", binding)
+
+
+def _least(op: Op, k: int) -> int:
+    """How tightly argument k must bind where it stands in the row's LaTeX."""
+    if f"{{{k}}}^" in op.latex:
+        return PRIMARY
+    return {"-": PRODUCT, "\\": PRIMARY}[op.latex[0]] if _is_prefix(op) else LOOSE
+
+
+def _is_prefix(op: Op) -> bool:
+    return op.latex.endswith("{0}")
+
+
+def _outermost(op: Op) -> int:
+    if _is_prefix(op):
+        return SUM if op.latex[0] == "-" else UNARY
+    if op.latex.startswith(r"\begin"):
+        return LOOSE
+    return POWER if _SCRIPT_OR_FRACTION.match(op.latex) else PRIMARY
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+_TEXT: Final = Style(
+    _write_text, _leaf_text, "t{}", str,
+    assign="{} = {}", change="{i}{} = {}", up="{i}for {} in range({}, {}):",
+    down="{i}for {} in reversed(range({}, {})):", stop="{i}if not ({}): break",
+    then="{i}if {}:", otherwise="{i}else:", indent="    ", apart=", ",
+)  # fmt: skip
+_LATEX: Final = Style(
+    _write_latex, _leaf_latex, "t_{{{}}}", _name_latex,
+    assign="{} &= {}", change=r"& {i}{} \leftarrow {}",
+    up=r"& {i}\mathbf{{for}}\ {1} \le {0} < {2}:",
+    down=r"& {i}\mathbf{{for}}\ {2} > {0} \ge {1}:",
+    stop=r"& {i}\mathbf{{as\ long\ as}}\ {}:", then=r"& {i}\mathbf{{if}}\ {}:",
+    otherwise=r"& {i}\mathbf{{else}}:", indent=r"\quad ", apart=r",\, ",
+)  # fmt: skip

@@ -1,0 +1,118 @@
+"""What is done with arrays of expressions along an axis: sums, products, running ones, matrices."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import TraceError
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import Handle
+from symgrad.expr.graph.place import OnePlace
+from symgrad.expr.tracers.array import ExprArray, map_elements
+from symgrad.expr.tracers.elements import graph_of, plain
+from symgrad.expr.tracers.expression import as_real
+
+
+def is_zero(a: Any) -> bool:
+    """Whether an element of an array is the number 0, which says that nothing is there."""
+    return not isinstance(a, Handle) and bool(a == 0)
+
+
+def add_elements(a: Any, b: Any) -> Any:
+    """a + b of elements of arrays, where a number 0 says that nothing is there."""
+    return _beside(a, b) if is_zero(a) else _beside(b, a) if is_zero(b) else a + b
+
+
+def subtract_elements(a: Any, b: Any) -> Any:
+    """a - b of elements of arrays, where a number 0 says that nothing is there."""
+    return _beside(b, a) if is_zero(b) else -_beside(a, b) if is_zero(a) else a - b
+
+
+def multiply_elements(a: Any, b: Any) -> Any:
+    """a * b of elements of arrays, where a number 0 says that nothing is there."""
+    if is_zero(a) or is_zero(b):
+        return 0 if _is_integer(a) and _is_integer(b) else 0.0
+    return a * b
+
+
+def _beside(zero: Any, other: Any) -> Any:
+    """The other operand of a sum with the number 0, which is real if the number is."""
+    return other if _is_integer(zero) else as_real(other)
+
+
+def _is_integer(a: Any) -> bool:
+    return a.is_integer if isinstance(a, Handle) else isinstance(a, numbers.Integral)
+
+
+def reals(a: Any) -> Any:
+    """Elements as an array of objects, integers among them as the real numbers that they are."""
+    a = plain(a)
+    integers = any(isinstance(e, Handle) and e.is_integer for e in a.flat)
+    return plain(map_elements(as_real, a)) if integers else a
+
+
+def reduce(
+    function: Callable[[Any, Any], Any],
+    a: Any,
+    axis: Any = 0,
+    keepdims: bool = False,
+    initial: Any = None,
+) -> Any:
+    """The elements along one or several axes, or all of them, combined by ``function``."""
+    a = plain(a)
+    axes = range(a.ndim) if axis is None else np.atleast_1d(np.asarray(axis))
+    axes = sorted({int(k) % a.ndim for k in axes}) if a.ndim else []
+    kept = [k for k in range(a.ndim) if k not in axes]
+    rows = a.transpose(kept + axes).reshape([a.shape[k] for k in kept] + [-1])
+    result = np.empty(rows.shape[:-1], dtype=object)
+    each = rows.reshape(result.size, rows.shape[-1])
+    with OnePlace(graph_of([rows])):
+        for k, values in enumerate(each):
+            result.flat[k] = balanced(function, list(values), initial)
+    if keepdims:
+        result = np.expand_dims(result, tuple(axes))
+    return result.view(ExprArray) if result.ndim else result[()]
+
+
+def balanced(function: Callable[[Any, Any], Any], values: list[Any], initial: Any = None) -> Any:
+    """The values combined as a balanced tree, so that rounding errors grow with its depth only."""
+    if initial is not None:
+        values = [initial, *values]
+    if not values:
+        if function is add_elements or function is operator.mul:
+            return 0.0 if function is add_elements else 1.0
+        raise TraceError(located("an empty array has no largest or smallest element"))
+    while len(values) > 1:
+        paired = [function(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = paired + values[len(paired) * 2 :]
+    return values[0]
+
+
+def accumulate(function: Callable[[Any, Any], Any], a: Any, axis: int = 0) -> Any:
+    """What `reduce` gives of the elements up to each one along an axis, one after another."""
+    rows = np.moveaxis(plain(a).astype(object), axis, 0).copy()
+    for k in range(1, len(rows)):
+        rows[k] = map_elements(function, rows[k - 1], rows[k])
+    return np.moveaxis(rows, 0, axis).view(ExprArray)
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """``a @ b``, each sum a balanced tree."""
+    a, b = plain(a), plain(b)
+    if not a.ndim or not b.ndim:
+        raise TraceError(located("matmul needs arrays: use * to multiply by a scalar"))
+    left = a[None, :] if a.ndim == 1 else a
+    right = b[:, None] if b.ndim == 1 else b
+    if left.shape[-1] != right.shape[-2]:
+        raise TraceError(located(f"matmul: shapes {a.shape} and {b.shape} do not match"))
+    products = map_elements(multiply_elements, left[..., :, :, None], right[..., None, :, :])
+    result = plain(reduce(add_elements, products, axis=-2))
+    result = result[..., 0] if b.ndim == 1 else result
+    if a.ndim == 1:
+        result = result[..., 0, :] if b.ndim > 1 else result[..., 0]
+    return result.view(ExprArray) if result.ndim else result[()]

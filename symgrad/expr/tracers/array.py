@@ -1,0 +1,446 @@
+"""Arrays of expressions, also in memory, and what is done with them element by element."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.graph.arrays import ADD_AT
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import Graph, Handle, Op
+from symgrad.expr.graph.place import OnePlace
+from symgrad.expr.graph.written_out import warn_of_elements
+from symgrad.expr.tracers.elements import (
+    as_elements,
+    each_of,
+    graph_of,
+    numbers_of,
+    parts_of,
+    plain,
+    takes_values,
+    unpacked,
+)
+from symgrad.expr.tracers.expression import Condition, Scalar
+from symgrad.expr.tracers.sweep import LEAST_SWEPT, Sweep, element_of, here
+from symgrad.expr.tracers.versions import WordArray, array_of
+from symgrad.expr.tracers.view import View
+
+
+class ExprArray(np.ndarray):
+    """A NumPy object array of expressions (and numbers): what a traced function is given.
+
+    Indexing, slicing, iteration, arithmetic, ``@`` and NumPy's functions work as on numbers, but
+    that a number 0 among the elements of an array, as in a matrix that is mostly zeros, says that
+    nothing is there: in sums, differences and products of arrays it vanishes, also beside infinity
+    and NaN. A 0 that is no element of an array, as in ``0.0 * x``, is a number like others.
+
+    An index may be an expression, as the counter of a loop is: see `TracedArray`.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> def length(v):
+        ...     assert isinstance(v, sg.ExprArray) and v.shape == (3,)
+        ...     return np.sqrt(np.sum(v[:2]**2)) + v[-1]
+        >>> sg.fused_forward(3, length, device="cpu").run([3.0, 4.0, 1.0])
+        6.0
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except IndexError:
+            if not takes_values(key):
+                raise
+            return in_memory(_graph_with(self, key), self)[key]
+
+    @property
+    def at(self) -> At:
+        """What makes another array of it: ``a.at[k].set(x)`` is a with x as element k."""
+        return At(self)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        try:
+            super().__setitem__(key, as_elements(value))
+        except IndexError as error:
+            if not holds_expressions(key):
+                raise
+            what = "where v[k] = x puts its elements"
+            raise TraceError(located(unknown(what, "use v = v.at[k].set(x)"))) from error
+
+    def take(  # type: ignore[override]
+        self, indices: Any, axis: int | None = None, out: None = None, mode: Any = "raise"
+    ) -> Any:
+        """As ``np.take``."""
+        return np.take(self, indices, axis, mode=mode)  # type: ignore[call-overload]
+
+    def fill(self, value: Any) -> None:
+        """Put one expression, or number, everywhere."""
+        super().fill(as_elements(value))
+
+    def __bool__(self) -> bool:
+        return bool(self.item()) if self.size == 1 else super().__bool__()
+
+
+def unknown(what: str, instead: str = "write turns out with Python's for") -> str:
+    """The message that something would have to be known of elements before there are values."""
+    return (
+        f"{what} depends on values where an index is a condition or an expression, as the counter "
+        f"of a loop is: {instead}, or use np.choose, or use sg.where"
+    )
+
+
+REDUCTIONS: Final = frozenset({"sum", "prod", "mean", "var", "std", "max", "min"})
+"""Methods of arrays in memory that are NumPy's functions of these names."""
+
+
+class TracedArray(NDArrayOperatorsMixin):
+    """An array that is kept in memory, so that an index may be an expression.
+
+    ``v[k]`` reads an array of expressions so, ``v.at[k].set(x)`` gives one, and loops carry them.
+    An index that is an expression is its nearest whole number, a negative one counts from the end,
+    and what is out of range is, as in JAX, the nearest element where it is read, and dropped where
+    it is written. Elsewhere, in arithmetic and in NumPy's functions, it is the array of all its
+    elements; of a long one a loop computes them, one by one, where that is seen (`swept`).
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, k = sg.symbols("x k")
+        >>> a = sg.array([x, 2.0, 3.0]).at[k].add(10.0)
+        >>> sg.evaluate(a, {x: 1.0, k: 2.0})
+        array([ 1.,  2., 13.])
+    """
+
+    __slots__ = ("_elements", "_holds", "_made", "graph", "shape")
+    functions: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    """NumPy's functions that take it as it stands in memory, or give None."""
+
+    def __init__(self, made: View | Sweep) -> None:
+        self._made = made
+        self._elements: ExprArray | None = None
+        self.graph = made.graph if isinstance(made, Sweep) else made.array.graph
+        """The graph of its expressions."""
+        self.shape = made.shape
+        """The length of each axis."""
+        self._holds = isinstance(made, Sweep) and isinstance(made.element, Condition)
+
+    @property
+    def view(self) -> View:
+        """Where the elements stand in memory."""
+        if isinstance(self._made, Sweep):
+            self._made = self._made.view()
+        return self._made
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def element(self) -> Any:
+        """An element, at the index that stands for all; None if they are at all distances."""
+        if isinstance(self._made, Sweep) and self._made.where is here(self.graph):
+            return self._made.element
+        return element_of(self.view)
+
+    @property
+    def T(self) -> TracedArray:
+        """The same with its axes the other way round."""
+        return TracedArray(self.view.transposed())
+
+    @property
+    def at(self) -> At:
+        """What makes another array of it: ``a.at[k].set(x)`` is a with x as element k."""
+        return At(self)
+
+    def elements(self) -> ExprArray:
+        """The array of all elements, each read at its place."""
+        if self._elements is None:
+            found = np.empty(self.size, dtype=object)
+            with OnePlace(self.graph):
+                found[:] = [self.view.array[place] for place in self.view.words()]
+                if self._holds:
+                    found[:] = [e > 0.5 for e in found]
+            self._elements = found.reshape(self.shape).view(ExprArray)
+        return self._elements
+
+    def __getitem__(self, key: Any) -> Any:
+        several = [p for p in parts_of(key) if isinstance(p, (list, np.ndarray)) and np.ndim(p)]
+        if several:
+            return _gathered(self, key)
+        part = TracedArray(self.view.part(key))
+        return part if part.shape else part.elements()[()]
+
+    def __len__(self) -> int:
+        return len(self.elements()) if not self.shape else self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[k] for k in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.elements(), dtype=dtype, subok=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "__call__" and not options:
+            own = self.functions.get(ufunc)
+            found = own(*inputs) if own else None if ufunc.signature else swept(ufunc, inputs)
+            if found is not None:
+                return found
+        return getattr(ufunc, method)(*_as_elements_of(inputs), **_as_elements_of(options))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        own = self.functions.get(func)
+        found = own(*args, **kwargs) if own else None
+        return func(*_as_elements_of(args), **_as_elements_of(kwargs)) if found is None else found
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        own = getattr(np, name, None) if name in REDUCTIONS else None
+        return functools.partial(own, self) if own else getattr(self.elements(), name)
+
+    def __bool__(self) -> bool:
+        return bool(self.elements())
+
+    def __repr__(self) -> str:
+        return f"<TracedArray of shape {self.shape}>"
+
+
+class At:
+    """``a.at[key]``: arrays that differ from one in the elements that an index takes."""
+
+    __slots__ = ("_array", "_key")
+
+    def __init__(self, a: ExprArray | TracedArray, key: Any = ...) -> None:
+        self._array, self._key = a, key
+
+    def __getitem__(self, key: Any) -> At:
+        return At(self._array, key)
+
+    def get(self) -> Any:
+        """The elements themselves."""
+        return self._array[self._key]
+
+    def set(self, values: Any) -> Any:
+        """The array with these in their place; the last one of an index that is repeated."""
+        return self._combined(lambda _, new: new, values)
+
+    def add(self, values: Any) -> Any:
+        """The array with these added to them, each one where an index is repeated."""
+        if isinstance(self._array, ExprArray) and not takes_values(self._key):
+            return self._combined(operator.add, values)
+        return self._written(values, ADD_AT)
+
+    def subtract(self, values: Any) -> Any:
+        """The array with these subtracted from them."""
+        return self._combined(operator.sub, values)
+
+    def multiply(self, values: Any) -> Any:
+        """The array with them multiplied by these."""
+        return self._combined(operator.mul, values)
+
+    def divide(self, values: Any) -> Any:
+        """The array with them divided by these."""
+        return self._combined(operator.truediv, values)
+
+    def min(self, values: Any) -> Any:
+        """The array with the lesser of them and these."""
+        return self._combined(functools.partial(call, ops.minimum), values)
+
+    def max(self, values: Any) -> Any:
+        """The array with the greater of them and these."""
+        return self._combined(functools.partial(call, ops.maximum), values)
+
+    def apply(self, function: Callable[[Any], Any]) -> Any:
+        """The array with what a function makes of them in their place."""
+        return self._combined(lambda old, _: function(old), 0.0)
+
+    def _combined(self, combine: Callable[[Any, Any], Any], values: Any) -> Any:
+        """The array with them combined with values, one after another where an index repeats."""
+        a, key = self._array, self._key
+        if isinstance(a, TracedArray) or takes_values(key):
+            return self._written(combine(self.get(), values), None)
+        made, places = a.copy(), np.arange(a.size).reshape(a.shape)[key]
+        if len(np.unique(places)) == places.size:
+            made[key] = combine(a[key], values)
+            return made
+        elements, given = made.reshape(-1), np.broadcast_to(plain(values), places.shape)
+        for place, value in zip(places.flat, given.flat, strict=True):
+            one = slice(place, place + 1)
+            elements[one] = combine(elements[one], value)
+        return made
+
+    def _written(self, values: Any, op: Op | None) -> Any:
+        """The array in memory with these written to it, in range."""
+        a, key = self._array, self._key
+        whole = in_memory(_graph_with(a, key), a).view
+        graph = whole.array.graph
+        part, made = whole.part(key), whole.array
+        if op is not None and isinstance(made, WordArray):
+            return self._written(self.get() + values, None)
+        given = np.broadcast_to(plain(values), part.shape)
+        for place, value in zip(part.words(), given.flat, strict=True):
+            new = made.element(value)
+            if new is None and isinstance(made, WordArray):
+                name = made.kind.name
+                raise TraceError(
+                    located(f"{value!r} is a real number, and the array of {name}: cast it first")
+                )
+            if part.inside is not None:
+                kept = 0.0 if op else made[place]
+                new = ops.where(Condition(graph, part.inside), new, kept)
+            made = op(made, place, new) if op else made.put(place, new)
+        return TracedArray(View.whole(made, whole.shape))
+
+
+def _graph_with(a: Any, key: Any) -> Graph:
+    """The graph of an array and of an index that is not all known."""
+    if isinstance(a, TracedArray):
+        return a.graph
+    found = next((e.graph for e in (*each_of(key), *plain(a).flat) if isinstance(e, Handle)), None)
+    assert found is not None, "an index that is an expression is of a graph"
+    return found
+
+
+def in_memory(graph: Graph, a: Any) -> TracedArray:
+    """An array of expressions, or of numbers, in memory: all of one array, in order."""
+    if isinstance(a, TracedArray) and a.view.is_whole:
+        return a
+    found = plain(a)
+    with OnePlace(graph):
+        made = array_of(graph, list(found.flat))
+    return TracedArray(View.whole(made, found.shape))
+
+
+def swept(function: Callable[..., Any], arguments: Sequence[Any]) -> TracedArray | None:
+    """A function of the elements of long arrays in memory, for a loop over them to compute.
+
+    None if they are short, or are not of one shape, or if there is anything else among them.
+    """
+    first = next((a for a in arguments if isinstance(a, TracedArray)), None)
+    if first is None or first.size < LEAST_SWEPT:
+        return None
+    graph, elements = first.graph, list[Any]()
+    with OnePlace(graph):
+        for a in arguments:
+            elements.append(_element(graph, a, first.shape))
+            if elements[-1] is None:
+                return None
+        made = function(*elements)
+    if not isinstance(made, Scalar):
+        return None
+    return TracedArray(Sweep(graph, first.shape, first.size, made, here(graph)))
+
+
+def _element(graph: Graph, a: Any, shape: tuple[int, ...]) -> Any:
+    """An element of an array of this shape, or a number for all; None if it is neither.
+
+    An array with a number 0 in it, which is not there in sums and products, is left alone.
+    """
+    if isinstance(a, TracedArray):
+        return a.element() if a.shape == shape else None
+    if isinstance(a, np.ndarray) and a.shape == shape:
+        there = all(isinstance(e, Handle) or e != 0 for e in a.flat)
+        return in_memory(graph, a).element() if there else None
+    return a if isinstance(a, (Scalar, int, float, np.number)) else None
+
+
+def _gathered(a: TracedArray, key: Any) -> ExprArray:
+    """The elements at arrays of indices, which stand before all others."""
+    parts = parts_of(key)
+    given = [plain(p) for p in parts if isinstance(p, (list, np.ndarray)) and np.ndim(p)]
+    rest = parts[len(given) :]
+    if any(isinstance(p, (list, np.ndarray)) and np.ndim(p) for p in rest):
+        raise TraceError(located("arrays of indices stand before all other indices"))
+    places = np.broadcast_arrays(*[p.astype(object) for p in given])
+    found = [plain(a[(*here, *rest)]) for here in zip(*[p.flat for p in places], strict=True)]
+    inner = found[0].shape if found else ()
+    made = np.empty((len(found), *inner), dtype=object)
+    for k, one in enumerate(found):
+        made[k] = one[()] if not one.ndim else one
+    return made.reshape((*places[0].shape, *inner)).view(ExprArray)
+
+
+def _as_elements_of(given: Any) -> Any:
+    """Arguments of NumPy's, with the elements of arrays in memory for these."""
+    if isinstance(given, TracedArray):
+        return given.elements()
+    if isinstance(given, dict):
+        return {name: _as_elements_of(part) for name, part in given.items()}
+    return type(given)(map(_as_elements_of, given)) if type(given) in (list, tuple) else given
+
+
+def array(values: Any) -> ExprArray:
+    """An array of expressions from nested lists, arrays and expressions.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> sg.array([[x, 1.0], [y, x * y]]).shape
+        (2, 2)
+    """
+    if isinstance(values, Handle):
+        result = np.empty((), dtype=object)
+        result[()] = values
+        return result.view(ExprArray)
+    if isinstance(values, TracedArray):
+        return values.elements()
+    return unpacked(np.asarray(values, dtype=object)).view(ExprArray)
+
+
+def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
+    """``function`` of the elements of the broadcast arguments; a scalar if all are scalars."""
+    if all(isinstance(a, Handle) for a in arguments):
+        return function(*arguments)
+    arrays = [plain(a) for a in arguments]
+    if not any(a.ndim for a in arrays):
+        return function(*[a.item() if a.dtype != object else a[()] for a in arrays])
+    shape, rows = _broadcast([a.astype(object) for a in arrays])
+    result, graph = np.empty(shape, dtype=object), graph_of(arrays)
+    warn_of_elements(graph, result.size)
+    with OnePlace(graph):
+        result.reshape(-1)[:] = [function(*elements) for elements in zip(*rows, strict=False)]
+    return result.view(ExprArray)
+
+
+def _broadcast(arrays: Sequence[np.ndarray]) -> tuple[tuple[int, ...], list[Iterable[Any]]]:
+    """The shape of the broadcast arrays, and the elements of each: one for all without an end."""
+    shapes = {a.shape for a in arrays if a.ndim}
+    if len(shapes) > 1:
+        arrays = np.broadcast_arrays(*arrays)
+        shapes = {arrays[0].shape}
+    return shapes.pop(), [a.flat if a.ndim else itertools.repeat(a[()]) for a in arrays]
+
+
+def call(op: Op, *arguments: Any) -> Any:
+    """The operation on expressions, on arrays of them, or, with no expression, on numbers."""
+    if (found := swept(op, arguments)) is not None:
+        return found
+    arguments = _as_elements_of(arguments)
+    arrays = any(isinstance(a, (list, tuple, np.ndarray)) for a in arguments)
+    if not arrays and any(isinstance(a, Handle) for a in arguments):
+        return op(*arguments)
+    if any(map(holds_expressions, arguments)):
+        return map_elements(op, *arguments)
+    with np.errstate(all="ignore"):
+        values = [numbers_of(a, op.whole) for a in arguments]
+        return np.asarray(op.reference(*values))[()]
+
+
+def holds_expressions(a: Any) -> bool:
+    """Whether it is an expression, or an array of objects, as expressions are."""
+    if isinstance(a, (list, tuple, np.ndarray)):
+        return np.asarray(a).dtype == object
+    return isinstance(a, (Handle, TracedArray))

@@ -1,0 +1,273 @@
+"""Sums of products over rows in groups: a group's rows leave factors behind, which all multiply.
+
+An invocation computes a row and writes the factors of its results to the group's memory, in quads.
+Then each adds up the products of two quads over many of these rows, in registers: so one kernel has
+very many results, and what a row needs is computed once. What is no product is one with 1. Where
+the memory does not take all factors of a row, they come in steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.kernel.language import KernelIR
+from symgrad.kernel.lower import inlined
+from symgrad.kernel.products import NO_FACTOR, products_of
+from symgrad.kernel.row_tile import Tile, cut
+from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.group_rows import Rows
+
+WIDTH: Final = 64
+"""Invocations of a workgroup, and rows whose factors are in its memory."""
+
+QUADS: Final = 15
+"""Quads of a row there, at most: odd, so that neighbours are in different banks of it."""
+
+PAIRS: Final = WIDTH // 4
+"""Pairs of quads of a stage, at most: so an invocation adds up at most 16 rows one by one,
+which rounds no more than elsewhere."""
+
+MOST_RESULTS: Final = 1024
+"""Results of a module, at most."""
+
+PRODUCTS_PER_RESULT: Final = 3
+"""Products that are added up for each that is wanted, at most: the others in a pair of quads."""
+
+CELLS_OF_PAIR: Final = 16
+"""Products of a pair of quads."""
+
+Quad = tuple[int, ...]
+"""Up to four factors, of which a row's are written and read together."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Pairs of quads whose products are added up together, by the numbers of their quads."""
+
+    quads: tuple[Quad, ...]
+    blocks: tuple[tuple[int, int], ...]
+
+    @property
+    def thread_groups(self) -> int:
+        """Invocations that share the rows of a pair: a power of 2."""
+        return 1 << ((WIDTH // len(self.blocks)).bit_length() - 1)
+
+
+class Products:
+    """The results of a tile as products, and the stages in which they are added up."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.tile = tile
+        terms = products_of(tile.reduction, tile.split.each, most=1).terms
+        self.pairs = [(tile.roots[k], NO_FACTOR) for k in tile.summed]
+        places = {k: c for c, k in enumerate(tile.summed)}
+        for k, ((a, b),) in terms.items():
+            if (place := places.get(tile.results.start + k)) is not None:
+                self.pairs[place] = (a, b)
+        self._quads = list(_quads(self.pairs))
+        self._place = {i: (q, c) for q, quad in enumerate(self._quads) for c, i in enumerate(quad)}
+        self._blocks = list(dict.fromkeys(sorted(self._block(pair) for pair in self.pairs)))
+        self.steps = list(self._steps())
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """For each result its number among all products that are added up."""
+        start = {block: 16 * k for k, block in enumerate(self._blocks)}
+        found: list[int] = []
+        for a, b in self.pairs:
+            if self._place[a] > self._place[b]:
+                a, b = b, a
+            row, column = self._place[a][1], self._place[b][1]
+            found.append(start[self._block((a, b))] + 4 * row + column)
+        return tuple(found)
+
+    def pay(self) -> bool:
+        """Whether they are worth it: there are few factors, and products, for many results."""
+        factors, results = len(self._place), len(self.pairs)
+        return 2 * factors <= results and 16 * len(self._blocks) <= PRODUCTS_PER_RESULT * results
+
+    def _block(self, pair: tuple[int, int]) -> tuple[int, int]:
+        a, b = sorted(self._place[i][0] for i in pair)
+        return a, b
+
+    def _steps(self) -> Iterator[Step]:
+        """As many pairs of quads together as the memory and the invocations take."""
+        taken: list[tuple[int, int]] = []
+        for block in self._blocks:
+            if len({q for pair in (*taken, block) for q in pair}) > QUADS or len(taken) == PAIRS:
+                yield self._step(taken)
+                taken = []
+            taken.append(block)
+        if taken:
+            yield self._step(taken)
+
+    def _step(self, blocks: list[tuple[int, int]]) -> Step:
+        used = {q: k for k, q in enumerate(dict.fromkeys(q for pair in blocks for q in pair))}
+        return Step(
+            tuple(self._quads[q] for q in used), tuple((used[a], used[b]) for a, b in blocks)
+        )
+
+
+def _quads(pairs: Iterable[tuple[int, int]]) -> Iterator[Quad]:
+    """All factors in fours: those with the same partners together."""
+    partners: dict[int, dict[int, None]] = {}
+    for a, b in pairs:
+        partners.setdefault(a, {})[b] = None
+        partners.setdefault(b, {})[a] = None
+    alike: dict[frozenset[int], list[int]] = {}
+    for i, others in partners.items():
+        alike.setdefault(frozenset(others), []).append(i)
+    rest: list[int] = []
+    for factors in alike.values():
+        whole = len(factors) // 4 * 4
+        yield from (tuple(factors[k : k + 4]) for k in range(0, whole, 4))
+        rest += factors[whole:]
+    yield from (tuple(rest[k : k + 4]) for k in range(0, len(rest), 4))
+
+
+def in_products(reduction: Reduction) -> list[Products]:
+    """The results of a reduction in tiles of products, or none if it does not pay."""
+    if reduction.lookups:
+        return []
+    found = [Products(tile) for tile in cut(reduction, MOST_RESULTS)]
+    return found if all(products.pay() for products in found) else []
+
+
+def group_products(products: Products) -> KernelIR:
+    """The kernel in which groups sum the products of a tile, `WIDTH` invocations each.
+
+    Its buffers are those of `group_rows`; of the sums, those number ``products.cells`` are wanted.
+    """
+    return _Program(products).kernel()
+
+
+class _Program(Rows):
+    def __init__(self, products: Products) -> None:
+        super().__init__(products.tile, WIDTH)
+        k, self.steps = self.k, products.steps
+        self.stride = max(len(step.quads) for step in self.steps) | 1
+        """Quads from one row in the group's memory to the next."""
+        size = 4 * max(self.stride, 4) * WIDTH
+        self.memory = k.buffer("tile", "group", size=size, vector=4)
+        self.mine = [_Mine(k, step) for step in self.steps]
+
+    def kernel(self) -> KernelIR:
+        """The whole program."""
+        k, zero = self.k, self.k.constant(0.0)
+        width = k.word(WIDTH)
+        begin, jump = k.add(ops.word_mul, k.group, width), k.add(ops.word_mul, k.groups, width)
+        last = k.add(ops.word_add, k.count, k.add(ops.word_sub, jump, k.word(1)))
+        iterations = k.add(ops.word_div, k.add(ops.word_sub, last, begin), jump)
+
+        def iteration(t: int, sums: list[int]) -> list[int]:
+            first = k.add(ops.word_add, begin, k.add(ops.word_mul, t, jump))
+            factors, found = self._factors(k.add(ops.word_add, first, k.local)), list[int]()
+            for mine, some in zip(self.mine, _cut(sums, CELLS_OF_PAIR), strict=True):
+                found += self._added(mine, factors, some)
+            return found
+
+        inits = [zero] * (CELLS_OF_PAIR * len(self.steps))
+        sums, _ = k.loop(k.word(0), iterations, inits, iteration, most=self.tile.most)
+        start = 0
+        for mine, some in zip(self.mine, _cut(sums, CELLS_OF_PAIR), strict=True):
+            self._write(mine, some, start)
+            start += 4 * len(mine.step.blocks)
+        self.store_fixed()
+        return k
+
+    def _factors(self, row: int) -> dict[int, int]:
+        """The factors at a row, or 0 for each past the end."""
+        k, zero = self.k, self.k.constant(0.0)
+        there = k.add(ops.word_lt, row, k.count)
+        at = k.add(ops.word_min, row, k.add(ops.word_sub, k.count, k.word(1)))
+        k.names[at] = "row"
+        wanted = sorted({i for s in self.steps for quad in s.quads for i in quad} - {NO_FACTOR})
+        values = inlined(k, self.graph, wanted, self.known, lambda i: self.column(at, 0, i))
+        found = {NO_FACTOR: k.constant(1.0)}
+        for i, value in zip(wanted, values, strict=True):
+            found[i] = k.add(ops.where, there, value, zero)
+        return found
+
+    def _added(self, mine: _Mine, factors: Mapping[int, int], sums: Sequence[int]) -> list[int]:
+        """The sums of a pair after the rows in the group's memory, where factors are written."""
+        k, step, zero = self.k, mine.step, self.k.constant(0.0)
+        row = k.add(ops.word_mul, k.local, k.word(self.stride))
+        for c, quad in enumerate(step.quads):
+            values = [factors[i] for i in quad] + [zero] * (4 - len(quad))
+            self._put(k.add(ops.word_add, row, k.word(c)), values)
+        k.barrier()
+
+        def iteration(t: int, parts: list[int]) -> list[int]:
+            threads = k.add(
+                ops.word_add, mine.threads, k.add(ops.word_mul, t, k.word(step.thread_groups))
+            )
+            at = k.add(ops.word_mul, threads, k.word(self.stride))
+            left = self._got(k.add(ops.word_add, at, mine.left))
+            right = self._got(k.add(ops.word_add, at, mine.right))
+            pairs = zip(parts, itertools.product(left, right), strict=True)
+            return [k.add(ops.add, part, k.add(ops.mul, a, b)) for part, (a, b) in pairs]
+
+        parts, _ = k.loop(
+            k.word(0), k.word(WIDTH // step.thread_groups), [zero] * CELLS_OF_PAIR, iteration
+        )
+        k.barrier()
+        return [k.add(ops.add, total, part) for total, part in zip(sums, parts, strict=True)]
+
+    def _write(self, mine: _Mine, sums: Sequence[int], start: int) -> None:
+        """Add up the sums of thread groups, and write them from quad number ``start`` on."""
+        k, step, first = self.k, mine.step, self.k.add(ops.word_mul, self.k.local, self.k.word(4))
+        for c, quad in enumerate(_cut(sums, 4)):
+            self._put(k.add(ops.word_add, first, k.word(c)), quad)
+        k.barrier()
+        count = 4 * len(step.blocks)
+
+        def store() -> None:
+            def iteration(t: int, parts: list[int]) -> list[int]:
+                threads = k.add(ops.word_mul, t, k.word(count))
+                more = self._got(k.add(ops.word_add, k.local, threads))
+                return [k.add(ops.add, a, b) for a, b in zip(parts, more, strict=True)]
+
+            found, _ = k.loop(k.word(1), k.word(step.thread_groups), self._got(k.local), iteration)
+            for c, value in enumerate(found):
+                number = k.offset(k.add(ops.word_add, k.local, k.word(start)), 4, c)
+                to = k.add(ops.word_add, k.group, k.add(ops.word_mul, number, k.groups))
+                k.store(self.partials, k.add(ops.word_add, to, k.word(self.head)), value)
+
+        k.when(k.add(ops.word_lt, k.local, k.word(count)), store)
+        k.barrier()
+
+    def _put(self, quad: int, values: Sequence[int]) -> None:
+        for c, value in enumerate(values):
+            self.k.store(self.memory, self.k.offset(quad, 4, c), value)
+
+    def _got(self, quad: int) -> list[int]:
+        return [self.k.load(self.memory, self.k.offset(quad, 4, c)) for c in range(4)]
+
+
+class _Mine:
+    """What an invocation adds up in a step: its pair of quads, and its thread group's rows."""
+
+    def __init__(self, k: KernelIR, step: Step) -> None:
+        self.step, count = step, k.word(len(step.blocks))
+        threads = k.add(ops.word_div, k.local, count)
+        pair = k.add(ops.word_sub, k.local, k.add(ops.word_mul, threads, count))
+        self.threads = k.add(ops.word_min, threads, k.word(step.thread_groups - 1))
+        self.left, self.right = (_chosen(k, pair, side) for side in zip(*step.blocks, strict=True))
+
+
+def _chosen(k: KernelIR, which: int, words: Sequence[int]) -> int:
+    """The word with a number, among some that are known."""
+    found = k.word(words[0])
+    for n, word in enumerate(words[1:], 1):
+        if word != words[n - 1]:
+            found = k.add(ops.word_where, k.add(ops.word_lt, which, k.word(n)), found, k.word(word))
+    return found
+
+
+def _cut(values: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Values in pieces of this size."""
+    return (values[k : k + size] for k in range(0, len(values), size))

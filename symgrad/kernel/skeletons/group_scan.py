@@ -1,0 +1,280 @@
+"""Scans of which a group has a part: it scans chunk after chunk of it together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from symgrad.expr import ops
+from symgrad.kernel.index import Index, all_hold
+from symgrad.kernel.language import KernelIR
+from symgrad.kernel.skeletons.accumulation import (
+    Accumulation,
+    Chunk,
+    Input,
+    Pass,
+    Reader,
+    padded,
+)
+from symgrad.kernel.skeletons.tiles import FOUR
+
+REACH: Final = 4
+"""How many times as far an element reaches after each step of a group's scan."""
+
+
+class Access(Protocol):
+    """How elements of a chunk come to invocations, and results go back."""
+
+    def runs(self, row: Index, number: Index) -> list[list[list[int]]]:
+        """The invocation's elements of a chunk: runs of some that follow each other."""
+        ...
+
+    def write(
+        self, row: Index, number: Index, runs: Sequence[list[list[int]]], inside: int
+    ) -> None:
+        """Write the results of them, scanned."""
+        ...
+
+
+class Together(Accumulation):
+    """A group has a part of a sequence, and scans chunk after chunk of it. Columns are 1.
+
+    Every invocation has runs of elements that follow each other, and the first runs of all follow
+    each other, then the second ones. It scans its runs; then the invocations scan the ends of runs
+    together, and combine what is before with theirs.
+    """
+
+    def __init__(self, k: KernelIR, program: Pass) -> None:
+        super().__init__(k, program)
+        assert program.chunk and program.chunk.width == k.target.width, "groups have another size"
+        self.chunk: Chunk = program.chunk
+        self.local, self.zero = Index(k, k.local), Index(k, k.word(0))
+        self.access: Access = Quads(self) if self.chunk.quads else Tiles(self)
+        length = 2 * self.chunk.width
+        self.ends = [
+            [k.buffer(f"ends{run}_{n}", "group", size=length) for n in range(self.recipe.size)]
+            for run in range(self.chunk.runs)
+        ]
+        self.steps = next(n for n in range(9) if REACH**n >= self.chunk.width)
+        self.side = self.steps % 2 * self.chunk.width
+        """Where the ends begin that have been scanned."""
+
+    def kernel(self) -> KernelIR:
+        """The whole program."""
+        k, totals = self.k, self.program.totals
+        group = Index(k, k.group)
+        inside = group.below(self.rows * self.parts)
+        last = self.rows * self.parts - 1
+        group = group.at_most(last)
+        if self.program.several:  # the caches still have what totals were made of last
+            group = last - group
+        row = group // self.parts
+        part = group - row * self.parts
+        start, chunks = part * self.span, self.length.ceil_div(self.chunk.length)
+
+        def iteration(number: int, carried: Sequence[int]) -> Sequence[int]:
+            at = start + Index(k, number)
+            there = (start if totals else self.zero).below(at)
+            return self._chunk(row, at, carried, there, inside)
+
+        first = self._before(row, part) if self.program.several else self.nothing()
+        count = self.span.at_most(chunks - start.at_most(chunks))
+        carried, _ = k.loop(k.word(0), count.id, first, iteration)
+        if totals:
+            self.store_total(row, part, self.zero, carried, self.local.below(1), inside)
+        return k
+
+    def _before(self, row: Index, part: Index) -> list[int]:
+        """The totals of all parts before one: each invocation has some that follow each other."""
+        k = self.k
+        each = self.parts.ceil_div(self.chunk.width)
+        start = self.local * each
+
+        def iteration(number: int, carried: Sequence[int]) -> Sequence[int]:
+            at = start + Index(k, number)
+            return self.after(start.below(at), carried, self.load_total(row, at, self.zero))
+
+        count = each.at_most(part - start.at_most(part))
+        own, _ = k.loop(k.word(0), count.id, self.nothing(), iteration)
+        self._scan_ends([own])
+        found = self._end(0, (part - part.at_most(1)) // each)
+        k.barrier()
+        return found
+
+    def _chunk(
+        self, row: Index, number: Index, carried: Sequence[int], there: int, inside: int
+    ) -> Sequence[int]:
+        """What a chunk's last element is, scanned, after writing the results of all."""
+        k, last = self.k, Index(self.k, self.k.word(self.chunk.width - 1))
+        runs = [self._scanned(run) for run in self.access.runs(row, number)]
+        self._scan_ends([run[-1] for run in runs])
+        scanned: list[list[list[int]]] = []
+        for n, run in enumerate(runs):
+            before = there if not n else None
+            scanned.append(self._following(n, run, carried, before))
+            carried = self.after(before, carried, self._end(n, last))
+        if not self.program.totals:
+            self.access.write(row, number, scanned, inside)
+        k.barrier()
+        return carried
+
+    def _scanned(self, run: Sequence[list[int]]) -> list[list[int]]:
+        """A run of elements, scanned."""
+        found = [run[0]]
+        for element in run[1:]:
+            found.append(self.recipe.combine(self.k, *found[-1], *element))
+        return found
+
+    def _following(
+        self, n: int, run: Sequence[Sequence[int]], carried: Sequence[int], there: int | None
+    ) -> list[list[int]]:
+        """The elements of a scanned run with all that is before them."""
+        earlier = self._end(n, self.local - self.local.at_most(1))
+        follows = self.zero.below(self.local)
+        before = self.value(follows, self.after(there, carried, earlier), carried)
+        any_before = there and self.k.add(ops.logical_or, follows, there)
+        return [self.after(any_before, before, element) for element in run]
+
+    def _scan_ends(self, own: Sequence[Sequence[int]]) -> None:
+        """The ends of some runs of all invocations, scanned: each step has them reach further."""
+        k, size = self.k, self.recipe.size
+        self._put_ends(self.zero, own)
+        k.barrier()
+
+        def step(n: int, values: Sequence[int]) -> Sequence[int]:
+            iteration = Index(k, n)
+            reach = Index(k, k.add(ops.word_shift_left, k.word(1), (iteration * 2).id))
+            ends = [values[i : i + size] for i in range(0, len(values), size)]
+            for far in (reach * times for times in range(1, REACH)):
+                there = k.add(ops.logical_not, self.local.below(far))
+                at = (self.local - far.at_most(self.local) + iteration % 2 * self.chunk.width).id
+                ends = [
+                    self.after(there, [k.load(one, at) for one in earlier], end)
+                    for earlier, end in zip(self.ends, ends, strict=False)
+                ]
+            self._put_ends((iteration + 1) % 2 * self.chunk.width, ends)
+            k.barrier()
+            return [value for end in ends for value in end]
+
+        values = [value for end in own for value in end]
+        k.loop(k.word(0), k.word(self.steps), values, step, most=self.steps, some=True)
+
+    def _put_ends(self, side: Index, ends: Sequence[Sequence[int]]) -> None:
+        at = (side + self.local).id
+        for buffers, values in zip(self.ends, ends, strict=False):
+            for buffer, value in zip(buffers, values, strict=True):
+                self.k.store(buffer, at, value)
+
+    def _end(self, run: int, place: Index) -> list[int]:
+        """The scanned end of an invocation's run."""
+        return [self.k.load(end, (place + self.side).id) for end in self.ends[run]]
+
+
+class Quads:
+    """Elements are read and written in place: runs of four, neighbours by neighbours."""
+
+    def __init__(self, group: Together) -> None:
+        self.group = group
+        self.quarter = group.length // FOUR
+
+    def runs(self, row: Index, number: Index) -> list[list[list[int]]]:
+        """See `Access`."""
+        group = self.group
+        return [
+            [group.element(self._reader(row, number, run, lane)) for lane in range(FOUR)]
+            for run in range(group.chunk.runs)
+        ]
+
+    def write(
+        self, row: Index, number: Index, runs: Sequence[list[list[int]]], inside: int
+    ) -> None:
+        """See `Access`."""
+        k = self.group.k
+        for n, run in enumerate(runs):
+            there = self._quad(number, n).below(self.quarter)
+            k.when(all_hold(k, there, inside), partial(self._store, row, number, n, run))
+
+    def _store(self, row: Index, number: Index, n: int, run: Sequence[list[int]]) -> None:
+        """Write the results of a run."""
+        group = self.group
+        readers = [self._reader(row, number, n, lane) for lane in range(FOUR)]
+        made = [group.planes(group.results(e, r)) for e, r in zip(run, readers, strict=True)]
+        for results in zip(*made, strict=True):
+            for lane, (output, plane, value) in enumerate(results):
+                at = self._at(row, number, n, lane, plane)
+                group.k.store(group.outputs[output], at, value)
+
+    def _quad(self, number: Index, run: int) -> Index:
+        """Which quad of a sequence a run is, in the order in which they follow each other."""
+        chunk = self.group.chunk
+        return (number * chunk.runs + run) * chunk.width + self.group.local
+
+    def _at(self, row: Index, number: Index, run: int, lane: int, plane: int) -> int:
+        """Where arrays have an element; beyond the end, where that of the last quad is."""
+        group = self.group
+        quad = self._quad(number, run).at_most(self.quarter - 1)
+        if group.recipe.down:
+            quad, lane = (self.quarter - 1) - quad, FOUR - 1 - lane
+        row = row + group.rows * plane if plane else row
+        return (row * self.quarter + quad).lanes(FOUR)[lane]
+
+    def _reader(self, row: Index, number: Index, run: int, lane: int) -> Reader:
+        group = self.group
+
+        def read(wanted: Input) -> int:
+            at = self._at(row, number, run, lane, wanted.plane)
+            return group.k.load(group.inputs[wanted.name], at)
+
+        return read
+
+
+class Tiles:
+    """Elements are brought as they stand in memory, neighbours by neighbours, to shared memory.
+
+    Results go back in the same way.
+    """
+
+    def __init__(self, group: Together) -> None:
+        self.group = group
+        length = padded(group.chunk.length)
+        size = group.recipe.size
+        self.tiles = [group.k.buffer(f"tile{n}", "group", size=length) for n in range(size)]
+
+    def runs(self, row: Index, number: Index) -> list[list[list[int]]]:
+        """See `Access`."""
+        group = self.group
+        for place, at in self._places(number):
+            self._put(place, group.element(partial(group.read, row, at, group.zero)))
+        group.k.barrier()
+        return [[self._get(self._own(i)) for i in range(group.chunk.rounds)]]
+
+    def write(
+        self, row: Index, number: Index, runs: Sequence[list[list[int]]], inside: int
+    ) -> None:
+        """See `Access`."""
+        group = self.group
+        for i, element in enumerate(runs[0]):
+            self._put(self._own(i), element)
+        group.k.barrier()
+        for place, at in self._places(number):
+            group.store(row, at, group.zero, self._get(place), inside)
+
+    def _places(self, number: Index) -> list[tuple[Index, Index]]:
+        """Where the invocation's numbers of memory are in the tile, and in the sequence."""
+        chunk, local = self.group.chunk, self.group.local
+        places = [local + chunk.width * i for i in range(chunk.rounds)]
+        return [(place, number * chunk.length + place) for place in places]
+
+    def _own(self, i: int) -> Index:
+        """Where the tile has an element of the invocation."""
+        return self.group.local * self.group.chunk.rounds + i
+
+    def _put(self, place: Index, element: Sequence[int]) -> None:
+        at = (place + place // 32).id
+        for tile, value in zip(self.tiles, element, strict=True):
+            self.group.k.store(tile, at, value)
+
+    def _get(self, place: Index) -> list[int]:
+        at = (place + place // 32).id
+        return [self.group.k.load(tile, at) for tile in self.tiles]

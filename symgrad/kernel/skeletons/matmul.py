@@ -1,0 +1,265 @@
+"""Products of matrices: a group computes a tile of the result, and what comes after it.
+
+Tiles of both operands pass through the group's memory, transposed so that the reduction's index is
+the first; the next ones are loaded while these are multiplied. Operands are read as they stand,
+plain or transposed, in fours where their rows allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import paused_gc
+from symgrad.kernel.index import Index, all_hold
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.skeletons.epilogue import Columns, Epilogue, Written
+from symgrad.kernel.skeletons.tiles import FOUR, Loads, Operand, Share, Tiles
+from symgrad.kernel.statements import Buffer
+from symgrad.kernel.target import WorkgroupTarget
+
+
+@dataclass(frozen=True)
+class MatmulProgram:
+    """The kernel of ``result[z] = epilogue(sum_k a[z, :, k] b[z, k, :])`` of matrices number z.
+
+    Its buffers are ``a`` and ``b``, and those of the epilogue; its arguments are `ARGUMENTS`.
+    Where the reduction is not a multiple of the depth it is ``ragged``; where the result is not one
+    of whole tiles, ``edges`` are guarded. Results stand in ``quads`` where their rows do.
+    """
+
+    tiles: Tiles
+    a: Operand
+    b: Operand
+    epilogue: Epilogue
+    ragged: bool = True
+    edges: bool = True
+    quads: bool = False
+
+    @property
+    def target(self) -> Target:
+        """What it is written for."""
+        return WorkgroupTarget(self.tiles.width, grid=True)
+
+    @paused_gc()
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel."""
+        return _Matmul(self, target).k
+
+
+ARGUMENTS: Final = (
+    "m", "n", "depth", "a_row", "b_row", "a_size", "b_size", "a_each", "a_count", "b_each",
+    "b_count", "splits", "turns", "total",
+)  # fmt: skip
+"""The result's rows and columns, and the length of the reduction; from a row of an operand to the
+next, and from a matrix to the next, in fours where the operand stands in them; the result number z
+is made of matrix ``z / each % count``; in how many parts the reduction is done, each of so many
+steps of a tile's depth; and the number of groups."""
+
+
+class _Matmul:
+    def __init__(self, p: MatmulProgram, target: Target) -> None:
+        self.p, self.tiles = p, p.tiles
+        self.k = k = KernelIR(target, "matmul")
+        self.g = {name: Index(k, k.argument(name)) for name in ARGUMENTS}
+        self._place()
+        share = Share(self.g, self.first, self.z)
+        self.loads = Loads(k, self.tiles, (p.a, p.b), share, p.ragged)
+        self.written = Written(k, p.epilogue, p.quads)
+        self._write()
+
+    # where ---------------------------------------------------------------------------------------
+
+    def _place(self) -> None:
+        """Which tile of which result the group has, which part of the reduction, and who is who."""
+        g, t = self.g, self.tiles
+        number = Index(self.k, self.k.group)
+        if self.p.edges:
+            self.exists = number.below(g["total"])
+            number = number.at_most(g["total"] - 1)
+        across = g["n"].ceil_div(t.columns)
+        z, within = divmod(number, across * g["m"].ceil_div(t.rows))
+        down, right = divmod(within, across)
+        self.first = down * t.rows, right * t.columns
+        self.z, self.split = divmod(z, g["splits"])
+        self.result = z
+        self.y, self.x = self._member()
+
+    def _member(self) -> tuple[Index, Index]:
+        """The invocation's row and column in the group.
+
+        In a zigzag, neighbours are below each other as well as beside, so that together they read
+        few different numbers.
+        """
+        t, local = self.tiles, Index(self.k, self.k.local)
+        if t.x % 8 or t.y % 4:
+            return divmod(local, t.x)
+        warp, lane = divmod(local, 32)
+        bits = [self._bit(lane, n) for n in range(5)]
+        x = bits[0] + bits[2] * 2 + bits[4] * 4
+        y = bits[1] + bits[3] * 2
+        below, beside = divmod(warp, t.x // 8)
+        return below * 4 + y, beside * 8 + x
+
+    def _bit(self, a: Index, n: int) -> Index:
+        k = self.k
+        shifted = k.add(ops.word_shift_right, a.id, k.word(n))
+        return Index(k, k.add(ops.word_and, shifted, k.word(1)))
+
+    # products ------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        k, t = self.k, self.tiles
+        begin = self.split * self.g["turns"]
+        steps = self.g["depth"].ceil_div(t.depth)
+        end = (begin + self.g["turns"]).at_most(steps)
+        loaded = self.loads.load(begin.at_most(steps - 1))
+        zeros = [k.constant(0.0)] * (t.down * t.across)
+
+        def iteration(i: int, carried: Sequence[int]) -> Sequence[int]:
+            sums, values = carried[: len(zeros)], carried[len(zeros) :]
+            self.loads.put(values)
+            k.barrier()
+            following = (Index(k, i) + 1).at_most(steps - 1)
+            loads = self.loads.load(following)
+            sums = self._products(sums)
+            k.barrier()
+            return [*sums, *loads]
+
+        found, _ = k.loop(begin.id, end.id, [*zeros, *loaded], iteration)
+        self._results(found[: len(zeros)])
+
+    def _products(self, sums: Sequence[int]) -> Sequence[int]:
+        """The sums and what a tile adds to them."""
+        t, found = self.tiles, list(sums)
+        for step in range(t.depth):
+            left = self._factors(0, step, self.y, t.y, t.down)
+            right = self._factors(1, step, self.x, t.x, t.across)
+            for r, a in enumerate(left):
+                for c, b in enumerate(right):
+                    at = r * t.across + c
+                    found[at] = self.k.add(ops.fma, a, b, found[at])
+        return found
+
+    def _factors(self, which: int, step: int, own: Index, among: int, many: int) -> list[int]:
+        """What the invocation, one ``among`` so many, needs of an operand for a step."""
+        rows = [own.shifted(q * among) for q in range(many // FOUR)]
+        return [v for row in rows for v in self.loads.fetched(which, step, row)]
+
+    # results -------------------------------------------------------------------------------------
+
+    def _results(self, sums: Sequence[int]) -> None:
+        """What the epilogue makes of the sums, where there is a place for it."""
+        t, n = self.tiles, self.g["n"]
+        first = self.first[1] // FOUR
+        fours = [first + (self.x + q * t.x) for q in range(t.across // FOUR)]
+        shared = [self.written.columns_of_four(four, n) for four in fours]
+        columns = [[self.k.constant(0.0)] * FOUR for _ in fours]
+        for r in range(t.down):
+            row = self._row(r)
+            before = self.result * self.g["m"] + row
+            for q, four in enumerate(fours):
+                start = r * t.across + q * FOUR
+                made = self._four(row, before, four, sums[start : start + FOUR], shared[q])
+                if made:
+                    columns[q] = [
+                        self.k.add(ops.add, a, b) for a, b in zip(columns[q], made, strict=True)
+                    ]
+        if self.written.summed:
+            self._sum_columns(columns)
+
+    def _sum_columns(self, columns: Sequence[Sequence[int]]) -> None:
+        """Write the sums of the tile's columns, of which the invocation has some rows' share."""
+        k, t = self.k, self.tiles
+        sums = k.buffer("sums", "write", vector=FOUR if self.p.quads else 1)
+        shared = k.buffer("shares", "group", size=t.y * t.columns, vector=FOUR)
+        fours = t.columns // FOUR
+        for q, values in enumerate(columns):
+            four = (self.y * fours + self.x).shifted(q * t.x)
+            for place, value in zip(four.lanes(FOUR), values, strict=True):
+                k.store(shared, place, value)
+        k.barrier()
+        local = Index(k, k.local)
+        mine = local.at_most(fours - 1)
+
+        def add(y: int, totals: Sequence[int]) -> Sequence[int]:
+            four = Index(k, y) * fours + mine
+            found = [k.load(shared, place) for place in four.lanes(FOUR)]
+            return [k.add(ops.add, a, b) for a, b in zip(totals, found, strict=True)]
+
+        totals, _ = k.loop(k.word(0), k.word(t.y), [k.constant(0.0)] * FOUR, add)
+        down = self.first[0] // t.rows
+        tiles = self.g["m"].ceil_div(t.rows)
+        row = self.result * tiles + down
+        four = self.first[1] // FOUR + mine
+        first = local.below(fours)
+        inside = [first, self.exists] if self.p.edges else [first]
+        self._store_sums(sums, row, four, totals, inside)
+
+    def _store_sums(
+        self, sums: Buffer, row: Index, four: Index, totals: Sequence[int], inside: Sequence[int]
+    ) -> None:
+        """Write the sums of four columns, or of as many as there are."""
+        k, n = self.k, self.g["n"]
+        if self.p.quads:
+            fours = n // FOUR
+            place = row * fours + four
+
+            def put() -> None:
+                for at, total in zip(place.lanes(FOUR), totals, strict=True):
+                    k.store(sums, at, total)
+
+            k.when(all_hold(k, *inside, four.below(fours)), put)
+            return
+        for c, total in enumerate(totals):
+            column = four * FOUR + c
+            place = row * n + column
+            k.when(
+                all_hold(k, *inside, column.below(n)),
+                lambda place=place, total=total: k.store(sums, place.id, total),
+            )
+
+    def _row(self, r: int) -> Index:
+        """The row of the result that is the invocation's row number r."""
+        below = self.y + r // FOUR * self.tiles.y
+        return self.first[0] + (below * FOUR + r % FOUR)
+
+    def _four(
+        self, row: Index, before: Index, four: Index, sums: Sequence[int], shared: Columns
+    ) -> list[int]:
+        """Four results, or as many of them as there are; so many rows are before theirs.
+
+        What is to be summed of them.
+        """
+        n = self.g["n"]
+        here = self._inside(row)
+        if self.p.quads:
+            fours = n // FOUR
+            place = before * fours + four
+            return self._where(
+                here and [*here, four.below(fours)],
+                lambda: self.written.four(place, sums, shared),
+            )
+        found: list[int] = []
+        for c in range(FOUR):
+            column = four * FOUR + c
+            place = before * n + column
+            found += self._where(
+                [*here, column.below(n)],
+                lambda place=place, c=c: self.written.one(place, sums[c], shared[c]),
+            )
+        return found
+
+    def _inside(self, row: Index) -> list[int]:
+        """What says that a row is there, if it may not be."""
+        return [self.exists, row.below(self.g["m"])] if self.p.edges else []
+
+    def _where(self, conditions: Sequence[int], body: Callable[[], list[int]]) -> list[int]:
+        """Do what is to be done where all conditions hold; what that gives, or zeros."""
+        if not conditions:
+            return body()
+        many = 0 if not self.written.summed else FOUR if self.p.quads else 1
+        zeros = [self.k.constant(0.0)] * many
+        return self.k.choose(all_hold(self.k, *conditions), body, lambda: zeros)

@@ -1,0 +1,380 @@
+"""Rows: a function of a row's elements, sums and extremes, a thread group for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import INPUT, Op, paused_gc
+from symgrad.expr.graph.reach import reachable
+from symgrad.kernel.index import Index, all_hold
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.lower import inline
+from symgrad.kernel.shapes import Computation, Output
+from symgrad.kernel.skeletons.tiles import FOUR
+from symgrad.kernel.statements import Buffer, lane_max, lane_min, lane_sum
+from symgrad.kernel.target import SUMS_AT_A_TIME
+from symgrad.kernel.thread_group import ThreadGroup
+
+COMBINED: Final[dict[str, Op]] = {"sum": ops.add, "max": ops.maximum, "min": ops.minimum}
+"""What reductions do with two numbers, by their kinds."""
+
+OVER: Final[dict[str, Op]] = {"sum": lane_sum, "max": lane_max, "min": lane_min}
+"""What they do with those of a group in step."""
+
+NOTHING: Final = {"sum": 0.0, "max": -float("inf"), "min": float("inf")}
+"""What reductions of no numbers are."""
+
+BUSY_GROUPS: Final = 512
+"""Teams that keep a GPU busy: no more rows are done by one than leave so many."""
+
+MOST_ROWS_OF_GROUP: Final = 16
+"""Rows that a thread group does one behind another, at most."""
+
+SUMS_IN_REGISTERS: Final = 32
+"""Sums over its rows that an invocation holds, at most."""
+
+LENGTH: Final = "length"
+"""The input that is the number of elements of a row."""
+
+
+@dataclass(frozen=True)
+class Rowwise:
+    """A computation of each element of rows.
+
+    Outputs that have a kind in ``kinds`` are reduced over the row, and are inputs of the same name.
+    Inputs in ``by_column`` have a number for each column, and those in ``by_row`` one for each row;
+    all others have one for each element. So have outputs, but for those that are ``whole``, of
+    which there is one for each row. The input `LENGTH` is the number of elements of a row.
+    """
+
+    computation: Computation
+    kinds: tuple[tuple[str, str], ...] = ()
+    by_column: tuple[str, ...] = ()
+    by_row: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> list[Output]:
+        """The outputs that are no reductions."""
+        return [o for o in self.computation.outputs if o.name not in dict(self.kinds)]
+
+    @property
+    def arrays(self) -> list[str]:
+        """The inputs that are arrays."""
+        names = self.computation.graph.names
+        return [n for n in names if n not in dict(self.kinds) and n != LENGTH]
+
+    @cached_property
+    def inputs(self) -> dict[str, int]:
+        """The nodes of the inputs, by their names."""
+        graph = self.computation.graph
+        return {graph.names[n[1]]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+
+    @cached_property
+    def levels(self) -> list[list[Output]]:
+        """The reductions that can be made together, those first that need no others."""
+        kinds, level = dict(self.kinds), dict[str, int]()
+        waiting = [o for o in self.computation.outputs if o.name in kinds]
+        while waiting:
+            known = [o for o in waiting if self.needs(o) <= level.keys()]
+            assert known, "a reduction needs itself"
+            ahead = max(level.values(), default=-1) + 1
+            level |= {o.name: ahead for o in known}
+            waiting = [o for o in waiting if o not in known]
+        found: list[list[Output]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
+        for o in self.computation.outputs:
+            if o.name in level:
+                found[level[o.name]].append(o)
+        return found
+
+    def standing(self, names: Collection[str]) -> dict[str, str]:
+        """Of some results, those that are an input with a number for each element, and which."""
+        once = {*self.by_column, *self.by_row}
+        arrays = {self.inputs[name]: name for name in self.arrays if name not in once}
+        found = {o.name: arrays.get(o.nodes[0]) for o in self.results if o.name in names}
+        return {name: array for name, array in found.items() if array}
+
+    def without(self, names: Collection[str]) -> Rowwise:
+        """All but some results."""
+        outputs = tuple(o for o in self.computation.outputs if o.name not in names)
+        return replace(self, computation=replace(self.computation, outputs=outputs))
+
+    def needs(self, output: Output) -> set[str]:
+        """The reductions that an output is made of."""
+        order = set(reachable(self.computation.graph, output.nodes))
+        return {name for name, _ in self.kinds if self.inputs.get(name) in order}
+
+
+@dataclass(frozen=True)
+class RowwiseProgram:
+    """The kernel of a `Rowwise`, whose arguments are the numbers of ``rows`` and of columns, ``n``.
+
+    Its buffers are the inputs that are arrays, and the results. Where n is a multiple of 4, columns
+    may be done in ``quads``. If an invocation has so few of them that it holds them all, there are
+    so many ``iterations``, written out: it reads each number once. ``ragged`` says that some
+    invocations have fewer then. A thread group may have so many rows ``each``, one behind another,
+    if there are iterations; of results in ``summed``, sums over these rows are written, a row for
+    each thread group.
+    """
+
+    rowwise: Rowwise
+    quads: bool = False
+    iterations: int = 0
+    ragged: bool = True
+    each: int = 1
+    summed: tuple[str, ...] = ()
+
+    def summing(self, names: tuple[str, ...], rows: int) -> RowwiseProgram:
+        """The program that sums some results over rows of a thread group, where there are many.
+
+        The sums stay in registers.
+        """
+        each = min(MOST_ROWS_OF_GROUP, 1 << max(rows // BUSY_GROUPS, 1).bit_length() - 1)
+        sums = self.iterations * (FOUR if self.quads else 1) * len(names)
+        if each == 1 or not 0 < sums <= SUMS_IN_REGISTERS:
+            return self
+        return replace(self, each=each, summed=names)
+
+    @paused_gc()
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel."""
+        return _Program(self, target).k
+
+
+Conditions = Sequence[int]
+"""Truths, all of which are to hold."""
+
+Body = Callable[[Index, Conditions, Sequence[int]], Sequence[int]]
+"""What is done for a unit: a column, or four of them."""
+
+
+class _Program:
+    def __init__(self, program: RowwiseProgram, target: Target) -> None:
+        self.program, self.rowwise = program, program.rowwise
+        rowwise, self.graph = self.rowwise, self.rowwise.computation.graph
+        self.k = k = KernelIR(target, "rowwise")
+        self.threads = ThreadGroup(k)
+        self.member, self.number = Index(k, self.threads.member), Index(k, self.threads.number)
+        self.many = FOUR if program.quads else 1
+        once = (*rowwise.by_row, *rowwise.whole)
+        self.buffers = {
+            n: k.buffer(n, "read", vector=1 if n in once else self.many) for n in rowwise.arrays
+        }
+        self.written = {
+            o.name: k.buffer(o.name, "write", vector=1 if o.name in once else self.many)
+            for o in rowwise.results
+        }
+        self.rows, self.n = (Index(k, k.argument(name)) for name in ("rows", "n"))
+        self.units = self.n // self.many if program.quads else self.n
+        self.known: dict[int, int] = {}
+        self.tile: Buffer | None = None
+        none = [k.constant(0.0)] * (program.iterations * self.many * len(program.summed))
+        if program.each == 1:
+            self._row(self.number, none)
+        else:
+            self._rows(none)
+
+    def _rows(self, none: Sequence[int]) -> None:
+        """The rows of a thread group, and what is summed over them."""
+        k, each, names = self.k, self.program.each, self.program.summed
+
+        def row(r: int, sums: Sequence[int]) -> Sequence[int]:
+            return self._row(self.number * each + Index(k, r), sums)
+
+        sums = iter(k.loop(k.word(0), k.word(each), none, row)[0])
+        exists = self.number.below(self.rows.ceil_div(each))
+
+        def store(unit: Index, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
+            found = [[next(sums) for _ in range(self.many)] for _ in names]
+            values, place = list(zip(*found, strict=True)), self.number * self.units + unit
+            k.when(all_hold(k, *inside, exists), lambda: self._put(names, place, values))
+            return ()
+
+        self._each((), store)
+
+    def _row(self, number: Index, sums: Sequence[int]) -> Sequence[int]:
+        """What is done for a row, and the sums with what it adds to them."""
+        k, inputs = self.k, self.rowwise.inputs
+        self.exists = None if k.target.in_step else number.below(self.rows)
+        if self.threads.alone:
+            self.exists = Index(k, k.cell).below(Index(k, k.count))
+        self.row = number.at_most(self.rows - 1)
+        self.known = {}
+        if LENGTH in inputs:
+            self.known[inputs[LENGTH]] = k.add(ops.word_float, self.n.id)
+        for name in self.rowwise.by_row:
+            self.known[inputs[name]] = k.load(self.buffers[name], self.row.id)
+        for level in self.rowwise.levels:
+            self._reduce(level)
+        return self._store(sums)
+
+    # elements ------------------------------------------------------------------------------------
+
+    def _each(self, carries: Sequence[int], body: Body) -> Sequence[int]:
+        """Do something for each unit of columns; the units are dealt out to the thread group.
+
+        ``body(unit, inside, carries)`` gives the next carries; past the end, which ``inside``
+        tells, the unit is the last one. A thread group in step reads neighbours together, where all
+        of its columns are there.
+        """
+        k, size = self.k, self.threads.size
+
+        def iteration(t: int, carries: Sequence[int]) -> Sequence[int]:
+            unit = Index(k, t) * size + self.member
+            inside = [unit.below(self.units)] * (not self.threads.alone)
+            return body(unit.at_most(self.units - 1), inside, carries)
+
+        def whole(t: int, carries: Sequence[int]) -> Sequence[int]:
+            return body(Index(k, t) * size + self.member, [], carries)
+
+        for t in range(self.program.iterations):
+            carries = (iteration if self.program.ragged else whole)(k.word(t), carries)
+        if self.program.iterations:
+            return carries
+        first, end = Index(k, k.word(0)), self.units.ceil_div(size)
+        if self.k.target.in_step and not self.threads.alone:
+            first = self.units // size
+            carries = k.loop(k.word(0), first.id, carries, whole)[0]
+        return k.loop(first.id, end.id, carries, iteration)[0]
+
+    def _columns(self, unit: Index) -> list[int]:
+        """The places of a unit's numbers."""
+        return unit.lanes(FOUR) if self.program.quads else [unit.id]
+
+    def _place(self, unit: Index) -> Index:
+        """The unit among those of all rows."""
+        return self.row * self.units + unit
+
+    def _values(self, nodes: Sequence[int], unit: Index) -> list[list[int]]:
+        """The values of nodes at each column of a unit."""
+        needed, inputs = set(reachable(self.graph, nodes)), self.rowwise.inputs
+        arrays = [n for n in self.buffers if inputs[n] in needed and inputs[n] not in self.known]
+        own, shared = self._columns(self._place(unit)), self._columns(unit)
+        found: list[list[int]] = []
+        loaded = {
+            n: [
+                self.k.load(self.buffers[n], at)
+                for at in (shared if n in self.rowwise.by_column else own)
+            ]
+            for n in arrays
+        }
+        for c in range(self.many):
+            known = self.known | {inputs[n]: loaded[n][c] for n in arrays}
+            found.append(inline(self.k, self.graph, nodes, known))
+        return found
+
+    # reductions ----------------------------------------------------------------------------------
+
+    def _reduce(self, level: Sequence[Output]) -> None:
+        """Make some reductions, which all of the thread group get to know."""
+        k, kinds = self.k, [dict(self.rowwise.kinds)[o.name] for o in level]
+        nodes = [o.nodes[0] for o in level]
+        nothing = [k.constant(NOTHING[kind]) for kind in kinds]
+
+        def add(unit: Index, inside: Conditions, carries: Sequence[int]) -> Sequence[int]:
+            for values in self._values(nodes, unit):
+                for condition in inside:
+                    values = [
+                        k.add(ops.where, condition, v, none)
+                        for v, none in zip(values, nothing, strict=True)
+                    ]
+                parts = zip(kinds, carries, values, strict=True)
+                carries = [k.add(COMBINED[kind], a, b) for kind, a, b in parts]
+            return carries
+
+        found = list(self._each(nothing, add))
+        if k.target.in_step and not self.threads.alone:
+            found = [k.add(OVER[kind], v) for kind, v in zip(kinds, found, strict=True)]
+        elif not self.threads.alone:
+            for start in range(0, len(found), SUMS_AT_A_TIME):
+                some = slice(start, start + SUMS_AT_A_TIME)
+                found[some] = self._over_group(found[some], kinds[some])
+        symbols = (self.rowwise.inputs.get(o.name) for o in level)
+        self.known |= {i: v for i, v in zip(symbols, found, strict=True) if i is not None}
+
+    def _over_group(self, values: Sequence[int], kinds: Sequence[str]) -> list[int]:
+        """Reductions over the thread group: halves are added to halves, in memory."""
+        k, size = self.k, self.threads.size
+        tile = self._memory(len(values) * size)
+        places = [self.member + c * size for c in range(len(values))]
+        for place, value in zip(places, values, strict=True):
+            k.store(tile, place.id, value)
+
+        def add(step: int, _: Sequence[int]) -> Sequence[int]:
+            half = Index(k, k.add(ops.word_shift_right, k.word(size // 2), step))
+            k.barrier()
+
+            def both() -> None:
+                for place, kind in zip(places, kinds, strict=True):
+                    other = k.load(tile, (place + half).id)
+                    mine = k.load(tile, place.id)
+                    k.store(tile, place.id, k.add(COMBINED[kind], mine, other))
+
+            k.when(self.member.below(half), both)
+            return ()
+
+        k.loop(k.word(0), k.word(size.bit_length() - 1), (), add)
+        k.barrier()
+        found = [k.load(tile, k.word(c * size)) for c in range(len(values))]
+        k.barrier()
+        return found
+
+    def _memory(self, size: int) -> Buffer:
+        """The thread group's memory, all of which is used again for the next reductions."""
+        if self.tile is None:
+            most = max(min(len(level), SUMS_AT_A_TIME) for level in self.rowwise.levels)
+            self.tile = self.k.buffer("shared", "group", size=most * self.threads.size)
+        assert size <= self.tile.size, "the memory is as large as the most reductions need"
+        return self.tile
+
+    # results -------------------------------------------------------------------------------------
+
+    def _store(self, sums: Sequence[int]) -> Sequence[int]:
+        """Store what there is for each element, and for the row; the sums with what it adds."""
+        k, results, summed = self.k, self.rowwise.results, self.program.summed
+        each = [o for o in results if o.name not in (*self.rowwise.whole, *summed)]
+        whole = [o for o in results if o.name in self.rowwise.whole]
+        added = [o.nodes[0] for name in summed for o in results if o.name == name]
+        before, after = iter(sums), list[int]()
+
+        def store(unit: Index, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
+            values = self._values([*(o.nodes[0] for o in each), *added], unit)
+            self._when(inside, lambda: self._put([o.name for o in each], self._place(unit), values))
+            for row in zip(*(made[len(each) :] for made in values), strict=True):
+                after.extend(self._with(next(before), x) for x in row)
+            return ()
+
+        if each:
+            self._each((), store)
+        if whole:
+            values = inline(k, self.graph, [o.nodes[0] for o in whole], self.known)
+            first = [] if self.threads.alone else [self.member.below(1)]
+            self._when(first, lambda: self._store_whole(whole, values))
+        return after
+
+    def _put(self, names: Sequence[str], unit: Index, values: Sequence[Sequence[int]]) -> None:
+        """Store the first values at each column of a unit in results of these names."""
+        for n, name in enumerate(names):
+            for place, made in zip(self._columns(unit), values, strict=True):
+                self.k.store(self.written[name], place, made[n])
+
+    def _with(self, total: int, x: int) -> int:
+        """A sum, with a number of the row if there is one."""
+        assert self.exists is not None, "a group may be behind all rows"
+        return self.k.add(ops.where, self.exists, self.k.add(ops.add, total, x), total)
+
+    def _when(self, conditions: Conditions, body: Callable[[], None]) -> None:
+        """Do something where all conditions hold, and there is a row."""
+        found = [*conditions, *([] if self.exists is None else [self.exists])]
+        if found:
+            self.k.when(all_hold(self.k, *found), body)
+        else:
+            body()
+
+    def _store_whole(self, whole: Sequence[Output], values: Sequence[int]) -> None:
+        for o, value in zip(whole, values, strict=True):
+            self.k.store(self.written[o.name], self.row.id, value)

@@ -1,0 +1,230 @@
+"""Selective scans where invocations share memory: tiles of steps, and sums over a group's lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from symgrad.expr import ops
+from symgrad.kernel.index import Index, all_hold
+from symgrad.kernel.language import KernelIR
+from symgrad.kernel.skeletons.selective import Given, Place, Recurrence, Split, stride_of
+from symgrad.kernel.statements import Buffer
+
+FACTORS: Final[tuple[Given, ...]] = ("B", "C")
+"""What a step has for each state."""
+
+
+def total(k: KernelIR, values: Sequence[int]) -> int:
+    """The sum of some values."""
+    found = values[0]
+    for value in values[1:]:
+        found = k.add(ops.add, found, value)
+    return found
+
+
+class Tile:
+    """The numbers of a tile of some columns, which a group brings to shared memory together.
+
+    Invocation number i has every ``width``-th of them, from the i-th on.
+    """
+
+    def __init__(self, k: KernelIR, name: str, steps: int, columns: int) -> None:
+        self.k, self.steps, self.columns = k, steps, columns
+        self.width = k.target.width
+        self.count = steps * columns
+        self.rounds = -(-self.count // self.width)
+        self.buffer = k.buffer(name, "group", size=self.rounds * self.width)
+
+    def places(self) -> list[tuple[Index, Index]]:
+        """The step and the column of each number of an invocation."""
+        found: list[tuple[Index, Index]] = []
+        for i in range(self.rounds):
+            index = Index(self.k, self.k.local) + self.width * i
+            row = index // self.columns
+            found.append((row, index - row * self.columns))
+        return found
+
+    def write(self, values: Sequence[int]) -> None:
+        """Store what an invocation has brought."""
+        for i, value in enumerate(values):
+            self.k.store(self.buffer, (Index(self.k, self.k.local) + self.width * i).id, value)
+
+    def read(self, t: Index, column: Index) -> int:
+        """The number of a step."""
+        return self.k.load(self.buffer, (t * self.columns + column).id)
+
+
+class Gathered:
+    """Sums of numbers that the invocations of a group have: each sum has a row of memory.
+
+    A row is longer by one, so that neighbouring rows begin in different banks.
+    """
+
+    def __init__(self, k: KernelIR, name: str, rows: int, parts: int) -> None:
+        self.k, self.rows, self.parts = k, rows, parts
+        self.stride = stride_of(parts)
+        self.buffer = k.buffer(name, "group", size=rows * self.stride)
+
+    def put(self, row: Index, part: Index, value: int) -> None:
+        """Store what an invocation adds to a sum."""
+        self.k.store(self.buffer, (row * self.stride + part).id, value)
+
+    def sum(self, row: Index) -> int:
+        """The sum, behind a barrier."""
+        first = row * self.stride
+        return total(self.k, [self.k.load(self.buffer, (first + p).id) for p in range(self.parts)])
+
+    def each(self, body: Callable[[Index, int], None]) -> None:
+        """Do ``body(row, there)`` for all rows, each by one invocation; if it is ``there`` at all.
+
+        Indices are made outside of branches, so that all who need them have the same.
+        """
+        local = Index(self.k, self.k.local)
+        for start in range(0, self.rows, self.k.target.width):
+            row = local + start
+            body(row.at_most(self.rows - 1), row.below(self.rows))
+
+
+class Tiles:
+    """What both ways have in common: the tiles, and what an invocation has of its channel."""
+
+    def __init__(
+        self, k: KernelIR, split: Split, recurrence: Recurrence, names: Sequence[str]
+    ) -> None:
+        self.k, self.split, self.recurrence = k, split, recurrence
+        self.place = Place(k, split)
+        self.inputs = {name: k.buffer(name, "read") for name in names}
+        self.tiles = {name: Tile(k, f"{name}_tile", split.steps, split.channels) for name in names}
+        self.factors: dict[Given, Tile] = {
+            name: Tile(k, f"{name}_tile", split.steps, split.states) for name in FACTORS
+        }
+        self.padded = split.lanes * split.each != split.states
+        self.numbers = [self.place.lane * split.each + j for j in range(split.each)]
+        """The states that an invocation has: the last ones may be beyond the last."""
+        self.weights = [self.place.of("A", self.place.weight(n)) for n in self._within()]
+        self.count = self.place.length.ceil_div(split.steps)
+
+    def _within(self) -> list[Index]:
+        last = self.split.states - 1
+        return [n.at_most(last) for n in self.numbers] if self.padded else self.numbers
+
+    def real(self, j: int) -> int:
+        """Whether there is a j-th state of the invocation's."""
+        return self.numbers[j].below(self.split.states)
+
+    def states(self, load: Callable[[Index], int]) -> list[int]:
+        """What each state of the invocation's is, and 0 where there is none."""
+        inside = self.place.inside
+        return [self._masked(j, load(n), inside) for j, n in enumerate(self._within())]
+
+    def _masked(self, j: int, value: int, inside: int) -> int:
+        if self.padded:
+            inside = self.k.add(ops.logical_and, inside, self.real(j))
+        return self.where(inside, value)
+
+    def where(self, condition: int, value: int) -> int:
+        """A value, or 0."""
+        return self.k.add(ops.where, condition, value, self.k.constant(0.0))
+
+    def store_states(
+        self, buffer: Buffer, values: Sequence[int], at: Callable[[Index], Index]
+    ) -> None:
+        """Write a number of each state of the invocation's."""
+        places = [at(n).id for n in self._within()]
+
+        def store() -> None:
+            for j, (at, value) in enumerate(zip(places, values, strict=True)):
+                self.when_real(j, lambda at=at, value=value: self.k.store(buffer, at, value))
+
+        self.k.when(self.k.add(ops.logical_and, self.place.inside, self.place.real), store)
+
+    def when_real(self, j: int, body: Callable[[], None]) -> None:
+        """Do what is done with the j-th state, if there is one."""
+        if self.padded:
+            self.k.when(self.real(j), body)
+        else:
+            body()
+
+    # tiles ---------------------------------------------------------------------------------------
+
+    def load(self, tile: Index) -> list[int]:
+        """What an invocation brings of a tile: 0 behind the last step and the last channel."""
+        first = tile * self.split.steps
+        found: list[int] = []
+        for name, buffer in self.inputs.items():
+            for t, c in self.tiles[name].places():
+                found.append(self._number(buffer, first + t, self.place.first + c))
+        for name, factor in self.factors.items():
+            found += [self._factor(name, first + t, n) for t, n in factor.places()]
+        return found
+
+    def _number(self, buffer: Buffer, step: Index, channel: Index) -> int:
+        p, k = self.place, self.k
+        index = p.at(step.at_most(p.length - 1), channel.at_most(p.wide - 1))
+        inside = k.add(ops.logical_and, step.below(p.length), channel.below(p.wide))
+        return self.where(inside, k.load(buffer, index.id, here=True))
+
+    def _factor(self, name: Given, step: Index, n: Index) -> int:
+        p = self.place
+        row = p.sequence * p.length + step.at_most(p.length - 1)
+        value = p.of(name, row * self.split.states + n, here=True)
+        return self.where(step.below(p.length), value)
+
+    def parted(self, loaded: Sequence[int]) -> dict[str, list[int]]:
+        """What was loaded, by names."""
+        found: dict[str, list[int]] = {}
+        rest = iter(loaded)
+        for name, tile in [*self.tiles.items(), *self.factors.items()]:
+            found[name] = [next(rest) for _ in range(tile.rounds)]
+        return found
+
+    def stage(self, tile: Index, loaded: dict[str, list[int]], slope: Tile | None = None) -> None:
+        """Write a tile to shared memory; a step behind the last has no size."""
+        for name, values in loaded.items():
+            if name == "delta":
+                sizes = self._sizes(tile, values)
+                self.tiles[name].write([d for d, _ in sizes])
+                if slope is not None:
+                    slope.write([s for _, s in sizes])
+            elif name in self.tiles:
+                self.tiles[name].write(values)
+        for name, factor in self.factors.items():
+            factor.write(loaded[name])
+
+    def _sizes(self, tile: Index, values: Sequence[int]) -> list[tuple[int, int]]:
+        """The size of each step that an invocation brings, and its derivative."""
+        found: list[tuple[int, int]] = []
+        for value, (t, _) in zip(values, self.tiles["delta"].places(), strict=True):
+            (d,) = self.recurrence.size(self.k, value)
+            (slope,) = self.recurrence.slope(self.k, value, self.k.constant(1.0))
+            inside = (tile * self.split.steps + t).below(self.place.length)
+            found.append((self.where(inside, d), slope))
+        return found
+
+    def number(self, name: str, t: Index) -> int:
+        """The number of the invocation's channel in a step of the tile."""
+        return self.tiles[name].read(t, self.place.column)
+
+    def factor(self, name: Given, t: Index) -> list[int]:
+        """The numbers of the invocation's states in a step of the tile, 0 where there is none."""
+        values = [self.factors[name].read(t, n) for n in self._within()]
+        if not self.padded:
+            return values
+        return [self.where(self.real(j), value) for j, value in enumerate(values)]
+
+
+def store_sums(tiles: Tiles, sums: Gathered, first: Index, buffer: Buffer) -> None:
+    """Behind a barrier, the sums over the group's channels of some steps, with one after it."""
+    k, p, states = tiles.k, tiles.place, tiles.split.states
+    k.barrier()
+
+    def store(row: Index, there: int) -> None:
+        t = row // states
+        step, n = first + t, row - t * states
+        value, at = sums.sum(row), p.partial(step, n).id
+        there = all_hold(k, there, step.below(p.length), p.real)
+        k.when(there, lambda: k.store(buffer, at, value))
+
+    sums.each(store)
+    k.barrier()

@@ -1,0 +1,232 @@
+"""Tiles of matrices: how work is shared out, and the way of operands to a group's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from symgrad.expr import ops
+from symgrad.kernel.index import Index
+from symgrad.kernel.language import KernelIR
+from symgrad.kernel.layout import GROUP_BYTES, GROUP_INVOCATIONS
+from symgrad.kernel.statements import Buffer
+
+FOUR: Final = 4
+"""Numbers that are read, and written, together."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How the work is shared out: a group has ``rows`` x ``columns`` numbers of the result.
+
+    An invocation has ``down`` x ``across`` of them, multiples of 4. The reduction goes in steps of
+    ``depth``, a multiple of 4, which are written out.
+    """
+
+    rows: int = 64
+    columns: int = 64
+    depth: int = 16
+    down: int = 8
+    across: int = 8
+
+    def __post_init__(self) -> None:
+        assert self.nbytes <= GROUP_BYTES, f"{self.nbytes:,} bytes are more than a group has"
+        assert self.width <= GROUP_INVOCATIONS, f"a group has no {self.width} invocations"
+
+    @property
+    def y(self) -> int:
+        """Invocations of a column."""
+        return self.rows // self.down
+
+    @property
+    def x(self) -> int:
+        """Invocations of a row."""
+        return self.columns // self.across
+
+    @property
+    def width(self) -> int:
+        """The invocations of a group."""
+        return self.x * self.y
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the group's memory in float32, with sums of columns."""
+        return 4 * (self.depth * (self.rows + self.columns) + self.y * self.columns)
+
+    def beside(self, which: int) -> int:
+        """The fours in a step of an operand's tile: the first operand is 0, the second 1."""
+        return (self.rows, self.columns)[which] // FOUR
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How an operand stands in memory.
+
+    Neighbours are numbers ``along`` the reduction, or else those of one of its steps; in ``quads``,
+    what stands in a row is a multiple of 4 numbers.
+    """
+
+    along: bool
+    quads: bool
+
+
+class Share(NamedTuple):
+    """A group's share of the work: a tile of the result that is number ``z``.
+
+    ``arguments`` are those of the kernel, ``first`` are the tile's first row and column.
+    """
+
+    arguments: Mapping[str, Index]
+    first: tuple[Index, Index]
+    z: Index
+
+
+class _Block(NamedTuple):
+    """Four by four numbers of an operand that an invocation moves.
+
+    ``starts`` are where its rows begin, if these are along the reduction, or else the one column;
+    ``step`` is its first step of the reduction within a tile; ``row`` the four of rows. Some
+    invocations may have none, which is said by ``exists``.
+    """
+
+    which: int
+    starts: tuple[Index, ...]
+    step: Index
+    row: Index
+    exists: int | None
+
+
+class Loads:
+    """Moves tiles of both operands of a product to the group's memory, steps of it behind steps.
+
+    A block of four rows and four steps goes through registers, and is transposed there if
+    neighbours are along the reduction.
+    """
+
+    def __init__(
+        self, k: KernelIR, tiles: Tiles, operands: Sequence[Operand], share: Share, ragged: bool
+    ) -> None:
+        self.k, self.tiles, self.operands, self.ragged = k, tiles, operands, ragged
+        self.g, self.first, self.z = share
+        self.buffers = [
+            k.buffer(n, "read", vector=FOUR if o.quads else 1)
+            for n, o in zip("ab", operands, strict=True)
+        ]
+        self.memory = [self._memory(which) for which in (0, 1)]
+        """Tiles in the group's memory, a row for each step."""
+        self.blocks = [*self._blocks(0), *self._blocks(1)]
+
+    def _memory(self, which: int) -> Buffer:
+        beside = self.tiles.beside(which)
+        size, name = FOUR * beside * self.tiles.depth, f"tile_{'ab'[which]}"
+        return self.k.buffer(name, "group", size=size, vector=FOUR, row=beside)
+
+    def _blocks(self, which: int) -> Iterator[_Block]:
+        """The blocks of an operand's tile that the invocation moves, one for each turn."""
+        t = self.tiles
+        count = t.beside(which) * t.depth // FOUR
+        for start in range(0, count, t.width):
+            number, exists = Index(self.k, self.k.local) + start, None
+            if start + t.width > count:
+                exists = number.below(count)
+                number = number.at_most(count - 1)
+            yield self._block(which, number, exists)
+
+    def _block(self, which: int, number: Index, exists: int | None) -> _Block:
+        """The block number so many of an operand's tile."""
+        t = self.tiles
+        if self.operands[which].along:
+            row, step = divmod(number, t.depth // FOUR)
+        else:
+            step, row = divmod(number, t.beside(which))
+        starts = self._starts(which, row * FOUR)
+        return _Block(which, starts, step * FOUR, row, exists)
+
+    def _starts(self, which: int, row: Index) -> tuple[Index, ...]:
+        """Where the block's rows begin, or its columns: four, or one where these are a quad.
+
+        What is beyond the last one is that again.
+        """
+        name, operand = "ab"[which], self.operands[which]
+        length = self.g["mn"[which]]
+        matrix = self.z // self.g[f"{name}_each"] % self.g[f"{name}_count"]
+        start = matrix * self.g[f"{name}_size"]
+        row = self.first[which] + row
+        if operand.quads and not operand.along:
+            return (start + (row // FOUR).at_most(length // FOUR - 1),)
+        rows = [(row + j).at_most(length - 1) for j in range(FOUR)]
+        if operand.along:
+            rows = [r * self.g[f"{name}_row"] for r in rows]
+        return tuple(start + r for r in rows)
+
+    def _load(self, block: _Block, first: Index) -> list[int]:
+        """The numbers of a block whose tile begins at a step: four for each of four steps."""
+        operand = self.operands[block.which]
+        step = first + block.step
+        if operand.along and operand.quads:
+            inside, step = self._clamped(step, FOUR)
+            quad = step // FOUR
+            rows = [self._quad(block.which, s + quad) for s in block.starts]
+            return [self._kept(inside, row[c]) for c in range(FOUR) for row in rows]
+        found: list[int] = []
+        for c in range(FOUR):
+            inside, at = self._clamped(step + c, 1)
+            if not operand.along:
+                at = at * self.g[f"{'ab'[block.which]}_row"]
+            indices = [s + at for s in block.starts]
+            found += [self._kept(inside, i) for i in self._numbers(block.which, indices)]
+        return found
+
+    def _clamped(self, step: Index, many: int) -> tuple[int, Index]:
+        """Whether so many steps are there, and the steps, or the last ones instead of them."""
+        depth = self.g["depth"]
+        if not self.ragged:
+            return self.k.truth(True), step
+        return step.below(depth), step.at_most(depth - many)
+
+    def _numbers(self, which: int, indices: Sequence[Index]) -> list[int]:
+        if len(indices) == 1:
+            return self._quad(which, indices[0])
+        return [self.k.load(self.buffers[which], i.id) for i in indices]
+
+    def _quad(self, which: int, quad: Index) -> list[int]:
+        return [self.k.load(self.buffers[which], place) for place in quad.lanes(FOUR)]
+
+    def _kept(self, inside: int, value: int) -> int:
+        """A number, or zero where the reduction has ended."""
+        if not self.ragged:
+            return value
+        return self.k.add(ops.where, inside, value, self.k.constant(0.0))
+
+    def load(self, iteration: Index) -> list[int]:
+        """The numbers that the invocation moves in a turn."""
+        first = iteration * self.tiles.depth
+        return [v for block in self.blocks for v in self._load(block, first)]
+
+    def put(self, values: Sequence[int]) -> None:
+        """Write what was loaded to the group's memory."""
+        for n, block in enumerate(self.blocks):
+            mine = values[16 * n : 16 * n + 16]
+
+            def put(block: _Block = block, mine: Sequence[int] = mine) -> None:
+                self._put(block, mine)
+
+            put() if block.exists is None else self.k.when(block.exists, put)
+
+    def _put(self, block: _Block, values: Sequence[int]) -> None:
+        for c in range(FOUR):
+            step = block.step + c
+            four = self.four(block.which, step, block.row)
+            mine = values[FOUR * c : FOUR * c + FOUR]
+            for place, value in zip(four.lanes(FOUR), mine, strict=True):
+                self.k.store(self.memory[block.which], place, value)
+
+    def four(self, which: int, step: Index, row: Index) -> Index:
+        """Which four of an operand's tile in the group's memory is that of a step, and of rows."""
+        return step * self.tiles.beside(which) + row
+
+    def fetched(self, which: int, step: int, row: Index) -> list[int]:
+        """The numbers of a known step, and of a four of rows, in the group's memory."""
+        four = row.shifted(step * self.tiles.beside(which))
+        return [self.k.load(self.memory[which], place) for place in four.lanes(FOUR)]

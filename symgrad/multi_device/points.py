@@ -1,0 +1,69 @@
+"""A computation at many points, which are cut over devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.kernel.memory import POOL
+from symgrad.multi_device.pool import DevicePool, Member
+from symgrad.targets import Device
+
+LEAST_POINTS: Final = 2**15
+"""Points that are worth a piece."""
+
+
+class Program:
+    """A program that several devices run, each the points that it is given: see `Backend.program`.
+
+    Every point has the bits that the device gives it that computes it.
+    """
+
+    def __init__(self, programs: Sequence[tuple[Device, Any]], outputs: Sequence[int]) -> None:
+        self.pool = DevicePool([Member(*pair) for pair in programs], LEAST_POINTS)
+        self._outputs = outputs
+        self.seconds = sum(program.seconds for _, program in programs)
+
+    def run(self, points: np.ndarray) -> Sequence[np.ndarray]:
+        """Results (B, k) of points (B, n), which are rounded; fresh, writable arrays."""
+        single = np.dtype(np.float32)
+        results = [POOL.empty((len(points), k), single, False) for k in self._outputs]
+        return self.pool.fill(len(points), results, partial(_compute, points))
+
+    def run_into(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
+        """Write the results of points (B, n) to arrays (B, k)."""
+        self._into(results, self.pool.fill(len(points), results, partial(_compute, points)))
+
+    def bind(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
+        """A call that computes these points into these arrays."""
+        return partial(self.run_into, points, results)
+
+    def run_filled(
+        self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]
+    ) -> None:
+        """Write to arrays (B, k) what is computed of points, of which ``fill`` makes ``step``."""
+
+        def work(member: Member, part: slice, arrays: Sequence[np.ndarray]) -> None:
+            def filled(some: slice) -> np.ndarray:
+                return fill(slice(part.start + some.start, part.start + some.stop))
+
+            member.tool.run_filled(filled, step, [array[part] for array in arrays])
+
+        self._into(results, self.pool.fill(len(results[0]), results, work))
+
+    def _into(self, results: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> None:
+        """Copy what was computed elsewhere than it should be."""
+        if found is not results:
+            for result, array in zip(results, found, strict=True):
+                np.copyto(result, array)
+
+
+def _compute(
+    points: np.ndarray, member: Member, part: slice, results: Sequence[np.ndarray]
+) -> None:
+    """Some of the points by one device, in the dtype that all compute in."""
+    some = np.ascontiguousarray(points[part], results[0].dtype if results else None)
+    member.tool.run_into(some, [result[part] for result in results])

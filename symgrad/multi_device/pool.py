@@ -1,0 +1,276 @@
+"""Devices that share work: how much each gets, and what becomes of the share of one that is lost.
+
+Work is some number of things that do not depend on each other: points, or problems. It is given out
+in pieces, to each device as many as it does in the time in which the others do theirs. Its speed is
+measured by the pieces that it has done; devices of one name are taken for equally fast at first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import DeviceLostError, DeviceWarning, warn
+from symgrad.multi_device.threads import Thread, thread_of
+from symgrad.targets import Device
+
+FIRST: Final = 0.75
+"""The part of all work that is given out at first, to devices whose speeds are known."""
+
+MOMENT: Final = 0.1
+"""Seconds of work for all devices together that are given out at once: pieces take a device time
+between them."""
+
+PIECE_SECONDS: Final = 0.01
+"""Seconds that a piece takes, at least, on a device whose speed is known."""
+
+REST: Final = 0.5
+"""The part of what is left that is given out next, in proportion to speeds."""
+
+NEWEST: Final = 0.5
+"""The weight of the newest measurement of a speed, beside all earlier ones."""
+
+WAITED_SECONDS: Final = 2.0
+"""Seconds for which a device is waited for when the others are done, at least."""
+
+WAITED_TIMES: Final = 20.0
+"""How many times as long as all others took a device is waited for, at most."""
+
+
+Arrays = Sequence[np.ndarray]
+"""What is filled: the first axis of each is that of the things."""
+
+Work = Callable[["Member", slice, Arrays], None]
+"""Has a member fill a part of the arrays."""
+
+
+@dataclass
+class Member:
+    """A device of a device pool, what it computes with, and how fast it has been seen to be."""
+
+    device: Device
+    tool: Any
+    speed: float | None = None
+    """Things a second; None before it was measured."""
+    is_warm: bool = False
+    """Whether it has done a piece: its first may have been compiled for."""
+    is_lost: bool = False
+
+    @property
+    def thread(self) -> Thread:
+        """What drives it."""
+        return thread_of(self.device)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it can be given work."""
+        return not self.is_lost and not self.thread.hangs
+
+    def measure(self, count: int, seconds: float) -> None:
+        """Note how long so many things have taken."""
+        if self.is_warm:
+            new = count / max(seconds, 1e-9)
+            self.speed = new if self.speed is None else NEWEST * new + (1 - NEWEST) * self.speed
+        self.is_warm = True
+
+
+@dataclass
+class DevicePool:
+    """Devices that share work, in the order in which they were named.
+
+    ``least`` is the number of things that are worth a piece.
+    """
+
+    members: Sequence[Member]
+    least: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def present(self) -> list[Member]:
+        """The members that can be given work.
+
+        Raises:
+            DeviceLostError: if there are none.
+        """
+        found = [m for m in self.members if m.is_there]
+        if not found:
+            names = ", ".join(str(m.device) for m in self.members)
+            raise DeviceLostError(f"all devices were lost, or hang: {names}")
+        return found
+
+    def shares(self, members: Sequence[Member]) -> list[float] | None:
+        """The parts of work that members get, which sum to 1; None as long as nobody knows."""
+        speeds = [m.speed for m in members]
+        if None in speeds:
+            alike = len({(m.device.name, m.device.backend) for m in members}) == 1
+            speeds = [1.0 for _ in members] if alike else None
+        known = None if speeds is None else [s or 0.0 for s in speeds]
+        return None if known is None else [s / sum(known) for s in known]
+
+    def lose(self, member: Member) -> None:
+        """Go on without a member that was lost, and say so."""
+        member.is_lost = True
+        warn(f"{member.device} was lost: its share goes to the other devices", DeviceWarning)
+
+    def give_up(self, member: Member, future: Future[Any]) -> None:
+        """Go on without a member until it has done what it is doing, and say so."""
+        member.thread.give_up(future)
+        warn(
+            f"{member.device} takes much longer than the other devices: they do its share",
+            DeviceWarning,
+        )
+
+    def fill(
+        self, count: int, arrays: Arrays, work: Work, told: Callable[[int], bool] | None = None
+    ) -> Arrays:
+        """Have ``work(member, part, arrays)`` fill the parts of arrays (count, ...): they are.
+
+        If a device hangs they are others than were given, for it may still write to these.
+        Work of one piece is the fastest member's, in the caller's thread. ``told`` is called with
+        how many things are done, and may end the work by a true answer.
+        """
+        with self.lock:
+            present = self.present
+            if len(present) == 1 or count < 2 * self.least:
+                return self._alone(present, count, arrays, work)
+            return _Run(self, present, count, arrays, work, told).done()
+
+    def _alone(self, present: list[Member], count: int, arrays: Arrays, work: Work) -> Arrays:
+        """All of the work by one member; by another if that is lost."""
+        while True:
+            member = max(present, key=lambda m: m.speed or 0.0)
+            try:
+                work(member, slice(0, count), arrays)
+                return arrays
+            except DeviceLostError:
+                self.lose(member)
+                present = self.present
+
+
+class _Run:
+    """Work that is being done: what is left of it, and who does which piece."""
+
+    def __init__(
+        self,
+        pool: DevicePool,
+        present: list[Member],
+        count: int,
+        arrays: Arrays,
+        work: Work,
+        told: Callable[[int], bool] | None,
+    ) -> None:
+        self.told, self.finished = told, 0
+        self.pool, self.members, self.arrays, self.work = pool, present, arrays, work
+        self.left: deque[slice] = deque([slice(0, count)])
+        self.running: dict[Future[float], tuple[Member, slice]] = {}
+        self.begun = time.perf_counter()
+
+    def done(self) -> Arrays:
+        """Give out everything, and wait for it: the arrays."""
+        least, shares = self.pool.least, self.pool.shares(self.members)
+        count = self.left[0].stop
+        for k, member in enumerate(self.members):
+            size = least if shares is None else int(self._first(count) * shares[k] * count)
+            self._start(member, size if 4 * size >= least else 0)
+        if not self.running:
+            self._idle()
+        try:
+            while self.running:
+                ended, _ = wait(self.running, self._patience(), FIRST_COMPLETED)
+                for future in ended:
+                    self._ended(future)
+                if not ended:
+                    self._abandon()
+        finally:  # nothing is written to the user's arrays after an error
+            wait(self.running, WAITED_SECONDS)
+        return self.arrays
+
+    def _first(self, count: int) -> float:
+        """The part of all work that is given out at first: all, if that takes a moment only."""
+        speeds = [m.speed or 0.0 for m in self.members]
+        return FIRST if all(speeds) and count > MOMENT * sum(speeds) else 1.0
+
+    def _start(self, member: Member, size: int) -> None:
+        """Give a piece to a member, if it is worth one."""
+        part = self._taken(size) if size else None
+        if part is None:
+            return
+        arrays, work = self.arrays, self.work
+
+        def timed() -> float:
+            start = time.perf_counter()
+            work(member, part, arrays)
+            return time.perf_counter() - start
+
+        self.running[member.thread.start(timed)] = member, part
+
+    def _taken(self, size: int) -> slice | None:
+        """The next things of those that are left, so many or a few more."""
+        if not self.left:
+            return None
+        part = self.left.popleft()
+        end = part.start + size
+        if part.stop - end < self.pool.least:
+            return part
+        self.left.appendleft(slice(end, part.stop))
+        return slice(part.start, end)
+
+    def _ended(self, future: Future[float]) -> None:
+        """Give the next piece to who has done one; that of who was lost to the others."""
+        member, part = self.running.pop(future)
+        try:
+            seconds = future.result()
+        except DeviceLostError:
+            self.left.append(part)
+            self.pool.lose(member)
+            self._idle()
+            return
+        member.measure(part.stop - part.start, seconds)
+        self.finished += part.stop - part.start
+        if self.told is not None and self.told(self.finished):
+            self.left.clear()
+        self._start(member, self._next(member))
+
+    def _next(self, member: Member) -> int:
+        """How many things a member is given next."""
+        least = self.pool.least
+        if member.speed is None:
+            return least
+        left = sum(part.stop - part.start for part in self.left)
+        total = sum(m.speed or 0.0 for m in self.members if m.is_there)
+        size = int(REST * left * member.speed / total)
+        least = max(least, int(PIECE_SECONDS * member.speed))
+        return max(size, least) if 4 * size >= least or not self.running else 0
+
+    def _idle(self) -> None:
+        """Give pieces to whoever has none."""
+        busy = [m for m, _ in self.running.values()]
+        for member in self.members:
+            if member.is_there and member not in busy:
+                self._start(member, max(self._next(member), self.pool.least))
+        if self.left and not self.running:
+            raise DeviceLostError("all devices were lost: make the kernel again")
+
+    def _patience(self) -> float | None:
+        """Seconds until what still runs is given to others; None while it is not."""
+        busy = [m for m, _ in self.running.values()]
+        idle = any(m.is_there and m not in busy for m in self.members)
+        if self.left or not idle or not all(m.is_warm for m in busy):
+            return None
+        return max(WAITED_SECONDS, WAITED_TIMES * (time.perf_counter() - self.begun))
+
+    def _abandon(self) -> None:
+        """Go on without those that others have waited for too long, in other arrays than theirs."""
+        self.arrays = [array.copy() for array in self.arrays]
+        for future, (member, part) in self.running.items():
+            self.left.append(part)
+            self.pool.give_up(member, future)
+        self.running.clear()
+        self._idle()
