@@ -24,7 +24,7 @@ def from_jax(f: Callable[..., Any], *, max_steps: int | None = None) -> Callable
     Args:
         f: A function of arrays, or of nests of them, without side effects.
         max_steps: The most iterations of each ``while_loop``, which derivatives in reverse mode
-        need.
+            need.
 
     Raises:
         UnsupportedError: when traced, for an operation that symgrad lacks, which is named.
