@@ -243,7 +243,7 @@ ALONE: dict[Any, Any] = {
 
 
 @pytest.mark.parametrize("kept", [EVERYTHING, 12, 1])
-@pytest.mark.parametrize("turn", ALONE)
+@pytest.mark.parametrize("iteration", ALONE)
 def test_carries_that_overflow_and_are_not_needed_have_no_cotangents(
     iteration: Any, kept: int
 ) -> None:

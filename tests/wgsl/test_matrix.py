@@ -115,7 +115,8 @@ def test_one_bad_problem_harms_no_other(gpu: Gpu) -> None:
 def test_how_it_is_cut_changes_nothing(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Waves(5, 20, 80)
     want, _ = run(gpu, case, 6)
-    for name, value in (("MOST_OPERATIONS", 1), ("WORKGROUPS_PER_ROW", 2), ("MOST_TURNS", 500)):
+    limits = {"MOST_OPERATIONS": 1, "WORKGROUPS_PER_ROW": 2, "MOST_ITERATIONS": 500}
+    for name, value in limits.items():
         monkeypatch.setattr(running, name, value)
         np.testing.assert_array_equal(run(gpu, case, 6)[0], want)
 

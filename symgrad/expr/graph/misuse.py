@@ -64,7 +64,7 @@ def _for_scipys(name: str) -> str:
 
 
 _FRAMEWORKS: Final = re.compile(
-    r"symgrad\.expr\.handles\.|not a valid JAX array type|must be Tensor, not \w*(Expr|Condition)"
+    r"symgrad\.expr\.tracers\.|not a valid JAX array type|must be Tensor, not \w*(Expr|Condition)"
 )
 """What JAX and PyTorch say where they are given expressions."""
 
