@@ -321,9 +321,9 @@ def __getattr__(name: str) -> Any:
     """What ``from module import name`` gives, for a name of `_LATER`."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(__import__(_HOMES[name], fromlist=[name]), name)
-    globals()[name] = found
-    return found
+    value = getattr(__import__(_HOMES[name], fromlist=[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

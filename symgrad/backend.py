@@ -297,8 +297,8 @@ class Wgpu:
     def program(self, shaders: Shaders) -> wgsl.Program:
         """A computation at many points, an invocation each."""
         self.require(shaders.options.dtype)
-        made = shaders.modules, shaders.layout, shaders.iterations, shaders.tables
-        return wgsl.Program(self.owner, *made)
+        parts = shaders.modules, shaders.layout, shaders.iterations, shaders.tables
+        return wgsl.Program(self.owner, *parts)
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> wgsl_sums.Sums:
         """Sums over the rows of a table, by workgroups."""
@@ -383,8 +383,10 @@ class MultiDevice:
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> several_sums.Sums:
         """Sums over the rows of a table, of which each device has a share."""
-        made = [(part.device, part.sums(reduction, options, title)) for part in self.parts]
-        return several_sums.Sums(made)
+        sums_by_device = [
+            (part.device, part.sums(reduction, options, title)) for part in self.parts
+        ]
+        return several_sums.Sums(sums_by_device)
 
     def loop(self, iteration: Iteration, options: Options) -> NoReturn:
         """Each device has one of its own, and problems to go with it: see `Backend`."""

@@ -16,9 +16,9 @@ class Lazy:
         self.stands_for = stands_for
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(importlib.import_module(self.stands_for), name)
-        setattr(self, name, found)
-        return found
+        value = getattr(importlib.import_module(self.stands_for), name)
+        setattr(self, name, value)
+        return value
 
 
 cumulative: Final[Any] = Lazy()

@@ -169,10 +169,10 @@ def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
     """The trace with loops, unless they are not wanted; lines that write out much are told of."""
     if not options.roll:
         return traced
-    made = clock.time("roll", lambda: rolled(traced, options.rounding))
+    with_loops = clock.time("roll", lambda: rolled(traced, options.rounding))
     if not traced.graph.has_warned:
-        warn_of_lines(made.graph)
-    return made
+        warn_of_lines(with_loops.graph)
+    return with_loops
 
 
 def _differentiated(
@@ -308,10 +308,10 @@ def simplified(
         InputError: for a constant of the user's that the dtype cannot hold.
     """
     _require_range(graph, roots, options.dtype)
-    found = _cheapest(graph, roots, options, regroup, reread, opaque)
-    if is_verified(len(found[0])):
-        verify(*found)
-    return found
+    lowered = _cheapest(graph, roots, options, regroup, reread, opaque)
+    if is_verified(len(lowered[0])):
+        verify(*lowered)
+    return lowered
 
 
 def size(options: Options, graph: Graph, roots: Sequence[int]) -> int:
@@ -328,11 +328,11 @@ def _cheapest(
     opaque: bool,
 ) -> tuple[Graph, list[int]]:
     with watch.stage("simplify"):
-        found = _lowered(graph, roots, options, regroup, reread, opaque)
+        lowered = _lowered(graph, roots, options, regroup, reread, opaque)
         if options.simplify != "real":
-            return found
-        kept = _lowered(graph, roots, replace(options, simplify=True), regroup, reread, opaque)
-    return min(found, kept, key=lambda made: flops(*made))
+            return lowered
+        bits_kept = _lowered(graph, roots, replace(options, simplify=True), regroup, reread, opaque)
+    return min(lowered, bits_kept, key=lambda candidate: flops(*candidate))
 
 
 def _lowered(
@@ -344,14 +344,14 @@ def _lowered(
     opaque: bool,
 ) -> tuple[Graph, list[int]]:
     definitions = inlined(options.math, options.dtype)
-    made, roots = simplify(graph, roots, options.simplify, definitions, regroup)
-    made.release()
-    made, roots = _arranged(made, roots, options)
+    graph, roots = simplify(graph, roots, options.simplify, definitions, regroup)
+    graph.release()
+    graph, roots = _arranged(graph, roots, options)
     if not opaque:
-        return made, roots
-    made, roots = lower(made, roots, options.math, options.dtype, reread)
-    made.release()
-    return made, roots
+        return graph, roots
+    graph, roots = lower(graph, roots, options.math, options.dtype, reread)
+    graph.release()
+    return graph, roots
 
 
 def _arranged(graph: Graph, roots: Sequence[int], options: Options) -> tuple[Graph, list[int]]:

@@ -113,26 +113,26 @@ def choose(device: DeviceChoice = None) -> Device:
     Raises:
         DeviceError: if there is no such device. InputError: for a name that is none.
     """
-    asked: object = _preferred() if device is None else device
-    if isinstance(asked, Devices) or asked == "gpus" or _is_list(asked):
+    choice: object = _preferred() if device is None else device
+    if isinstance(choice, Devices) or choice == "gpus" or _is_list(choice):
         raise InputError(
-            f"device={_shown(asked)} is more than one device: batches of points, rows of data and "
+            f"device={_shown(choice)} is more than one device: batches of points, rows of data and "
             "many fits are shared out, and this runs on one"
         )
-    if isinstance(asked, Device):
-        return asked
-    if asked == "cpu":
+    if isinstance(choice, Device):
+        return choice
+    if choice == "cpu":
         return _cpu(-1)
-    found = devices()
-    if asked is None:
-        return next((d for d in found if d.is_real_gpu), found[-1])
-    if asked == "gpu":
-        return _first_gpu(found)
-    if isinstance(asked, (int, np.integer)) and not isinstance(asked, bool):
-        if not 0 <= asked < len(found):
-            raise DeviceError(f"there is no device {asked}: sg.devices() lists {len(found)}")
-        return found[asked]
-    raise InputError(f'device={asked!r}: use "gpu", "cpu", an index of sg.devices(), or None')
+    listed = devices()
+    if choice is None:
+        return next((d for d in listed if d.is_real_gpu), listed[-1])
+    if choice == "gpu":
+        return _first_gpu(listed)
+    if isinstance(choice, (int, np.integer)) and not isinstance(choice, bool):
+        if not 0 <= choice < len(listed):
+            raise DeviceError(f"there is no device {choice}: sg.devices() lists {len(listed)}")
+        return listed[choice]
+    raise InputError(f'device={choice!r}: use "gpu", "cpu", an index of sg.devices(), or None')
 
 
 def choose_any(device: DeviceChoice = None) -> Device:
@@ -146,14 +146,14 @@ def choose_any(device: DeviceChoice = None) -> Device:
     """
     if isinstance(device, Device):
         return device
-    asked: Any = _preferred() if device is None else device
-    if asked == "gpus":
+    choice: Any = _preferred() if device is None else device
+    if choice == "gpus":
         gpus = [d for d in devices() if d.is_gpu]
         parts = [d for d in gpus if d.is_real_gpu] or gpus or [_first_gpu([])]
-    elif _is_list(asked):
-        parts = [choose(part) for part in asked]
+    elif _is_list(choice):
+        parts = [choose(part) for part in choice]
     else:
-        return choose(asked)
+        return choose(choice)
     if not parts:
         raise InputError("device= names no device: sg.devices() lists what there is")
     keys = [d.index if d.is_gpu else -1 for d in parts]
@@ -163,19 +163,19 @@ def choose_any(device: DeviceChoice = None) -> Device:
     return Devices.of(parts) if len(parts) > 1 else parts[0]
 
 
-def _is_list(asked: object) -> bool:
-    return isinstance(asked, Sequence) and not isinstance(asked, str)
+def _is_list(choice: object) -> bool:
+    return isinstance(choice, Sequence) and not isinstance(choice, str)
 
 
-def _shown(asked: object) -> str:
+def _shown(choice: object) -> str:
     """What a user gave for devices, in short."""
-    if isinstance(asked, Sequence) and not isinstance(asked, str):
-        return f"[{', '.join(map(_shown, asked))}]"
-    return str(asked) if isinstance(asked, Device) else repr(asked)
+    if isinstance(choice, Sequence) and not isinstance(choice, str):
+        return f"[{', '.join(map(_shown, choice))}]"
+    return str(choice) if isinstance(choice, Device) else repr(choice)
 
 
-def _first_gpu(found: list[Device]) -> Device:
-    gpus = [d for d in found if d.is_gpu]
+def _first_gpu(listed: list[Device]) -> Device:
+    gpus = [d for d in listed if d.is_gpu]
     if not gpus:
         raise DeviceError(
             "no GPU: wgpu found no adapter. Install a Vulkan driver (on Debian, "

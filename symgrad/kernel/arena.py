@@ -79,22 +79,22 @@ class Arena:
             op = node[0]
             if op.arity == 2:
                 a, b = known[node[1]], known[node[2]]
-                made = (op, b, a) if a > b and op.commutative else (op, a, b)
+                copy = (op, b, a) if a > b and op.commutative else (op, a, b)
             elif op.arity:
-                made = (op, *[known[a] for a in node[1:]])
+                copy = (op, *[known[a] for a in node[1:]])
             else:
                 continue
             if op in _NEUTRAL:
                 self.graph.place = places[graph.places[i]]
-                known[i] = self.add(op, *made[1:])
+                known[i] = self.add(op, *copy[1:])
                 continue
-            found = index.get(made)
-            if found is None:
-                found = index[made] = len(nodes)
-                nodes.append(made)
+            number = index.get(copy)
+            if number is None:
+                number = index[copy] = len(nodes)
+                nodes.append(copy)
                 lines.append(places[graph.places[i]])
-                items.append(found)
-            known[i] = found
+                items.append(number)
+            known[i] = number
         self.home.update(dict.fromkeys(range(first, len(nodes)), self.main))
 
     def intern(self, node: Node, home: Scope) -> int:
@@ -130,9 +130,9 @@ class Arena:
         """The word ``first + c``, which is no larger than words can be: column c of a row."""
         if not c:
             return first
-        found = self.add(ops.word_add, first, self.word(c))
-        self.columns[found] = first, c
-        return found
+        column = self.add(ops.word_add, first, self.word(c))
+        self.columns[column] = first, c
+        return column
 
     def type(self, i: int) -> str:
         """The kind of a value: one of `KINDS`."""

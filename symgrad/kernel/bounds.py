@@ -44,10 +44,10 @@ class Bounds:
 
     def of(self, i: int) -> Interval:
         """The smallest and the largest number that a word can be."""
-        found = self._known.get(i)
-        if found is None:
-            found = self._known[i] = self._computed(i)
-        return found
+        interval = self._known.get(i)
+        if interval is None:
+            interval = self._known[i] = self._computed(i)
+        return interval
 
     def _computed(self, i: int) -> Interval:
         node, args = self.kernel.graph.nodes[i], self.kernel.graph.args(i)

@@ -23,17 +23,17 @@ from symgrad.kernel.statements import (
 
 def needs(kernel: KernelIR, items: Sequence[int | Statement]) -> set[int]:
     """The values, and known numbers, that items need and do not make."""
-    found: set[int] = set()
-    made: set[int] = set()
+    needed: set[int] = set()
+    computed: set[int] = set()
     for item in _all(kernel, items):
-        found.update(operands(kernel, item))
-        made.update(results_of(item))
+        needed.update(operands(kernel, item))
+        computed.update(results_of(item))
         if isinstance(item, For):
-            found.update(item.yields if item.test is None else [*item.yields, item.test])
-            made.update([item.k, *item.params])
+            needed.update(item.yields if item.test is None else [*item.yields, item.test])
+            computed.update([item.k, *item.params])
         if isinstance(item, If):
-            found.update(i for yields in item.yields for i in yields)
-    return found - made
+            needed.update(i for yields in item.yields for i in yields)
+    return needed - computed
 
 
 def _all(kernel: KernelIR, items: Iterable[int | Statement]) -> Iterator[int | Statement]:
@@ -45,15 +45,15 @@ def _all(kernel: KernelIR, items: Iterable[int | Statement]) -> Iterator[int | S
 
 
 class Copy:
-    """What values of ``source`` have become in ``made``, which has the same buffers."""
+    """What values of ``source`` have become in ``kernel``, which has the same buffers."""
 
-    def __init__(self, source: KernelIR, made: KernelIR) -> None:
-        self.source, self.made = source, made
-        made.graph.sources = source.graph.sources
+    def __init__(self, source: KernelIR, kernel: KernelIR) -> None:
+        self.source, self.kernel = source, kernel
+        kernel.graph.sources = source.graph.sources
         for name in source.arguments.values():
-            made.argument(name)
-        self.known = dict(zip(source.given, made.given, strict=True))
-        self.known |= {i: made.length(b) for b, i in source.lengths.items()}
+            kernel.argument(name)
+        self.known = dict(zip(source.given, kernel.given, strict=True))
+        self.known |= {i: kernel.length(b) for b, i in source.lengths.items()}
 
     def value(self, i: int) -> int:
         """What a value has become."""
@@ -61,7 +61,7 @@ class Copy:
             return self.known[i]
         node = self.source.graph.nodes[i]
         assert node[0].constant, f"{i} is needed before it is known"
-        return self.made.intern(node, self.made.main)
+        return self.kernel.intern(node, self.kernel.main)
 
     def values(self, ids: Iterable[int]) -> list[int]:
         """What values have become."""
@@ -72,7 +72,7 @@ class Copy:
         for i, value in zip(ids, values, strict=True):
             self.known[i] = value
             if i in self.source.names:
-                self.made.names[value] = self.source.names[i]
+                self.kernel.names[value] = self.source.names[i]
 
     def items(self, items: Iterable[int | Statement]) -> None:
         """Write items to where the kernel is."""
@@ -81,7 +81,7 @@ class Copy:
 
     def item(self, item: int | Statement) -> None:
         """Write one item."""
-        k = self.made
+        k = self.kernel
         match item:
             case int():
                 op, *args = self.source.graph.nodes[item]
@@ -94,8 +94,8 @@ class Copy:
                 k.store(item.buffer, self.value(item.index), self.value(item.value), item.add)
             case ReadRow():
                 columns = item.results
-                found = k.read_row(item.buffer, self.value(item.row), item.width, columns)
-                self.know([*columns.values()], [found[c] for c in columns])
+                row = k.read_row(item.buffer, self.value(item.row), item.width, columns)
+                self.know([*columns.values()], [row[c] for c in columns])
             case StoreRow():
                 k.store_row(item.buffer, self.values(item.values))
             case Fill(buffer=buffer):
@@ -133,7 +133,7 @@ class Copy:
             self.items(s.scope.items[s.test_at :])
             return self.values(s.yields)
 
-        self.made.graph.place = self.source.graph.places[s.k]
-        return self.made.loop(
+        self.kernel.graph.place = self.source.graph.places[s.k]
+        return self.kernel.loop(
             *bounds, inits, body, down=s.down, test=None if s.test is None else test, most=most
         )

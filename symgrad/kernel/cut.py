@@ -92,7 +92,7 @@ def sums(values: Sequence[int] | np.ndarray) -> Numbers:
 class Cutter:
     """The statements of a kernel, what they read, and how many values are alive after each.
 
-    ``made[i]`` is the number of the statement that makes node i, -1 if none does; ``stores`` says
+    ``maker[i]`` is the number of the statement that makes node i, -1 if none does; ``stores`` says
     how often a value is stored.
     """
 
@@ -106,8 +106,8 @@ class Cutter:
     ) -> None:
         self.graph, self.statements, self.limits = graph, statements, limits
         self.reads = reads_of(graph, statements, bound)
-        self.made = np.full(len(graph), -1)
-        self.made[np.array(statements, np.int64)] = np.arange(len(statements))
+        self.maker = np.full(len(graph), -1)
+        self.maker[np.array(statements, np.int64)] = np.arange(len(statements))
         self._before, last = self._met_before()
         self.alive = self._alive_after(last)
         self._hard = sums(self.reads.hard)
@@ -121,15 +121,15 @@ class Cutter:
         names, at = self.reads.names, self.reads.at
         together = np.argsort(names, kind="stable")
         again = np.flatnonzero(np.diff(names[together], prepend=-1) == 0)
-        before = self.made[names]
+        before = self.maker[names]
         before[together[again]] = at[together[again - 1]]
         return before, together[np.diff(names[together], append=-1) != 0]
 
     def _alive_after(self, last: Numbers) -> Numbers:
-        made, read = self.made[self.reads.names[last]], self.reads.at[last]
+        makers, read = self.maker[self.reads.names[last]], self.reads.at[last]
         count = len(self.statements)
-        born = np.bincount(made[made >= 0], minlength=count)
-        return np.cumsum(born - np.bincount(read[made >= 0], minlength=count))
+        born = np.bincount(makers[makers >= 0], minlength=count)
+        return np.cumsum(born - np.bincount(read[makers >= 0], minlength=count))
 
     def shaders(self) -> list[list[int]]:
         """The statements of each shader."""
@@ -155,9 +155,9 @@ class Cutter:
         """
         ahead = LOOK_AHEAD
         while start + ahead < end:
-            found = self._cut(start, sizes(start, start + ahead), crossing, growth)
-            if found:
-                return found
+            cut = self._cut(start, sizes(start, start + ahead), crossing, growth)
+            if cut:
+                return cut
             ahead *= 2
         return self._cut(start, sizes(start, end), crossing, growth) or end
 

@@ -59,8 +59,8 @@ def execute(
     width = kernel.target.width
     with np.errstate(all="ignore"):
         run = _Run(kernel, arrays, count, groups or -(-count // width), np.dtype(dtype).type)
-        given = arguments or {}
-        run.values |= {i: np.uint32(given[name]) for i, name in kernel.arguments.items()}
+        words = arguments or {}
+        run.values |= {i: np.uint32(words[name]) for i, name in kernel.arguments.items()}
         run.scope(kernel.main, np.ones(run.n, bool))
 
 
@@ -95,8 +95,8 @@ class _Shared:
             same = not add and np.array_equal(self.array[at], values, equal_nan=True)
             assert same, f"lanes in step store different numbers at one place of {self.name}"
 
-    def _require(self, found: np.ndarray, cells: np.ndarray) -> None:
-        met = (found != NOBODY) & (found != cells)
+    def _require(self, others: np.ndarray, cells: np.ndarray) -> None:
+        met = (others != NOBODY) & (others != cells)
         assert not met.any(), f"two invocations meet in {self.name}, with no barrier between them"
 
 
@@ -213,8 +213,8 @@ class _Run:
         values = [self.value(a) for a in args]
         if op in OVER_LANES:
             assert self._whole(mask), f"{op.name} of a group that not all of its invocations reach"
-            found = OVER_LANES[op].reduce(self.all(args[0]).reshape(-1, self.width), axis=1)
-            return np.repeat(found, self.width)
+            reduced = OVER_LANES[op].reduce(self.all(args[0]).reshape(-1, self.width), axis=1)
+            return np.repeat(reduced, self.width)
         return op.reference(*values)
 
     # memory --------------------------------------------------------------------------------------
@@ -234,9 +234,9 @@ class _Run:
         """What is added to the beginning of a row stays within the row."""
         vector = vector_of(self.kernel.graph, index, b.vector)
         node = index if b.vector == 1 else vector and vector[0].node
-        found = None if node is None else in_row(self.kernel.graph, node, b.row)
-        if found is not None:
-            last = np.where(mask, self.all(found.node), 0).max(initial=0) + found.first
+        offset = None if node is None else in_row(self.kernel.graph, node, b.row)
+        if offset is not None:
+            last = np.where(mask, self.all(offset.node), 0).max(initial=0) + offset.first
             assert last < b.row, f"column {last} of {b.name}, whose rows have {b.row}"
 
     def _size(self, b: Buffer) -> int:
@@ -251,15 +251,15 @@ class _Run:
             array = self.own[s.buffer] if s.buffer in self.own else self.read[s.buffer]
             self._set(s.result, array[at], mask)
             return
-        found = np.zeros(self.n, self.dtypes[s.buffer.kind])
+        loaded = np.zeros(self.n, self.dtypes[s.buffer.kind])
         if s.agreed:
             self._wait(mask)
-        found[mask] = self.shared[s.buffer].load(at[mask], self.waiting[mask])
+        loaded[mask] = self.shared[s.buffer].load(at[mask], self.waiting[mask])
         if s.agreed:
             self._wait(mask)
             each = at.reshape(-1, self.width)[mask.reshape(-1, self.width).any(1)]
             assert (each == each[:, :1]).all(), "invocations of a group ask for different numbers"
-        self._set(s.result, found, mask)
+        self._set(s.result, loaded, mask)
 
     def _store(self, s: Store, mask: np.ndarray) -> None:
         at, values = self._index(s.buffer, s.index, mask)[mask], self.all(s.value)[mask]
@@ -278,24 +278,24 @@ class _Run:
 
     def _store_row(self, s: StoreRow, mask: np.ndarray) -> None:
         assert self._whole(mask), "rows of results that not all invocations of a group reach"
-        here = mask & (self.cells < self.value(self.kernel.count))
+        active = mask & (self.cells < self.value(self.kernel.count))
         for c, value in enumerate(s.values):
-            at = self.cells[here].astype(np.int64) * len(s.values) + c
+            at = self.cells[active].astype(np.int64) * len(s.values) + c
             assert (at < self._size(s.buffer)).all(), f"a row beyond those of {s.buffer.name}"
-            self.shared[s.buffer].store(at, self.waiting[here], self.all(value)[here], False)
+            self.shared[s.buffer].store(at, self.waiting[active], self.all(value)[active], False)
 
     # control flow --------------------------------------------------------------------------------
 
     def _choose(self, s: If, mask: np.ndarray) -> None:
         condition = self.all(s.condition)
-        found: list[Sequence[Any]] = []
-        for side, yields, here in zip(
+        branches: list[Sequence[Any]] = []
+        for side, yields, active in zip(
             s.sides, s.yields, (mask & condition, mask & ~condition), strict=True
         ):
-            if here.any():
-                self.scope(side, here)
-            found.append([self.value(y) if here.any() else None for y in yields])
-        for r, a, b in zip(s.results, *found, strict=True):
+            if active.any():
+                self.scope(side, active)
+            branches.append([self.value(y) if active.any() else None for y in yields])
+        for r, a, b in zip(s.results, *branches, strict=True):
             a, b = (b, b) if a is None else (a, a) if b is None else (a, b)
             self._set(r, np.where(condition, a, b), mask)
 

@@ -49,9 +49,9 @@ def add_up(
     def part() -> list[int]:
         return [_in_fours(k, tile, begin, branches, width // branches)]
 
-    (found,) = k.choose(mine, part, lambda: [k.constant(0.0)])
+    (partial,) = k.choose(mine, part, lambda: [k.constant(0.0)])
     k.barrier()
-    k.when(mine, lambda: k.store(tile, k.local, found))
+    k.when(mine, lambda: k.store(tile, k.local, partial))
     k.barrier()
 
     def finish() -> None:
@@ -67,7 +67,7 @@ def known_to_all(k: KernelIR, values: Sequence[int]) -> list[int]:
     branches = branches_of(width)
     together = max(1, min(len(values), width // branches))
     size = together * max(width, branches + 1)
-    tile, found = k.buffer(f"tile{len(k.buffers)}", "group", size=size), list[int]()
+    tile, totals = k.buffer(f"tile{len(k.buffers)}", "group", size=size), list[int]()
     for start in range(0, len(values), together):
         some = values[start : start + together]
         behind = branches * len(some)
@@ -77,9 +77,9 @@ def known_to_all(k: KernelIR, values: Sequence[int]) -> list[int]:
 
         add_up(k, tile, [lambda v=v: v for v in some], keep)
         k.barrier()
-        found += [k.load(tile, k.word(behind + c)) for c in range(len(some))]
+        totals += [k.load(tile, k.word(behind + c)) for c in range(len(some))]
         k.barrier()
-    return found
+    return totals
 
 
 def _in_fours(k: KernelIR, tile: Buffer, begin: int, step: int, count: int) -> int:
@@ -93,8 +93,8 @@ def _in_fours(k: KernelIR, tile: Buffer, begin: int, step: int, count: int) -> i
         four = k.add(ops.add, k.add(ops.add, a, b), k.add(ops.add, c, d))
         return [k.add(ops.add, sums[0], four)]
 
-    (found,), _ = k.loop(k.word(0), k.word(count // FOUR), [k.constant(0.0)], iteration)
-    return found
+    (total,), _ = k.loop(k.word(0), k.word(count // FOUR), [k.constant(0.0)], iteration)
+    return total
 
 
 def _places(k: KernelIR, first: int, step: int, count: int) -> list[int]:

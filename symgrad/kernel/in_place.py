@@ -33,22 +33,22 @@ class Writers:
         """The arguments of node i that it overwrites, but for those that are made for it alone."""
         op, args = graph.nodes[i][0], graph.args(i)
         if op in WRITES:
-            found: Iterable[int] = args[:1]
+            arrays: Iterable[int] = args[:1]
         elif isinstance(op, Loop):
-            found = (a for a in args[2 : 2 + op.carries] if graph.type(a) in ARRAYS)
+            arrays = (a for a in args[2 : 2 + op.carries] if graph.type(a) in ARRAYS)
         elif isinstance(op, Choice):
-            found = (args[1 + p] for p in self.chosen(op).values())
+            arrays = (args[1 + p] for p in self.chosen(op).values())
         else:
             return ()
-        return [a for a in found if graph.nodes[a][0] not in FRESH]
+        return [a for a in arrays if graph.nodes[a][0] not in FRESH]
 
     def chosen(self, op: Choice) -> dict[int, int]:
         """The results of a choice that both sides make of one parameter, and its number."""
-        known = self._kept.get(id(op))
-        if known is None:
+        choices = self._kept.get(id(op))
+        if choices is None:
             self._alive.append(op)  # so that no other has its id
-            known = self._kept[id(op)] = dict(self._alike(op))
-        return known
+            choices = self._kept[id(op)] = dict(self._alike(op))
+        return choices
 
     def _alike(self, op: Choice) -> Iterator[tuple[int, int]]:
         graph, yields = op.body.graph, op.body.yields
@@ -93,27 +93,27 @@ def in_place(
     with two writers, or a reader that needs what the writer gives, the writer gets a copy; and
     always where the version is ``frozen``. Else the nodes keep the order of the arena.
     """
-    kept = {r for r in roots if graph.type(r) in ARRAYS}
+    array_roots = {r for r in roots if graph.type(r) in ARRAYS}
     needed = _needed(graph, roots, known)
     nodes = graph.nodes
-    found = {nodes[i][0] for i in needed}
-    if not any(op.result in STRUCTURED or isinstance(op, ArrayOp) for op in found):
+    operations = {nodes[i][0] for i in needed}
+    if not any(op.result in STRUCTURED or isinstance(op, ArrayOp) for op in operations):
         return Order(needed, frozenset(), is_straight=True)
-    return _Ordering(graph, needed, writers, lambda a: a in kept or frozen(a)).run()
+    return _Ordering(graph, needed, writers, lambda a: a in array_roots or frozen(a)).run()
 
 
 def _needed(graph: Graph, roots: Sequence[int], known: Container[int]) -> list[int]:
     nodes = graph.nodes
-    found = {r for r in roots if r not in known}
-    stack = list(found)
+    needed = {r for r in roots if r not in known}
+    stack = list(needed)
     while stack:
         node = nodes[stack.pop()]
         if node[0].arity:
             for a in node[1:]:
-                if a not in found and a not in known:
-                    found.add(a)
+                if a not in needed and a not in known:
+                    needed.add(a)
                     stack.append(a)
-    return sorted(found)
+    return sorted(needed)
 
 
 class _Ordering:

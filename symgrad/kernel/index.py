@@ -74,7 +74,7 @@ class Index:
 
 def all_hold(k: KernelIR, *conditions: int) -> int:
     """Whether all of some conditions hold."""
-    found = conditions[0]
+    conjunction = conditions[0]
     for condition in conditions[1:]:
-        found = k.add(ops.logical_and, found, condition)
-    return found
+        conjunction = k.add(ops.logical_and, conjunction, condition)
+    return conjunction

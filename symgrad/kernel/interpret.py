@@ -18,8 +18,8 @@ def compute(computation: Computation, points: np.ndarray, dtype: Any = np.float6
     numbers = [graph.nodes[i][1] for i in inputs_of(graph)]
     columns = np.asarray(points, dtype).T
     inputs = {i: columns[k] for i, k in zip(inputs_of(graph), numbers, strict=True)}
-    found = evaluate_graph(graph, roots, inputs, dtype)
-    return np.stack([np.broadcast_to(v, len(points)) for v in found], axis=1)
+    values = evaluate_graph(graph, roots, inputs, dtype)
+    return np.stack([np.broadcast_to(v, len(points)) for v in values], axis=1)
 
 
 def reduce_rows(
@@ -47,16 +47,16 @@ def iterate(
         active = np.flatnonzero(state[:, -1] != 0)
         if not len(active):
             break
-        known = [state[active]]
+        inputs = [state[active]]
         if iteration.rows is not None:
-            known.append(_sums(iteration, state, active, data, dtype))
+            inputs.append(_sums(iteration, state, active, data, dtype))
         update = _updated_with_matrix if iteration.matrix else _updated
-        state[active] = update(iteration, np.concatenate(known, axis=1), dtype)
+        state[active] = update(iteration, np.concatenate(inputs, axis=1), dtype)
     return state
 
 
-def _updated(iteration: Iteration, known: np.ndarray, dtype: Any) -> np.ndarray:
-    return compute(iteration.update, known, dtype)
+def _updated(iteration: Iteration, inputs: np.ndarray, dtype: Any) -> np.ndarray:
+    return compute(iteration.update, inputs, dtype)
 
 
 def _sums(
@@ -64,16 +64,16 @@ def _sums(
 ) -> np.ndarray:
     rows = iteration.rows
     assert rows is not None, "there are no rows to sum over"
-    found: list[np.ndarray] = []
+    sums: list[np.ndarray] = []
     for s in active:
         mine = data.shared, None if data.own is None else data.own[s]
         table = np.concatenate([a for a in mine if a is not None], axis=1)
         parameters = state[s, : rows.parameters]
         if iteration.matrix is None:
-            found.append(reduce_rows(rows, parameters, table, dtype))
+            sums.append(reduce_rows(rows, parameters, table, dtype))
         else:
-            found.append(iteration.matrix.weight * _normal(rows, parameters, table, dtype))
-    return np.array(found, dtype)
+            sums.append(iteration.matrix.weight * _normal(rows, parameters, table, dtype))
+    return np.array(sums, dtype)
 
 
 # --- with a matrix --------------------------------------------------------------------------------
@@ -89,34 +89,34 @@ def _normal(rows: Reduction, parameters: np.ndarray, data: np.ndarray, dtype: An
     return np.concatenate([[products[-1, -1] / 2], products[-1, :-1], half])
 
 
-def _updated_with_matrix(iteration: Iteration, known: np.ndarray, dtype: Any) -> np.ndarray:
+def _updated_with_matrix(iteration: Iteration, inputs: np.ndarray, dtype: Any) -> np.ndarray:
     """The next states, from states and sums, call by call."""
     update, matrix = iteration.update, iteration.matrix
     assert matrix is not None, "there is no matrix"
-    points = np.zeros((len(known), len(update.graph.names)), dtype)
-    points[:, : known.shape[1]] = known
+    points = np.zeros((len(inputs), len(update.graph.names)), dtype)
+    points[:, : inputs.shape[1]] = inputs
     half = points[:, matrix.places.start : matrix.places.stop].copy()
-    sums = known[:, iteration.state + 1 + matrix.n :]
+    sums = inputs[:, iteration.state + 1 + matrix.n :]
     for call, output in zip(matrix.calls, update.outputs[1:], strict=True):
         arguments = compute(Computation(call.kind, update.graph, (output,)), points, dtype)
         if call.kind == "keep":
             half = np.where(arguments != 0, sums, half)
             continue
-        vectors = arguments.reshape(len(known), -1, matrix.n)
+        vectors = arguments.reshape(len(inputs), -1, matrix.n)
         answer = _product if call.kind == "product" else _solution
         points[:, call.results.start : call.results.stop] = answer(full(half), vectors)
-    found = compute(Computation(update.name, update.graph, update.outputs[:1]), points, dtype)
-    found[:, matrix.places.start : matrix.places.stop] = half
-    return found
+    states = compute(Computation(update.name, update.graph, update.outputs[:1]), points, dtype)
+    states[:, matrix.places.start : matrix.places.stop] = half
+    return states
 
 
 def full(half: np.ndarray) -> np.ndarray:
     """Symmetric matrices (S, n, n) from their lower halves (S, n*(n+1)/2)."""
     n = int((2 * half.shape[1]) ** 0.5)
-    found = np.zeros((len(half), n, n), half.dtype)
+    matrices = np.zeros((len(half), n, n), half.dtype)
     i, j = np.tril_indices(n)
-    found[:, i, j] = found[:, j, i] = half
-    return found
+    matrices[:, i, j] = matrices[:, j, i] = half
+    return matrices
 
 
 def _product(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:

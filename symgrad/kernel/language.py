@@ -151,9 +151,9 @@ class KernelIR(Arena):
 
     def argument(self, name: str) -> int:
         """A new word that whoever runs the kernel gives: the same for all invocations."""
-        made = self._made((VALUES["u"], len(self.graph)), self.main)
-        self.given[made] = self.arguments[made] = self.names[made] = name
-        return made
+        word = self._made((VALUES["u"], len(self.graph)), self.main)
+        self.given[word] = self.arguments[word] = self.names[word] = name
+        return word
 
     # buffers -------------------------------------------------------------------------------------
 
@@ -304,9 +304,9 @@ class KernelIR(Arena):
         with self.inside(scope):
             params = [self.value(kind) for kind in kinds]
             body(*params)
-        made = Routine(name, scope, params)
-        self.main.items.append(made)
-        return lambda *args: self.at.items.append(Call(made, list(args)))
+        routine = Routine(name, scope, params)
+        self.main.items.append(routine)
+        return lambda *args: self.at.items.append(Call(routine, list(args)))
 
     def items(self, scope: Scope | None = None) -> Iterator[tuple[Scope, int | Statement]]:
         """All items of a scope, or of the whole kernel, and their scopes, as they are written."""

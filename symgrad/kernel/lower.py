@@ -75,9 +75,9 @@ def inlined(
     """
     place, context = kernel.graph.place, _Context(kernel, NOTHING)
     lowering = _Lowering(context, graph, dict(known), set(known), given)
-    for found in lowering.in_turn(roots):
+    for value in lowering.in_turn(roots):
         kernel.graph.place = place
-        yield from numbers([found])
+        yield from numbers([value])
     kernel.graph.place = place
 
 
@@ -96,9 +96,9 @@ def written(
     place = kernel.graph.place
     env = {**known, **adding.arrays}
     lowering = _Lowering(_Context(kernel, adding), graph, env, set(known), given)
-    found = lowering.roots(roots)
+    values = lowering.roots(roots)
     kernel.graph.place = place
-    return found
+    return values
 
 
 def numbers(values: Sequence[Value]) -> list[int]:
@@ -194,36 +194,36 @@ class _Lowering:
         if node[0] in FRESH:
             return self._fresh(i)
         if node[0].constant:
-            found = self.kernel.intern(node, self.kernel.main)
+            value = self.kernel.intern(node, self.kernel.main)
         else:
             assert self._given, f"{node[0].name} is a leaf that is not known"
             arena, place = self.kernel.graph, self.kernel.graph.place
             arena.place = 0
-            found = self._given(i)
+            value = self._given(i)
             arena.place = place
-        self.env[i] = found
-        return found
+        self.env[i] = value
+        return value
 
     def number(self, i: int) -> int:
         """The value of a node that is no array."""
-        (found,) = numbers([self.env[i]])
-        return found
+        (value,) = numbers([self.env[i]])
+        return value
 
     def array(self, i: int) -> Buffer | View:
         """Where a node is that is an array."""
-        found = self.env[i]
-        assert not isinstance(found, int), f"node {i} is no array"
-        return found
+        array = self.env[i]
+        assert not isinstance(array, int), f"node {i} is no array"
+        return array
 
     # arrays --------------------------------------------------------------------------------------
 
     def _fresh(self, i: int, name: str = "") -> Buffer:
         """A new buffer for an array of this type and length, zeroed if it is one of zeros."""
         kind = KINDS[self.graph.type(i)]
-        made = self._buffer(kind, length(self.graph, i), name)
+        buffer = self._buffer(kind, length(self.graph, i), name)
         if self.graph.nodes[i][0] is ZEROS:
-            self.kernel.fill(made)
-        return made
+            self.kernel.fill(buffer)
+        return buffer
 
     def _buffer(self, kind: str, size: int, name: str = "") -> Buffer:
         """A new buffer, which is called ``name`` and a number."""
@@ -235,21 +235,21 @@ class _Lowering:
         """The numbers of an array in another one, or in a new one."""
         k = self.kernel
         name = source.name.rpartition("_")[0] if isinstance(source, Buffer) else ""
-        made = target or self._buffer(source.kind, source.size, name)
+        buffer = target or self._buffer(source.kind, source.size, name)
 
         def iteration(i: int, _: Sequence[int]) -> Sequence[int]:
-            k.store(made, i, element(k, source, i))
+            k.store(buffer, i, element(k, source, i))
             return ()
 
         k.loop(k.word(0), k.word(source.size), (), iteration)
-        return made
+        return buffer
 
     def _to_write(self, i: int, version: int, copied: Copied) -> Buffer:
         """The buffer of a version that node i overwrites, or of a copy of it."""
-        found = self.array(version)
-        if isinstance(found, View) or (i, version) in copied:
-            return self.copy(found)
-        return found
+        array = self.array(version)
+        if isinstance(array, View) or (i, version) in copied:
+            return self.copy(array)
+        return array
 
     def _index(self, array: Buffer | View, i: int) -> int:
         """An index of an array: past the end it is the last one."""
@@ -280,10 +280,10 @@ class _Lowering:
 
     def _picked(self, owner: int, index: int) -> Value:
         """A result of a loop or a choice; of a loop also how many iterations it took."""
-        found = self.env[owner][index]
+        result = self.env[owner][index]
         if index != TURNS:
-            return found
-        return self.kernel.add(ops.word_sub, found, self.number(self.graph.args(owner)[0]))
+            return result
+        return self.kernel.add(ops.word_sub, result, self.number(self.graph.args(owner)[0]))
 
     def within(self, body: Region, known: Sequence[Value], frozen: Sequence[int]) -> _Lowering:
         """A region, whose parameters are known, to be written to where the kernel is."""
@@ -352,9 +352,9 @@ class _Lowering:
         def side(first: int) -> Callable[[], Sequence[int]]:
             def write() -> Sequence[int]:
                 inner = self.within(op.body, known, frozen)
-                found = inner.roots(op.body.yields[first : first + op.results])
-                inner.settle(found, homes)
-                return numbers(found)
+                results = inner.roots(op.body.yields[first : first + op.results])
+                inner.settle(results, homes)
+                return numbers(results)
 
             return write
 
@@ -377,16 +377,16 @@ class _Lowering:
 
     # where things belong -------------------------------------------------------------------------
 
-    def settle(self, found: Sequence[Value], homes: Sequence[Value | None]) -> None:
+    def settle(self, values: Sequence[Value], homes: Sequence[Value | None]) -> None:
         """Copy arrays to where they belong, all at once: one may stand where another belongs."""
         moves = [
             (a, home)
-            for a, home in zip(found, homes, strict=True)
+            for a, home in zip(values, homes, strict=True)
             if not isinstance(a, int) and isinstance(home, Buffer) and a is not home
         ]
         targets = {home for _, home in moves}
-        kept = [(self.copy(a) if a in targets else a, home) for a, home in moves]
-        for source, home in kept:
+        safe_moves = [(self.copy(a) if a in targets else a, home) for a, home in moves]
+        for source, home in safe_moves:
             self.copy(source, home)
 
 
@@ -426,9 +426,9 @@ class _Iteration:
     def body(self, k: int, params: Sequence[int]) -> Sequence[int]:
         """The next carries; arrays stay where they are."""
         inner = self.inner(k, params)
-        found = inner.roots(self.op.body.yields[: self.op.carries])
-        inner.settle(found, self.inits)
-        return numbers(found)
+        carries = inner.roots(self.op.body.yields[: self.op.carries])
+        inner.settle(carries, self.inits)
+        return numbers(carries)
 
 
 def _merged(where: Sequence[Value | None], values: Sequence[int]) -> list[Value]:

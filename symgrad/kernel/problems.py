@@ -69,8 +69,8 @@ def problems_of(iteration: Iteration, state: tuple[int, ...], data: RowData) -> 
         ("own", data.own, iteration.own, (count,)),
     ):
         if (array is None) == (columns > 0):
-            found = "no array" if array is None else f"an array of shape {array.shape}"
-            raise InputError(f"{found} as {name} data: its rows have {columns} columns")
+            shown = "no array" if array is None else f"an array of shape {array.shape}"
+            raise InputError(f"{shown} as {name} data: its rows have {columns} columns")
         if array is not None:
             rows = _rows(name, array.shape, (*axes, rows, columns))
     return Problems(count, rows or 0)

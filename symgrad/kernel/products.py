@@ -42,15 +42,15 @@ def products_of(reduction: Reduction, each: Iterable[int], most: int = MOST_TERM
     ``each`` are the nodes that differ from row to row; a result has ``most`` products, at most.
     """
     roots, varying = [i for o in reduction.summed for i in o.nodes], set(each)
-    found = {k: t for k, i in enumerate(roots) if (t := _terms(reduction.graph, i, varying, most))}
-    uses = Counter(_factors(found))
-    shared = {k: t for k, t in found.items() if all(uses[a] + uses[b] > 2 for a, b in t)}
+    terms = {k: t for k, i in enumerate(roots) if (t := _terms(reduction.graph, i, varying, most))}
+    uses = Counter(_factors(terms))
+    shared = {k: t for k, t in terms.items() if all(uses[a] + uses[b] > 2 for a, b in t)}
     taken = _needed(roots, shared)
-    kept = dict.fromkeys(_factors(taken))
-    if len(kept) >= len(shared):
+    factors = dict.fromkeys(_factors(taken))
+    if len(factors) >= len(shared):
         return Products({}, ())
-    alone = {k: ((i, NO_FACTOR),) for k, i in enumerate(roots) if i in kept}
-    return Products(taken | alone, tuple(kept))
+    alone = {k: ((i, NO_FACTOR),) for k, i in enumerate(roots) if i in factors}
+    return Products(taken | alone, tuple(factors))
 
 
 def _needed(roots: Sequence[int], shared: Mapping[int, Terms]) -> dict[int, Terms]:
@@ -67,27 +67,27 @@ def _needed(roots: Sequence[int], shared: Mapping[int, Terms]) -> dict[int, Term
     return {k: taken[k] for k in shared if k in taken}
 
 
-def _factors(found: Mapping[int, Terms]) -> Iterator[int]:
+def _factors(products: Mapping[int, Terms]) -> Iterator[int]:
     """The factors of all products, as often as they occur."""
-    return (a for terms in found.values() for pair in terms for a in pair)
+    return (a for terms in products.values() for pair in terms for a in pair)
 
 
 def _terms(graph: Graph, i: int, varying: Container[int], most: int) -> Terms:
     """The products that a node is the sum of; none if it is something else, or the same always."""
-    found: list[tuple[int, int]] = []
+    products: list[tuple[int, int]] = []
     stack = [i]
-    while stack and len(found) + len(stack) <= most:
+    while stack and len(products) + len(stack) <= most:
         at = stack.pop()
         op, *args = graph.nodes[at]
         if at not in varying:
             return ()
         if op is ops.mul:
-            found.append((args[0], args[1]))
+            products.append((args[0], args[1]))
         elif op is ops.add:
             stack += reversed(args)
         else:
             return ()
-    return () if stack else tuple(found)
+    return () if stack else tuple(products)
 
 
 def tiles(terms: Mapping[int, Terms], registers: int) -> Iterator[list[int]]:
@@ -117,8 +117,8 @@ def _pairs(terms: Mapping[int, Terms]) -> dict[int, dict[int, list[int]]]:
     pairs: dict[tuple[int, int], list[int]] = {}
     for k, (first, *_) in terms.items():
         pairs.setdefault(first, []).append(k)
-    found: dict[int, dict[int, list[int]]] = {}
+    partners: dict[int, dict[int, list[int]]] = {}
     for (a, b), results in pairs.items():
-        found.setdefault(a, {})[b] = results
-        found.setdefault(b, {})[a] = results
-    return found
+        partners.setdefault(a, {})[b] = results
+        partners.setdefault(b, {})[a] = results
+    return partners

@@ -112,9 +112,9 @@ def _plan(kernel: KernelIR, uses: Uses, cutter: Cutter, stores: Sequence[Column]
     home = {i: g for g, group in enumerate(groups) for i in group}
     foreign = _from_elsewhere(cutter, groups)
     rows = _scratch_rows(cutter, foreign, home)
-    made = [s for s in stores if s.node in home]
+    computed_stores = [s for s in stores if s.node in home]
     spills = _sorted_out(range(len(rows)), [home[row[0]] for row in rows], len(groups))
-    stored = _sorted_out(made, [home[s.node] for s in made], len(groups))
+    stored = _sorted_out(computed_stores, [home[s.node] for s in computed_stores], len(groups))
     row_of = {i: r for r, row in enumerate(rows) for i in row}
     pieces: list[Piece] = []
     start = 0
@@ -131,10 +131,10 @@ def _plan(kernel: KernelIR, uses: Uses, cutter: Cutter, stores: Sequence[Column]
 
 def _sorted_out(things: Iterable[T], homes: Iterable[int], count: int) -> list[list[T]]:
     """The things of each shader, in their order; ``homes`` are the numbers of theirs."""
-    found: list[list[T]] = [[] for _ in range(count)]
+    by_shader: list[list[T]] = [[] for _ in range(count)]
     for thing, home in zip(things, homes, strict=True):
-        found[home].append(thing)
-    return found
+        by_shader[home].append(thing)
+    return by_shader
 
 
 def _with_leaf_stores(pieces: list[Piece], stores: Sequence[Column], limits: Limits) -> list[Piece]:
@@ -148,11 +148,11 @@ def _with_leaf_stores(pieces: list[Piece], stores: Sequence[Column], limits: Lim
 
 def _from_elsewhere(cutter: Cutter, groups: Sequence[Sequence[int]]) -> list[np.ndarray]:
     """For each shader, its reads of values that others make."""
-    made, starts = cutter.made[cutter.reads.names], cutter.reads.starts
+    makers, starts = cutter.maker[cutter.reads.names], cutter.reads.starts
     ends = sums([len(group) for group in groups])
     bounds = zip(ends[:-1], starts[ends[:-1]], starts[ends[1:]], strict=True)
     return [
-        first + np.flatnonzero((made[first:last] >= 0) & (made[first:last] < start))
+        first + np.flatnonzero((makers[first:last] >= 0) & (makers[first:last] < start))
         for start, first, last in bounds
     ]
 

@@ -83,8 +83,8 @@ class Reduction(Computation):
     @property
     def row_inputs(self) -> list[int]:
         """The nodes of the inputs that differ from row to row: columns, and what is looked up."""
-        found = {n[1]: i for i, n in enumerate(self.graph.nodes) if n[0] is INPUT}
-        return [found[k] for k in range(self.parameters, len(self.graph.names))]
+        inputs = {n[1]: i for i, n in enumerate(self.graph.nodes) if n[0] is INPUT}
+        return [inputs[k] for k in range(self.parameters, len(self.graph.names))]
 
     @property
     def summed(self) -> tuple[Output, ...]:

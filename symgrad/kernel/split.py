@@ -133,18 +133,18 @@ class _Splitting:
 
     def split(self) -> Split:
         """The kernels."""
-        found: list[KernelIR] = []
+        kernels: list[KernelIR] = []
         most = 0
         for piece in self.pieces:
-            found.append(self._straight(piece))
+            kernels.append(self._straight(piece))
             most = max(most, piece.iterations)
             if piece.loop is not None:
                 each = self.iterations.each(piece.loop)
                 step = max(1, self.most // each)
                 times = -(-self.iterations.of(piece.loop) // (each * step))
-                found += [self._some_iterations(piece.loop, step)] * times
+                kernels += [self._some_iterations(piece.loop, step)] * times
                 most = max(most, each * step)
-        return Split(tuple(found), most)
+        return Split(tuple(kernels), most)
 
     # what stands in which kernel -----------------------------------------------------------------
 
@@ -200,9 +200,9 @@ class _Splitting:
     def _buffer(self, name: str, kind: str) -> Buffer:
         """A new place for a value."""
         known = name if name.isidentifier() and name.isascii() else "value"
-        made = Buffer(f"{known}_at_{len(self.buffers)}", "own", kind, 1)
-        self.buffers.append(made)
-        return made
+        buffer = Buffer(f"{known}_at_{len(self.buffers)}", "own", kind, 1)
+        self.buffers.append(buffer)
+        return buffer
 
     def _state(self, loop: For) -> _State:
         names, k = self.kernel.names, self.kernel
@@ -217,9 +217,9 @@ class _Splitting:
 
     def _begin(self, needed: Iterable[int]) -> Copy:
         """A kernel that has loaded, or made again, what it needs."""
-        made = KernelIR(self.kernel.target, self.kernel.name)
-        made.buffers = self.buffers
-        copy = Copy(self.kernel, made)
+        kernel = KernelIR(self.kernel.target, self.kernel.name)
+        kernel.buffers = self.buffers
+        copy = Copy(self.kernel, kernel)
         for i in sorted(needed):
             self._bring(copy, i)
         return copy
@@ -228,7 +228,7 @@ class _Splitting:
         if i in copy.known or self._is_known(i):
             return
         if i in self.places:
-            copy.know([i], [_loaded(copy.made, self.places[i])])
+            copy.know([i], [_loaded(copy.kernel, self.places[i])])
             return
         for a in self.kernel.graph.args(i):
             self._bring(copy, a)
@@ -240,14 +240,14 @@ class _Splitting:
         copy.items(piece.items)
         for i in (r for item in piece.items for r in results_of(item)):
             if i in self.places:
-                _keep(copy.made, self.places[i], copy.value(i))
+                _keep(copy.kernel, self.places[i], copy.value(i))
         if piece.loop:
             self._start(copy, piece.loop)
-        return copy.made
+        return copy.kernel
 
     def _start(self, copy: Copy, loop: For) -> None:
         """Leave the state that a loop begins with."""
-        k, state = copy.made, self.states[loop.k]
+        k, state = copy.kernel, self.states[loop.k]
         _keep(k, state.k, copy.value(loop.hi if loop.down else loop.lo))
         for place, init in zip(state.carries, loop.inits, strict=True):
             _keep(k, place, copy.value(init))
@@ -257,7 +257,7 @@ class _Splitting:
     def _some_iterations(self, loop: For, step: int) -> KernelIR:
         """The kernel of the next iterations of a loop, of ``step`` if there are as many."""
         copy, state = self._begin(self._needs_of_iterations(loop)), self.states[loop.k]
-        k, at = copy.made, _loaded(copy.made, state.k)
+        k, at = copy.kernel, _loaded(copy.kernel, state.k)
         inits = [_loaded(k, place) for place in state.carries]
         end = copy.value(loop.lo if loop.down else loop.hi)
         below, above = (end, at) if loop.down else (at, end)

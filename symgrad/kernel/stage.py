@@ -105,11 +105,11 @@ def _at_rows(reduction: Reduction) -> set[int]:
     """
     graph, nodes = reduction.graph, reduction.graph.nodes
     order = reachable(graph, _nodes_of(reduction.outputs))
-    found = _varying(graph, order, reduction.parameters)
+    varying = _varying(graph, order, reduction.parameters)
     for i in reversed(order):
-        if i in found and nodes[i][0].arity:
-            found.update(a for a in graph.args(i) if nodes[a][0].arity and graph.type(a) != "f")
-    return found
+        if i in varying and nodes[i][0].arity:
+            varying.update(a for a in graph.args(i) if nodes[a][0].arity and graph.type(a) != "f")
+    return varying
 
 
 def _is_computed_or_given(graph: Graph, i: int) -> bool:
@@ -120,15 +120,15 @@ def _is_computed_or_given(graph: Graph, i: int) -> bool:
 def _varying(graph: Graph, order: Sequence[int], parameters: int) -> set[int]:
     """The nodes that depend on the row."""
     nodes = graph.nodes
-    found: set[int] = set()
+    varying: set[int] = set()
     for i in order:
         node = nodes[i]
         if node[0].arity:
-            if not found.isdisjoint(node[1:]):
-                found.add(i)
+            if not varying.isdisjoint(node[1:]):
+                varying.add(i)
         elif node[0] is INPUT and node[1] >= parameters:
-            found.add(i)
-    return found
+            varying.add(i)
+    return varying
 
 
 def hoisted(reduction: Reduction) -> Reduction:
@@ -220,21 +220,21 @@ def _products(
     what is wanted ``whole``, stays so, as x/s stays normal where x alone, multiplied with itself,
     would overflow; and so does a constant out of the ordinary.
     """
-    found: dict[int, _Product] = {}
+    products: dict[int, _Product] = {}
 
     def part(i: int) -> _Product:
-        return found.get(i) or _part(graph, i, fixed)
+        return products.get(i) or _part(graph, i, fixed)
 
     for i in _only_in_products(graph, roots, whole, fixed):
         op, *args = graph.nodes[i]
         if op is ops.mul:
-            made = part(args[0]).times(part(args[1]), graph)
+            product = part(args[0]).times(part(args[1]), graph)
         elif op is ops.neg:
-            made = part(args[0]).negative()
+            product = part(args[0]).negative()
         else:
-            made = _selected(graph, args, part)
-        found[i] = made if _ORDINARY < abs(made.number) < 1.0 / _ORDINARY else _Product(i)
-    return found
+            product = _selected(graph, args, part)
+        products[i] = product if _ORDINARY < abs(product.number) < 1.0 / _ORDINARY else _Product(i)
+    return products
 
 
 def _selected(graph: Graph, args: Sequence[int], part: Callable[[int], _Product]) -> _Product:
@@ -256,16 +256,16 @@ def _only_in_products(
 
     So are choices between a product and 0.
     """
-    found: list[int] = []
+    products: list[int] = []
     needed = set(whole)
     for i in reversed(reachable(graph, roots)):
         op, *args = graph.nodes[i]
         if i not in fixed and i not in needed and (op in (ops.mul, ops.neg) or _or_0(graph, i)):
-            found.append(i)
+            products.append(i)
             args = args[:1] if op is ops.where else ()
         if op.arity:
             needed.update(args)
-    return found[::-1]
+    return products[::-1]
 
 
 def _or_0(graph: Graph, i: int) -> bool:
@@ -297,6 +297,6 @@ def _renumbered(graph: Graph, inputs: Sequence[int]) -> Graph:
     nodes, names = list(graph.nodes), [graph.names[graph.nodes[i][1]] for i in inputs]
     for number, i in enumerate(inputs):
         nodes[i] = (nodes[i][0], number)
-    made = Graph.of(nodes, list(graph.places), names, graph.sources)
-    made.derived = list(graph.derived)
-    return made
+    renumbered = Graph.of(nodes, list(graph.places), names, graph.sources)
+    renumbered.derived = list(graph.derived)
+    return renumbered

@@ -262,13 +262,13 @@ def scopes_of(item: int | Statement) -> Sequence[Scope]:
 
 def everything(items: Iterable[int | Statement]) -> list[int | Statement]:
     """Items and all that is within them, as they are written."""
-    found: list[int | Statement] = []
+    flattened: list[int | Statement] = []
     for item in items:
-        found.append(item)
+        flattened.append(item)
         if not isinstance(item, int):
             for scope in scopes_of(item):
-                found += everything(scope.items)
-    return found
+                flattened += everything(scope.items)
+    return flattened
 
 
 def results_of(item: int | Statement) -> Sequence[int]:

@@ -108,8 +108,8 @@ def measured(
 def _unbounded(graph: Graph, roots: Sequence[int]) -> int:
     """How many loops there are of which no bound on their iterations is known."""
     parts = [(graph, roots), *[(r.graph, r.yields) for r in regions(graph, roots)]]
-    found = (g.nodes[i][0] for g, ends in parts for i in reachable(g, ends))
-    return sum(isinstance(op, Loop) and op.most is None for op in found)
+    operators = (g.nodes[i][0] for g, ends in parts for i in reachable(g, ends))
+    return sum(isinstance(op, Loop) and op.most is None for op in operators)
 
 
 def kept(graph: Graph, roots: Sequence[int]) -> int:

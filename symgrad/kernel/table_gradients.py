@@ -23,12 +23,12 @@ Quad = tuple[TableGradient, ...]
 def quads(reduction: Reduction) -> list[Quad]:
     """The slopes of a row, in fours of one index; what is 0 at every row is left out."""
     outputs = reduction.outputs[len(reduction.summed) :]
-    found: list[list[TableGradient]] = [[] for _ in range(indices_of(reduction))]
+    by_index: list[list[TableGradient]] = [[] for _ in range(indices_of(reduction))]
     for k, (output, lookup) in enumerate(zip(outputs, reduction.lookups, strict=True)):
         for column, node in enumerate(output.nodes):
             if reduction.graph.value(node) != 0.0:
-                found[lookup.index].append(TableGradient(k, column, node))
-    return [tuple(mine[k : k + 4]) for mine in found for k in range(0, len(mine), 4)]
+                by_index[lookup.index].append(TableGradient(k, column, node))
+    return [tuple(mine[k : k + 4]) for mine in by_index for k in range(0, len(mine), 4)]
 
 
 def indices_of(reduction: Reduction) -> int:

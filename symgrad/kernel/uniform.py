@@ -24,7 +24,7 @@ def varying(kernel: KernelIR, memory: bool = False) -> frozenset[int]:
     """
     flow = _Flow(kernel, memory)
     flow.follow(kernel.main.items)
-    return frozenset(flow.found)
+    return frozenset(flow.variant)
 
 
 class _Flow:
@@ -32,30 +32,30 @@ class _Flow:
 
     def __init__(self, kernel: KernelIR, memory: bool) -> None:
         self.nodes, self.memory = kernel.graph.nodes, memory
-        self.found = {kernel.cell, kernel.local}
+        self.variant = {kernel.cell, kernel.local}
 
     def follow(self, items: Iterable[int | Statement]) -> None:
         """Find what varies of what some items make."""
-        nodes, found = self.nodes, self.found
+        nodes, variant = self.nodes, self.variant
         for item in items:
             if not isinstance(item, int):
                 self._statement(item)
                 continue
             node = nodes[item]
-            varies = node[1] in found or not found.isdisjoint(node[2:])
+            varies = node[1] in variant or not variant.isdisjoint(node[2:])
             if varies and node[0] not in OVER_LANES:
-                found.add(item)
+                variant.add(item)
 
     def _statement(self, item: Statement) -> None:
         match item:
             case Load(result=result, buffer=buffer, index=index, agreed=False):
-                if self.memory or buffer.space == "own" or index in self.found:
-                    self.found.add(result)
+                if self.memory or buffer.space == "own" or index in self.variant:
+                    self.variant.add(result)
             case ReadRow(row=row, results=columns):
-                if row in self.found:
-                    self.found.update(columns.values())
+                if row in self.variant:
+                    self.variant.update(columns.values())
             case Routine(scope=scope, params=params):
-                self.found.update(params)
+                self.variant.update(params)
                 self.follow(scope.items)
             case If():
                 self._if(item)
@@ -68,36 +68,36 @@ class _Flow:
         for side in item.sides:
             self.follow(side.items)
         for result, *values in zip(item.results, *item.yields, strict=False):
-            if not self.found.isdisjoint((item.condition, *values)):
-                self.found.add(result)
+            if not self.variant.isdisjoint((item.condition, *values)):
+                self.variant.add(result)
 
     def _for(self, loop: For) -> None:
         """Follow the iterations, until what is carried varies no more than before.
 
         Where one invocation iterations more often than another, what a carry is differs too.
         """
-        found, new = self.found, {loop.k} if loop.lo in self.found else set[int]()
+        variant, new = self.variant, {loop.k} if loop.lo in self.variant else set[int]()
         while True:
             new.update(self._carried(loop))
-            found |= new
+            variant |= new
             self.follow(loop.scope.items)
             new = set(self._carried(loop))
-            if new <= found:
+            if new <= variant:
                 break
         pairs = zip(loop.params, loop.results, strict=False)
-        found.update(result for param, result in pairs if param in found)
+        variant.update(result for param, result in pairs if param in variant)
         if self._ends(loop):
-            found.add(loop.count)
+            variant.add(loop.count)
 
     def _ends(self, loop: For) -> bool:
         """Whether some invocations turn more often than others."""
-        return not self.found.isdisjoint((loop.lo, loop.hi, loop.test))
+        return not self.variant.isdisjoint((loop.lo, loop.hi, loop.test))
 
     def _carried(self, loop: For) -> Iterator[int]:
         """The carries that vary."""
         ends = self._ends(loop)
         for param, init, following in zip(loop.params, loop.inits, loop.yields, strict=False):
-            if ends or init in self.found or following in self.found:
+            if ends or init in self.variant or following in self.variant:
                 yield param
 
 

@@ -116,22 +116,22 @@ class Uses:
     @cached_property
     def indices(self) -> frozenset[int]:
         """What is so cheap that nobody gives it a name: a * n + c, parts of it, and a < n."""
-        nodes, found = self.kernel.graph.nodes, dict[int, int]()
+        nodes, depths = self.kernel.graph.nodes, dict[int, int]()
         for i in sorted([i for i in self.counts if nodes[i][0] in _LINEAR]):
             args = nodes[i][1:]
-            depth = max(found.get(a, 0) for a in args)
+            depth = max(depths.get(a, 0) for a in args)
             if depth < 2 and i not in self.kernel.names and any(nodes[a][0] is WORD for a in args):
-                found[i] = depth + 1
-        return frozenset(found.keys() - self.captured)
+                depths[i] = depth + 1
+        return frozenset(depths.keys() - self.captured)
 
     @cached_property
     def _repeated(self) -> set[int]:
         """What indices without a name are made of that are written several times."""
-        nodes, found = self.kernel.graph.nodes, set[int]()
+        nodes, repeated = self.kernel.graph.nodes, set[int]()
         for i in sorted(self.indices, reverse=True):
-            if self.counts[i] > 1 or i in found:
-                found.update(nodes[i][1:])
-        return found
+            if self.counts[i] > 1 or i in repeated:
+                repeated.update(nodes[i][1:])
+        return repeated
 
     @cached_property
     def columns(self) -> dict[int, tuple[ReadRow, int]]:
@@ -141,7 +141,7 @@ class Uses:
     @cached_property
     def over_barriers(self) -> Set[int]:
         """The named floats that are computed before a barrier, and needed behind one."""
-        return _Waiting(self).found
+        return _Waiting(self).crossing
 
     @cached_property
     def lone(self) -> Set[int]:
@@ -177,7 +177,7 @@ class _Waiting:
     """Goes through a kernel, and counts the barriers before what is computed, and what needs it."""
 
     def __init__(self, uses: Uses) -> None:
-        self.found: set[int] = set()
+        self.crossing: set[int] = set()
         self._uses, self._kernel = uses, uses.kernel
         self._passed = 0
         """Barriers up to here, and the starts and ends of loops that have some."""
@@ -214,7 +214,7 @@ class _Waiting:
             i = waiting.pop()
             if i in self._known:
                 if self._known[i] < self._passed:
-                    self.found.add(i)
+                    self.crossing.add(i)
             elif i not in self._uses.bound:
                 waiting += self._kernel.graph.args(i)
 

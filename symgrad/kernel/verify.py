@@ -82,19 +82,19 @@ class _Check:
 
     def scope(self, scope: Scope, uniform: bool, ends: Sequence[int] = ()) -> Iterator[str]:
         """The faults within a scope, at whose end some values are needed."""
-        here: list[int] = []
+        local: list[int] = []
         for item in [i for i in scope.items if i not in self.computed]:
             if isinstance(item, int) and self._is_sound(scope, item):
                 self.known.add(item)
-                here.append(item)
+                local.append(item)
                 continue
             yield from self._item(scope, item)
             yield from self._inner(item, uniform)
             new = [r for r in results_of(item) if r not in self.known]
             self.known.update(new)
-            here += new
+            local += new
         yield from self._unknown(ends, "the end of a scope")
-        self.known.difference_update(here)
+        self.known.difference_update(local)
 
     def _is_around(self, scope: Scope, i: int) -> bool:
         """Whether there is an equal node in a scope around."""
@@ -139,30 +139,30 @@ class _Check:
         if not uniform and self._waits(item):
             yield f"{_Shown(self.kernel, item)} stands where control flow may vary within a group"
         if isinstance(item, If):
-            here = uniform and not diverges(item, self.varying)
+            inner_uniform = uniform and not diverges(item, self.varying)
             for scope, ends in zip(item.sides, item.yields, strict=True):
-                yield from self.scope(scope, here, ends)
+                yield from self.scope(scope, inner_uniform, ends)
         if isinstance(item, Routine):
             yield from self._routine(item)
         if isinstance(item, For):
-            here = uniform and not diverges(item, self.varying)
+            inner_uniform = uniform and not diverges(item, self.varying)
             self.loops[item.k] = item
-            given = {item.k, *item.params}
-            self.known |= given
+            loop_values = {item.k, *item.params}
+            self.known |= loop_values
             yield from self._test(item)
-            yield from self.scope(item.scope, here, item.yields)
-            self.known -= given
+            yield from self.scope(item.scope, inner_uniform, item.yields)
+            self.known -= loop_values
 
     def _routine(self, routine: Routine) -> Iterator[str]:
         """A routine stands where it can be called, and needs nothing of an invocation's alone."""
         kernel = self.kernel
         if routine not in kernel.main.items:
             yield f"the routine {routine.name} stands in a scope within another"
-        made = (
+        results = (
             r for item in kernel.main.items if isinstance(item, For | If) for r in results_of(item)
         )
-        told = {*made, kernel.cell, kernel.local, kernel.group, kernel.groups}
-        for i in sorted(told & needs(kernel, routine.scope.items)):
+        invocation_values = {*results, kernel.cell, kernel.local, kernel.group, kernel.groups}
+        for i in sorted(invocation_values & needs(kernel, routine.scope.items)):
             yield f"the routine {routine.name} needs {i}, which its calls have to tell it"
         self.routines.add(id(routine))
         self.known.update(routine.params)
@@ -189,9 +189,9 @@ class _Check:
 
     def _types(self, item: int | Statement, shown: object) -> Iterator[str]:
         for values, wanted in self._signatures(item):
-            found = "".join(map(self.kernel.type, values))
-            if found != wanted:
-                yield f"{shown} takes {wanted}, not {found}"
+            types = "".join(map(self.kernel.type, values))
+            if types != wanted:
+                yield f"{shown} takes {wanted}, not {types}"
         for buffer, index in accesses(self.kernel, item):
             yield from self._access(item, buffer, index, shown)
 

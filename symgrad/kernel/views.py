@@ -56,12 +56,12 @@ def views(
         row: where it has those of this invocation, a value.
     """
     built = list(_built(graph, roots))
-    found = {
+    input_views = {
         array: View(x, kernel.add(ops.word_add, row, kernel.word(first)), size)
         for array, (first, size) in _in_a_row(graph, built).items()
     }
     (tables,) = _constants(kernel, [(graph, built)])
-    return found | tables
+    return input_views | tables
 
 
 def constants(kernel: KernelIR, *parts: tuple[Graph, Sequence[int]]) -> list[dict[int, View]]:

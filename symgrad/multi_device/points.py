@@ -54,10 +54,10 @@ class Program:
 
         self._into(results, self.pool.fill(len(results[0]), results, work))
 
-    def _into(self, results: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> None:
+    def _into(self, results: Sequence[np.ndarray], arrays: Sequence[np.ndarray]) -> None:
         """Copy what was computed elsewhere than it should be."""
-        if found is not results:
-            for result, array in zip(results, found, strict=True):
+        if arrays is not results:
+            for result, array in zip(results, arrays, strict=True):
                 np.copyto(result, array)
 
 

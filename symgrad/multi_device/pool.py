@@ -99,11 +99,11 @@ class DevicePool:
         Raises:
             DeviceLostError: if there are none.
         """
-        found = [m for m in self.members if m.is_there]
-        if not found:
+        present = [m for m in self.members if m.is_there]
+        if not present:
             names = ", ".join(str(m.device) for m in self.members)
             raise DeviceLostError(f"all devices were lost, or hang: {names}")
-        return found
+        return present
 
     def shares(self, members: Sequence[Member]) -> list[float] | None:
         """The parts of work that members get, which sum to 1; None as long as nobody knows."""

@@ -87,12 +87,12 @@ class BoundSums:
             if self.pool.shares([m for m, _, _ in self._shares]) is None:
                 self._measure(parameters, tables)
             start = time.perf_counter()
-            found = self._tried(parameters, tables)
-            while found is None:
+            sums = self._tried(parameters, tables)
+            while sums is None:
                 start = time.perf_counter()
-                found = self._tried(parameters, tables)
+                sums = self._tried(parameters, tables)
             self._watch(time.perf_counter() - start, parameters, tables)
-            return _added(found)
+            return _added(sums)
 
     def _tried(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> list[Found] | None:
         """What all shares give, begun together; None if a device was lost, and they were cut."""
@@ -100,11 +100,11 @@ class BoundSums:
             (m, self._without_loss(m, partial(_begun, m, share, parameters, tables)))
             for m, _, share in self._shares
         ]
-        found = [end and self._without_loss(member, end) for member, end in ends]
+        sums = [end and self._without_loss(member, end) for member, end in ends]
         if any(m.is_lost for m, _, _ in self._shares):
             self._cut_for(self.pool.present)
             return None
-        return found
+        return sums
 
     def _without_loss(self, member: Member, call: Callable[[], Any]) -> Any:
         """What a call gives; None if the member was lost."""
@@ -172,10 +172,10 @@ def _begun(
     return partial(ended, run)
 
 
-def _added(found: Sequence[Found]) -> Found:
+def _added(shares: Sequence[Found]) -> Found:
     """The sums of all shares, in their order."""
-    sums, entries = found[0]
-    for more, others in found[1:]:
+    sums, entries = shares[0]
+    for more, others in shares[1:]:
         sums = sums + more
         entries = [a + b for a, b in zip(entries, others, strict=True)]
     return sums, entries
