@@ -70,7 +70,7 @@ class Options:
     checkpoint: Checkpoint = "auto"
     """What loops keep for reverse mode: see `symgrad.expr.derivatives.strips`."""
     budget: MemoryBudget = UNKNOWN_DEVICE
-    """The memory that the device has for it, if nobody chooses."""
+    """The memory that the device has for it, unless one is chosen."""
 
     @property
     def keeping(self) -> Keeping:

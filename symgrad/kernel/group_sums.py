@@ -25,7 +25,7 @@ def branches_of(width: int) -> int:
 def add_up(
     k: KernelIR, tile: Buffer, values: Sequence[Callable[[], int]], then: Callable[[int], None]
 ) -> None:
-    """Add up a number of each invocation, for a few sums.
+    """Add up a number of each invocation, for a few sums: a reduction tree of two levels.
 
     Args:
         k: the kernel, which is where all invocations of a group come.
@@ -83,7 +83,7 @@ def known_to_all(k: KernelIR, values: Sequence[int]) -> list[int]:
 
 
 def _in_fours(k: KernelIR, tile: Buffer, begin: int, step: int, count: int) -> int:
-    """The sum of so many numbers of a tile, added up in fours."""
+    """The sum of ``count`` numbers of a tile, added up in fours."""
     if count < FOUR:
         return _sum(k, [k.load(tile, i) for i in _places(k, begin, step, count)])
 

@@ -30,7 +30,7 @@ class Writers:
         self._alive: list[Choice] = []
 
     def overwritten(self, graph: Graph, i: int) -> Sequence[int]:
-        """The arguments of node i that it overwrites, but for those that are made for it alone."""
+        """The arguments of node i that it overwrites, except those made for it alone."""
         op, args = graph.nodes[i][0], graph.args(i)
         if op in WRITES:
             arrays: Iterable[int] = args[:1]
@@ -87,7 +87,7 @@ def in_place(
     writers: Writers,
     frozen: Callable[[int], bool],
 ) -> Order:
-    """The nodes that the roots need, but for those that are ``known``, in order.
+    """The nodes that the roots need, except those that are ``known``, in order.
 
     All that reads a version of an array comes before what overwrites it. Where that cannot be, as
     with two writers, or a reader that needs what the writer gives, the writer gets a copy; and

@@ -102,7 +102,7 @@ def written(
 
 
 def numbers(values: Sequence[Value]) -> list[int]:
-    """Those of some values that are no arrays."""
+    """The values that are not arrays."""
     return [v for v in values if isinstance(v, int)]
 
 
@@ -352,9 +352,9 @@ class _Lowering:
         def side(first: int) -> Callable[[], Sequence[int]]:
             def write() -> Sequence[int]:
                 inner = self.within(op.body, known, frozen)
-                results = inner.roots(op.body.yields[first : first + op.results])
-                inner.settle(results, homes)
-                return numbers(results)
+                yields = inner.roots(op.body.yields[first : first + op.results])
+                inner.settle(yields, homes)
+                return numbers(yields)
 
             return write
 

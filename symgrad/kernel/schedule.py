@@ -130,7 +130,7 @@ def _plan(kernel: KernelIR, uses: Uses, cutter: Cutter, stores: Sequence[Column]
 
 
 def _sorted_out(things: Iterable[T], homes: Iterable[int], count: int) -> list[list[T]]:
-    """The things of each shader, in their order; ``homes`` are the numbers of theirs."""
+    """Things grouped by shader, in order; ``homes`` are the numbers of their shaders."""
     by_shader: list[list[T]] = [[] for _ in range(count)]
     for thing, home in zip(things, homes, strict=True):
         by_shader[home].append(thing)

@@ -172,7 +172,7 @@ class _Splitting:
         return needs(self.kernel, piece.items) | (start - mine)
 
     def _needs_of_iterations(self, loop: For) -> set[int]:
-        """What the kernels of a loop need of others, but for the state that it is at."""
+        """What the kernels of a loop need of others, except the state that it is at."""
         return needs(self.kernel, [replace(loop, inits=[])])
 
     def _place(self, needed: set[int], items: Iterable[int | Statement]) -> None:

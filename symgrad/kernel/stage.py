@@ -89,7 +89,7 @@ def at_each_row(reduction: Reduction) -> list[int]:
 
 
 def _operations(graph: Graph, nodes: Iterable[int]) -> list[int]:
-    """Those of some nodes that are operations, in order."""
+    """The nodes that are operations, in order."""
     return sorted(i for i in nodes if graph.nodes[i][0].arity)
 
 

@@ -146,7 +146,7 @@ def flops(graph: Graph, roots: Sequence[int]) -> int:
 
 
 def _computed(graph: Graph, roots: Sequence[int]) -> list[int]:
-    """The nodes that the roots need, but for leaves."""
+    """The nodes that the roots need, except leaves."""
     return [i for i in reachable(graph, roots) if graph.nodes[i][0].arity]
 
 

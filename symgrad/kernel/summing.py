@@ -25,7 +25,7 @@ class Summing:
     together: int = 3_000
     """Operations at a row up to which results so few are not taken apart, wherever they are."""
     rows: int = 0
-    """Rows that an invocation takes, at most; 0 if nobody knows."""
+    """Rows that an invocation takes, at most; 0 if unknown."""
 
 
 class SummingTarget(Target, Protocol):

@@ -38,7 +38,7 @@ _BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_f
 
 @dataclass
 class Uses:
-    """How often what a kernel does needs each of its values; a node that nobody needs is missing.
+    """How often what a kernel does needs each of its values; a node that is not needed is missing.
 
     ``elsewhere`` are those that are needed in another scope than the one where they are computed,
     the ends of loops, which every turn asks for, results in rows, which are stored at the end, and
@@ -115,7 +115,7 @@ class Uses:
 
     @cached_property
     def indices(self) -> frozenset[int]:
-        """What is so cheap that nobody gives it a name: a * n + c, parts of it, and a < n."""
+        """Indices that are too cheap to be named: a * n + c, parts of it, and a < n."""
         nodes, depths = self.kernel.graph.nodes, dict[int, int]()
         for i in sorted([i for i in self.counts if nodes[i][0] in _LINEAR]):
             args = nodes[i][1:]
@@ -145,7 +145,7 @@ class Uses:
 
     @cached_property
     def lone(self) -> Set[int]:
-        """What is needed, but for indices and numbers that are read."""
+        """What is needed, except indices and numbers that are read."""
         nodes, reading = self.kernel.graph.nodes, {b.read for b in self.kernel.buffers}
         return {i for i in self.counts if nodes[i][0] not in reading} - self.indices
 

@@ -74,7 +74,7 @@ class Member:
         return not self.is_lost and not self.thread.hangs
 
     def measure(self, count: int, seconds: float) -> None:
-        """Note how long so many things have taken."""
+        """Note how long ``count`` things have taken."""
         if self.is_warm:
             new = count / max(seconds, 1e-9)
             self.speed = new if self.speed is None else NEWEST * new + (1 - NEWEST) * self.speed
@@ -106,7 +106,7 @@ class DevicePool:
         return present
 
     def shares(self, members: Sequence[Member]) -> list[float] | None:
-        """The parts of work that members get, which sum to 1; None as long as nobody knows."""
+        """The parts of work that members get, which sum to 1; None while speeds are unknown."""
         speeds = [m.speed for m in members]
         if None in speeds:
             alike = len({(m.device.name, m.device.backend) for m in members}) == 1
@@ -212,7 +212,7 @@ class _Run:
         self.running[member.thread.start(timed)] = member, part
 
     def _taken(self, size: int) -> slice | None:
-        """The next things of those that are left, so many or a few more."""
+        """The next ``size`` things of those that are left, or a few more."""
         if not self.left:
             return None
         part = self.left.popleft()

@@ -24,7 +24,7 @@ from symgrad.targets import Device
 from symgrad.wgsl.dispatch.sums import Found, ended
 
 ROWS: Final = 256
-"""Shares are whole numbers of so many rows, but for the last."""
+"""Shares are multiples of this many rows, except the last."""
 
 SLOW: Final = 4.0
 """How many times as long as the quickest run so far one takes that is called slow."""
