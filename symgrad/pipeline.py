@@ -247,7 +247,7 @@ class Shaders:
 
     @property
     def iterations(self) -> int:
-        """How often an invocation iterations in all loops of a shader together, at most."""
+        """Iterations of an invocation in all loops of a shader together, at most."""
         return self._printed.iterations
 
     @property

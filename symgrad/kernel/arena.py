@@ -52,9 +52,9 @@ class Arena:
         if op.commutative and args[0] > args[1]:
             args = (args[1], args[0], *args[2:])
         if op in _NEUTRAL:
-            known = self._folded(op, args)
-            if known is not None:
-                return known
+            folded = self._folded(op, args)
+            if folded is not None:
+                return folded
         return self.intern((op, *args), self._home(args) if self.at.depth else self.main)
 
     def compute(self, order: Iterable[int]) -> None:

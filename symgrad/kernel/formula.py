@@ -24,5 +24,5 @@ class Formula:
     def __call__(self, k: KernelIR, *arguments: int) -> list[int]:
         """The results, written to where the kernel is."""
         graph = self.computation.graph
-        known = {i: arguments[n[1]] for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-        return inline(k, graph, self.roots, known)
+        inputs = {i: arguments[n[1]] for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+        return inline(k, graph, self.roots, inputs)

@@ -75,8 +75,8 @@ class Dispatch:
         return _kernels.get((self.program, self.target), lambda: self.program(self.target))
 
     def __reduce__(self) -> Any:
-        known = self.program, self.target, self.arrays, self.count, self.groups, self.arguments
-        return type(self), known
+        values = self.program, self.target, self.arrays, self.count, self.groups, self.arguments
+        return type(self), values
 
     @property
     def number_of_groups(self) -> int:
@@ -87,8 +87,8 @@ class Dispatch:
     def bound(self) -> list[tuple[Buffer, str]]:
         """The kernel's buffers that arrays are bound to, in its order, and the arrays' names."""
         names = dict(self.arrays)
-        given = (b for b in self.kernel.buffers if b.space in BOUND and b.data is None)
-        return [(b, names[b.name]) for b in given]
+        buffers = (b for b in self.kernel.buffers if b.space in BOUND and b.data is None)
+        return [(b, names[b.name]) for b in buffers]
 
     @property
     def words(self) -> list[int]:
@@ -102,12 +102,12 @@ class Dispatch:
         exact = {k.count: self.count, k.groups: groups}
         exact |= zip(k.arguments, self.words, strict=True)
         last = {k.group: groups - 1, k.cell: groups * self.target.width - 1}
-        known = {i: (word, word) for i, word in exact.items()}
-        return Iterations(k, known | {i: (0, max(0, word)) for i, word in last.items()})
+        intervals = {i: (word, word) for i, word in exact.items()}
+        return Iterations(k, intervals | {i: (0, max(0, word)) for i, word in last.items()})
 
     @property
     def iterations(self) -> int:
-        """How often an invocation iterations in loops, at most."""
+        """Iterations of an invocation in loops, at most."""
         return self._iterations.total
 
     @property
@@ -125,8 +125,8 @@ class Dispatch:
                 return op.cost
             case For():
                 iterations = self._iterations.of(item) // self._iterations.each(item)
-                known = iterations if iterations < LARGEST_WORD else GUESSED_ITERATIONS
-                return known * (1 + self._cost(item.scope))
+                trips = iterations if iterations < LARGEST_WORD else GUESSED_ITERATIONS
+                return trips * (1 + self._cost(item.scope))
             case If(sides=sides):
                 return max(map(self._cost, sides))
             case Call(routine=routine):
@@ -189,23 +189,23 @@ class Launch:
         arrays = {a.name: a for a in self.arrays}
         if len(arrays) < len(self.arrays):
             yield "two arrays have one name"
-        known = {a.name for a in self.inputs}
+        filled = {a.name for a in self.inputs}
         for dispatch in self.dispatches:
             named = list(_unbound(dispatch, arrays))
             yield from named
             if named:
                 return
             yield from _misfits(dispatch, arrays)
-            yield from self._misused(dispatch, known)
-            known.update(name for b, name in dispatch.bound if b.space == "write")
-        yield from (f"nothing writes {a.name}" for a in self.outputs if a.name not in known)
+            yield from self._misused(dispatch, filled)
+            filled.update(name for b, name in dispatch.bound if b.space == "write")
+        yield from (f"nothing writes {a.name}" for a in self.outputs if a.name not in filled)
 
-    def _misused(self, dispatch: Dispatch, known: set[str]) -> Iterator[str]:
+    def _misused(self, dispatch: Dispatch, filled: set[str]) -> Iterator[str]:
         """The faults of what a dispatch reads and writes, where these arrays have numbers."""
         bound = dispatch.bound
         inputs, names = {a.name for a in self.inputs}, [name for _, name in bound]
         for b, name in bound:
-            if b.space == "read" and name not in known:
+            if b.space == "read" and name not in filled:
                 yield f"{dispatch.kernel.name} reads {name}, which nobody has written"
             if b.space == "write" and name in inputs:
                 yield f"{dispatch.kernel.name} writes {name}, an input"
@@ -227,18 +227,22 @@ class Launch:
         for d in self.dispatches:
             bound = {b.name: arrays[name] for b, name in d.bound}
             if d.number_of_groups:
-                groups, given = d.number_of_groups, dict(d.arguments)
-                execute(d.kernel, bound, d.count, groups, dtype, given)
+                groups, words = d.number_of_groups, dict(d.arguments)
+                execute(d.kernel, bound, d.count, groups, dtype, words)
         return [arrays[a.name] for a in self.outputs]
 
 
 def _unbound(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
     """The faults of the names that a dispatch gives."""
-    kernel, given = dispatch.kernel, dict(dispatch.arrays)
-    asked = {b.name for b in kernel.buffers if b.space in BOUND and b.data is None}
-    yield from (f"{kernel.name} is given no {name}" for name in sorted(asked - given.keys()))
-    yield from (f"{kernel.name} has no buffer {name}" for name in sorted(given.keys() - asked))
-    unknown = sorted(set(given.values()) - arrays.keys())
+    kernel, array_names = dispatch.kernel, dict(dispatch.arrays)
+    buffer_names = {b.name for b in kernel.buffers if b.space in BOUND and b.data is None}
+    yield from (
+        f"{kernel.name} is given no {name}" for name in sorted(buffer_names - array_names.keys())
+    )
+    yield from (
+        f"{kernel.name} has no buffer {name}" for name in sorted(array_names.keys() - buffer_names)
+    )
+    unknown = sorted(set(array_names.values()) - arrays.keys())
     yield from (f"{kernel.name} is given {name}, an array that is not there" for name in unknown)
     wanted = set(kernel.arguments.values())
     if wanted != {name for name, _ in dispatch.arguments}:

@@ -129,8 +129,10 @@ class _Listing:
 
     def _operation(self, i: int) -> str:
         op, *args = self.graph.nodes[i]
-        given = ", ".join(map(self._name, args))
-        return f"{op.buffer.name}[{given}]" if isinstance(op, Read) else f"{op.name}({given})"
+        arguments = ", ".join(map(self._name, args))
+        return (
+            f"{op.buffer.name}[{arguments}]" if isinstance(op, Read) else f"{op.name}({arguments})"
+        )
 
     def _name(self, i: int) -> str:
         node = self.graph.nodes[i]
@@ -143,7 +145,7 @@ class _Listing:
 
     def _new(self, name: str | None) -> str:
         """A name that no other value has: the user's, or else ``v`` and a number."""
-        known = name or "v"
-        self.times[known] += 1
-        number = self.times[known]
-        return known if name and number == 1 else f"{known}{'_' * bool(name)}{number}"
+        stem = name or "v"
+        self.times[stem] += 1
+        number = self.times[stem]
+        return stem if name and number == 1 else f"{stem}{'_' * bool(name)}{number}"

@@ -343,15 +343,15 @@ class _Lowering:
         condition, *args = self.graph.args(i)
         chosen = self.context.writers.chosen(op)
         mine = set(chosen.values())
-        known = [
+        values = [
             self._to_write(i, a, copied) if n in mine else self.env[a] for n, a in enumerate(args)
         ]
         frozen = [p for n, p in enumerate(op.body.params) if n not in mine]
-        homes = self._homes(op, chosen, known)
+        homes = self._homes(op, chosen, values)
 
         def side(first: int) -> Callable[[], Sequence[int]]:
             def write() -> Sequence[int]:
-                inner = self.within(op.body, known, frozen)
+                inner = self.within(op.body, values, frozen)
                 yields = inner.roots(op.body.yields[first : first + op.results])
                 inner.settle(yields, homes)
                 return numbers(yields)

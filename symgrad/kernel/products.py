@@ -58,12 +58,12 @@ def _needed(roots: Sequence[int], shared: Mapping[int, Terms]) -> dict[int, Term
 
     A node is a factor of later ones only, so these are looked at first.
     """
-    kept: set[int] = set()
+    factors: set[int] = set()
     taken: dict[int, Terms] = {}
     for k in sorted(shared, key=lambda k: -roots[k]):
-        if roots[k] not in kept:
+        if roots[k] not in factors:
             taken[k] = shared[k]
-            kept.update(a for pair in shared[k] for a in pair)
+            factors.update(a for pair in shared[k] for a in pair)
     return {k: taken[k] for k in shared if k in taken}
 
 

@@ -193,9 +193,9 @@ class Iteration:
         """What back ends rely on, of an update without a matrix."""
         counts = [len(o.nodes) for o in self.update.outputs]
         assert counts == [self.state], f"{self.update.name}: results {counts}, not {[self.state]}"
-        given = len(self.update.graph.names)
-        assert given == self.state + sums, (
-            f"{self.update.name}: {given} inputs for a state of {self.state} and {sums} sums"
+        inputs = len(self.update.graph.names)
+        assert inputs == self.state + sums, (
+            f"{self.update.name}: {inputs} inputs for a state of {self.state} and {sums} sums"
         )
 
     @property

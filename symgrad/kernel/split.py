@@ -42,7 +42,7 @@ class Split:
 
     kernels: tuple[KernelIR, ...]
     iterations: int
-    """How often an invocation iterations in all loops of one of them together, at most."""
+    """Iterations of an invocation in all loops of one of them together, at most."""
 
 
 def split(kernel: KernelIR, most: int = MOST_ITERATIONS) -> Split:
@@ -59,7 +59,7 @@ def split(kernel: KernelIR, most: int = MOST_ITERATIONS) -> Split:
 
 
 class Iterations:
-    """How often an invocation iterations in loops, at most; some words may be ``known``."""
+    """Iterations of an invocation in loops, at most; some words may be ``known``."""
 
     def __init__(self, kernel: KernelIR, known: Mapping[int, Interval] | None = None) -> None:
         self._bounds = Bounds(kernel, known)
@@ -121,7 +121,7 @@ class _Splitting:
         self.kernel, self.nodes = kernel, kernel.graph.nodes
         self.iterations, self.most = iterations, most
         self.buffers = list(kernel.buffers)
-        self.asked = Uses(kernel).counts
+        self.counts = Uses(kernel).counts
         self.places: dict[int, Buffer] = {}
         """Where values stand that one kernel makes and another needs."""
         self.pieces = list(self._pieces())
@@ -199,8 +199,8 @@ class _Splitting:
 
     def _buffer(self, name: str, kind: str) -> Buffer:
         """A new place for a value."""
-        known = name if name.isidentifier() and name.isascii() else "value"
-        buffer = Buffer(f"{known}_at_{len(self.buffers)}", "own", kind, 1)
+        stem = name if name.isidentifier() and name.isascii() else "value"
+        buffer = Buffer(f"{stem}_at_{len(self.buffers)}", "own", kind, 1)
         self.buffers.append(buffer)
         return buffer
 
@@ -209,7 +209,7 @@ class _Splitting:
         carries = [self._buffer(names.get(p, "carry"), k.type(p)) for p in loop.params]
         self.places |= dict(zip(loop.results, carries, strict=True))
         name, count = names.get(loop.k, "k"), None
-        if loop.count in self.asked:
+        if loop.count in self.counts:
             count = self.places[loop.count] = self._buffer(f"{name}_end", "u")
         return _State(self._buffer(name, "u"), carries, count)
 

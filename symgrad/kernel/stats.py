@@ -65,7 +65,7 @@ class Stats:
         mode = f"derivatives in {self.mode} mode; " if self.mode else ""
         iterations = " and ".join(map(str, self.strips))
         strips = f", in strips of {iterations} iterations" if iterations else ""
-        kept = f"loops keep {self.kept:,} bytes a point{strips}; " if self.kept else ""
+        memory = f"loops keep {self.kept:,} bytes a point{strips}; " if self.kept else ""
         times = {0: "", 1: ", with one iteration of a loop that has no bound"}
         unbounded = f", with one iteration of each of {self.unbounded} loops that have no bound"
         unbounded = times.get(self.unbounded, unbounded)
@@ -73,7 +73,7 @@ class Stats:
             f"{self.operations:,} operations ({self.operations_loss:,} of them for the first "
             f"result{unbounded}), {self.bytes_per_point:,} bytes a point, "
             f"{self.registers:,} values alive at most, {self.shaders} "
-            f"shader{'s' * (self.shaders > 1)}; {mode}{kept}{took}"
+            f"shader{'s' * (self.shaders > 1)}; {mode}{memory}{took}"
         )
 
 

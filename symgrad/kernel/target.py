@@ -85,8 +85,8 @@ class SimdTarget:
         if self.wide == "d":
             return k.add(narrow, total[0])
         high, low = total
-        known = k.add(ops.where, k.add(ops.eq, low, low), low, k.constant(0.0))
-        return k.add(ops.add, high, known)
+        rounding = k.add(ops.where, k.add(ops.eq, low, low), low, k.constant(0.0))
+        return k.add(ops.add, high, rounding)
 
     def over_lanes(self, k: KernelIR, total: tuple[int, ...]) -> int:
         """Lane after lane: see `SummingTarget`."""

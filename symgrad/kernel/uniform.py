@@ -74,7 +74,7 @@ class _Flow:
     def _for(self, loop: For) -> None:
         """Follow the iterations, until what is carried varies no more than before.
 
-        Where one invocation iterations more often than another, what a carry is differs too.
+        Where one invocation takes more iterations than another, what a carry is differs too.
         """
         variant, new = self.variant, {loop.k} if loop.lo in self.variant else set[int]()
         while True:

@@ -94,8 +94,8 @@ class Uses:
         """Note what a routine needs of the outermost scope, which knows what is given itself."""
         kernel = self.kernel
         needed = needs(kernel, routine.scope.items) - kernel.given.keys()
-        known = {*routine.params, *kernel.lengths.values()}
-        self.captured |= {i for i in needed - known if not kernel.graph.nodes[i][0].constant}
+        own = {*routine.params, *kernel.lengths.values()}
+        self.captured |= {i for i in needed - own if not kernel.graph.nodes[i][0].constant}
 
     def _asked(self, values: Sequence[int], scope: Scope) -> None:
         """Note what a statement needs, or the end of a scope."""

@@ -111,8 +111,8 @@ class DevicePool:
         if None in speeds:
             alike = len({(m.device.name, m.device.backend) for m in members}) == 1
             speeds = [1.0 for _ in members] if alike else None
-        known = None if speeds is None else [s or 0.0 for s in speeds]
-        return None if known is None else [s / sum(known) for s in known]
+        rates = None if speeds is None else [s or 0.0 for s in speeds]
+        return None if rates is None else [s / sum(rates) for s in rates]
 
     def lose(self, member: Member) -> None:
         """Go on without a member that was lost, and say so."""
@@ -128,19 +128,19 @@ class DevicePool:
         )
 
     def fill(
-        self, count: int, arrays: Arrays, work: Work, told: Callable[[int], bool] | None = None
+        self, count: int, arrays: Arrays, work: Work, progress: Callable[[int], bool] | None = None
     ) -> Arrays:
         """Have ``work(member, part, arrays)`` fill the parts of arrays (count, ...): they are.
 
         If a device hangs they are others than were given, for it may still write to these.
-        Work of one piece is the fastest member's, in the caller's thread. ``told`` is called with
-        how many things are done, and may end the work by a true answer.
+        Work of one piece is the fastest member's, in the caller's thread. ``progress`` is called
+        with how many things are done, and may end the work by a true answer.
         """
         with self.lock:
             present = self.present
             if len(present) == 1 or count < 2 * self.least:
                 return self._alone(present, count, arrays, work)
-            return _Run(self, present, count, arrays, work, told).done()
+            return _Run(self, present, count, arrays, work, progress).done()
 
     def _alone(self, present: list[Member], count: int, arrays: Arrays, work: Work) -> Arrays:
         """All of the work by one member; by another if that is lost."""
@@ -164,9 +164,9 @@ class _Run:
         count: int,
         arrays: Arrays,
         work: Work,
-        told: Callable[[int], bool] | None,
+        progress: Callable[[int], bool] | None,
     ) -> None:
-        self.told, self.finished = told, 0
+        self.progress, self.finished = progress, 0
         self.pool, self.members, self.arrays, self.work = pool, present, arrays, work
         self.left: deque[slice] = deque([slice(0, count)])
         self.running: dict[Future[float], tuple[Member, slice]] = {}
@@ -234,7 +234,7 @@ class _Run:
             return
         member.measure(part.stop - part.start, seconds)
         self.finished += part.stop - part.start
-        if self.told is not None and self.told(self.finished):
+        if self.progress is not None and self.progress(self.finished):
             self.left.clear()
         self._start(member, self._next(member))
 
