@@ -81,13 +81,17 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
             FitError: if no minimum is found. InputError: a ValueError, for fewer samples than
             parameters, and for names that the model does not have.
         """
-        given = validate_data(self, X, y, y_numeric=True, dtype=float)
-        points, values = np.asarray(given[0]), np.asarray(given[1], float)
+        validated = validate_data(self, X, y, y_numeric=True, dtype=float)
+        points, values = np.asarray(validated[0]), np.asarray(validated[1], float)
         sigma = None
         if sample_weight is not None:
             weight = _weights(sample_weight, len(values))
-            kept = weight > 0
-            points, values, sigma = points[kept], values[kept], 1 / np.sqrt(weight[kept])
+            positive = weight > 0
+            points, values, sigma = (
+                points[positive],
+                values[positive],
+                1 / np.sqrt(weight[positive]),
+            )
         limit: dict[str, Any] = {} if self.max_nfev is None else {"max_nfev": self.max_nfev}
         _require_samples(len(values), self.model, self.p0)
         self.fit_ = fit_model(
@@ -112,13 +116,13 @@ class CurveRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         x = _predictors(np.asarray(validate_data(self, X, reset=False, dtype=float)))
-        found = self.fit_.predict(x)
-        return (found, self.fit_.band(x)) if return_std else found
+        predictions = self.fit_.predict(x)
+        return (predictions, self.fit_.band(x)) if return_std else predictions
 
 
 def _require_samples(count: int, model: Callable[..., Any], p0: Any) -> None:
-    given = p0 is not None and not isinstance(p0, Mapping)
-    needed = np.asarray(p0).size if given else parameters_of(model)
+    is_positional = p0 is not None and not isinstance(p0, Mapping)
+    needed = np.asarray(p0).size if is_positional else parameters_of(model)
     if count < needed:
         raise InputError(
             f"{needed} parameters are not determined by n_samples = {count}: give at least as "
@@ -130,11 +134,13 @@ def _predictors(X: np.ndarray) -> np.ndarray:
     return X[:, 0] if X.shape[1] == 1 else X.T
 
 
-def _weights(given: Any, count: int) -> np.ndarray:
+def _weights(sample_weight: Any, count: int) -> np.ndarray:
     """Sample weights, (n_samples,), none of them negative, and some positive."""
-    if np.isscalar(given):
-        given = np.broadcast_to(np.asarray(given), count)
-    weight = np.asarray(check_array(given, ensure_2d=False, input_name="sample_weight"), float)
+    if np.isscalar(sample_weight):
+        sample_weight = np.broadcast_to(np.asarray(sample_weight), count)
+    weight = np.asarray(
+        check_array(sample_weight, ensure_2d=False, input_name="sample_weight"), float
+    )
     if weight.shape != (count,) or (weight < 0).any():
         raise InputError(
             f"sample_weight has shape {weight.shape}, from {weight.min():g} on: a number or "

@@ -16,22 +16,22 @@ from symgrad.expr.tracers.tree import flatten
 
 def mapped(
     task: Callable[..., list[np.ndarray]],
-    given: Sequence[Sequence[Any]],
+    arguments: Sequence[Sequence[Any]],
     like: Any,
     results: Sequence[np.ndarray],
 ) -> list[Any]:
-    """The results of ``task(*given)`` of each block, one behind the other: Dask arrays.
+    """The results of ``task(*arguments)`` of each block, one behind the other: Dask arrays.
 
     ``results`` are like those of a block: their dtypes, and their shapes but for the first axis.
     """
     arrays = dask_arrays()
     delayed = dask().delayed(task, pure=False, traverse=False, nout=len(results))
-    found = [delayed(*block) for block in zip(*given, strict=True)]
+    computed = [delayed(*block) for block in zip(*arguments, strict=True)]
     return [
         arrays.concatenate(
             [
                 arrays.from_delayed(block[k], (rows, *r.shape[1:]), meta=r[:0])
-                for block, rows in zip(found, like.chunks[0], strict=True)
+                for block, rows in zip(computed, like.chunks[0], strict=True)
             ]
         )
         for k, r in enumerate(results)
@@ -44,9 +44,9 @@ def run_blocks(kernel: Any, x: Any) -> Any:
     The kernel travels to whoever computes a block. Nothing is computed before it is asked for.
     """
     if isinstance(x, Mapping) or array_of(x).ndim != 2:
-        given = "is a dict" if isinstance(x, Mapping) else f"has shape {x.shape}"
+        form = "is a dict" if isinstance(x, Mapping) else f"has shape {x.shape}"
         raise InputError(
-            f"x {given}: points in blocks are (B, {kernel.n_inputs}), in one array, such as "
+            f"x {form}: points in blocks are (B, {kernel.n_inputs}), in one array, such as "
             "dask.array.stack(columns, axis=1)"
         )
     x = by_rows(array_of(x))

@@ -38,11 +38,11 @@ def _distributed() -> Any:
 
 def tree_sum(values: Sequence[Any], plus: Callable[[Any, Any], Any] = add) -> Any:
     """The sum of neighbours, of neighbours of these, and so on: its order is known beforehand."""
-    found = list(values)
-    while len(found) > 1:
-        pairs = [plus(a, b) for a, b in zip(found[::2], found[1::2], strict=False)]
-        found = [*pairs, *found[2 * len(pairs) :]]
-    return found[0]
+    sums = list(values)
+    while len(sums) > 1:
+        pairs = [plus(a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)]
+        sums = [*pairs, *sums[2 * len(pairs) :]]
+    return sums[0]
 
 
 class Rows(Protocol):
@@ -93,8 +93,8 @@ class BlocksOfRows:
 class Blocks(Protocol):
     """What has been made of each block of a collection, where it is."""
 
-    def ask(self, what: Callable[..., Any], *given: Any) -> list[Any]:
-        """What each of them answers, ``what(block, *given)``, in the order of the blocks."""
+    def ask(self, what: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """What each of them answers, ``what(block, *arguments)``, in the order of the blocks."""
         ...
 
 
@@ -126,10 +126,10 @@ def _require_same(codes: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         InputError: if there are such, which workers read by themselves.
     """
-    known: dict[str, Any] = {}
+    first_labels: dict[str, Any] = {}
     for block in codes:
         for name, labels in block.items():
-            if not np.array_equal(known.setdefault(name, labels), labels):
+            if not np.array_equal(first_labels.setdefault(name, labels), labels):
                 raise InputError(
                     f"{name} holds other labels, or other first dates, in some blocks than in "
                     f"others: say beforehand what its numbers stand for, by codes={{{name!r}: ...}}"
@@ -150,9 +150,9 @@ class _Here:
     def __init__(self, blocks: Sequence[Any]) -> None:
         self._blocks = blocks
 
-    def ask(self, what: Callable[..., Any], *given: Any) -> list[Any]:
+    def ask(self, what: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What each block answers."""
-        return [what(block, *given) for block in self._blocks]
+        return [what(block, *arguments) for block in self._blocks]
 
 
 class _OnWorkers:
@@ -193,13 +193,13 @@ class _OnWorkers:
                 tasks.append(bound(kernel, self._tables[k], *self._options))
         return tasks
 
-    def ask(self, what: Callable[..., Any], *given: Any) -> list[Any]:
+    def ask(self, what: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What each block answers, in their order."""
         why = None
         with self._client.as_current():  # whichever client the caller has meanwhile
             for _ in range(MOST_LOSSES):
                 try:
-                    return self._asked(what, given)
+                    return self._asked(what, arguments)
                 except _Lost as lost:
                     why, self._actors, self._holders = lost, [], []
                     time.sleep(SECONDS_BEFORE_ANOTHER)
@@ -207,26 +207,26 @@ class _OnWorkers:
             f"{MOST_LOSSES} workers were lost one after the other: the call gave up"
         ) from why
 
-    def _asked(self, what: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
+    def _asked(self, what: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
         """The answers. All workers are asked before the first is waited for."""
         if not self._actors:
-            self._holders = self._found()
+            self._holders = self._all_holders()
             self._actors = [self._of(holder.held) for holder in self._holders]
-        asked = pickle.dumps((what, given))
+        message = pickle.dumps((what, arguments))
         try:
-            calls = [actor.ask(asked) for actor in self._actors]
+            calls = [actor.ask(message) for actor in self._actors]
         except RuntimeError as lost:
             raise _Lost from lost
         answers: list[Any] = [None] * len(self._futures)
         for holder, call in zip(self._holders, calls, strict=True):
-            found = pickle.loads(self._of(call))
-            if isinstance(found, Exception):
-                raise found
-            for k, answer in zip(holder.blocks, found, strict=True):
+            reply = pickle.loads(self._of(call))
+            if isinstance(reply, Exception):
+                raise reply
+            for k, answer in zip(holder.blocks, reply, strict=True):
                 answers[k] = answer
         return answers
 
-    def _found(self) -> list[_Holder]:
+    def _all_holders(self) -> list[_Holder]:
         """Who has which blocks, once all of them are bound."""
         while not self._all_bound():
             self._bind_elsewhere()
@@ -256,11 +256,11 @@ class _OnWorkers:
 
         Dask keeps such tasks for that worker if there was no other when it was lost.
         """
-        there = self._client.nthreads()
+        workers = self._client.nthreads()
         left = [
             k
             for k, (future, address) in enumerate(zip(self._futures, self._meant, strict=True))
-            if address and address not in there and future.status != "finished"
+            if address and address not in workers and future.status != "finished"
         ]
         for k in left:
             self._meant[k] = None
@@ -269,8 +269,8 @@ class _OnWorkers:
 
     def _holder(self, address: str, blocks: Sequence[int]) -> _Holder:
         held = [self._futures[k] for k in blocks]
-        made = self._client.submit(_Held, held, workers=[address], actor=True, pure=False)
-        return _Holder(address, blocks, made)
+        actor = self._client.submit(_Held, held, workers=[address], actor=True, pure=False)
+        return _Holder(address, blocks, actor)
 
     def _of(self, future: Any) -> Any:
         """What a worker does in its own time."""
@@ -285,9 +285,9 @@ class _OnWorkers:
 
     def _all_there(self) -> bool:
         """Whether no worker was lost, nor what it holds."""
-        there = self._client.nthreads()
+        workers = self._client.nthreads()
         return all(
-            holder.address in there and holder.held.status in ("pending", "finished")
+            holder.address in workers and holder.held.status in ("pending", "finished")
             for holder in self._holders
         )
 
@@ -311,15 +311,15 @@ class _Held:
     def __init__(self, blocks: Sequence[Any]) -> None:
         self._blocks = blocks
 
-    def ask(self, asked: bytes) -> bytes:
+    def ask(self, message: bytes) -> bytes:
         """What each of them answers, or the exception.
 
         Both travel pickled: as one message, and Dask's actors have no answer to what their worker
         fails to read.
         """
         try:
-            what, given = pickle.loads(asked)
-            return pickle.dumps([what(block, *given) for block in self._blocks])
+            what, arguments = pickle.loads(message)
+            return pickle.dumps([what(block, *arguments) for block in self._blocks])
         except Exception as wrong:
             return pickle.dumps(wrong)
 
@@ -336,9 +336,9 @@ def arrived(kernel: bytes) -> Any:
         DeviceError: if it cannot run there.
     """
     named = device_here(None)
-    found = pickle.loads(kernel)
+    own_kernel = pickle.loads(kernel)
     try:
-        return found if named is None else found.to(named)
+        return own_kernel if named is None else own_kernel.to(named)
     except SymgradError as error:
         raise DeviceError(
             f"the kernel cannot run on a worker whose SYMGRAD_DEVICE is {named!r}: {error}; start "
@@ -346,7 +346,7 @@ def arrived(kernel: bytes) -> Any:
         ) from error
 
 
-def device_here(asked: Any) -> Any:
+def device_here(default: Any) -> Any:
     """The device that a worker's SYMGRAD_DEVICE names, or else the one that was asked for.
 
     The CPU has as many threads as the worker.
@@ -357,7 +357,7 @@ def device_here(asked: Any) -> Any:
             threads = distributed.get_worker().state.nthreads
             os.environ.setdefault("SYMGRAD_THREADS", str(threads))
     named = os.environ.get("SYMGRAD_DEVICE")
-    return (int(named) if named.isdecimal() else named) if named else asked
+    return (int(named) if named.isdecimal() else named) if named else default
 
 
 def _client() -> Any:

@@ -43,7 +43,7 @@ def from_jax(f: Callable[..., Any], *, max_steps: int | None = None) -> Callable
         leaves, tree = j.tree.flatten(args)
         shapes = [j.ShapeDtypeStruct(np.shape(leaf), j.numpy.zeros(()).dtype) for leaf in leaves]
         closed, shape = j.make_jaxpr(f, return_shape=True)(*j.tree.unflatten(tree, shapes))
-        found = Evaluation(max_steps).closed(closed, leaves)
-        return j.tree.unflatten(j.tree.structure(shape), found)
+        results = Evaluation(max_steps).closed(closed, leaves)
+        return j.tree.unflatten(j.tree.structure(shape), results)
 
     return traced

@@ -36,7 +36,7 @@ def functions() -> Any:
         shapes = [j.ShapeDtypeStruct((*x.shape[:-1], *tail), x.dtype) for tail in tails]
 
         def call(x: Any) -> list[np.ndarray]:
-            return [np.asarray(found, shapes[0].dtype) for found in run(np.asarray(x))]
+            return [np.asarray(result, shapes[0].dtype) for result in run(np.asarray(x))]
 
         return j.pure_callback(call, shapes, x, vmap_method="expand_dims")
 
@@ -59,23 +59,23 @@ def functions() -> Any:
         value, gradient = outside(loss.pair, x, (), (loss.n,))
         return value, gradient
 
-    def pair_forward(loss: Loss, given: Any) -> tuple[Any, Any]:
-        value, gradient = pair(loss, given.value)
-        return (value, gradient), (given.value, gradient)
+    def pair_forward(loss: Loss, argument: Any) -> tuple[Any, Any]:
+        value, gradient = pair(loss, argument.value)
+        return (value, gradient), (argument.value, gradient)
 
-    def pair_backward(loss: Loss, kept: tuple[Any, Any], cotangents: Any) -> tuple[Any]:
-        x, gradient = kept
+    def pair_backward(loss: Loss, residuals: tuple[Any, Any], cotangents: Any) -> tuple[Any]:
+        x, gradient = residuals
         g, direction = cotangents
         zero = j.custom_derivatives.SymbolicZero
-        found = jnp.zeros_like(x) if isinstance(g, zero) else g[..., None] * gradient
+        pulled = jnp.zeros_like(x) if isinstance(g, zero) else g[..., None] * gradient
         if isinstance(direction, zero):
-            return (found,)
+            return (pulled,)
         if loss.curvature is None:
             raise DifferentiationError(
                 "second derivatives of a loss over data are not available here: use sg.fused_hvp"
             )
         both = jnp.concatenate([x, direction], -1)
-        return (found + rows(loss.curvature.pushed, both),)
+        return (pulled + rows(loss.curvature.pushed, both),)
 
     pair.defvjp(pair_forward, pair_backward, symbolic_zeros=True)
     return SimpleNamespace(rows=rows, pair=pair)

@@ -39,17 +39,17 @@ class Labelled:
     def of(array: Any, x: Any, dim: str | Sequence[str] | None) -> Labelled:
         """The curves along ``dim``, or along the dimensions of the coordinates that x names."""
         places = [d for name in _names(x) for d in _coordinate(array, name).dims]
-        asked = set(places if dim is None else [dim] if isinstance(dim, str) else dim)
-        if unknown := sorted(asked - set(array.dims)):
+        chosen = set(places if dim is None else [dim] if isinstance(dim, str) else dim)
+        if unknown := sorted(chosen - set(array.dims)):
             raise InputError(f"dim names {unknown}: the array has {list(array.dims)}")
-        along = tuple(d for d in array.dims if d in asked)
-        kept = tuple(d for d in array.dims if d not in asked)
-        if taken := sorted({PARAM, *COVARIANCE} & set(kept)):
+        along = tuple(d for d in array.dims if d in chosen)
+        remaining = tuple(d for d in array.dims if d not in chosen)
+        if taken := sorted({PARAM, *COVARIANCE} & set(remaining)):
             raise InputError(
                 f"the array has the dimension {taken[0]!r}, which results have of their own: "
                 f"array.rename({taken[0]}=...)"
             )
-        return Labelled(array.transpose(*kept, *along), along, kept)
+        return Labelled(array.transpose(*remaining, *along), along, remaining)
 
     @property
     def count(self) -> int:
@@ -65,49 +65,49 @@ class Labelled:
         """All curves, (S, M), in Dask blocks if the array is."""
         return self.array.data.reshape(self.count, self._rows)
 
-    def x(self, given: Any) -> np.ndarray:
+    def x(self, names: Any) -> np.ndarray:
         """What `fit_many` takes as x: (M,) or (k, M), or (S, M) or (S, k, M) of each curve."""
-        places = [_numbers(_coordinate(self.array, name), name) for name in _names(given)]
+        places = [_numbers(_coordinate(self.array, name), name) for name in _names(names)]
         own = any(set(place.dims) & set(self.kept) for place in places)
-        found = [self._spread(place, own) for place in places]
-        return found[0] if isinstance(given, str) else np.stack(found, axis=-2)
+        coordinates = [self._spread(place, own) for place in places]
+        return coordinates[0] if isinstance(names, str) else np.stack(coordinates, axis=-2)
 
-    def sigma(self, given: Any) -> Any:
+    def sigma(self, deviations: Any) -> Any:
         """Deviations as a number, (M,) or (S, M)."""
-        if not is_labelled(given):
-            return given
-        self._require_known(given, "sigma", (*self.kept, *self.along))
-        return self._spread(given, bool(set(given.dims) & set(self.kept)))
+        if not is_labelled(deviations):
+            return deviations
+        self._require_known(deviations, "sigma", (*self.kept, *self.along))
+        return self._spread(deviations, bool(set(deviations.dims) & set(self.kept)))
 
-    def starts(self, given: Any, names: Sequence[str]) -> Any:
+    def starts(self, p0: Any, names: Sequence[str]) -> Any:
         """Starts as `fit_many` takes them: those of a ``DataArray`` are (S, n), or (S,) by name.
 
         ``names`` are those of the parameters, in order.
         """
-        if isinstance(given, Mapping):
-            return {name: self._each(value) for name, value in given.items()}
-        if not is_labelled(given):
-            return given
-        if PARAM not in given.dims:
-            raise InputError(f"p0 has the dimensions {list(given.dims)}: {PARAM!r} is needed")
-        each = {str(k.item()): given.isel({PARAM: i}) for i, k in enumerate(given[PARAM])}
-        if PARAM in given.coords and set(each) != set(names):
+        if isinstance(p0, Mapping):
+            return {name: self._each(value) for name, value in p0.items()}
+        if not is_labelled(p0):
+            return p0
+        if PARAM not in p0.dims:
+            raise InputError(f"p0 has the dimensions {list(p0.dims)}: {PARAM!r} is needed")
+        each = {str(k.item()): p0.isel({PARAM: i}) for i, k in enumerate(p0[PARAM])}
+        if PARAM in p0.coords and set(each) != set(names):
             return {name: self._each(one) for name, one in each.items()}
-        order = names if PARAM in given.coords else each
+        order = names if PARAM in p0.coords else each
         return np.stack([self._each(each[name]) for name in order], axis=-1)
 
-    def dataset(self, found: Any, names: Sequence[str], covariance: bool) -> Any:
+    def dataset(self, fits: Any, names: Sequence[str], covariance: bool) -> Any:
         """What `fit_many` found, with the coordinates of the curves."""
         dims = self.kept
-        each = {"fun": found.fun, "nit": found.nit, "success": found.success}
-        each["status"] = found.status
-        wide = {"parameters": found.x, "errors": np.sqrt(np.einsum("sii->si", found.cov))}
+        each = {"fun": fits.fun, "nit": fits.nit, "success": fits.success}
+        each["status"] = fits.status
+        wide = {"parameters": fits.x, "errors": np.sqrt(np.einsum("sii->si", fits.cov))}
         variables = {name: (dims, self._folded(values)) for name, values in each.items()}
         variables |= {k: ((*dims, PARAM), self._folded(v)) for k, v in wide.items()}
         coords = {k: c for k, c in self.array.coords.items() if not set(c.dims) & set(self.along)}
         coords[PARAM] = list(names)
         if covariance:
-            variables["covariance"] = (*dims, *COVARIANCE), self._folded(found.cov)
+            variables["covariance"] = (*dims, *COVARIANCE), self._folded(fits.cov)
             coords |= {name: list(names) for name in COVARIANCE}
         order = "parameters", "errors", "covariance", "fun", "success", "status", "nit"
         data = {name: variables[name] for name in order if name in variables}
@@ -123,24 +123,24 @@ class Labelled:
         values = self._at(place, dims)
         return values.reshape(self.count, self._rows) if own else values.ravel()
 
-    def _at(self, given: Any, dims: Sequence[str]) -> np.ndarray:
+    def _at(self, other: Any, dims: Sequence[str]) -> np.ndarray:
         """Numbers at all places along dimensions of the array, by their labels."""
         labels = self.array.indexes
-        for d in set(given.dims) & set(labels) & set(given.indexes):
-            found = given.indexes[d].get_indexer(labels[d])
-            if given.indexes[d].is_unique and (found < 0).any():
-                missing = labels[d][found < 0][0]
-                raise InputError(f"{given.name or 'an array'} has no value at {d} = {missing!r}")
-            if given.indexes[d].is_unique:
-                given = given.isel({d: found})
+        for d in set(other.dims) & set(labels) & set(other.indexes):
+            positions = other.indexes[d].get_indexer(labels[d])
+            if other.indexes[d].is_unique and (positions < 0).any():
+                missing = labels[d][positions < 0][0]
+                raise InputError(f"{other.name or 'an array'} has no value at {d} = {missing!r}")
+            if other.indexes[d].is_unique:
+                other = other.isel({d: positions})
         sizes = {d: self.array.sizes[d] for d in dims}
-        if wrong := [d for d in given.dims if given.sizes[d] != sizes[d]]:
+        if wrong := [d for d in other.dims if other.sizes[d] != sizes[d]]:
             raise InputError(
-                f"{given.name or 'an array'} has {given.sizes[wrong[0]]} values along "
+                f"{other.name or 'an array'} has {other.sizes[wrong[0]]} values along "
                 f"{wrong[0]!r}: {sizes[wrong[0]]} are needed"
             )
-        axes = [d for d in dims if d in given.dims]
-        values = given.variable.transpose(*axes).values
+        axes = [d for d in dims if d in other.dims]
+        values = other.variable.transpose(*axes).values
         values = values.reshape([sizes[d] if d in axes else 1 for d in dims])
         return np.broadcast_to(values, list(sizes.values()))
 
@@ -151,8 +151,8 @@ class Labelled:
         self._require_known(value, "p0", self.kept)
         return self._at(value, self.kept).ravel()
 
-    def _require_known(self, given: Any, what: str, dims: Sequence[str]) -> None:
-        if unknown := sorted(set(given.dims) - set(dims)):
+    def _require_known(self, other: Any, what: str, dims: Sequence[str]) -> None:
+        if unknown := sorted(set(other.dims) - set(dims)):
             raise InputError(f"{what} has the dimensions {unknown}: it may have {list(dims)}")
 
 
@@ -168,8 +168,8 @@ def _names(x: Any) -> Sequence[str]:
 
 def _coordinate(array: Any, name: str) -> Any:
     if name not in array.coords and name not in array.dims:
-        known = ", ".join(sorted(map(str, {*array.coords, *array.dims})))
-        raise InputError(f"x names {name!r}: the array has the coordinates {known}")
+        names = ", ".join(sorted(map(str, {*array.coords, *array.dims})))
+        raise InputError(f"x names {name!r}: the array has the coordinates {names}")
     return array[name]
 
 

@@ -60,10 +60,10 @@ def _clamp(low: Any, x: Any, high: Any) -> Any:
 
 def _chosen(which: Any, first: Any, second: Any, *more: Any) -> Any:
     """``select_n``: the first case where a condition does not hold, or the one of a number."""
-    found = sg.where(which, second, first) if not more else sg.where(which == 1, second, first)
+    chosen = sg.where(which, second, first) if not more else sg.where(which == 1, second, first)
     for k, case in enumerate(more, 2):
-        found = sg.where(which == k, case, found)
-    return found
+        chosen = sg.where(which == k, case, chosen)
+    return chosen
 
 
 def _below(a: Any, b: Any) -> Any:
@@ -167,40 +167,44 @@ class Evaluation:
         return self._jaxpr(closed.jaxpr, closed.consts, arguments)
 
     def _jaxpr(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> Values:
-        known: dict[Any, Any] = {}
+        environment: dict[Any, Any] = {}
 
         def value(atom: Any) -> Any:
-            return _number(atom.val) if hasattr(atom, "val") else known[atom]
+            return _number(atom.val) if hasattr(atom, "val") else environment[atom]
 
-        known.update(zip(jaxpr.constvars, map(_number, consts), strict=True))
-        known.update(zip(jaxpr.invars, arguments, strict=True))
+        environment.update(zip(jaxpr.constvars, map(_number, consts), strict=True))
+        environment.update(zip(jaxpr.invars, arguments, strict=True))
         for equation in jaxpr.eqns:
-            given = [value(atom) for atom in equation.invars]
-            known.update(zip(equation.outvars, self._results(equation, given), strict=True))
+            operands = [value(atom) for atom in equation.invars]
+            environment.update(
+                zip(equation.outvars, self._results(equation, operands), strict=True)
+            )
         return [value(atom) for atom in jaxpr.outvars]
 
-    def _results(self, equation: Any, given: Values) -> Values:
+    def _results(self, equation: Any, operands: Values) -> Values:
         name, params = equation.primitive.name, equation.params
-        if not any(is_traced(v) for v in given) and not _jaxprs(params):
-            found = equation.primitive.bind(*map(_of_jax, given), **params)
-            return [_number(v) for v in (found if equation.primitive.multiple_results else [found])]
+        if not any(is_traced(v) for v in operands) and not _jaxprs(params):
+            outputs = equation.primitive.bind(*map(_of_jax, operands), **params)
+            return [
+                _number(v) for v in (outputs if equation.primitive.multiple_results else [outputs])
+            ]
         if name in INTEGERS and equation.invars[0].aval.dtype.kind in "iu":
-            return [_element_by_element(INTEGERS[name], *given)]
+            return [_element_by_element(INTEGERS[name], *operands)]
         if name in ELEMENTWISE:
-            return [ELEMENTWISE[name](*given, **{k: v for k, v in params.items() if k == "y"})]
+            return [ELEMENTWISE[name](*operands, **{k: v for k, v in params.items() if k == "y"})]
         if name in REDUCTIONS:
-            return [REDUCTIONS[name](given[0], axis=tuple(params["axes"]))]
+            return [REDUCTIONS[name](operands[0], axis=tuple(params["axes"]))]
         if name in ACCUMULATIONS:
-            return [_accumulated(ACCUMULATIONS[name], given[0], **params)]
-        if name in MOVES and not any(map(is_traced, given[INDICES.get(name, len(given)) :])):
-            return _moved(equation, given)
+            return [_accumulated(ACCUMULATIONS[name], operands[0], **params)]
+        if name in MOVES and not any(map(is_traced, operands[INDICES.get(name, len(operands)) :])):
+            return _moved(equation, operands)
         if name in CALLS:
             inner = params.get("jaxpr", params.get("call_jaxpr"))
             if hasattr(inner, "consts"):
-                return self.closed(inner, given)
-            return self._jaxpr(inner, (), given)
+                return self.closed(inner, operands)
+            return self._jaxpr(inner, (), operands)
         rule = RULES.get(name) or getattr(self, f"_{name}", None)
-        return rule(equation, *given) if rule else _refused(equation)
+        return rule(equation, *operands) if rule else _refused(equation)
 
     # what has rules of its own -------------------------------------------------------------------
 
@@ -225,14 +229,14 @@ class Evaluation:
         ends = "".join(shared + free_a + free_b)
         return [np.einsum(f"{''.join(of_a)},{''.join(of_b)}->{ends}", array(a), array(b))]
 
-    def _call_hi_primitive(self, equation: Any, *given: Any) -> Values:
+    def _call_hi_primitive(self, equation: Any, *operands: Any) -> Values:
         """What stands for simpler primitives, from JAX 0.12 on, in terms of these."""
         simpler = functools.partial(equation.primitive.to_lojax, **equation.params)
-        return self.closed(jax().make_jaxpr(simpler)(*[a.aval for a in equation.invars]), given)
+        return self.closed(jax().make_jaxpr(simpler)(*[a.aval for a in equation.invars]), operands)
 
     def _cond(self, equation: Any, which: Any, *operands: Any) -> Values:
         branches = [
-            lambda *given, b=branch: tuple(self.closed(b, given))
+            lambda *arguments, b=branch: tuple(self.closed(b, arguments))
             for branch in equation.params["branches"]
         ]
         if not is_traced(which):
@@ -241,23 +245,27 @@ class Evaluation:
             return list(choices.cond(which > 0, branches[1], branches[0], *operands))
         return list(choices.switch(which, branches, *operands))
 
-    def _scan(self, equation: Any, *given: Any) -> Values:
+    def _scan(self, equation: Any, *operands: Any) -> Values:
         p = equation.params
         first, count = _constants_and_carries(p)
-        consts, init, xs = given[:first], given[first : first + count], given[first + count :]
+        consts, init, xs = (
+            operands[:first],
+            operands[first : first + count],
+            operands[first + count :],
+        )
 
         def step(carry: Any, x: Any) -> Any:
-            found = self.closed(p["jaxpr"], [*consts, *carry, *(x or ())])
-            return tuple(found[:count]), tuple(found[count:])
+            outputs = self.closed(p["jaxpr"], [*consts, *carry, *(x or ())])
+            return tuple(outputs[:count]), tuple(outputs[count:])
 
         carry = tuple(map(_carried, init, p["jaxpr"].in_avals[first:]))
         last, ys = control.scan(step, carry, tuple(xs) or None, p["length"], p["reverse"])
         return [*last, *(ys or ())]
 
-    def _while(self, equation: Any, *given: Any) -> Values:
+    def _while(self, equation: Any, *operands: Any) -> Values:
         p = equation.params
         of_cond, of_body = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
-        for_cond, for_body, init = given[:of_cond], given[of_cond:of_body], given[of_body:]
+        for_cond, for_body, init = operands[:of_cond], operands[of_cond:of_body], operands[of_body:]
         carry = tuple(map(_carried, init, p["body_jaxpr"].in_avals[p["body_nconsts"] :]))
         return list(
             control.while_loop(
@@ -346,11 +354,11 @@ def _converted(dtype: Any) -> Callable[[Any], Any]:
     return convert
 
 
-def _element_by_element(function: Callable[..., Any], *given: Any) -> Any:
-    shape = np.broadcast_shapes(*map(np.shape, given))
+def _element_by_element(function: Callable[..., Any], *operands: Any) -> Any:
+    shape = np.broadcast_shapes(*map(np.shape, operands))
     if not shape:
-        return function(*given)
-    flat = [np.broadcast_to(np.asarray(g, object), shape).ravel() for g in given]
+        return function(*operands)
+    flat = [np.broadcast_to(np.asarray(g, object), shape).ravel() for g in operands]
     return array([function(*each) for each in zip(*flat, strict=True)]).reshape(shape)
 
 
@@ -358,8 +366,8 @@ def _folded(function: Callable[[Any, Any], Any], x: Any, axes: Sequence[int]) ->
     """All elements along some axes, taken together one after the other."""
     values = np.asarray(x, object)
     moved = np.moveaxis(values, axes, range(len(axes)))
-    kept = moved.shape[len(axes) :]
-    rows = list(moved.reshape(-1, *kept))
+    rest_shape = moved.shape[len(axes) :]
+    rows = list(moved.reshape(-1, *rest_shape))
     return functools.reduce(lambda a, b: _element_by_element(function, a, b), rows)
 
 
@@ -367,8 +375,8 @@ def _running(function: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
     """Each element with all before it along an axis."""
     rows = np.moveaxis(np.asarray(x, object), axis, 0)
     step = functools.partial(_element_by_element, function)
-    found = np.stack([np.asarray(r, object) for r in itertools.accumulate(rows, step)])
-    return array(np.moveaxis(found, 0, axis))
+    scanned = np.stack([np.asarray(r, object) for r in itertools.accumulate(rows, step)])
+    return array(np.moveaxis(scanned, 0, axis))
 
 
 def _carried(value: Any, aval: Any) -> Any:
@@ -383,22 +391,22 @@ def _accumulated(function: Callable[..., Any], x: Any, axis: int, reverse: bool,
     return flip(function(flip(x), axis=axis))
 
 
-def _moved(equation: Any, given: Values) -> Values:
+def _moved(equation: Any, operands: Values) -> Values:
     """What a primitive of `MOVES` gives: it moves the elements' numbers, and they follow."""
-    ends = INDICES.get(equation.primitive.name, len(given))
+    ends = INDICES.get(equation.primitive.name, len(operands))
     flat: list[Any] = []
     places: list[Any] = []
-    for value in given[:ends]:
+    for value in operands[:ends]:
         shape = np.shape(value)
         size = math.prod(shape)
         places.append(np.arange(len(flat), len(flat) + size, dtype=np.int32).reshape(shape))
         flat.extend(array(value).reshape(-1) if shape else [value])
-    rest = [jax().numpy.asarray(v) for v in given[ends:]]
+    rest = [jax().numpy.asarray(v) for v in operands[ends:]]
     params, filled = equation.params, equation.params.get("fill_value")
     if "fill_value" in params:
         params = params | {"fill_value": -1}
-    found = equation.primitive.bind(*map(jax().numpy.asarray, places), *rest, **params)
-    several = found if equation.primitive.multiple_results else [found]
+    outputs = equation.primitive.bind(*map(jax().numpy.asarray, places), *rest, **params)
+    several = outputs if equation.primitive.multiple_results else [outputs]
     return [_picked(flat, np.asarray(k), math.nan if filled is None else filled) for k in several]
 
 

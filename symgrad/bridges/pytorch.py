@@ -37,16 +37,16 @@ def read(value: Any, name: str) -> Any:
         parts = isinstance(value, (list, tuple)) and any(
             isinstance(v, (t.Tensor, list, tuple)) for v in value
         )
-        found = t.stack([read(v, name) for v in value]) if parts else t.as_tensor(value)
+        tensor = t.stack([read(v, name) for v in value]) if parts else t.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputTypeError(f"{name} is not a tensor of real numbers: {error}") from error
-    if found.is_complex() or found.is_meta or found.layout != t.strided:
-        kind = "meta" if found.is_meta else f"{found.layout} {found.dtype}"
+    if tensor.is_complex() or tensor.is_meta or tensor.layout != t.strided:
+        kind = "meta" if tensor.is_meta else f"{tensor.layout} {tensor.dtype}"
         raise InputTypeError(
             f"{name} is a tensor ({kind}): one of real numbers is needed, which is dense "
             "(x.to_dense()) and on a device; take x.real and x.imag apart"
         )
-    return found
+    return tensor
 
 
 def to_host(x: Any, dtype: np.dtype[Any]) -> np.ndarray:
@@ -55,10 +55,10 @@ def to_host(x: Any, dtype: np.dtype[Any]) -> np.ndarray:
     return x.detach().to("cpu", wanted).contiguous().numpy()
 
 
-def like(found: np.ndarray, x: Any) -> Any:
+def like(values: np.ndarray, x: Any) -> Any:
     """An array as a tensor like another, in the array's memory where that can be."""
     dtype = x.dtype if x.is_floating_point() else None
-    return torch().from_numpy(found).to(x.device, dtype)
+    return torch().from_numpy(values).to(x.device, dtype)
 
 
 def in_front(info: Any, in_dims: tuple[int | None, ...], tensors: tuple[Any, ...]) -> list[Any]:

@@ -105,13 +105,13 @@ class RowFunction:
         """The results (..., m) at rows (..., n) of the function's dtype."""
         batch = x.shape[:-1]
         rows = np.ascontiguousarray(x, self.dtype).reshape(math.prod(batch), self.n)
-        (found,) = self._program.run(rows)
-        return found.reshape(*batch, self.m)
+        (values,) = self._program.run(rows)
+        return values.reshape(*batch, self.m)
 
     @cached_property
     def _program(self) -> Any:
-        made, roots = simplified(self._graph, self._roots, self._options)
-        computation = Computation(self._options.name, made, (Output("values", tuple(roots)),))
+        simple, roots = simplified(self._graph, self._roots, self._options)
+        computation = Computation(self._options.name, simple, (Output("values", tuple(roots)),))
         shaders = Shaders(computation, self._options, self._options.name)
         return backend_of(self._device).program(shaders)
 
@@ -119,9 +119,9 @@ class RowFunction:
     def pulled(self) -> RowFunction:
         """Rows x and g, side by side -> g times the Jacobian at x: the vector-Jacobian product."""
 
-        def derive(graph: Graph, given: list[int]) -> list[int | None]:
+        def derive(graph: Graph, cotangents: list[int]) -> list[int | None]:
             seeds: dict[int, int] = {}
-            for root, g in zip(self._roots, given, strict=True):
+            for root, g in zip(self._roots, cotangents, strict=True):
                 seeds[root] = graph.add(ops.add, seeds[root], g) if root in seeds else g
             return vjp(graph, seeds, self._inputs)
 
@@ -131,8 +131,8 @@ class RowFunction:
     def pushed(self) -> RowFunction:
         """Rows x and v, side by side -> the Jacobian at x times v: the Jacobian-vector product."""
 
-        def derive(graph: Graph, given: list[int]) -> list[int | None]:
-            return jvp(graph, dict(zip(self._inputs, given, strict=True)), self._roots)
+        def derive(graph: Graph, tangents: list[int]) -> list[int | None]:
+            return jvp(graph, dict(zip(self._inputs, tangents, strict=True)), self._roots)
 
         return self._derived("d", self.n, derive)
 
@@ -147,7 +147,7 @@ class RowFunction:
         graph = self._graph.copy()
         names = unique([*graph.names, *(f"{prefix}{k}" for k in range(count))])
         with deriving(graph):
-            found = derive(graph, [graph.input(name) for name in names[self.n :]])
+            roots = derive(graph, [graph.input(name) for name in names[self.n :]])
             zero = graph.constant(0.0)
         options = replace(self._options, name=f"{self._options.name}_{prefix}")
-        return RowFunction(graph, [zero if i is None else i for i in found], options, self._device)
+        return RowFunction(graph, [zero if i is None else i for i in roots], options, self._device)

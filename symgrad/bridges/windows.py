@@ -39,18 +39,22 @@ def gather(equation: Any, x: Any, indices: Any) -> Values:
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     if numbers.operand_batching_dims:
         raise UnsupportedError("from_jax: gather with batching axes of vmap at traced indices")
-    kept = [axis for axis in range(len(sizes)) if axis not in numbers.collapsed_slice_dims]
+    window_axes = [axis for axis in range(len(sizes)) if axis not in numbers.collapsed_slice_dims]
     index, lengths = np.asarray(indices, object), np.shape(x)
     filled = math.nan if params["fill_value"] is None else params["fill_value"]
 
     def at(place: tuple[int, ...]) -> Any:
         batch = tuple(p for i, p in enumerate(place) if i not in numbers.offset_dims)
-        offsets = dict(zip(kept, (place[i] for i in numbers.offset_dims), strict=True))
-        given = {axis: index[(*batch, k)] for k, axis in enumerate(numbers.start_index_map)}
-        start = {axis: _start(s, lengths[axis], sizes[axis]) for axis, s in given.items()}
+        offsets = dict(zip(window_axes, (place[i] for i in numbers.offset_dims), strict=True))
+        starts = {axis: index[(*batch, k)] for k, axis in enumerate(numbers.start_index_map)}
+        start = {axis: _start(s, lengths[axis], sizes[axis]) for axis, s in starts.items()}
         where = tuple(start.get(axis, 0) + offsets.get(axis, 0) for axis in range(len(sizes)))
-        found = array(x)[where]
-        return sg.where(_within(given, lengths, sizes), found, filled) if _drops(params) else found
+        element = array(x)[where]
+        return (
+            sg.where(_within(starts, lengths, sizes), element, filled)
+            if _drops(params)
+            else element
+        )
 
     shape = equation.outvars[0].aval.shape
     return [_array([at(place) for place in np.ndindex(*shape)], shape)]
@@ -74,26 +78,30 @@ def scatter(equation: Any, x: Any, indices: Any, updates: Any) -> Values:
     numbers = params["dimension_numbers"]
     if numbers.operand_batching_dims:
         raise UnsupportedError("from_jax: scatter with batching axes (of vmap)")
-    lengths, found = np.shape(x), array(x)
-    kept = [axis for axis in range(len(lengths)) if axis not in numbers.inserted_window_dims]
-    windows = zip(kept, (np.shape(updates)[i] for i in numbers.update_window_dims), strict=True)
+    lengths, result = np.shape(x), array(x)
+    window_axes = [axis for axis in range(len(lengths)) if axis not in numbers.inserted_window_dims]
+    windows = zip(
+        window_axes, (np.shape(updates)[i] for i in numbers.update_window_dims), strict=True
+    )
     sizes = [1] * len(lengths)
     for axis, size in windows:
         sizes[axis] = size
     index, values = np.asarray(indices, object), np.asarray(updates, object)
     for place in np.ndindex(*np.shape(updates)):
         batch = tuple(p for i, p in enumerate(place) if i not in numbers.update_window_dims)
-        offsets = dict(zip(kept, (place[i] for i in numbers.update_window_dims), strict=True))
+        offsets = dict(
+            zip(window_axes, (place[i] for i in numbers.update_window_dims), strict=True)
+        )
         axes = enumerate(numbers.scatter_dims_to_operand_dims)
-        given = {axis: index[(*batch, k)] for k, axis in axes}
-        start = {axis: _start(s, lengths[axis], sizes[axis]) for axis, s in given.items()}
+        starts = {axis: index[(*batch, k)] for k, axis in axes}
+        start = {axis: _start(s, lengths[axis], sizes[axis]) for axis, s in starts.items()}
         where = tuple(start.get(a, 0) + offsets.get(a, 0) for a in range(len(lengths)))
         value = values[place]
         if _drops(params):
-            unwritten = UNWRITTEN[how] if how in UNWRITTEN else found[where]
-            value = sg.where(_within(given, lengths, sizes), value, unwritten)
-        found = getattr(found.at[where], how)(value)
-    return [found]
+            unwritten = UNWRITTEN[how] if how in UNWRITTEN else result[where]
+            value = sg.where(_within(starts, lengths, sizes), value, unwritten)
+        result = getattr(result.at[where], how)(value)
+    return [result]
 
 
 def is_traced(value: Any) -> bool:
@@ -107,10 +115,10 @@ def _drops(params: Mapping[str, Any]) -> bool:
     return params["mode"] == jax().lax.GatherScatterMode.FILL_OR_DROP
 
 
-def _within(given: Mapping[int, Any], lengths: Sequence[int], sizes: Sequence[int]) -> Any:
+def _within(starts: Mapping[int, Any], lengths: Sequence[int], sizes: Sequence[int]) -> Any:
     """Whether windows that begin there are within the array."""
     within: Any = True
-    for axis, start in given.items():
+    for axis, start in starts.items():
         inside = sg.logical_and(start >= 0, start <= lengths[axis] - sizes[axis])
         within = sg.logical_and(within, inside)
     return within
@@ -130,9 +138,9 @@ def _sum(first: Sequence[Any], place: Sequence[int]) -> tuple[Any, ...]:
 def _taken(x: Any, shape: Sequence[int], at: Callable[[tuple[int, ...]], Any]) -> Any:
     """The elements of x at what ``at`` gives for each place of an array of a shape."""
     source = array(x)
-    found = [source[tuple(at(place))] for place in itertools.product(*map(range, shape))]
-    return _array(found, shape)
+    elements = [source[tuple(at(place))] for place in itertools.product(*map(range, shape))]
+    return _array(elements, shape)
 
 
-def _array(found: Sequence[Any], shape: Sequence[int]) -> Any:
-    return array(found).reshape(tuple(shape)) if shape else found[0]
+def _array(elements: Sequence[Any], shape: Sequence[int]) -> Any:
+    return array(elements).reshape(tuple(shape)) if shape else elements[0]

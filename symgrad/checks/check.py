@@ -158,9 +158,9 @@ def check(
     def lines(results: np.ndarray) -> tuple[Line, ...]:
         return tuple(_line(name, results[:, k], exact[:, k]) for k, name in enumerate(case.names))
 
-    found = {label: lines(case.results(k)) for label, k in others.items()}
-    found[f"NumPy {kernel.dtype}"] = lines(case.by_numpy())
-    columns = [Column(label, tuple(x.relative for x in of)) for label, of in found.items()]
+    by_label = {label: lines(case.results(k)) for label, k in others.items()}
+    by_label[f"NumPy {kernel.dtype}"] = lines(case.by_numpy())
+    columns = [Column(label, tuple(x.relative for x in of)) for label, of in by_label.items()]
     mine = lines(case.results(kernel))
     return Report(kernel.name, case.count, mine, tuple(columns), case.unit)
 
@@ -207,8 +207,8 @@ class AtPoints:
         """By the meaning of the expressions, before they are lowered."""
         loss, grads = self._kernel.expr
         dtype = self._kernel.dtype
-        given = dict(zip(self._kernel.inputs, self._values.astype(dtype).T, strict=True))
-        return evaluate(array([loss, *grads]), given, dtype.type).T
+        inputs = dict(zip(self._kernel.inputs, self._values.astype(dtype).T, strict=True))
+        return evaluate(array([loss, *grads]), inputs, dtype.type).T
 
 
 class AtRows:
@@ -244,8 +244,8 @@ class AtRows:
         """By the meaning of the expressions at each row, summed in float64."""
         loss, slopes = self._kernel.expr
         dtype = self._kernel.dtype
-        given = dict(zip(loss.graph.names, self._rows[:].astype(dtype).T, strict=True))
-        values = evaluate(array([loss, *slopes.values()]), given, dtype.type)
+        inputs = dict(zip(loss.graph.names, self._rows[:].astype(dtype).T, strict=True))
+        values = evaluate(array([loss, *slopes.values()]), inputs, dtype.type)
         return self._summed(values.T.astype(np.float64)).astype(dtype)
 
 
@@ -321,11 +321,11 @@ def _exact(
     expression = to_sympy(loss, digits=60)
     outputs = [expression, *[sp.diff(expression, symbols[name]) for name in wrt]]
     functions = [compile_sympy(o, list(symbols.values())) for o in outputs]
-    found = np.empty((len(points), len(functions)), object)
+    results = np.empty((len(points), len(functions)), object)
     for k, point in enumerate(points):
-        found[k] = [_value(f, point) for f in functions]
+        results[k] = [_value(f, point) for f in functions]
         report(k + 1)
-    return found
+    return results
 
 
 def _value(function: Any, point: Sequence[float]) -> Any:

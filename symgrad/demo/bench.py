@@ -74,8 +74,8 @@ def points(device: Device, count: int) -> Callable[[], Any]:
     kernel, x = fused_forward_backward(10, rosenbrock, device=device), _some(count, 10)
     if not device.is_gpu:
         return lambda: kernel.run(x)
-    there = device_array(x, device)
-    return lambda: np.asarray(kernel.run(there)[0][:1].numpy())
+    on_device = device_array(x, device)
+    return lambda: np.asarray(kernel.run(on_device)[0][:1].numpy())
 
 
 def bells(p: Any, row: Any) -> Any:
@@ -171,22 +171,22 @@ def run_bench(
         scale: the part of the usual numbers of points, rows, steps and fits that a call has.
     """
     target = choose(device)
-    known = reference()["gpu" if target.is_real_gpu else "cpu"]
-    found: list[dict[str, Any]] = []
+    references = reference()["gpu" if target.is_real_gpu else "cpu"]
+    measured_rows: list[dict[str, Any]] = []
 
     def measured() -> Any:
         for workload in WORKLOADS:
-            yield _measured(workload, target, seconds, scale, known.get(workload.name))
+            yield _measured(workload, target, seconds, scale, references.get(workload.name))
 
     def note(row: dict[str, Any]) -> str:
         return f"{row['work']}: {row['figure']:.4g} {row['unit']}"
 
-    found.extend(screen.progress(measured(), len(WORKLOADS), note))
-    return {"machine": machine(target), "rows": found}
+    measured_rows.extend(screen.progress(measured(), len(WORKLOADS), note))
+    return {"machine": machine(target), "rows": measured_rows}
 
 
 def _measured(
-    workload: Workload, target: Device, seconds: float, scale: float, known: Any
+    workload: Workload, target: Device, seconds: float, scale: float, baseline: Any
 ) -> dict[str, Any]:
     """One workload: its figure, the time of the first call, and the ratio to what is known."""
     large = ON_A_GPU if target.is_real_gpu else 1
@@ -201,14 +201,14 @@ def _measured(
         call()
         least = min(least, time.perf_counter() - begin)
     figure = workload.figure(least, count)
-    better = {} if known is None else _beside(workload, figure, known)
+    better = {} if baseline is None else _beside(workload, figure, baseline)
     row = {"work": workload.name, "unit": workload.unit, "figure": float(figure), "count": count}
     return row | {"first result, s": round(first, 3), **better}
 
 
-def _beside(workload: Workload, figure: float, known: dict[str, Any]) -> dict[str, Any]:
-    ratio = known["figure"] / figure if workload.inverse else figure / known["figure"]
-    return {"reference": known["figure"], "of": known["device"], "times as fast": ratio}
+def _beside(workload: Workload, figure: float, baseline: dict[str, Any]) -> dict[str, Any]:
+    ratio = baseline["figure"] / figure if workload.inverse else figure / baseline["figure"]
+    return {"reference": baseline["figure"], "of": baseline["device"], "times as fast": ratio}
 
 
 def reference() -> dict[str, Any]:
@@ -227,7 +227,7 @@ def machine(target: Device) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "versions": {"symgrad": vars(sys.modules["symgrad"])["__version__"]}
-        | {name: found for name in PACKAGES if (found := _version(name))},
+        | {name: number for name in PACKAGES if (number := _version(name))},
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
@@ -252,9 +252,9 @@ def page(report: dict[str, Any]) -> str:
     lines += ["", "| work | figure | reference | times as fast | first result |"]
     lines += ["|---|---:|---:|---:|---:|"]
     for row in report["rows"]:
-        known = "reference" in row
-        beside = f"{_rate(row['reference'], row['unit'])} ({row['of']})" if known else "none"
-        ratio = f"{row['times as fast']:.2g}" if known else ""
+        is_known = "reference" in row
+        beside = f"{_rate(row['reference'], row['unit'])} ({row['of']})" if is_known else "none"
+        ratio = f"{row['times as fast']:.2g}" if is_known else ""
         figure, first = _rate(row["figure"], row["unit"]), row["first result, s"]
         lines.append(f"| {row['work']} | {figure} | {beside} | {ratio} | {first:.2f} s |")
     return "\n".join(lines) + "\n"

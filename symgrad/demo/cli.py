@@ -37,9 +37,9 @@ DEMO: Final = Path(tempfile.gettempdir(), "symgrad-demo.png")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0, 1 for an error, 2 for a wrong command line."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
-        given.run(given)
+        options.run(options)
         sys.stdout.flush()
     except (SymgradError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # the reader has gone, as in `... | head`
@@ -138,20 +138,27 @@ def count(text: str) -> int:
 # --- the commands ---------------------------------------------------------------------------------
 
 
-def demonstrate(given: argparse.Namespace) -> None:
+def demonstrate(options: argparse.Namespace) -> None:
     """``symgrad demo``."""
-    require_writable(given.output)
-    run_demo(open_screen(), given.dataset, given.device, given.starts, given.steps, given.output)
+    require_writable(options.output)
+    run_demo(
+        open_screen(),
+        options.dataset,
+        options.device,
+        options.starts,
+        options.steps,
+        options.output,
+    )
 
 
-def measure(given: argparse.Namespace) -> None:
+def measure(options: argparse.Namespace) -> None:
     """``symgrad bench``."""
-    if given.report is not None and not given.report.is_dir():
-        raise InputError(f"--report {given.report}: there is no such folder")
-    report = run_bench(open_screen(), given.device, given.seconds, given.scale)
+    if options.report is not None and not options.report.is_dir():
+        raise InputError(f"--report {options.report}: there is no such folder")
+    report = run_bench(open_screen(), options.device, options.seconds, options.scale)
     write("\n" + page(report).rstrip("\n"))
-    if given.report is not None:
-        data, text = write_report(report, given.report)
+    if options.report is not None:
+        data, text = write_report(report, options.report)
         write(f"\nWritten: {data} and {text}")
 
 
@@ -175,41 +182,43 @@ def list_devices() -> None:
         write(f"{d.index}  {d}{'  <- device=None' if default else ''}")
 
 
-def show_kernel(given: argparse.Namespace) -> None:
+def show_kernel(options: argparse.Namespace) -> None:
     """``symgrad show``."""
-    write(_of_users(given, _kernel).wgsl.rstrip("\n"))
+    write(_of_users(options, _kernel).wgsl.rstrip("\n"))
 
 
-def export_function(given: argparse.Namespace) -> None:
+def export_function(options: argparse.Namespace) -> None:
     """``symgrad export``."""
-    name = given.function.rpartition(":")[2]
-    if given.js:
-        place, kernel = given.js / f"{name}.mjs", _of_users(given, _kernel)
-        given.js.mkdir(parents=True, exist_ok=True)
+    name = options.function.rpartition(":")[2]
+    if options.js:
+        place, kernel = options.js / f"{name}.mjs", _of_users(options, _kernel)
+        options.js.mkdir(parents=True, exist_ok=True)
         kernel.export_js(place)
     else:
-        place, start = given.html / f"{name}.html", [1.0] * given.n
-        given.html.mkdir(parents=True, exist_ok=True)
-        _of_users(given, lambda f, _: export_html(f, place, start))
+        place, start = options.html / f"{name}.html", [1.0] * options.n
+        options.html.mkdir(parents=True, exist_ok=True)
+        _of_users(options, lambda f, _: export_html(f, place, start))
     write(str(place))
 
 
-def _kernel(f: Callable[..., Any], given: argparse.Namespace) -> Any:
+def _kernel(f: Callable[..., Any], options: argparse.Namespace) -> Any:
     """The kernel that a command asks for."""
-    return KINDS[given.kind](given.n, f, device="cpu", math=given.math)
+    return KINDS[options.kind](options.n, f, device="cpu", math=options.math)
 
 
 def _of_users(
-    given: argparse.Namespace, make: Callable[[Callable[..., Any], argparse.Namespace], Any]
+    options: argparse.Namespace, make: Callable[[Callable[..., Any], argparse.Namespace], Any]
 ) -> Any:
     """What is made of the function that is named; what that raises is told with its line."""
-    f = find_function(given.function)
+    f = find_function(options.function)
     try:
-        return make(f, given)
+        return make(f, options)
     except SymgradError:
         raise
     except Exception as error:
-        raise InputError(f"{given.function} with n = {given.n} raised {_told(error)}") from error
+        raise InputError(
+            f"{options.function} with n = {options.n} raised {_told(error)}"
+        ) from error
 
 
 def find_function(name: str) -> Callable[..., Any]:
@@ -224,12 +233,12 @@ def find_function(name: str) -> Callable[..., Any]:
             f"{name!r} does not name a function: write module:function, such as losses:f"
         )
     module = import_from_here(module_name)
-    found = getattr(module, function_name, None)
-    if callable(found):
-        return found
+    function = getattr(module, function_name, None)
+    if callable(function):
+        return function
     own = [k for k, v in vars(module).items() if getattr(v, "__module__", "") == module_name]
-    there = f"it has {', '.join(own)}" if own else "it defines none"
-    raise InputError(f"module {module_name} has no function {function_name!r}: {there}")
+    contents = f"it has {', '.join(own)}" if own else "it defines none"
+    raise InputError(f"module {module_name} has no function {function_name!r}: {contents}")
 
 
 def import_from_here(name: str) -> Any:
@@ -240,8 +249,8 @@ def import_from_here(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
-            here = f"there is no module {name!r}, here in {os.getcwd()} or installed"
-            raise InputError(here) from error
+            message = f"there is no module {name!r}, here in {os.getcwd()} or installed"
+            raise InputError(message) from error
         raise InputError(f"module {name} raised {_told(error)}") from error
     except Exception as error:
         raise InputError(f"module {name} raised {_told(error)}") from error

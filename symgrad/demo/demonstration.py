@@ -71,7 +71,7 @@ def describe(kernel: Kernel) -> str:
 def show_parameters(screen: Screen, result: Fit) -> None:
     """The parameters beside the certified ones, with the digits that agree."""
     data, single = result.data, result.end.parameters[result.best]
-    digits = [agreeing_digits(found, data.certified) for found in (single, result.polished)]
+    digits = [agreeing_digits(values, data.certified) for values in (single, result.polished)]
     columns = (data.certified, single, digits[0], result.polished, digits[1])
     header = ("", "certified by NIST", "float32", "digits", "then float64, CPU", "digits")
     forms = ("{:.10e}", "{:.7e}", "{:.1f}", "{:.10e}", "{:.1f}")
@@ -93,10 +93,10 @@ def show_speed(screen: Screen, result: Fit) -> None:
     kernel, starts = result.kernel, result.starts
     many, one = seconds_a_call(kernel, starts), seconds_a_call(kernel, starts[0])
     took = kernel.stats.seconds
-    made = sum(seconds for stage, seconds in took.items() if stage != "compile")
+    to_wgsl = sum(seconds for stage, seconds in took.items() if stage != "compile")
     screen.say(f"\nRan on   {kernel.device}")
     screen.say(
-        f"Made in  {made:.3f} s from Python to WGSL, then compiled in {took['compile']:.2f} s"
+        f"Made in  {to_wgsl:.3f} s from Python to WGSL, then compiled in {took['compile']:.2f} s"
     )
     screen.say(
         f"Speed    {many * 1e6:,.0f} µs a call with {len(starts)} points: "

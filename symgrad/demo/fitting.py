@@ -113,10 +113,10 @@ def levenberg_marquardt(kernel: Kernel, starts: np.ndarray, steps: int) -> Itera
     for _ in range(steps):
         yield State(points.copy(), costs.copy())
         trial = points - damped_step(residuals, jacobian, damping)
-        found = measure(kernel, trial)
-        better = found[2] <= slack * costs
+        trial_values = measure(kernel, trial)
+        better = trial_values[2] <= slack * costs
         points[better] = trial[better]
-        for old, new in zip((residuals, jacobian, costs), found, strict=True):
+        for old, new in zip((residuals, jacobian, costs), trial_values, strict=True):
             old[better] = new[better]
         damping *= np.where(better, 0.2, 4.0)[:, None, None]
         np.clip(damping, 1e-15, 1e15, out=damping)
@@ -175,16 +175,16 @@ def polished(data: Dataset, start: np.ndarray) -> np.ndarray:
     model = MODELS[data.name]
 
     def fitted(start: np.ndarray) -> State:
-        found = curve_fit(lambda x, *b: model(x, b), data.x, data.y, start, device="cpu")[0]
-        residuals = model(data.x, found) - data.y
-        return State(found[None], np.array([np.sum(residuals**2)]))
+        parameters = curve_fit(lambda x, *b: model(x, b), data.x, data.y, start, device="cpu")[0]
+        residuals = model(data.x, parameters) - data.y
+        return State(parameters[None], np.array([np.sum(residuals**2)]))
 
     one, other = fitted(start), fitted(data.starts[1])
     same = np.isclose(one.costs, other.costs, rtol=1e-6)
     return (other if same or other.costs < one.costs else one).parameters[0]
 
 
-def agreeing_digits(found: np.ndarray, certified: np.ndarray) -> np.ndarray:
+def agreeing_digits(values: np.ndarray, certified: np.ndarray) -> np.ndarray:
     """The decimal digits to which numbers agree: -log10 of the relative error, at most 11."""
-    error = np.abs(found - certified) / np.abs(certified)
+    error = np.abs(values - certified) / np.abs(certified)
     return np.clip(-np.log10(np.maximum(error, 1e-11)), 0.0, 11.0)

@@ -57,10 +57,10 @@ def load(name: str) -> Dataset:
         >>> data.model, len(data.x)
         ('y = b1*(1-exp[-b2*x]) + e', 14)
     """
-    found = {n.lower(): n for n in available()}.get(name.lower())
-    if found is None:
+    file_name = {n.lower(): n for n in available()}.get(name.lower())
+    if file_name is None:
         raise InputError(f"there is no data set {name!r}: choose one of {', '.join(available())}")
-    return parse((DATA / f"{found}.dat").read_text("ascii"))
+    return parse((DATA / f"{file_name}.dat").read_text("ascii"))
 
 
 def parse(text: str) -> Dataset:
@@ -79,15 +79,15 @@ def parse(text: str) -> Dataset:
     if values.ndim != 2 or values.shape[1] != 4 or table.ndim != 2 or table.shape[1] != 2:
         raise InputError("a data set needs two starts, certified values, and columns y and x")
     return Dataset(
-        name=_found(r"Dataset Name:\s+(\w+)", text),
-        level=_found(r"(\w+) Level of Difficulty", text).lower(),
-        model=" ".join(_found(r"\n\s+(y\s+=.*?)\n\s*\n", text).split()),
+        name=_matched(r"Dataset Name:\s+(\w+)", text),
+        level=_matched(r"(\w+) Level of Difficulty", text).lower(),
+        model=" ".join(_matched(r"\n\s+(y\s+=.*?)\n\s*\n", text).split()),
         response=_variable("y", text),
         predictor=_variable("x", text),
         starts=values[:, :2].T.copy(),
         certified=values[:, 2],
         deviations=values[:, 3],
-        residual_sum=_numbers(_found(r"Residual Sum of Squares:\s+(\S+)", text))[0],
+        residual_sum=_numbers(_matched(r"Residual Sum of Squares:\s+(\S+)", text))[0],
         x=table[:, 1],
         y=table[:, 0],
     )
@@ -96,20 +96,20 @@ def parse(text: str) -> Dataset:
 def _lines_of(text: str, what: str) -> tuple[int, int]:
     """The first and the last line, counted from 1, on which the file says that something stands."""
     pattern = rf"{what}\s+\(lines\s+(\d+)\s+to\s+(\d+)\)"
-    return int(_found(pattern, text, 1)), int(_found(pattern, text, 2))
+    return int(_matched(pattern, text, 1)), int(_matched(pattern, text, 2))
 
 
-def _found(pattern: str, text: str, group: int = 1) -> str:
-    found = re.search(pattern, text, re.DOTALL)
-    if found is None:
+def _matched(pattern: str, text: str, group: int = 1) -> str:
+    match = re.search(pattern, text, re.DOTALL)
+    if match is None:
         raise InputError(f"this is not a NIST data set: nothing in it matches {pattern!r}")
-    return found[group]
+    return match[group]
 
 
 def _variable(name: str, text: str) -> str:
     """What a variable is, as far as the file says: "electron mobility" for y, or just "y"."""
-    found = re.search(rf"\({name} = ([^)]+)\)", text)
-    return found[1].replace("[", "(").replace("]", ")") if found else name
+    match = re.search(rf"\({name} = ([^)]+)\)", text)
+    return match[1].replace("[", "(").replace("]", ")") if match else name
 
 
 def _numbers(line: str) -> list[float]:

@@ -38,9 +38,9 @@ class ColumnResults:
         if not 0 < length <= program.chunk or points.gpu is not program.gpu:
             return None
         (width,) = program.layout.outputs
-        found = DeviceArray.empty(program.gpu, (width, length))
-        program.submit(length, [points.rows(0, count), found.rows(0, width)])
-        return self.tree.nest(found[k, :count].reshape(batch) for k in range(width))
+        columns = DeviceArray.empty(program.gpu, (width, length))
+        program.submit(length, [points.rows(0, count), columns.rows(0, width)])
+        return self.tree.nest(columns[k, :count].reshape(batch) for k in range(width))
 
 
 def column_results(

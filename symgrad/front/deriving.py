@@ -84,9 +84,9 @@ def squares_kernel(n: Sizes, f: Function, *, device: Any, **options: Any) -> Ker
             Wanted("jtj", matrix, Array((tree.size, tree.size))),
         ]
 
-    asked = options_of(f, None, comments=True, **options)
+    kernel_options = options_of(f, None, comments=True, **options)
     derivation = Derivation(("squares", tree), derive)
-    return kernel_of(f, tree, derivation, "squares", Making(asked, device))
+    return kernel_of(f, tree, derivation, "squares", Making(kernel_options, device))
 
 
 def gradient_kernel(
@@ -109,9 +109,9 @@ def gradient_kernel(
         traced, more = _with_aux(traced, f) if aux else (traced, [])
         loss = scalar(traced, f).outputs[0]
         sought = Sought((loss,), traced.inputs[:wrt])
-        entries, made = accumulated(traced.graph, sought, mode)
+        entries, chosen_mode = accumulated(traced.graph, sought, mode)
         gradient = dense(traced, [entries.get((0, k)) for k in range(len(sought.wrt))])
-        wanted = Wanted("grad", gradient, result, made)
+        wanted = Wanted("grad", gradient, result, chosen_mode)
         return [Wanted("loss", (loss,), Scalar()), wanted, *more]
 
     derivation = Derivation(("gradient", result, aux, mode), derive)
@@ -150,8 +150,10 @@ def names_of(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:
     if names is None and tree.is_leaf:
         return [f"x{k}" for k in range(n)]
     if names is None:
-        found = [b.name_of(k) for b in tree.blocks for k in range(b.start, b.start + b.size)]
-        return unique([name.replace(".", "_") for name in found])
+        default_names = [
+            b.name_of(k) for b in tree.blocks for k in range(b.start, b.start + b.size)
+        ]
+        return unique([name.replace(".", "_") for name in default_names])
     if not all(isinstance(name, str) and name for name in names):
         raise InputTypeError(f"names are strings, not {names!r}")
     if len(names) != n or len(set(names)) != n:
@@ -188,5 +190,5 @@ def matrix_of(
     ordered = sorted(entries) or [(0, 0)]
     counts = np.bincount([r for r, _ in ordered], minlength=rows)
     indptr = tuple(int(k) for k in np.concatenate([[0], np.cumsum(counts)]))
-    found = Sparse(shape, tuple(c for _, c in ordered), indptr)
-    return Wanted(name, dense(traced, [entries.get(rc) for rc in ordered]), found)
+    pattern = Sparse(shape, tuple(c for _, c in ordered), indptr)
+    return Wanted(name, dense(traced, [entries.get(rc) for rc in ordered]), pattern)

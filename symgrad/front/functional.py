@@ -48,16 +48,16 @@ class Arguments:
     ``nests`` has the arguments, taken apart, with a `Block` in the place of each of these.
     """
 
-    def __init__(self, given: Sequence[Any], chosen: Sequence[int]) -> None:
+    def __init__(self, arguments: Sequence[Any], chosen: Sequence[int]) -> None:
         self.arrays: list[np.ndarray | DeviceArray] = []
         self.size = 0
-        self.nests = [flatten(argument) for argument in given]
+        self.nests = [flatten(argument) for argument in arguments]
         for k in chosen:
             self._place(k, self._variable)
         self.wanted = self.size
         """The numbers that the gradient is taken for: they come first."""
         variables = len(self.arrays)
-        for k in sorted({*range(len(given))} - {*chosen}):
+        for k in sorted({*range(len(arguments))} - {*chosen}):
             self._place(k, self._data)
         self.data = self.arrays[variables:]
         """The arrays, and floats, that the gradient is not taken for."""
@@ -97,14 +97,14 @@ class Arguments:
         return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
 
     @property
-    def there(self) -> list[DeviceArray]:
+    def device_arrays(self) -> list[DeviceArray]:
         """The arrays that are on a GPU."""
         return [a for a in self.arrays if isinstance(a, DeviceArray)]
 
     def flat(self, stays: bool) -> np.ndarray | DeviceArray:
         """The numbers of all arrays, on a GPU if they stay on one."""
-        found = [a if stays else np.asarray(a) for a in self.arrays]
-        return np.concatenate([a.ravel() for a in found]) if found else np.empty(0)
+        arrays = [a if stays else np.asarray(a) for a in self.arrays]
+        return np.concatenate([a.ravel() for a in arrays]) if arrays else np.empty(0)
 
 
 def _is_there(leaf: Any) -> TypeGuard[DeviceArray]:
@@ -171,41 +171,41 @@ def value_and_grad(
         if traced_graph() is not None or any(isinstance(a, EXPRESSIONS) for a in args):
             return value_and_grad_at(f, argnums, has_aux, args, named)
         chosen = chosen_of(argnums, len(args))
-        given = Arguments([*args, named], chosen)
-        call, there = _Call(f, given, has_aux), given.there
-        for array in given.data:
+        arguments = Arguments([*args, named], chosen)
+        call, on_device = _Call(f, arguments, has_aux), arguments.device_arrays
+        for array in arguments.data:
             if isinstance(array, np.ndarray):
                 warn_if_rounded(array, "an argument", options.dtype)
-        target = target_of(None, *there) if there and device is None else device
+        target = target_of(None, *on_device) if on_device and device is None else device
         making = Making(options, target, make=shared)
-        kernel = gradient_kernel(given.size, call.of_flat, making, given.wanted, has_aux)
-        stays = bool(there) and not backend_of(kernel.device).on_host
-        value, gradient, *aux = kernel.run(given.flat(stays))
-        grads = tuple(given.filled(k, gradient) for k in chosen)
+        kernel = gradient_kernel(arguments.size, call.of_flat, making, arguments.wanted, has_aux)
+        stays = bool(on_device) and not backend_of(kernel.device).on_host
+        value, gradient, *aux = kernel.run(arguments.flat(stays))
+        grads = tuple(arguments.filled(k, gradient) for k in chosen)
         first = (value, call.aux(aux[0])) if has_aux else value
         return first, grads[0] if isinstance(argnums, (int, np.integer)) else grads
 
     @functools.wraps(f)
     @frozen_for(EVERY_CALL)
-    def told(*args: Any, **named: Any) -> tuple[Any, Any]:
+    def staged_run(*args: Any, **named: Any) -> tuple[Any, Any]:
         if not progress:
             return run(*args, **named)
         with staged(progress, "calls"):
             return run(*args, **named)
 
-    return told
+    return staged_run
 
 
 class _Call:
     """f as a function of one flat array, and what it returns beside its value."""
 
-    def __init__(self, f: Callable[..., Any], given: Arguments, has_aux: bool) -> None:
+    def __init__(self, f: Callable[..., Any], arguments: Arguments, has_aux: bool) -> None:
         @functools.wraps(f, ("__qualname__",), ())  # the name, and what is wrapped: all takes long
         def of_flat(v: Any) -> Any:
-            *args, named = (given.filled(k, v) for k in range(len(given.nests)))
-            found = f(*args, **named)
-            is_pair = has_aux and isinstance(found, tuple) and len(found) == 2
-            return (found[0], self._traced_of(found[1])) if is_pair else found
+            *args, named = (arguments.filled(k, v) for k in range(len(arguments.nests)))
+            result = f(*args, **named)
+            is_pair = has_aux and isinstance(result, tuple) and len(result) == 2
+            return (result[0], self._traced_of(result[1])) if is_pair else result
 
         self.of_flat = of_flat
 

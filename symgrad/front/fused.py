@@ -349,11 +349,14 @@ def fused_jacobian(
             if not traced.outputs:
                 raise TraceError("f returned an empty container: there is nothing to differentiate")
             sought = Sought(traced.outputs, [traced.inputs[k] for k in places])
-            entries, made = accumulated(traced.graph, sought, mode, partial(size, options))
+            entries, chosen_mode = accumulated(traced.graph, sought, mode, partial(size, options))
             m = len(traced.outputs)
             shape, slopes = (m, len(places)), derivatives(result, (m,))
             matrix = matrix_of(traced, "jacobian", entries, shape, slopes, sparse)
-            return [Wanted("values", traced.outputs, Array((m,))), replace(matrix, mode=made)]
+            return [
+                Wanted("values", traced.outputs, Array((m,))),
+                replace(matrix, mode=chosen_mode),
+            ]
 
         derivation = Derivation(("jacobian", tree, sparse, mode, places, result), derive)
         return kernel_of(f, tree, derivation, "values and Jacobian", Making(options, device, names))

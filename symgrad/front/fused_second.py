@@ -114,13 +114,13 @@ def hessian_kernel(
         graph, loss = traced.graph, scalar(traced, f).outputs[0]
         gradient = differentiate.vjp(graph, seed_of(traced, loss), traced.inputs)
         sought = Sought(gradient, traced.inputs, symmetric=True)
-        entries, made = accumulated(graph, sought, mode, partial(size, making.options))
+        entries, chosen_mode = accumulated(graph, sought, mode, partial(size, making.options))
         shape, second = (tree.size, tree.size), derivatives(tree, second=True)
         matrix = matrix_of(traced, "hessian", entries, shape, second, sparse)
         return [
             Wanted("loss", (loss,), Scalar()),
             Wanted("grad", dense(traced, gradient), derivatives(tree)),
-            replace(matrix, mode=made),
+            replace(matrix, mode=chosen_mode),
         ]
 
     derivation = Derivation(("hessian", tree, sparse, mode), derive)
@@ -183,9 +183,9 @@ def fused_hvp(
             graph, loss = traced.graph, scalar(traced, f).outputs[0]
             variables, vector = traced.inputs[:n], traced.inputs[n:]
             gradient = differentiate.vjp(graph, seed_of(traced, loss), variables)
-            known = [i for i in gradient if i is not None]
-            products = differentiate.jvp(graph, dict(zip(variables, vector, strict=True)), known)
-            of = dict(zip(known, products, strict=True))
+            nonzero = [i for i in gradient if i is not None]
+            products = differentiate.jvp(graph, dict(zip(variables, vector, strict=True)), nonzero)
+            of = dict(zip(nonzero, products, strict=True))
             product = [None if i is None else of[i] for i in gradient]
             return [
                 Wanted("loss", (loss,), Scalar()),

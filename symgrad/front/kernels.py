@@ -117,11 +117,11 @@ class Kernel(Running):
                 return self.run(*arrays, out=out, exhausted=exhausted)
         if exhausted is not None:
             require_choice(exhausted)
-            found = self.run(*arrays, out=out)
+            results = self.run(*arrays, out=out)
             flagging = self._flagging()
             if flagging is not None:
                 report(flagging.run(*arrays), exhausted)
-            return found
+            return results
         if out is not None:
             return self._run_into(arrays, out)
         x = arrays[0] if len(arrays) == 1 else None
@@ -262,19 +262,19 @@ class Kernel(Running):
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     kernel.export_js(f"{folder}/product.mjs", sg.Adam(0.05), steps=200)
         """
-        found = None
+        minimization = None
         if method is not None:
             by = Steps(method, steps, tol, bounds)
-            found = Minimization(minimized(self, method), self.tree, by, self._options)
-        points_exported(self._shaders, self.inputs, found).write(path)
+            minimization = Minimization(minimized(self, method), self.tree, by, self._options)
+        points_exported(self._shaders, self.inputs, minimization).write(path)
 
     def _differentiable(self, verb: str) -> tuple[Loss | RowFunction, Tree, Result]:
         """What other frameworks differentiate, how it is nested, and what it gives."""
-        found, kinds = self._expressions, {("loss", "grad"): 1, ("values",): 0}
+        expressions, kinds = self._expressions, {("loss", "grad"): 1, ("values",): 0}
         if self.outputs not in kinds:
             raise InputError(f"{verb} needs a kernel of fused_forward_backward or fused_forward")
-        roots = found.groups[kinds[self.outputs]]
-        function = RowFunction(found.graph, roots, self._options, self.device)
+        roots = expressions.groups[kinds[self.outputs]]
+        function = RowFunction(expressions.graph, roots, self._options, self.device)
         if self.outputs == ("values",):
             return function, self.tree, self._results[0]
         return PointLoss(self._columns, function), self.tree, self._results[0]
@@ -299,8 +299,8 @@ class Kernel(Running):
             [4.0, 9.0]
         """
         target = targets.choose_any(device)
-        made = self._expressions, self._seconds, self._derived
-        return Kernel(self._shaders, self._interface, target, *made)
+        derivations = self._expressions, self._seconds, self._derived
+        return Kernel(self._shaders, self._interface, target, *derivations)
 
     def audit(self, *arrays: Any, least: float = 64.0, progress: Asked = False) -> Audit:
         """Which operations lose precision in float32, with your lines: see `Audit`.
@@ -323,11 +323,11 @@ class Kernel(Running):
             [('overflow', 'exp(x0)'), ('amplification', 'log(exp(x0) + 1)')]
         """
         points, _ = self._inputs.pack(arrays, "float32")
-        found = self._expressions
-        named = zip(self.outputs, found.groups, self._results, strict=True)
-        names = [name for group in named for name in labels(found.graph.names, *group)]
+        expressions = self._expressions
+        named = zip(self.outputs, expressions.groups, self._results, strict=True)
+        names = [name for group in named for name in labels(expressions.graph.names, *group)]
         level = self._options.simplify
-        return found.audit(self.name, names, points, level, least, progress)
+        return expressions.audit(self.name, names, points, level, least, progress)
 
     def profile(self, *arrays: Any) -> Profile:
         """Where the time of ``run(*arrays)`` goes, beside the limits of the device: see `Profile`.
@@ -342,8 +342,8 @@ class Kernel(Running):
             >>> list(found.seconds), found.points, found.bytes
             (['host', 'kernel'], 1000, 20000)
         """
-        there = self._are_on_device(arrays)
-        _, batch = self._inputs.pack_on_device(arrays) if there else self._packed(arrays)
+        on_device = self._are_on_device(arrays)
+        _, batch = self._inputs.pack_on_device(arrays) if on_device else self._packed(arrays)
         return profile_kernel(lambda: self.run(*arrays), self, math.prod(batch))
 
     # what it is ----------------------------------------------------------------------------------
@@ -376,8 +376,8 @@ class Kernel(Running):
     @property
     def expr(self) -> Any:
         """The results as expressions, before they are lowered: (loss, (gradients, ...))."""
-        found = self._expressions.in_groups()
-        parts = tuple(e[0] if len(e) == 1 and k == 0 else e for k, e in enumerate(found))
+        groups = self._expressions.in_groups()
+        parts = tuple(e[0] if len(e) == 1 and k == 0 else e for k, e in enumerate(groups))
         return parts[0] if self._single else parts
 
     @property

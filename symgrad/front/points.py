@@ -128,23 +128,23 @@ class Bound:
 def result_arrays(
     results: Sequence[Result],
     names: Sequence[str],
-    given: Any,
+    outs: Any,
     batch: tuple[int, ...],
     dtype: np.dtype[Any],
 ) -> list[list[np.ndarray]]:
     """The user's arrays that each result is written to, checked."""
-    if len(given) != len(results):
+    if len(outs) != len(results):
         raise InputError(f"out takes {counted(len(results), 'array')}: {', '.join(names)}")
-    found: list[list[np.ndarray]] = []
-    for result, name, out in zip(results, names, given, strict=True):
+    arrays_of_results: list[list[np.ndarray]] = []
+    for result, name, out in zip(results, names, outs, strict=True):
         arrays = list(result.parts(out, f"out for {name}"))
         for array, shape in zip(arrays, result.shapes, strict=True):
             _require_out(array, batch + shape, dtype, name)
-        found.append(arrays)
-    every = itertools.chain.from_iterable(found)
+        arrays_of_results.append(arrays)
+    every = itertools.chain.from_iterable(arrays_of_results)
     if any(np.may_share_memory(a, b) for a, b in itertools.combinations(every, 2)):
         raise InputError("the arrays of out share memory: each needs its own")
-    return found
+    return arrays_of_results
 
 
 def result_arrays_on_device(
@@ -152,12 +152,12 @@ def result_arrays_on_device(
     batch: tuple[int, ...],
     columns: Sequence[int],
     names: Sequence[str],
-    given: Sequence[Any],
+    outs: Sequence[Any],
 ) -> list[DeviceArray]:
     """The user's arrays (B, columns) on a device that results at x are written to, checked."""
-    if len(given) != len(names):
+    if len(outs) != len(names):
         raise InputError(f"out takes {counted(len(names), 'array')}: {', '.join(names)}")
-    for k, name, out in zip(columns, names, given, strict=True):
+    for k, name, out in zip(columns, names, outs, strict=True):
         size = k * math.prod(batch)
         if not isinstance(out, DeviceArray) or out.dtype != x.dtype or out.gpu is not x.gpu:
             raise InputError(
@@ -169,9 +169,9 @@ def result_arrays_on_device(
             )
         if out.is_shared or out.shares_memory(x):
             raise InputError(f"out for {name} shares its memory with other arrays, such as views")
-    if len({id(out) for out in given}) < len(given):
+    if len({id(out) for out in outs}) < len(outs):
         raise InputError("the arrays of out are the same: each needs its own memory")
-    return [out.reshape(-1, k) for k, out in zip(columns, given, strict=True)]
+    return [out.reshape(-1, k) for k, out in zip(columns, outs, strict=True)]
 
 
 def _require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:

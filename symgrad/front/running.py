@@ -71,16 +71,16 @@ class Running:
             put, call, readers = self._local.point = self._point()
         put[:] = x
         call()
-        found = [read() for read in readers]
-        return found[0] if self._single else tuple(found)
+        results = [read() for read in readers]
+        return results[0] if self._single else tuple(results)
 
     def _filler(self) -> Filler:
         """What this thread writes nested points with."""
         try:
             return self._local.filler
         except AttributeError:
-            given, row = self._inputs, np.empty(self._inputs.total, self._dtype)
-            filler = self._local.filler = Filler(given.names[0], given.trees[0], row)
+            inputs, row = self._inputs, np.empty(self._inputs.total, self._dtype)
+            filler = self._local.filler = Filler(inputs.names[0], inputs.trees[0], row)
             return filler
 
     def _point(self) -> tuple[np.ndarray, Callable[[], None], list[Callable[[], Any]]]:
@@ -90,8 +90,8 @@ class Running:
         return point.x, point.call, [result.reader(columns) for result, columns in pairs]
 
     def _returned(self, columns: Sequence[Any], batch: tuple[int, ...]) -> Any:
-        found = [r.of(c, batch) for r, c in zip(self._results, columns, strict=True)]
-        return found[0] if self._single else tuple(found)
+        results = [r.of(c, batch) for r, c in zip(self._results, columns, strict=True)]
+        return results[0] if self._single else tuple(results)
 
     def bound(self, x: np.ndarray, out: Sequence[np.ndarray]) -> Callable[[], None]:
         """A call that computes the points x (B, n) into these arrays, on the host, every time.
@@ -106,12 +106,12 @@ class Running:
             bound.call()
             return out
         program = self._program or self._compiled()
-        given = (out,) if self._single else tuple(out) if np.iterable(out) else ()
+        out_arrays = (out,) if self._single else tuple(out) if np.iterable(out) else ()
         if self._are_on_device(arrays):
-            self._run_on_device(program, arrays, given)
+            self._run_on_device(program, arrays, out_arrays)
             return out
         points, batch = self._packed(arrays)
-        outs = result_arrays(self._results, self.outputs, given, batch, self.dtype)
+        outs = result_arrays(self._results, self.outputs, out_arrays, batch, self.dtype)
         if self._must_copy(points, outs):
             self._copy(program.run(points), batch, outs)
             return out
@@ -144,10 +144,10 @@ class Running:
         self, columns: Sequence[Any], batch: tuple[int, ...], outs: Sequence[list[np.ndarray]]
     ) -> None:
         """Copy results to the user's arrays."""
-        for result, mine, name, found in zip(
+        for result, mine, name, column in zip(
             self._results, outs, self.outputs, columns, strict=True
         ):
-            for array, part in zip(mine, result.parts(result.of(found, batch), name), strict=True):
+            for array, part in zip(mine, result.parts(result.of(column, batch), name), strict=True):
                 np.copyto(array, part)
 
     def _are_on_device(self, arrays: Sequence[Any]) -> bool:
@@ -160,9 +160,9 @@ class Running:
         if not out:
             make = partial(column_results, self._shaders, self._results, self.device)
             columns = self._by_columns.get(None, make)
-            found = columns and columns.run(points, batch)
-            if found is not None:
-                return found
+            results = columns and columns.run(points, batch)
+            if results is not None:
+                return results
         outs = out and result_arrays_on_device(
             points, batch, program.layout.outputs, self.outputs, out
         )

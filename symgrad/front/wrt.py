@@ -22,27 +22,27 @@ def chosen(tree: Tree, names: Sequence[str], wrt: Any) -> Chosen:
     """
     if wrt is None:
         return tuple(range(tree.size)), tree
-    found = _indexed(tree, names, wrt) if tree.is_leaf else _named(tree, wrt)
-    if found is None or not found[0]:
-        known = names if tree.is_leaf else [block.name for block in tree.blocks]
-        shown = ", ".join(known[:5]) + ", ..." * (len(known) > 5)
+    selection = _indexed(tree, names, wrt) if tree.is_leaf else _named(tree, wrt)
+    if selection is None or not selection[0]:
+        choices = names if tree.is_leaf else [block.name for block in tree.blocks]
+        shown = ", ".join(choices[:5]) + ", ..." * (len(choices) > 5)
         raise InputError(
             f"wrt={wrt!r} is not one of the variables: give names out of {shown}"
             + (f", or positions in {tree.keys}" if tree.is_leaf else "")
         )
-    return found
+    return selection
 
 
 def _indexed(tree: Tree, names: Sequence[str], wrt: Any) -> Chosen | None:
-    """Those of an array, by what indexes it or by names."""
+    """The chosen variables of an array, by an index or by names."""
     places = np.arange(tree.size).reshape(tree.keys)
     index = list(wrt) if isinstance(wrt, (tuple, range)) and len(tree.keys) == 1 else wrt
-    given = [wrt] if isinstance(wrt, str) else index
-    if isinstance(given, (list, tuple)) and all(isinstance(k, str) for k in given):
-        if not {*given} <= {*names}:
+    keys = [wrt] if isinstance(wrt, str) else index
+    if isinstance(keys, (list, tuple)) and all(isinstance(k, str) for k in keys):
+        if not {*keys} <= {*names}:
             return None
-        found = [names.index(k) for k in given]
-        places, index = places.ravel(), found[0] if isinstance(wrt, str) else found
+        positions = [names.index(k) for k in keys]
+        places, index = places.ravel(), positions[0] if isinstance(wrt, str) else positions
     try:
         picked = places[index]
     except (IndexError, TypeError, ValueError):
@@ -60,11 +60,11 @@ def _named(tree: Tree, wrt: Any) -> Chosen | None:
     if not isinstance(wrt, (list, tuple)) or not all(isinstance(name, str) for name in wrt):
         return None
     parts = {name: _part(tree, name) for name in wrt}
-    known = {name: part for name, part in parts.items() if part is not None}
-    if len(known) < len(parts):
+    existing = {name: part for name, part in parts.items() if part is not None}
+    if len(existing) < len(parts):
         return None
-    places = tuple(k for found, _ in known.values() for k in found)
-    return places, Tree("dict", tuple(known), tuple(part for _, part in known.values()))
+    places = tuple(k for part_places, _ in existing.values() for k in part_places)
+    return places, Tree("dict", tuple(existing), tuple(part for _, part in existing.values()))
 
 
 def _part(tree: Tree, name: str) -> Chosen | None:

@@ -40,10 +40,10 @@ class Forms:
     def of(self, i: int) -> Form | None:
         """The form of a word."""
         if i not in self.known:
-            self.known[i] = self._made(i)
+            self.known[i] = self._form_of(i)
         return self.known[i]
 
-    def _made(self, i: int) -> Form | None:
+    def _form_of(self, i: int) -> Form | None:
         op, *args = self.nodes[i]
         if op is WORD:
             return Form(0, args[0], args[0])
@@ -82,10 +82,10 @@ def accesses(dispatch: Dispatch, a: Array) -> list[Load | Store]:
 
 def is_owned(forms: Forms, dispatch: Dispatch, a: Array) -> bool:
     """Whether each element is one invocation's: of a row that is as long as all its rests."""
-    found = [forms.of(s.index) for s in accesses(dispatch, a)]
-    scale = max((f.scale for f in found if f), default=0)
+    index_forms = [forms.of(s.index) for s in accesses(dispatch, a)]
+    scale = max((f.scale for f in index_forms if f), default=0)
     fits = scale * dispatch.invocations <= 2**32
-    return fits and all(f is not None and f.scale == scale and f.high < scale for f in found)
+    return fits and all(f is not None and f.scale == scale and f.high < scale for f in index_forms)
 
 
 def is_stored_once(dispatch: Dispatch, a: Array) -> bool:

@@ -145,17 +145,17 @@ class Builder:
             raise InputError(
                 located(f"{name} has the shape {shape!r}: it must consist of whole numbers")
             )
-        made = Array(name, space, kind, sizes)
+        array = Array(name, space, kind, sizes)
         self._names.add(name)
         if space in GLOBAL:
             if self._dispatch:
-                raise ProgramError(located(f"declare {made} before any dispatch"))
-            self.code.arrays.append(made)
-            return made
-        if made.size == 0:
+                raise ProgramError(located(f"declare {array} before any dispatch"))
+            self.code.arrays.append(array)
+            return array
+        if array.size == 0:
             raise InputError(located(f"{name} has no elements: an array of its space has some"))
-        self._open(f"declare {made}").arrays.append(made)
-        return made
+        self._open(f"declare {array}").arrays.append(array)
+        return array
 
     # dispatches ----------------------------------------------------------------------------------
 
@@ -221,26 +221,26 @@ class Builder:
             raise TraceError(located(f"{x!r} stands for {what}: use its .value"))
         if isinstance(x, Scalar):
             require_graph(graph, x)
-            made = x
+            scalar = x
         else:
-            made = constant(graph, x, kind)
-        if kind is not None and kind_of(made) != kind:
-            made = converted(made, kind, what)
-        self._require_known(made.id, what)
-        return made
+            scalar = constant(graph, x, kind)
+        if kind is not None and kind_of(scalar) != kind:
+            scalar = converted(scalar, kind, what)
+        self._require_known(scalar.id, what)
+        return scalar
 
     def needs(self, i: int) -> frozenset[int]:
         """The leaves that a value is made of."""
-        graph, found = self.code.graph, self._needs
-        for n in () if i in found else reachable(graph, [i]):
-            if n not in found:
-                parts = (found[a] for a in graph.args(n))
-                found[n] = frozenset({n} if graph.nodes[n][0] in ANY_INPUT else ()).union(*parts)
-        return found[i]
+        graph, leaves = self.code.graph, self._needs
+        for n in () if i in leaves else reachable(graph, [i]):
+            if n not in leaves:
+                parts = (leaves[a] for a in graph.args(n))
+                leaves[n] = frozenset({n} if graph.nodes[n][0] in ANY_INPUT else ()).union(*parts)
+        return leaves[i]
 
     def _require_known(self, i: int, what: str) -> None:
-        known = set[int]().union(*self._known)
-        for leaf in sorted(self.needs(i) - known):
+        visible = set[int]().union(*self._known)
+        for leaf in sorted(self.needs(i) - visible):
             graph = self.code.graph
             name = graph.names[graph.nodes[leaf][1]]
             raise ProgramError(
@@ -278,15 +278,15 @@ class Builder:
 
     def let(self, name: str, value: Any) -> Any:
         """The value, which is called so in the text of the program and in its kernels."""
-        made = self._value(value, what=f"let {name}")
-        self._do(Let(self.fresh(name), made.id), "let")
-        return made
+        scalar = self._value(value, what=f"let {name}")
+        self._do(Let(self.fresh(name), scalar.id), "let")
+        return scalar
 
     def var(self, name: str, value: Any, kind: Kind | None = None) -> Variable:
         """A variable that begins with a value, of whose kind it is; a number is a float."""
-        made = self._value(value, kind, f"var {name}")
-        variable = Name(self.fresh(name), kind_of(made))
-        self._do(Declare(variable, made.id), "var")
+        initial = self._value(value, kind, f"var {name}")
+        variable = Name(self.fresh(name), kind_of(initial))
+        self._do(Declare(variable, initial.id), "var")
         self._variables[-1].add(variable)
         return Variable(self, variable)
 
@@ -298,13 +298,13 @@ class Builder:
     def assign(self, variable: Variable, value: Any) -> None:
         """Change a variable."""
         name = self._of(variable)
-        made = self._value(value, name.kind, f"{name.name} = ..")
-        self._do(Assign(name, made.id), "assign")
+        scalar = self._value(value, name.kind, f"{name.name} = ..")
+        self._do(Assign(name, scalar.id), "assign")
 
     def _of(self, variable: Variable) -> Name:
         if not isinstance(variable, Variable):
             raise TraceError(located(f"{variable!r} is not a variable: make one by p.var"))
-        if not any(variable.name in known for known in self._variables):
+        if not any(variable.name in scope for scope in self._variables):
             raise ProgramError(
                 located(f"{variable!r} is not known here: declare it before the block")
             )
@@ -333,8 +333,8 @@ class Builder:
             )
         if add and array.kind == "bool":
             raise UnsupportedError(located(f"{shown}: conditions have no sum"))
-        made = self._value(value, array.kind, shown)
-        self._do(Store(array, at, axes, made.id, add), shown)
+        scalar = self._value(value, array.kind, shown)
+        self._do(Store(array, at, axes, scalar.id, add), shown)
 
     def _index(self, array: Array, index: Index) -> tuple[int, tuple[int, ...]]:
         """The number of an element in C order, and the indices that it is made of."""
@@ -354,9 +354,9 @@ class Builder:
     @contextmanager
     def if_(self, condition: Any) -> Generator[None]:
         """A block that is done where a condition holds."""
-        made = If(self._value(condition, "bool", "if").id)
-        self._do(made, "if")
-        with self._block(made.then):
+        branch = If(self._value(condition, "bool", "if").id)
+        self._do(branch, "if")
+        with self._block(branch.then):
             yield
 
     @contextmanager
@@ -381,9 +381,9 @@ class Builder:
         if most is not None and not 0 < most < 2**BITS:
             raise InputError(located(f"most {most} iterations: use a number above 0"))
         counter = self._leaf(called := self.fresh(name), "u32")
-        made = For(counter.id, called, start, end, down, most)
-        self._do(made, "for")
-        with self._block(made.body, counter):
+        loop = For(counter.id, called, start, end, down, most)
+        self._do(loop, "for")
+        with self._block(loop.body, counter):
             yield counter
 
     # workgroups ----------------------------------------------------------------------------------
@@ -415,5 +415,5 @@ class Builder:
             raise InputError(located(f"{what} among {many}: use a power of two up to {width}"))
         if isinstance(value, Word):
             raise UnsupportedError(located(f"{what} is of real numbers: use 1.0 * i of an integer"))
-        made = self._value(value, "f32", what)
-        return self._gives(lambda i: Reduce(i, operation, made.id, many), what, "f32")
+        scalar = self._value(value, "f32", what)
+        return self._gives(lambda i: Reduce(i, operation, scalar.id, many), what, "f32")

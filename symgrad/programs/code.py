@@ -233,8 +233,8 @@ def operands(statement: Statement) -> Sequence[int]:
 def assigned(block: Sequence[Statement]) -> list[Name]:
     """The variables that a block changes, of those that are declared outside."""
     inner = {s.variable for s in everything(block) if isinstance(s, Declare)}
-    found = (s.variable for s in everything(block) if isinstance(s, Assign))
-    return [v for v in dict.fromkeys(found) if v not in inner]
+    variables = (s.variable for s in everything(block) if isinstance(s, Assign))
+    return [v for v in dict.fromkeys(variables) if v not in inner]
 
 
 def is_collective(block: Sequence[Statement]) -> bool:

@@ -39,10 +39,10 @@ class Cotangents:
 
     def take(self, key: Key) -> Any:
         """One, which is zero from now on."""
-        found = self.get(key)
+        cotangent = self.get(key)
         self._values[key] = None
         self._changed.add(key)
-        return found
+        return cotangent
 
     def _settle(self, key: Key) -> None:
         """Write one to its variable."""
@@ -53,7 +53,7 @@ class Cotangents:
 
     def lend(self, keys: Iterable[tuple[Key, str]]) -> dict[Key, Variable]:
         """Variables that hold these, to be changed by a block that begins here."""
-        found: dict[Key, Variable] = {}
+        lent: dict[Key, Variable] = {}
         for key, name in keys:
             if key in self.variables:
                 self._settle(key)
@@ -63,8 +63,8 @@ class Cotangents:
                 self.variables[key] = self.builder.var(f"d_{name}", first)
                 self._changed.discard(key)
             self._values.pop(key, None)
-            found[key] = self.variables[key]
-        return found
+            lent[key] = self.variables[key]
+        return lent
 
     def end(self) -> None:
         """The end of the block: what it has changed of others' goes to their variables."""

@@ -89,8 +89,8 @@ class Formulas:
             return self._infix(*INFIX[op], args)
         if op in BY_NUMBERS:
             sign, level, limit = BY_NUMBERS[op]
-            known, number, *_ = self.graph.nodes[args[1]]
-            fits = known is WORD and 0 < number < limit
+            operand_op, number, *_ = self.graph.nodes[args[1]]
+            fits = operand_op is WORD and 0 < number < limit
             return self._infix(sign, level, args) if fits else None
         if op is ops.neg or op is ops.logical_not:
             return f"{'-' if op is ops.neg else '~'}{self._within(args[0], SIGN)}", SIGN

@@ -37,10 +37,10 @@ def gradient_of(code: Code, input: Array) -> str:
 
 def _beside(code: Code, name: str) -> str:
     """The name, or one like it, that no array has."""
-    taken, made, k = {a.name for a in code.arrays}, name, 2
-    while made in taken:
-        made, k = f"{name}_{k}", k + 1
-    return made
+    taken, candidate, k = {a.name for a in code.arrays}, name, 2
+    while candidate in taken:
+        candidate, k = f"{name}_{k}", k + 1
+    return candidate
 
 
 def gradient(code: Code) -> Code:
@@ -52,7 +52,7 @@ def gradient(code: Code) -> Code:
         DifferentiationError: for an operation without a derivative, and where the gradient would
             be a race, or need more than there is memory for; it names the statement and the remedy.
     """
-    return _Gradient(code).made()
+    return _Gradient(code).write()
 
 
 class _Gradient:
@@ -88,11 +88,11 @@ class _Gradient:
 
     def _is_direct(self, a: Array) -> bool:
         """Whether all that is stored to an output stays there."""
-        found = self._statements(a)
-        if any(isinstance(s, Load) for _, s in found) or len({id(f) for f, _ in found}) > 1:
+        uses = self._statements(a)
+        if any(isinstance(s, Load) for _, s in uses) or len({id(f) for f, _ in uses}) > 1:
             return False
-        adds = all(isinstance(s, Store) and s.add for _, s in found)
-        return adds or all(source.facts.once.get(a, False) for source, _ in found)
+        adds = all(isinstance(s, Store) and s.add for _, s in uses)
+        return adds or all(source.facts.once.get(a, False) for source, _ in uses)
 
     # where cotangents go -------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class _Gradient:
         for s in everything(source.dispatch.body):
             if isinstance(s, Load) and s.array.space in GLOBAL and s.array.is_active:
                 loads.setdefault(s.array, []).append(s)
-        return {a: self._scatter(source, a, found) for a, found in loads.items()}
+        return {a: self._scatter(source, a, loads_of_array) for a, loads_of_array in loads.items()}
 
     def _scatter(self, source: Source, a: Array, loads: Sequence[Load]) -> Scatter:
         d, b = source.dispatch, self.builder
@@ -129,8 +129,8 @@ class _Gradient:
 
     # writing it ----------------------------------------------------------------------------------
 
-    def made(self) -> Code:
-        """The program."""
+    def write(self) -> Code:
+        """Write the program, and return it."""
         b = self.builder
         for a, seed in self.seeds.items():
             if a in self.cotangents and a.size:
@@ -189,9 +189,9 @@ class _Gradient:
             if few:
                 b.add(target, (at,), total.value)
             else:
-                found = b.group_sum(total.value)
+                group_total = b.group_sum(total.value)
                 with b.if_(b.local < 1):
-                    b.add(target, (at,), found)
+                    b.add(target, (at,), group_total)
 
 
 class Scatter:
@@ -216,21 +216,21 @@ class _Places:
         """The cotangent of what is stored."""
         if a in self.gradient.direct:
             return self.builder.load(self.gradient.seeds[a], index)
-        there = self.gradient.cotangents[a]
-        g = self.builder.load(there, index)
+        cotangents = self.gradient.cotangents[a]
+        g = self.builder.load(cotangents, index)
         if not add:
-            self.builder.store(there, index, 0.0)
+            self.builder.store(cotangents, index, 0.0)
         return g
 
     def scatter(self, s: Load, index: tuple[Any, ...], g: Any) -> None:
         """Add to the cotangent of what is loaded."""
-        found, b = self.scatters[s.array], self.builder
+        scatter, b = self.scatters[s.array], self.builder
         element = flat_index(s.array, index)
-        if found.partials is None:
+        if scatter.partials is None:
             b.add(self.gradient.cotangents[s.array], index, g)
-        elif found.together:
+        elif scatter.together:
             total = b.group_sum(g)
             with b.if_(b.local < 1):
-                b.add(found.partials, element * found.copies + b.group, total)
+                b.add(scatter.partials, element * scatter.copies + b.group, total)
         else:
-            b.add(found.partials, element * found.copies + self.cell, g)
+            b.add(scatter.partials, element * scatter.copies + self.cell, g)

@@ -127,18 +127,18 @@ class Keeping:
         """How often a loop iterations, at most."""
         nodes, facts = self.source.code.graph.nodes, self.source.facts
         lo, hi = nodes[s.lo], nodes[s.hi]
-        found = s.most
+        bound = s.most
         if lo[0] is WORD and hi[0] is WORD:
-            known = max(hi[1] - lo[1], 0)
-            found = known if found is None else min(found, known)
+            trip_count = max(hi[1] - lo[1], 0)
+            bound = trip_count if bound is None else min(bound, trip_count)
         elif facts.complete and facts.iterations.get(s) is not None:
-            found = facts.iterations[s]
-        if found is None:
+            bound = facts.iterations[s]
+        if bound is None:
             raise DifferentiationError(
                 f"{shown(self.source.code, s)}: how often it iterates is not known, and what it "
                 "changes is kept for each iteration: give most=, how many there are at most"
             )
-        return found
+        return bound
 
     @cached_property
     def _places(self) -> dict[Statement, int]:
@@ -148,16 +148,16 @@ class Keeping:
     @cached_property
     def _around(self) -> dict[Statement, list[For]]:
         """The loops that statements stand in."""
-        found: dict[Statement, list[For]] = {}
+        loops_around: dict[Statement, list[For]] = {}
 
         def visit(block: Sequence[Statement], loops: list[For]) -> None:
             for t in block:
-                found[t] = loops
+                loops_around[t] = loops
                 for inner in blocks(t):
                     visit(inner, [*loops, t] if isinstance(t, For) else loops)
 
         visit(self.source.dispatch.body, [])
-        return found
+        return loops_around
 
     def _changes(self, s: Statement, what: Name | Array) -> bool:
         """Whether something is changed in a statement, or later."""
@@ -224,11 +224,11 @@ class Keeping:
         tape = self._of(s, a, share * iterations)
         with self._alone(s, a):
             for n, at in self.reverse.shares(mine):
-                kept = t * share + n
+                slot = t * share + n
                 if back:
-                    builder.store(mine, at, builder.load(tape, kept))
+                    builder.store(mine, at, builder.load(tape, slot))
                 else:
-                    builder.store(tape, kept, builder.load(mine, at))
+                    builder.store(tape, slot, builder.load(mine, at))
 
     @contextmanager
     def _alone(self, s: If | For, a: Array) -> Generator[None]:

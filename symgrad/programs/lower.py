@@ -117,8 +117,8 @@ class _Lowering:
         roots = list(dict.fromkeys(i for s in everything(dispatch.body) for i in _values(s)))
         reread = _reread(dispatch)
         numbers = [k for k, i in enumerate(roots) if i in reread]
-        self.graph, made = simplified(code.graph, roots, options, reread=numbers)
-        self.roots = dict(zip(roots, made, strict=True))
+        self.graph, simple_roots = simplified(code.graph, roots, options, reread=numbers)
+        self.roots = dict(zip(roots, simple_roots, strict=True))
         """The values of statements as they are in the simplified graph."""
         numbered = {n[1]: i for i, n in enumerate(self.graph.nodes) if n[0] in ANY_INPUT}
         nodes = code.graph.nodes
@@ -162,8 +162,8 @@ class _Lowering:
 
     def value(self, i: int) -> int:
         """A value of a statement, written to where the kernel is."""
-        (found,) = inline(self.k, self.graph, [self.roots[i]], self.known)
-        return found
+        (node,) = inline(self.k, self.graph, [self.roots[i]], self.known)
+        return node
 
     # statements ----------------------------------------------------------------------------------
 
@@ -185,9 +185,9 @@ class _Lowering:
             case Get():
                 self._set(s.result, self.variables[s.variable])
             case Load():
-                found = k.load(self.buffers[s.array], self._index(s), here=True)
+                loaded = k.load(self.buffers[s.array], self._index(s), here=True)
                 is_truth = s.array.kind == "bool"
-                self._set(s.result, k.add(ops.word_eq, found, k.word(1)) if is_truth else found)
+                self._set(s.result, k.add(ops.word_eq, loaded, k.word(1)) if is_truth else loaded)
             case Store():
                 index, value = self._index(s), self.value(s.value)
                 if s.array.kind == "bool":  # memory has words for truths
@@ -245,7 +245,7 @@ class _Lowering:
         self.variables = before | dict(zip(changed, results, strict=True))
 
     def _limited(self, lo: int, hi: int, most: int, down: bool) -> int:
-        """The end of a loop of so many iterations at most."""
+        """The end of a loop of at most ``most`` iterations."""
         k = self.k
         none = k.add(ops.word_lt, hi, lo)
         iterations = k.add(ops.word_min, k.add(ops.word_sub, hi, lo), k.word(most))
@@ -257,7 +257,7 @@ class _Lowering:
     # reductions ----------------------------------------------------------------------------------
 
     def _reduced(self, s: Reduce) -> int:
-        """What is made of the values of neighbours, by halves in an array of the group."""
+        """The reduction of the values of neighbours: a tree of halves in an array of the group."""
         k, value = self.k, self.value(s.value)
         if s.among == 1:
             return value
@@ -270,21 +270,21 @@ class _Lowering:
         place = k.local if whole else k.add(ops.word_and, k.local, k.word(s.among - 1))
         half = s.among // 2
         while half:
-            there = k.add(ops.word_add, k.local, k.word(half))
+            neighbour = k.add(ops.word_add, k.local, k.word(half))
             lower = k.add(ops.word_lt, place, k.word(half))
-            k.when(lower, partial(self._join, tile, there, OPERATIONS[s.operation]))
+            k.when(lower, partial(self._join, tile, neighbour, OPERATIONS[s.operation]))
             k.barrier()
             half //= 2
         first = k.word(0) if whole else k.add(ops.word_sub, k.local, place)
-        found = k.agreed(tile, first) if whole else k.load(tile, first)
+        reduced = k.agreed(tile, first) if whole else k.load(tile, first)
         if not whole:
             k.barrier()
-        return found
+        return reduced
 
-    def _join(self, tile: Buffer, there: int, op: Op) -> None:
+    def _join(self, tile: Buffer, neighbour: int, op: Op) -> None:
         k = self.k
-        made = k.add(op, k.load(tile, k.local), k.load(tile, there))
-        k.store(tile, k.local, made)
+        joined = k.add(op, k.load(tile, k.local), k.load(tile, neighbour))
+        k.store(tile, k.local, joined)
 
     def _tile(self) -> Buffer:
         """An array of the group with a number for each invocation."""

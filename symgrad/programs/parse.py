@@ -63,11 +63,11 @@ def settled(code: Code) -> Code:
     Of a sum and a product, the operand that is older stands first; so reading a text may exchange
     some, once or twice, until the order is that of the text.
     """
-    source, before, made = text(code), "", code
+    source, before, parsed = text(code), "", code
     while source != before:
-        made, before = parse(source), source
-        source = text(made)
-    return made
+        parsed, before = parse(source), source
+        source = text(parsed)
+    return parsed
 
 
 def _reduced(code: Code) -> tuple[Any, ...]:
@@ -112,8 +112,8 @@ class _Parser:
         return len(line) - len(line.lstrip())
 
     def _matched(self, pattern: re.Pattern[str], line: str) -> dict[str, Any] | None:
-        found = pattern.match(line)
-        return None if found is None else found.groupdict()
+        match = pattern.match(line)
+        return None if match is None else match.groupdict()
 
     def _refuse(self, what: str, kind: type[SymgradError] = ProgramError) -> Any:
         number, line = self._lines[min(self._at, len(self._lines) - 1)]
@@ -136,22 +136,22 @@ class _Parser:
 
     def _inner(self, manager: AbstractContextManager[Any], indent: int, name: str = "") -> None:
         """The block of the line that is being read."""
-        with manager as given:
+        with manager as index:
             self._at += 1
             if self._indent() <= indent:
                 self._at -= 1
                 self._refuse("it has no block: write `pass` for an empty one")
             before = dict(self._names)
             if name:
-                self._names[name] = given
+                self._names[name] = index
             self._block(self._indent())
             self._names = before
 
     def _line(self, line: str, indent: int) -> None:
         for pattern, read in self._readers():
-            found = self._matched(pattern, line)
-            if found is not None:
-                read(found, indent)
+            fields = self._matched(pattern, line)
+            if fields is not None:
+                read(fields, indent)
                 return
         if line not in ("barrier", "pass"):
             self._refuse("this is not a statement of programs", UnsupportedError)
@@ -174,47 +174,47 @@ class _Parser:
 
     # statements ----------------------------------------------------------------------------------
 
-    def _array(self, found: dict[str, Any], _: int) -> None:
-        declare = getattr(self.builder, found["space"])
-        shape = tuple(int(n) for n in found["shape"].split(",") if n.strip())
-        self._names[found["name"]] = declare(found["name"], shape, found["kind"])
+    def _array(self, fields: dict[str, Any], _: int) -> None:
+        declare = getattr(self.builder, fields["space"])
+        shape = tuple(int(n) for n in fields["shape"].split(",") if n.strip())
+        self._names[fields["name"]] = declare(fields["name"], shape, fields["kind"])
         self._at += 1
 
-    def _dispatch(self, found: dict[str, Any], indent: int) -> None:
-        manager = self.builder.dispatch(int(found["invocations"]), int(found["group"]))
+    def _dispatch(self, fields: dict[str, Any], indent: int) -> None:
+        manager = self.builder.dispatch(int(fields["invocations"]), int(fields["group"]))
         self._inner(manager, indent, "cell")
 
-    def _let(self, found: dict[str, Any], _: int) -> None:
-        self._names[found["name"]] = self.builder.let(found["name"], self._value(found["value"]))
+    def _let(self, fields: dict[str, Any], _: int) -> None:
+        self._names[fields["name"]] = self.builder.let(fields["name"], self._value(fields["value"]))
         self._at += 1
 
-    def _var(self, found: dict[str, Any], _: int) -> None:
-        kind, value = cast(Kind | None, found["kind"]), self._value(found["value"])
-        self._names[found["name"]] = self.builder.var(found["name"], value, kind)
+    def _var(self, fields: dict[str, Any], _: int) -> None:
+        kind, value = cast(Kind | None, fields["kind"]), self._value(fields["value"])
+        self._names[fields["name"]] = self.builder.var(fields["name"], value, kind)
         self._at += 1
 
-    def _if(self, found: dict[str, Any], indent: int) -> None:
-        self._inner(self.builder.if_(self._value(found["condition"])), indent)
+    def _if(self, fields: dict[str, Any], indent: int) -> None:
+        self._inner(self.builder.if_(self._value(fields["condition"])), indent)
 
     def _else(self, _: dict[str, Any], indent: int) -> None:
         self._inner(self.builder.else_(), indent)
 
-    def _for(self, found: dict[str, Any], indent: int) -> None:
-        lo, hi = self._value(found["lo"]), self._value(found["hi"])
-        most = None if found["most"] is None else int(found["most"])
-        down, name = found["down"] is not None, found["name"]
+    def _for(self, fields: dict[str, Any], indent: int) -> None:
+        lo, hi = self._value(fields["lo"]), self._value(fields["hi"])
+        most = None if fields["most"] is None else int(fields["most"])
+        down, name = fields["down"] is not None, fields["name"]
         self._inner(self.builder.for_(lo, hi, down=down, most=most, name=name), indent, name)
 
-    def _store(self, found: dict[str, Any], _: int) -> None:
-        array = self._array_named(found["array"])
-        index = self._value(found["index"])
-        write = self.builder.add if found["add"] else self.builder.store
-        write(array, index, self._value(found["value"]))
+    def _store(self, fields: dict[str, Any], _: int) -> None:
+        array = self._array_named(fields["array"])
+        index = self._value(fields["index"])
+        write = self.builder.add if fields["add"] else self.builder.store
+        write(array, index, self._value(fields["value"]))
         self._at += 1
 
-    def _assign(self, found: dict[str, Any], _: int) -> None:
-        variable = self._known(found["name"])
-        self.builder.assign(variable, self._value(found["value"]))
+    def _assign(self, fields: dict[str, Any], _: int) -> None:
+        variable = self._known(fields["name"])
+        self.builder.assign(variable, self._value(fields["value"]))
         self._at += 1
 
     # values --------------------------------------------------------------------------------------
@@ -225,10 +225,10 @@ class _Parser:
         raise ProgramError(f"{name} is not known here: it is used before it is defined")
 
     def _array_named(self, name: str) -> Array:
-        found = self._names.get(name)
-        if not isinstance(found, Array):
+        array = self._names.get(name)
+        if not isinstance(array, Array):
             raise BufferUnknownError(f"there is no array {name} here: declare it first")
-        return found
+        return array
 
     def _value(self, source: str) -> Any:
         try:
@@ -268,11 +268,11 @@ class _Parser:
             return _NUMBERS[name]
         if name in ("local", "group"):
             return getattr(self.builder, name)
-        found = self._known(name)
-        if not isinstance(found, Variable):
-            return found
+        value = self._known(name)
+        if not isinstance(value, Variable):
+            return value
         if name not in self._read:
-            self._read[name] = found.value
+            self._read[name] = value.value
         return self._read[name]
 
     def _called(self, name: str, arguments: list[Any]) -> Any:

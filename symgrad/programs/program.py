@@ -80,11 +80,11 @@ class Program(TensorKernel):
         work = self._work
         if work.gradient is None:
             work = self._work = replace(work, gradient=checked(settled(gradient(work.code))))
-        found = self._call("vjp", arrays, work)
+        results = self._call("vjp", arrays, work)
         many = len(self.code.of("output"))
-        slopes = iter(found[many:])
+        slopes = iter(results[many:])
         inputs = self.code.of("input")
-        return _single(found[:many]), tuple(next(slopes) if a.is_active else None for a in inputs)
+        return _single(results[:many]), tuple(next(slopes) if a.is_active else None for a in inputs)
 
     def interpret(self, *arrays: Any) -> Any:
         """What ``run`` gives, by the NumPy interpreter in float64, which notices any race.
@@ -96,20 +96,20 @@ class Program(TensorKernel):
             raise InputError(
                 f"{self.name} takes {counted(len(self.arguments), 'array')}, not {len(arrays)}"
             )
-        given = zip(self.code.of("input"), arrays, strict=True)
-        hosted = [np.asarray(real_numbers(x, a.name), _numbers(a, np.float64)) for a, x in given]
+        inputs = zip(self.code.of("input"), arrays, strict=True)
+        hosted = [np.asarray(real_numbers(x, a.name), _numbers(a, np.float64)) for a, x in inputs]
         self._work.results([x.shape for x in hosted])
         try:
-            found = launch_of(self.code, self._options, WorkgroupTarget(), bounded=True).execute(
+            outputs = launch_of(self.code, self._options, WorkgroupTarget(), bounded=True).execute(
                 hosted
             )
         except AssertionError as error:
             raise ProgramError(f"{self.name}, for these inputs: {error}") from error
-        return _single(found)
+        return _single(outputs)
 
     def _dtype_of(self, name: str) -> np.dtype[Any]:
-        found = (_numbers(a, self.dtype) for a in self.code.arrays if a.name == name)
-        return next(found, self.dtype)
+        dtypes = (_numbers(a, self.dtype) for a in self.code.arrays if a.name == name)
+        return next(dtypes, self.dtype)
 
     def _last_call(self) -> tuple[Work, str, tuple[Shape, ...]]:
         """The last call, or what the first one will be: all shapes are known."""
@@ -122,8 +122,8 @@ def _numbers(a: Array, floats: Any) -> np.dtype[Any]:
     return np.dtype({"f32": floats, "i32": np.int32, "u32": np.uint32}[a.kind])
 
 
-def _single(found: Sequence[Any]) -> Any:
-    return found[0] if len(found) == 1 else tuple(found)
+def _single(results: Sequence[Any]) -> Any:
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def program(
@@ -171,15 +171,15 @@ def program(
         code = parse(body)
         code.name = name or code.name
     elif callable(body):
-        known = getattr(body, "__name__", "program").replace("<lambda>", "program")
-        builder = Builder(name or known)
+        default_name = getattr(body, "__name__", "program").replace("<lambda>", "program")
+        builder = Builder(name or default_name)
         body(builder)
         code = builder.code
     else:
         raise InputTypeError(f"a program is made of a function or a text, not of {body!r}")
     options = Options(code.name, math=math, dtype=dtype_name(dtype), comments=False)
     require_options(options)
-    return _made(code, options, device)
+    return _program_of(code, options, device)
 
 
 def grad_program(p: Program) -> Program:
@@ -217,11 +217,11 @@ def grad_program(p: Program) -> Program:
             grad_x[cell] += t1 * (cotangent_y[cell] * 2.0)
         <BLANKLINE>
     """
-    return _made(gradient(p.code), p.options, p.device)
+    return _program_of(gradient(p.code), p.options, p.device)
 
 
-def _made(code: Code, options: Options, device: DeviceChoice) -> Program:
+def _program_of(code: Code, options: Options, device: DeviceChoice) -> Program:
     """The program of a code, whose text says all that it is."""
-    known = checked(settled(code))
-    options = replace(options, name=known.name)
-    return Program(ProgramWork(known, options), options, device)
+    settled_code = checked(settled(code))
+    options = replace(options, name=settled_code.name)
+    return Program(ProgramWork(settled_code, options), options, device)

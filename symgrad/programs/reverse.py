@@ -73,7 +73,7 @@ class Reverse:
         self.arrays: dict[Array, Array] = {}
         """The dispatch's own arrays, in the new program."""
         self.cotangents: dict[Array, Array] = {}
-        """Those of their elements' cotangents."""
+        """The arrays of their elements' cotangents."""
         self.keeping = Keeping(self)
         self._waiting: dict[Statement, tuple[Variable, Variable]] = {}
         """Cotangents, and where they belong, of loads where invocations have parted."""
@@ -84,10 +84,10 @@ class Reverse:
         d, builder = self.source.dispatch, self.builder
         for a in d.arrays:
             self.arrays[a] = self._own(a, a.name)
-        kept = self.keeping.arrays()
-        for a in kept:
+        kept_arrays = self.keeping.arrays()
+        for a in kept_arrays:
             self.clear(self.arrays[a])
-        if any(a.space == "workgroup" for a in kept):
+        if any(a.space == "workgroup" for a in kept_arrays):
             builder.barrier()
         self.forward(d.body, rerun=not self.writes, keep=True)
         touched = {s.array for s in everything(d.body) if isinstance(s, Load)}
@@ -139,16 +139,16 @@ class Reverse:
     def value(self, i: int) -> Any:
         """A value of the old program, in the new one."""
         old, graph = self.source.code.graph, self.builder.code.graph
-        made: dict[int, int] = {}
+        copies: dict[int, int] = {}
         for n in reachable(old, [i]):
             node = old.nodes[n]
             if node[0] in ANY_INPUT:
-                made[n] = self.values[n].id
+                copies[n] = self.values[n].id
             elif node[0].arity:
-                made[n] = graph.add(node[0], *[made[a] for a in node[1:]])
+                copies[n] = graph.add(node[0], *[copies[a] for a in node[1:]])
             else:
-                made[n] = graph.intern(node)
-        return WRAP[graph.type(made[i])](graph, made[i])
+                copies[n] = graph.intern(node)
+        return WRAP[graph.type(copies[i])](graph, copies[i])
 
     def array(self, a: Array) -> Array:
         """An array of the old program, in the new one."""
@@ -222,38 +222,38 @@ class Reverse:
 
     def reverse(self, block: Sequence[Statement], outer: dict[Key, Variable]) -> None:
         """Undo statements that have been done here."""
-        found = Cotangents(self.builder, outer)
+        cotangents = Cotangents(self.builder, outer)
         for s in reversed(block):
             if isinstance(s, If):
-                self._reverse_if(s, found)
+                self._reverse_if(s, cotangents)
             elif isinstance(s, For):
-                self._reverse_for(s, found)
+                self._reverse_for(s, cotangents)
             else:
-                self._reverse(s, found)
-        found.end()
+                self._reverse(s, cotangents)
+        cotangents.end()
 
-    def _reverse(self, s: Statement, found: Cotangents) -> None:
+    def _reverse(self, s: Statement, cotangents: Cotangents) -> None:
         match s:
             case Declare(variable=v, value=value) | Assign(variable=v, value=value):
                 if v.kind == "f32":
-                    self._back(s, value, found.take(v), found)
+                    self._back(s, value, cotangents.take(v), cotangents)
             case Get(result=result, variable=v):
-                if v.kind == "f32" and (g := found.take(result)) is not None:
-                    found.add(v, g)
+                if v.kind == "f32" and (g := cotangents.take(result)) is not None:
+                    cotangents.add(v, g)
             case Load(result=result, array=a):
-                if a.is_active and (g := found.take(result)) is not None:
+                if a.is_active and (g := cotangents.take(result)) is not None:
                     self._scatter(s, self.index(s), g)
             case Store(array=a, value=value, add=add):
                 if a.is_active and (g := self._seed(a, self.index(s), add)) is not None:
-                    self._back(s, value, g, found)
+                    self._back(s, value, g, cotangents)
             case Reduce():
-                self._reverse_reduce(s, found)
+                self._reverse_reduce(s, cotangents)
             case Barrier():
                 self.builder.barrier()
             case _:
                 pass
 
-    def _back(self, s: Statement, i: int, g: Any, found: Cotangents) -> None:
+    def _back(self, s: Statement, i: int, g: Any, cotangents: Cotangents) -> None:
         """The cotangent of a value of a statement, handed on to what it is made of."""
         leaves = self.leaves(i)
         if g is None or not leaves:
@@ -266,7 +266,7 @@ class Reverse:
             raise DifferentiationError(f"{shown(self.source.code, s)}: {error}") from error
         for leaf, part in zip(leaves, parts, strict=True):
             if part is not None:
-                found.add(leaf, Expr(graph, part))
+                cotangents.add(leaf, Expr(graph, part))
 
     def _seed(self, a: Array, index: tuple[Any, ...], add: bool) -> Any:
         """The cotangent of what is stored to an element."""
@@ -279,8 +279,8 @@ class Reverse:
             self.builder.store(self.cotangents[a], index, 0.0)
         return g
 
-    def _reverse_reduce(self, s: Reduce, found: Cotangents) -> None:
-        g, builder = found.take(s.result), self.builder
+    def _reverse_reduce(self, s: Reduce, cotangents: Cotangents) -> None:
+        g, builder = cotangents.take(s.result), self.builder
         if g is None:
             if s.among > 1:  # it waited, and what is around it may meet otherwise
                 builder.barrier()
@@ -290,29 +290,29 @@ class Reverse:
             hit = ops.eq(self.value(s.value), self.values[s.result])
             ties = builder.group_sum(ops.where(hit, 1.0, 0.0), s.among)
             total = ops.where(hit, total / ties, 0.0)
-        self._back(s, s.value, total, found)
+        self._back(s, s.value, total, cotangents)
 
     # blocks --------------------------------------------------------------------------------------
 
-    def _lent(self, s: If | For, found: Cotangents) -> dict[Key, Variable]:
+    def _lent(self, s: If | For, cotangents: Cotangents) -> dict[Key, Variable]:
         """The variables of the cotangents around a block that it may change."""
         graph = self.source.code.graph
-        made, keys = set[Key](), dict[Key, str]()
+        defined, keys = set[Key](), dict[Key, str]()
         inner = [t for block in blocks(s) for t in everything(block)]
         for t in inner:
             if isinstance(t, Get | Load | Reduce):
-                made.add(t.result)
+                defined.add(t.result)
             if isinstance(t, Declare):
-                made.add(t.variable)
+                defined.add(t.variable)
             if isinstance(t, Assign | Get) and t.variable.kind == "f32":
                 keys[t.variable] = t.variable.name
             for i in operands(t):
                 if not isinstance(t, If | For | Load) and not (isinstance(t, Let)):
                     keys |= {n: graph.names[graph.nodes[n][1]] for n in self.leaves(i)}
-        return found.lend((key, name) for key, name in keys.items() if key not in made)
+        return cotangents.lend((key, name) for key, name in keys.items() if key not in defined)
 
-    def _reverse_if(self, s: If, found: Cotangents) -> None:
-        lent = self._lent(s, found)
+    def _reverse_if(self, s: If, cotangents: Cotangents) -> None:
+        lent = self._lent(s, cotangents)
         with self._parting(s):
             self.keeping.wait(s)
             self.keeping.restore_arrays(s)
@@ -327,8 +327,8 @@ class Reverse:
         self.forward(block, rerun=True, keep=True)
         self.reverse(block, lent)
 
-    def _reverse_for(self, s: For, found: Cotangents) -> None:
-        lent = self._lent(s, found)
+    def _reverse_for(self, s: For, cotangents: Cotangents) -> None:
+        lent = self._lent(s, cotangents)
         lo, hi = self.value(s.lo), self.value(s.hi)
         with (
             self._parting(s),

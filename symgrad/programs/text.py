@@ -126,15 +126,15 @@ class Listing:
         roots = [i for s in block for i in operands(s)]
         order, nodes = reachable(self.graph, roots), self.graph.nodes
         times, depth = Counter(roots), dict[int, int]()
-        found: set[int] = set()
+        deep: set[int] = set()
         for i in order:
             args = nodes[i][1:] if nodes[i][0].arity else ()
             times.update(args)
             depth[i] = 1 + max((depth[a] for a in args), default=-1)
             if depth[i] >= DEEPEST:
-                found.add(i)
+                deep.add(i)
                 depth[i] = 0
-        return {i for i in order if nodes[i][0].arity and (times[i] > 1 or i in found)}
+        return {i for i in order if nodes[i][0].arity and (times[i] > 1 or i in deep)}
 
     def _statement(
         self, s: Statement, waiting: Sequence[Statement], shared: set[int], indent: str
@@ -162,17 +162,17 @@ class Listing:
 
     def _unnamed(self, s: Statement) -> list[int]:
         """The operations that a statement needs and that have no name yet, in order."""
-        found, stack = set[int](), [i for i in operands(s) if i not in self._names]
+        visited, stack = set[int](), [i for i in operands(s) if i not in self._names]
         while stack:
             i = stack.pop()
-            if i in found or i in self._names:
+            if i in visited or i in self._names:
                 continue
-            found.add(i)
+            visited.add(i)
             if self.graph.nodes[i][0].arity:
                 stack += self.graph.nodes[i][1:]
             elif i in self._inline:
                 stack += operands(self._inline[i])
-        return sorted(i for i in found if self.graph.nodes[i][0].arity)
+        return sorted(i for i in visited if self.graph.nodes[i][0].arity)
 
     def _is_alone(self, leaf: int, s: Statement) -> bool:
         """Whether nothing but a statement needs a leaf; or it is what gives it its name."""
@@ -212,10 +212,10 @@ class Listing:
         """What stands for a leaf that has no name: the statement that gives it."""
         if i not in self._inline:
             return self.graph.names[self.graph.nodes[i][1]]
-        found = self._giving(self._inline[i])
+        expression = self._giving(self._inline[i])
         if i not in self._order:
             self._order.append(i)
-        return found
+        return expression
 
     def _giving(self, s: Statement) -> str:
         match s:
@@ -271,14 +271,14 @@ def _declared(a: Array) -> str:
 
 def _signed(code: Code) -> set[int]:
     """The leaves that are signed integers."""
-    found: set[int] = set()
+    signed: set[int] = set()
     for s in (s for d in code.dispatches for s in everything(d.body)):
         match s:
             case Load(result=result, array=what) | Get(result=result, variable=what):
-                found |= {result} if what.kind == "i32" else set()
+                signed |= {result} if what.kind == "i32" else set()
             case _:
                 pass
-    return found
+    return signed
 
 
 def _typed(kind: Kind) -> str:

@@ -150,10 +150,10 @@ _facts: WeakKeyDictionary[Dispatch, Facts] = WeakKeyDictionary()
 
 def facts_of(dispatch: Dispatch, code: Code) -> Facts:
     """What is found by trying a dispatch, which is done once."""
-    found = _facts.get(dispatch)
-    if found is None:
-        found = _facts[dispatch] = tried(code, dispatch)
-    return found
+    facts = _facts.get(dispatch)
+    if facts is None:
+        facts = _facts[dispatch] = tried(code, dispatch)
+    return facts
 
 
 class _Trial:
@@ -224,8 +224,8 @@ class _Trial:
         if any(v is None for v in inputs.values()):
             return None
         with np.errstate(all="ignore"):
-            (found,) = evaluate_graph(self.code.graph, [i], inputs, np.float64)
-        return np.broadcast_to(found, (self.n,))
+            (values,) = evaluate_graph(self.code.graph, [i], inputs, np.float64)
+        return np.broadcast_to(values, (self.n,))
 
     def block(self, block: Sequence[Statement], mask: np.ndarray, sure: bool) -> None:
         """Do statements where the mask holds, if it is ``sure`` that they are done."""
@@ -279,20 +279,20 @@ class _Trial:
     def _access(self, s: Load | Store, mask: np.ndarray, sure: bool) -> None:
         if isinstance(s, Load):
             self.values[s.result] = None
-        found = self.facts.accesses.setdefault(s, Access())
+        access = self.facts.accesses.setdefault(s, Access())
         index, shared = self.value(s.index), self.shared.get(s.array)
         if sure and len(s.axes) > 1:
             self._require_axes(s, mask)
         if shared is None:
-            found.known = found.distinct = found.alone = False
+            access.known = access.distinct = access.alone = False
         elif index is None:
-            found.known = found.distinct = found.alone = shared.owned = shared.once = False
+            access.known = access.distinct = access.alone = shared.owned = shared.once = False
             shared.blurred = True
             if isinstance(s, Store):
                 shared.written[:] = True
         else:
             at = index.astype(np.int64)[mask]
-            self._note(self._inside(_Reached(s, shared, at, self.lanes[mask], sure)), found)
+            self._note(self._inside(_Reached(s, shared, at, self.lanes[mask], sure)), access)
 
     def _require_axes(self, s: Load | Store, mask: np.ndarray) -> None:
         """Refuse an index that is surely beyond its axis."""
@@ -320,16 +320,16 @@ class _Trial:
             return at
         return at + a.size * (cells // self.dispatch.width if a.space == "workgroup" else cells)
 
-    def _note(self, r: _Reached, found: Access) -> None:
+    def _note(self, r: _Reached, access: Access) -> None:
         s, shared, at, sure = r.statement, r.shared, r.at, r.sure
         a = s.array
         if a.space != "private":
             several = shared.several(at, r.cells)
             if several.any():
-                found.distinct = shared.owned = False
+                access.distinct = shared.owned = False
             self._meet(r, several)
         if a.space == "workgroup":
-            shared.visits.append((found, at, r.cells))
+            shared.visits.append((access, at, r.cells))
         if isinstance(s, Store):
             if (shared.surely | shared.written)[at].any():
                 shared.once = False
@@ -355,8 +355,8 @@ class _Trial:
                 f"a race: invocation {who} meets another one in {s.array.name}, which one of "
                 "them writes, with no barrier of a workgroup between them",
             )
-        here = touched[at]
-        apart = (here != NOBODY) & (here != cells)
+        touching = touched[at]
+        apart = (touching != NOBODY) & (touching != cells)
         if apart.any():
             r.shared.owned = False
         touched[at] = cells
@@ -379,9 +379,9 @@ class _Trial:
             changed = assigned([*s.then, *s.otherwise])
             self.variables = before | dict.fromkeys(changed)
             return
-        for block, here in ((s.then, mask & condition), (s.otherwise, mask & ~condition)):
-            if here.any():
-                self.block(block, here, sure)
+        for block, branch_mask in ((s.then, mask & condition), (s.otherwise, mask & ~condition)):
+            if branch_mask.any():
+                self.block(block, branch_mask, sure)
 
     def _loop(self, s: For, mask: np.ndarray, sure: bool) -> None:
         lo, hi = self.value(s.lo), self.value(s.hi)

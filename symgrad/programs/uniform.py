@@ -104,12 +104,12 @@ def require_uniform(code: Code, dispatch: Dispatch) -> Uniformity:
     Raises:
         ProgramError: it names the statement, and where the invocations part.
     """
-    found = Uniformity(code, dispatch)
-    for s, head in found.parted.items():
+    uniformity = Uniformity(code, dispatch)
+    for s, head in uniformity.parted.items():
         if isinstance(s, Barrier | Reduce):
             what = "a barrier" if isinstance(s, Barrier) else f"group_{s.operation}"
             raise ProgramError(
                 f"{shown(code, s)}: {what} that not all invocations of a workgroup may reach, as "
                 f"they part at {shown(code, head)}: put it outside, and what differs into where"
             )
-    return found
+    return uniformity

@@ -39,15 +39,15 @@ def kind_of(value: Scalar) -> Kind:
 
 def constant(graph: Graph, x: Any, kind: Kind | None) -> Scalar:
     """A number as a value of a kind; of none, as a float."""
-    known = kind or ("bool" if isinstance(x, bool) else "f32")
+    target_kind = kind or ("bool" if isinstance(x, bool) else "f32")
     number = real_number(x)
-    if known == "f32":
+    if target_kind == "f32":
         return Expr(graph, graph.constant(number))
-    if known == "bool":
+    if target_kind == "bool":
         return Condition(graph, graph.intern((TRUTH, int(bool(number)))))
     if not number.is_integer():
         raise TraceError(located(f"{x!r} is not an integer: cast it by sg.int32 or sg.uint32"))
-    return (SignedWord if known == "i32" else Word).of(graph, int(x))
+    return (SignedWord if target_kind == "i32" else Word).of(graph, int(x))
 
 
 def converted(value: Scalar, kind: Kind, what: str) -> Scalar:
@@ -71,18 +71,18 @@ def axis_indices(array: Array, index: Index) -> tuple[Any, ...]:
         ProgramError: for a number that is out of bounds.
         TraceError: for what is no integer.
     """
-    given = index if isinstance(index, tuple) else (index,)
-    if given and len(given) not in (1, len(array.shape)):
+    indices = index if isinstance(index, tuple) else (index,)
+    if indices and len(indices) not in (1, len(array.shape)):
         raise InputError(
             located(
-                f"{array.name}{list(given)}: it has {len(array.shape)} axes; give as many "
+                f"{array.name}{list(indices)}: it has {len(array.shape)} axes; give as many "
                 "indices, or one of its elements in a row"
             )
         )
-    if not given and array.size != 1:
+    if not indices and array.size != 1:
         raise InputError(located(f"{array.name} has {array.size} elements: give an index"))
-    shape = array.shape if len(given) == len(array.shape) else (array.size,)[: len(given)]
-    return tuple(_whole(array, i, n) for i, n in zip(given, shape, strict=True))
+    shape = array.shape if len(indices) == len(array.shape) else (array.size,)[: len(indices)]
+    return tuple(_whole(array, i, n) for i, n in zip(indices, shape, strict=True))
 
 
 def flat_index(array: Array, axes: Sequence[Any]) -> Any:

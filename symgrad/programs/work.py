@@ -133,10 +133,10 @@ def launch_of(code: Code, options: Options, device_target: Target, bounded: bool
         dispatches.append(kernel_launch.Dispatch(program, target, bound, d.invocations))
     unwritten = [a for a in code.of("output") if a not in written]
     dispatches += [step for a in unwritten for step in _zeroed(a, device_target)]
-    given = [_launched(a) for a in code.of("input")]
+    inputs = [_launched(a) for a in code.of("input")]
     results = [_launched(a) for a in code.of("output")]
     scratch = [_launched(a) for a in code.of("temporary") if a in written]
-    return Launch(code.name, tuple(given), tuple(results), tuple(scratch), tuple(dispatches))
+    return Launch(code.name, tuple(inputs), tuple(results), tuple(scratch), tuple(dispatches))
 
 
 def _launched(a: Array) -> kernel_launch.Array:

@@ -127,11 +127,11 @@ class Audit:
         if self.clean:
             return f"{head}: every result is within {self.least:g} ULP"
         worst = max(self.outcomes, key=lambda o: o.ulp)
-        found = f"{head}; {worst.result} is {worst.float32:.6g}, "
-        found += f"in float64 {worst.float64:.6g}"
+        headline = f"{head}; {worst.result} is {worst.float32:.6g}, "
+        headline += f"in float64 {worst.float64:.6g}"
         if not self.suspects:
-            found += "\nno single operation is to blame: small errors add up"
-        return found
+            headline += "\nno single operation is to blame: small errors add up"
+        return headline
 
     def _repr_html_(self) -> str:
         if not self.suspects:
@@ -182,12 +182,12 @@ def audit(
     with reporting(progress, "points", len(points)) as report:
         for start in range(0, len(points), step):
             chunk = points[start : start + step]
-            found = compare(clean, roots, chunk)
-            outcome = found.outcome
+            comparison = compare(clean, roots, chunk)
+            outcome = comparison.outcome
             broken = ~np.isfinite(chunk).all(axis=1)
             outcome[:, broken] = 0.0  # what is given broken may come out so
-            worst = _worse(worst, _outcomes(names, found, outcome, start))
-            for key, finding in _findings(found, outcome, chunk, start, least):
+            worst = _worse(worst, _outcomes(names, comparison, outcome, start))
+            for key, finding in _findings(comparison, outcome, chunk, start, least):
                 _merge(findings, key, finding)
             report(start + len(chunk))
     ranked = sorted(findings.values(), key=lambda f: (-f.severity, f.first))
@@ -207,17 +207,19 @@ def labels(inputs: Sequence[str], name: str, ids: Sequence[int], result: Result)
     return [name] if len(ids) == 1 else [f"{name}[{k}]" for k in range(len(ids))]
 
 
-def _outcomes(labels: Sequence[str], found: Comparison, outcome: Any, start: int) -> list[Outcome]:
+def _outcomes(
+    labels: Sequence[str], comparison: Comparison, outcome: Any, start: int
+) -> list[Outcome]:
     at = np.argmax(outcome, axis=1)
     return [
         Outcome(
             label,
             float(outcome[k, b]),
             start + int(b),
-            float(found.single[row, b]),
-            float(found.double[row, b]),
+            float(comparison.single[row, b]),
+            float(comparison.double[row, b]),
         )
-        for k, (label, row, b) in enumerate(zip(labels, found.roots, at, strict=True))
+        for k, (label, row, b) in enumerate(zip(labels, comparison.roots, at, strict=True))
     ]
 
 
@@ -226,36 +228,39 @@ def _worse(old: list[Outcome], new: list[Outcome]) -> list[Outcome]:
 
 
 def _findings(
-    found: Comparison, outcome: Any, points: Any, start: int, least: float
+    comparison: Comparison, outcome: Any, points: Any, start: int, least: float
 ) -> Iterator[tuple[_Key, _Finding]]:
     """What explains the errors of at least ``least`` ULP in the results."""
     bad = np.flatnonzero((outcome >= least).any(axis=0))
     if not bad.size:
         return
-    wrong = kinds(found, least / 4)[:, bad]
-    entering = incoming(found)
-    for key, rows in _lines(found, wrong).items():
+    wrong = kinds(comparison, least / 4)[:, bad]
+    entering = incoming(comparison)
+    for key, rows in _lines(comparison, wrong).items():
         for row in rows[:MOST_OPERATIONS_TRIED]:
             columns = bad[wrong[row] == key[0]]
             order = np.argsort(-_total(outcome[:, columns]), kind="stable")[:MOST_OPERATIONS_TRIED]
-            finding = _explained(found, outcome, row, columns[order], least)
+            finding = _explained(comparison, outcome, row, columns[order], least)
             if finding is not None:
                 shares, severity, b = finding
-                made = _suspect(found, KINDS[key[0]], row, b, entering, points, start)
-                i = found.order[row]
-                yield key, _Finding(made, severity, i, {found.order[r] for r in rows}, shares)
+                suspect = _suspect(comparison, KINDS[key[0]], row, b, entering, points, start)
+                i = comparison.order[row]
+                yield (
+                    key,
+                    _Finding(suspect, severity, i, {comparison.order[r] for r in rows}, shares),
+                )
 
 
-def _lines(found: Comparison, wrong: Any) -> dict[_Key, list[int]]:
+def _lines(comparison: Comparison, wrong: Any) -> dict[_Key, list[int]]:
     """The rows in which something goes wrong by kind, operation and line, worst first."""
     groups: dict[_Key, list[int]] = {}
     for row in np.flatnonzero((wrong >= 0).any(axis=1)):
-        i = found.order[row]
+        i = comparison.order[row]
         for kind in np.unique(wrong[row][wrong[row] >= 0]):
-            key = int(kind), found.graph.nodes[i][0].name, _place(found.graph, i) or i
+            key = int(kind), comparison.graph.nodes[i][0].name, _place(comparison.graph, i) or i
             groups.setdefault(key, []).append(int(row))
     for rows in groups.values():
-        rows.sort(key=lambda r: (-_finite_max(found.error[r]), r))
+        rows.sort(key=lambda r: (-_finite_max(comparison.error[r]), r))
     return groups
 
 
@@ -269,13 +274,13 @@ def _total(outcome: Any) -> Any:
 
 
 def _explained(
-    found: Comparison, outcome: Any, row: int, columns: Any, least: float
+    comparison: Comparison, outcome: Any, row: int, columns: Any, least: float
 ) -> tuple[dict[int, float], float, int] | None:
     """The shares of the results' errors that are due to one row, how much that is, and where."""
     actual = outcome[:, columns]
-    made = effect(found, row, columns)
+    caused = effect(comparison, row, columns)
     with np.errstate(all="ignore"):
-        share = np.where(made >= actual, 1.0, made / actual)
+        share = np.where(caused >= actual, 1.0, caused / actual)
     share = np.where((actual >= least) & (share >= LEAST_SHARE), share, 0.0)
     if not share.any():
         return None
@@ -286,19 +291,19 @@ def _explained(
 
 
 def _suspect(
-    found: Comparison, kind: str, row: int, b: int, entering: Any, points: Any, start: int
+    comparison: Comparison, kind: str, row: int, b: int, entering: Any, points: Any, start: int
 ) -> Suspect:
-    i = found.order[row]
+    i = comparison.order[row]
     return Suspect(
         kind,
-        summary(Expr(found.graph, i), 40),
-        _place(found.graph, i),
+        summary(Expr(comparison.graph, i), 40),
+        _place(comparison.graph, i),
         start + b,
         tuple(float(v) for v in points[b]),
-        float(found.single[row, b]),
-        float(found.double[row, b]),
+        float(comparison.single[row, b]),
+        float(comparison.double[row, b]),
         float(entering[row, b]),
-        float(found.error[row, b]),
+        float(comparison.error[row, b]),
         {},
         0,
     )

@@ -25,17 +25,17 @@ def flags(expressions: Expressions, options: Options) -> Computation | None:
     root = flag(graph, expressions.groups[0])
     if root is None:
         return None
-    made, roots = simplified(graph, [root], options)
-    return Computation(f"{options.name}_exhausted", made, (Output("exhausted", tuple(roots)),))
+    simple, roots = simplified(graph, [root], options)
+    return Computation(f"{options.name}_exhausted", simple, (Output("exhausted", tuple(roots)),))
 
 
 def flag(graph: Graph, roots: Sequence[int]) -> int | None:
     """1 where a loop that the roots need has not ended, else 0; None if all end."""
     with deriving(graph):
-        found = exhausted(graph, roots)
-        if found is None:
+        condition = exhausted(graph, roots)
+        if condition is None:
             return None
-        return graph.add(ops.where, found, graph.constant(1.0), graph.constant(0.0))
+        return graph.add(ops.where, condition, graph.constant(1.0), graph.constant(0.0))
 
 
 def require_choice(when: Any) -> None:
@@ -44,13 +44,13 @@ def require_choice(when: Any) -> None:
         raise InputError(f'exhausted={when!r}: use "warn" or "raise", or None to go on with NaN')
 
 
-def report(found: Any, when: WhenExhausted) -> None:
+def report(marks: Any, when: WhenExhausted) -> None:
     """Say which problems did not end, of flags (...) that are 1 there.
 
     Raises:
         ExhaustedError: if that is asked for.
     """
-    flat = np.ravel(np.asarray(found))
+    flat = np.ravel(np.asarray(marks))
     count = int(np.count_nonzero(flat))
     if count and flat.size == 1:
         what = "the problem needed more iterations than a loop may take"

@@ -80,10 +80,10 @@ def limits_of(device: Device, dtype: DTypeName) -> Limits:
 
 def _chains(length: int, v: Any) -> list[Any]:
     """A chain of products and sums for each number, which devices fuse and cannot shorten."""
-    found = list(v)
+    numbers = list(v)
     for _ in range(length):
-        found = [x * x - 0.5 for x in found]
-    return found
+        numbers = [x * x - 0.5 for x in numbers]
+    return numbers
 
 
 def _repeated(

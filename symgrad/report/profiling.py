@@ -268,8 +268,8 @@ def _profiled(call: Callable[[], Any], name: str, of: tuple[Profiled, int] | Non
     usual = min(first, _quickest(call, gpus))
     exact = bool(used) and all(one.by_timestamps for one in used)
     names = [of[0].device.name] if of else [one.name for one in used] or ["the CPU"]
-    device, known = ", ".join(names), {} if of is None else _size(*of)
-    return Profile(name, device, seconds, usual, first, by_timestamps=exact, result=result, **known)
+    device, sizes = ", ".join(names), {} if of is None else _size(*of)
+    return Profile(name, device, seconds, usual, first, by_timestamps=exact, result=result, **sizes)
 
 
 def _size(kernel: Profiled, points: int) -> dict[str, Any]:
@@ -351,19 +351,19 @@ def _while_short() -> Iterator[None]:
 
 def _in_thread(run: Callable[[], Any]) -> Any:
     """What a function returns in a thread of its own, which has kept nothing of other calls."""
-    found: list[Any] = []
+    outcomes: list[Any] = []
     context = contextvars.copy_context()
 
     def work() -> None:
         try:
-            found.append((context.run(run), None))
+            outcomes.append((context.run(run), None))
         except BaseException as error:
-            found.append((None, error))
+            outcomes.append((None, error))
 
     thread = threading.Thread(target=work, name="profile", daemon=True)
     thread.start()
     thread.join()
-    result, error = found[0]
+    result, error = outcomes[0]
     if error is not None:
         raise error
     return result

@@ -86,7 +86,7 @@ class Reporter:
         self._thread = threading.get_ident()
         self._next = self._start + SILENT_SECONDS
         self._now = Progress(what, 0, total, 0.0)
-        self.told = False
+        self.has_shown = False
         """Whether anything was."""
 
     def __call__(self, done: int, best: Callable[[], float | None] | None = None) -> None:
@@ -96,15 +96,15 @@ class Reporter:
             self._now = replace(self._now, done=done)
             return
         self._now = replace(self._at(now, done), best=best() if best else None)
-        self.told = False  # if it raises, that was the last one
+        self.has_shown = False  # if it raises, that was the last one
         self._show(self._now)
-        self.told = True
+        self.has_shown = True
         end = time.perf_counter()
         self._next = end + max(LEAST_SECONDS_APART, LEAST_REPORT_TIMES_APART * (end - now))
 
     def finish(self) -> None:
         """Tell the end, if anything was told before."""
-        if self.told:
+        if self.has_shown:
             with contextlib.suppress(StopIteration):  # there is nothing left to stop
                 self._show(replace(self._at(time.perf_counter(), self._now.done), left=0.0))
 
@@ -120,11 +120,11 @@ class Reporter:
 
 
 def _silent(done: int, best: Callable[[], float | None] | None = None) -> None:
-    """What is given to calls of which nobody asked."""
+    """The report of a call without ``progress``: it shows nothing."""
 
 
 @contextlib.contextmanager
-def reporting(asked: Asked, what: str, total: int | None = None) -> Generator[Report]:
+def reporting(progress: Asked, what: str, total: int | None = None) -> Generator[Report]:
     """A context in which a call does so much, of which it is to report.
 
     Exceptions of the user's function go through the call and end it.
@@ -132,24 +132,26 @@ def reporting(asked: Asked, what: str, total: int | None = None) -> Generator[Re
     Raises:
         InputTypeError: for a ``progress=`` that is none.
     """
-    if callable(asked):
-        reporter = Reporter(asked, what, total)
+    if callable(progress):
+        reporter = Reporter(progress, what, total)
         yield reporter
         reporter.finish()
-    elif asked in (True, False):
-        with _on_screen(what, total) if asked else contextlib.nullcontext(_silent) as report:
+    elif progress in (True, False):
+        with _on_screen(what, total) if progress else contextlib.nullcontext(_silent) as report:
             yield report
     else:
-        raise InputTypeError(f"progress={asked!r}: True, or a function of the progress is needed")
+        raise InputTypeError(
+            f"progress={progress!r}: True, or a function of the progress is needed"
+        )
 
 
 @contextlib.contextmanager
-def staged(asked: Asked, what: str) -> Generator[None]:
+def staged(progress: Asked, what: str) -> Generator[None]:
     """A context in which one thing is made, or one call runs, of which only the stages are known.
 
-    A function that asked is called as they begin.
+    A function given as ``progress`` is called as they begin.
     """
-    with reporting(asked, what, 1) as report, watch.hearing(lambda: report(0)):
+    with reporting(progress, what, 1) as report, watch.hearing(lambda: report(0)):
         yield
         report(1)
 
@@ -218,7 +220,7 @@ class _Screen:
     def tick(self) -> None:
         """Show that time goes by."""
         if time.perf_counter() >= self._due:
-            self.reporter.told = True
+            self.reporter.has_shown = True
             self._show(self.reporter.now())
 
     def end(self) -> None:

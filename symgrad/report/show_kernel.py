@@ -50,9 +50,9 @@ def highlight(source: str) -> str:
     """WGSL as HTML spans."""
     parts: list[str] = []
     end = 0
-    for found in _TOKENS.finditer(source):
-        parts.append(escape.escape(source[end : found.start()]))
-        colour = _COLOURS[found.lastgroup or "comment"]
-        parts.append(f'<span style="color:{colour}">{escape.escape(found[0])}</span>')
-        end = found.end()
+    for token in _TOKENS.finditer(source):
+        parts.append(escape.escape(source[end : token.start()]))
+        colour = _COLOURS[token.lastgroup or "comment"]
+        parts.append(f'<span style="color:{colour}">{escape.escape(token[0])}</span>')
+        end = token.end()
     return "".join([*parts, escape.escape(source[end:])])

@@ -106,8 +106,8 @@ class Accumulated:
         shape = self.recipe.size, rows, self.parts, columns
         if self.chunk:
             return [Array(self.totals, shape)]
-        found = [Array(self.totals, shape), Array(self.before, shape)]
-        return [*found, *(self._of_totals.scratch)]
+        arrays = [Array(self.totals, shape), Array(self.before, shape)]
+        return [*arrays, *(self._of_totals.scratch)]
 
     @cached_property
     def _of_totals(self) -> Accumulated:

@@ -31,10 +31,10 @@ def of_one_number(f: Activation | None) -> Activation:
         raise InputTypeError(f"activation={f!r}: use a function such as sg.gelu, or None")
 
     def traced(z: Any) -> Any:
-        found = f(z)
-        if isinstance(found, tuple | list | dict | np.ndarray):
-            raise TraceError(f"the activation returned {found!r}: one number is needed")
-        return found
+        result = f(z)
+        if isinstance(result, tuple | list | dict | np.ndarray):
+            raise TraceError(f"the activation returned {result!r}: one number is needed")
+        return result
 
     return traced
 
@@ -58,22 +58,24 @@ def epilogue(
     function = of_one_number(f)
     names = ["sum", *["bias"] * bias, *["gradient"] * gradient]
 
-    def made(v: Any) -> Any:
+    def activated(v: Any) -> Any:
         before = v[0] + v[1] if bias else v[0]
         return function(before), before
 
     kind = "activation", kept, gradient and summed != "gradient"
-    found = build(made, len(names), Derivation(kind, partial(_wanted, *kind[1:])), options, names)
-    return Epilogue(found.computation, ("bias",), summed)
+    built = build(
+        activated, len(names), Derivation(kind, partial(_wanted, *kind[1:])), options, names
+    )
+    return Epilogue(built.computation, ("bias",), summed)
 
 
 def _wanted(kept: bool, gradient: bool, traced: Trace) -> Sequence[Wanted]:
     graph, (result, before) = traced.graph, traced.outputs
-    found = [Wanted("result", (result,), Scalar())]
+    wanted = [Wanted("result", (result,), Scalar())]
     if kept:
-        found.append(Wanted("kept", (before,), Scalar()))
+        wanted.append(Wanted("kept", (before,), Scalar()))
     if gradient:
         (slope,) = vjp(graph, {result: traced.inputs[-1]}, traced.inputs[:1])
         node = graph.constant(0.0) if slope is None else slope
-        found.append(Wanted("slope", (node,), Scalar()))
-    return found
+        wanted.append(Wanted("slope", (node,), Scalar()))
+    return wanted

@@ -53,17 +53,17 @@ def recurrence(
 ) -> Recurrence:
     """The formulas of a scan: the step, and what it adds to outputs; all others are derived."""
     step = euler if discretization == "euler" else partial(zero_order_hold, TERMS[options.dtype])
-    made = partial(Formulas, options=replace(options, name="step"))
+    formulas = partial(Formulas, options=replace(options, name="step"))
 
     def both(state: Any, d: Any, a: Any, b: Any, u: Any, c: Any) -> Any:
         after = step(state, d, a, b, u)
         return after, c * after
 
-    size = made(ops.softplus if softplus else lambda raw: raw, ("raw",))
-    advance = made(step, ("state", "d", "a", "b", "u"))
-    whole = made(both, (*advance.names, "c"))
-    product = made(lambda w, x: w * x, ("w", "x"))
+    size = formulas(ops.softplus if softplus else lambda raw: raw, ("raw",))
+    advance = formulas(step, ("state", "d", "a", "b", "u"))
+    whole = formulas(both, (*advance.names, "c"))
+    product = formulas(lambda w, x: w * x, ("w", "x"))
     reverse = whole.reverse(advance.names, 2)
-    known = size.value(), size.reverse(["raw"]), advance.value(), reverse
+    step_formulas = size.value(), size.reverse(["raw"]), advance.value(), reverse
     products = product.value(), product.reverse(["w", "x"])
-    return Recurrence(states, *known, *products, stateful, again=discretization == "zoh")
+    return Recurrence(states, *step_formulas, *products, stateful, again=discretization == "zoh")

@@ -44,10 +44,10 @@ class Formulas:
 
         Derivations of the same ``kind`` derive the same of the same trace.
         """
-        function, known = self.function, len(self.names)
+        function, arity = self.function, len(self.names)
         derivation = Derivation(("formula", kind), partial(_wanted, derive))
         names = [*self.names, *more]
-        built = build(lambda v: function(*v[:known]), len(names), derivation, self.options, names)
+        built = build(lambda v: function(*v[:arity]), len(names), derivation, self.options, names)
         return Formula(built.computation)
 
 
@@ -59,15 +59,15 @@ def _values(traced: Trace) -> list[int]:
     return list(traced.outputs)
 
 
-def _cotangents(known: int, places: Sequence[int], traced: Trace) -> list[int]:
-    given, wrt = traced.inputs[known:], [traced.inputs[n] for n in places]
-    return cotangents(traced, given, wrt)
+def _cotangents(arity: int, places: Sequence[int], traced: Trace) -> list[int]:
+    incoming, wrt = traced.inputs[arity:], [traced.inputs[n] for n in places]
+    return cotangents(traced, incoming, wrt)
 
 
-def cotangents(traced: Trace, given: Sequence[int], wrt: Sequence[int]) -> list[int]:
+def cotangents(traced: Trace, incoming: Sequence[int], wrt: Sequence[int]) -> list[int]:
     """The cotangents of some nodes for those of the outputs, several of which may be one node."""
     graph, seeds = traced.graph, dict[int, int]()
-    for y, g in zip(traced.outputs, given, strict=True):
+    for y, g in zip(traced.outputs, incoming, strict=True):
         seeds[y] = graph.add(ops.add, seeds[y], g) if y in seeds else g
-    found = vjp(graph, seeds, wrt)
-    return [graph.constant(0.0) if i is None else i for i in found]
+    gradients = vjp(graph, seeds, wrt)
+    return [graph.constant(0.0) if i is None else i for i in gradients]

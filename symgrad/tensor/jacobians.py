@@ -31,16 +31,16 @@ class Pattern:
 
     def matrix(self, values: Sequence[Any]) -> list[list[Any]]:
         """The matrix with these values."""
-        known = {ZERO: 0.0, ONE: 1.0}
-        return [[known[e] if e < 0 else values[e] for e in row] for row in self.entries]
+        constants = {ZERO: 0.0, ONE: 1.0}
+        return [[constants[e] if e < 0 else values[e] for e in row] for row in self.entries]
 
     def values(self, matrix: Sequence[Sequence[Any]]) -> list[Any]:
         """The values of a matrix of the pattern."""
-        found: dict[int, Any] = {}
+        by_entry: dict[int, Any] = {}
         for row, entries in zip(matrix, self.entries, strict=True):
             for value, e in zip(row, entries, strict=True):
-                found.setdefault(e, value)
-        return [found[e] for e in range(self.count)]
+                by_entry.setdefault(e, value)
+        return [by_entry[e] for e in range(self.count)]
 
     @classmethod
     def of(cls, entries: Matrix) -> Pattern:
@@ -50,10 +50,10 @@ class Pattern:
                 [(e, _product(entries, i, j)) for j, e in enumerate(row)]
                 for i, row in enumerate(entries)
             ]
-            made = _numbered(labels)
-            if made == entries:
-                return cls(made)
-            entries = made
+            numbered = _numbered(labels)
+            if numbered == entries:
+                return cls(numbered)
+            entries = numbered
 
 
 def _product(entries: Matrix, i: int, j: int) -> tuple[tuple[int, ...], ...]:
@@ -66,13 +66,13 @@ def _numbered(labels: Sequence[Sequence[tuple[int, Any]]]) -> Matrix:
     """Entries that are equal, and whose products are, get a number."""
     numbers: dict[Any, int] = {(ZERO, ()): ZERO, (ONE, ((ONE, ONE),)): ONE}
     values = 0
-    found: list[tuple[int, ...]] = []
+    entries: list[tuple[int, ...]] = []
     for row in labels:
         for label in row:
             if label not in numbers:
                 numbers[label], values = values, values + 1
-        found.append(tuple(numbers[label] for label in row))
-    return tuple(found)
+        entries.append(tuple(numbers[label] for label in row))
+    return tuple(entries)
 
 
 def multiplied(a: Sequence[Sequence[Any]], b: Sequence[Sequence[Any]]) -> list[list[Any]]:
@@ -115,7 +115,7 @@ def pattern(function: Callable[[Any], Any], size: int) -> Pattern:
     """
     traced = trace(function, 2 * size)
     matrix = transposed_jacobian(traced, size)
-    made, nodes = simplify(traced.graph, [node for row in matrix for node in row])
-    labels = [{0.0: ZERO, 1.0: ONE}.get(made.value(i), i) for i in nodes]  # pyright: ignore
+    simple, nodes = simplify(traced.graph, [node for row in matrix for node in row])
+    labels = [{0.0: ZERO, 1.0: ONE}.get(simple.value(i), i) for i in nodes]  # pyright: ignore
     rows = [tuple(labels[i : i + size]) for i in range(0, len(labels), size)]
     return Pattern.of(tuple(rows))

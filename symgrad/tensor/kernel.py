@@ -179,9 +179,9 @@ class TensorKernel:
             InputError, InputTypeError: as ``run`` does.
         """
         work = self._work_with(len(arrays) // 2)
-        found = self._call("vjp", arrays, work)
+        results = self._call("vjp", arrays, work)
         many = len(work.cotangents)
-        return _single(found[:many]), tuple(found[many:])
+        return _single(results[:many]), tuple(results[many:])
 
     def _work_with(self, count: int) -> Work:
         """What is done with so many arguments."""
@@ -189,39 +189,39 @@ class TensorKernel:
 
     def _known(self, key: Any, make: Callable[[], Work]) -> Work:
         """A work of the kernel: the same object for all threads, as runners go by which it is."""
-        found = self._works.get(key)
-        return self._works.setdefault(key, make()) if found is None else found
+        work = self._works.get(key)
+        return self._works.setdefault(key, make()) if work is None else work
 
     def _work_of(self, count: int) -> Work:
         """What is done with so many arguments, where there may be more or fewer of them."""
         return self._work
 
-    def _call(self, kind: str, given: Sequence[Any], work: Work) -> list[Any]:
+    def _call(self, kind: str, arguments: Sequence[Any], work: Work) -> list[Any]:
         """The arrays that a kind of call gives."""
         names = [*work.arguments, *(work.cotangents if kind == "vjp" else ())]
-        if len(given) != len(names):
+        if len(arguments) != len(names):
             raise InputError(
                 f"{self.name} takes {counted(len(names), 'array')} ({', '.join(names)}), "
-                f"not {len(given)}"
+                f"not {len(arguments)}"
             )
-        arrays = self._arrays(given, names)
+        arrays = self._arrays(arguments, names)
         shapes = tuple(tuple(a.shape) for a in arrays)
         if not all(map(math.prod, shapes)):
             return self._empty(work, kind, arrays)
-        found = self._runner(work, kind, shapes)
+        runner = self._runner(work, kind, shapes)
         self._last = work, kind, shapes
-        return found.run(*arrays)
+        return runner.run(*arrays)
 
-    def _arrays(self, given: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    def _arrays(self, arguments: Sequence[Any], names: Sequence[str]) -> list[Any]:
         """The arrays as kernels take them: all on the device if one is."""
-        there = any(isinstance(a, DeviceArray) for a in given)
+        on_device = any(isinstance(a, DeviceArray) for a in arguments)
         owner = backend_of(self.device).owner
-        found: list[Any] = []
-        for a, name in zip(given, names, strict=True):
+        arrays: list[Any] = []
+        for a, name in zip(arguments, names, strict=True):
             wanted = self._dtype_of(name)
             if not isinstance(a, DeviceArray):
                 a = np.asarray(real_numbers(a, name), wanted, order="C")
-                found.append(DeviceArray.from_numpy(owner, a) if there and owner else a)
+                arrays.append(DeviceArray.from_numpy(owner, a) if on_device and owner else a)
                 continue
             if owner is None or a.gpu is not owner:
                 raise InputTypeError(
@@ -230,8 +230,8 @@ class TensorKernel:
                 )
             if a.dtype != wanted:
                 raise InputTypeError(f"{name} is of {a.dtype}, and {self.name} takes {wanted}")
-            found.append(a)
-        return found
+            arrays.append(a)
+        return arrays
 
     def _dtype_of(self, name: str) -> np.dtype[Any]:
         """The dtype of an array that it takes."""
@@ -253,11 +253,11 @@ class TensorKernel:
         _require(work, shapes)
         self._last = work, kind, shapes
         hosted = [a.numpy() if isinstance(a, DeviceArray) else a for a in arrays]
-        found = self.to("cpu")._runner(work, kind, shapes).run(*hosted)
+        results = self.to("cpu")._runner(work, kind, shapes).run(*hosted)
         owner = backend_of(self.device).owner
         if owner is None or not any(isinstance(a, DeviceArray) for a in arrays):
-            return found
-        return [DeviceArray.from_numpy(owner, a) for a in found]
+            return results
+        return [DeviceArray.from_numpy(owner, a) for a in results]
 
     # what it is ----------------------------------------------------------------------------------
 
@@ -285,8 +285,8 @@ class TensorKernel:
         """
         style = Style(self._options.math, self._options.comments, self.name)
         library = functions(self._options.math)
-        found = [print_kernel(d.kernel, library, style) for d in self._launch().dispatches]
-        return tuple(dict.fromkeys(m for printed in found for m in printed.modules))
+        kernels = [print_kernel(d.kernel, library, style) for d in self._launch().dispatches]
+        return tuple(dict.fromkeys(m for printed in kernels for m in printed.modules))
 
     @property
     def wgsl(self) -> str:
@@ -304,8 +304,8 @@ class TensorKernel:
         flops = sum(d.operations * d.number_of_groups * d.target.width for d in launch.dispatches)
         numbers = sum(a.size for a in (*launch.inputs, *launch.outputs))
         seconds = getattr(self._runner(*self._last_call()), "seconds", None)
-        made = {} if seconds is None else {"compile": seconds}
-        return TensorStats(flops, numbers * self.dtype.itemsize, len(launch.dispatches), made)
+        stages = {} if seconds is None else {"compile": seconds}
+        return TensorStats(flops, numbers * self.dtype.itemsize, len(launch.dispatches), stages)
 
     def _launch(self) -> Launch:
         """What the last call runs on a GPU."""
@@ -370,9 +370,9 @@ class TensorKernel:
         self._begin()
 
 
-def _single(found: Sequence[Any]) -> Any:
+def _single(results: Sequence[Any]) -> Any:
     """The results as they are returned."""
-    return found[0] if len(found) == 1 else tuple(found)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _require(work: Work, shapes: Sequence[Shape]) -> None:

@@ -61,12 +61,12 @@ class LayerKernel(TensorKernel):
         result, *gradients = self._call("vjp", (*arrays, kept), self._keeping(("kept",)))
         return result, tuple(gradients)
 
-    def _keeping(self, given: tuple[str, ...]) -> Work:
-        """The work of calls that keep what the activation is of, or are ``given`` it."""
+    def _keeping(self, extra_inputs: tuple[str, ...]) -> Work:
+        """The work of calls that keep what the activation is of, or take it (``extra_inputs``)."""
         work = self._work
         assert isinstance(work, Products), "a layer is a product"
-        more = (*work.cotangents, *given)
-        return self._known(given, lambda: replace(work, keeps=True, cotangents=more))
+        more = (*work.cotangents, *extra_inputs)
+        return self._known(extra_inputs, lambda: replace(work, keeps=True, cotangents=more))
 
 
 def gemm_bias(

@@ -42,10 +42,10 @@ def device_put(nest: Any, device: targets.DeviceChoice = None) -> Any:
     target = targets.choose(device)
     leaves, tree = flatten(nest)
     if target.is_gpu:
-        made = [targets.device_array(np.asarray(a), target) for a in leaves]
+        arrays = [targets.device_array(np.asarray(a), target) for a in leaves]
     else:
-        made = [np.array(real_numbers(np.asarray(a), "nest"), np.float32) for a in leaves]
-    return tree.nest(iter(made), None)
+        arrays = [np.array(real_numbers(np.asarray(a), "nest"), np.float32) for a in leaves]
+    return tree.nest(iter(arrays), None)
 
 
 def save_arrays(path: str | os.PathLike[str], nest: Any, about: str = "") -> None:
@@ -109,8 +109,8 @@ def load_arrays(path: str | os.PathLike[str], like: Any, about: str = "") -> Any
     stored = _require_own(Path(path), about)
     if missing := sorted({*names} ^ stored.keys()):
         raise InputError(f"{path} and the arrays to load differ in {', '.join(missing)}")
-    found = [_fitting(stored[n], leaf, n, path) for n, leaf in zip(names, leaves, strict=True)]
-    return flatten(like)[1].nest(iter(found), None)
+    arrays = [_fitting(stored[n], leaf, n, path) for n, leaf in zip(names, leaves, strict=True)]
+    return flatten(like)[1].nest(iter(arrays), None)
 
 
 def _package() -> Any:
@@ -127,11 +127,11 @@ def _require_own(path: Path, about: str) -> Mapping[str, np.ndarray]:
     package = _package()
     try:
         with package.safe_open(path, framework="np") as file:
-            _, written, known = (file.metadata() or {}).get(MARK, "").partition(WRITTEN)
+            _, written, subject = (file.metadata() or {}).get(MARK, "").partition(WRITTEN)
             if not written:
                 raise InputError(f"{path} was not written by save_arrays: use another path")
-            if known != about:
-                raise InputError(f"{path} is about {known!r}, not {about!r}")
+            if subject != about:
+                raise InputError(f"{path} is about {subject!r}, not {about!r}")
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (package.SafetensorError, TypeError) as error:
         raise InputError(f"{path} is not a safetensors file: use another path") from error

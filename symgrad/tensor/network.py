@@ -53,16 +53,16 @@ class Network:
         """
         if not arguments:
             raise InputError(f"vjp of {self!r} takes a cotangent after the arguments")
-        *given, cotangent = arguments
+        *primals, cotangent = arguments
         tape = Tape(_elementwise)
-        leaves, tree = flatten(list(given))
+        leaves, tree = flatten(list(primals))
         begun = [tape.begin(_array(a)) for a in leaves]
-        found, outer = flatten(self._f(*tree.nest(iter(begun), None)))
-        result = outer.nest(map(value_of, found), None)
+        results, outer = flatten(self._f(*tree.nest(iter(begun), None)))
+        result = outer.nest(map(value_of, results), None)
         parts = list(outer.parts(cotangent, "the cotangent"))
-        for g, y in zip(parts, found, strict=True):
+        for g, y in zip(parts, results, strict=True):
             _require(g, y)
-        gradients = tape.back(found, [_array(g) for g in parts])
+        gradients = tape.back(results, [_array(g) for g in parts])
         each = (_gradient(gradients.get(a.place), a.value) for a in begun)
         return result, tuple(tree.nest(each, None))
 
@@ -111,27 +111,27 @@ def _array(value: Any) -> Any:
 
 def _require(cotangent: Any, result: Any) -> None:
     """Refuse a cotangent that has another shape than the result."""
-    given, wanted = np.shape(cotangent), np.shape(value_of(result))
-    if given != wanted:
-        raise InputError(f"the cotangent has shape {given}, the result {wanted}")
+    shape, wanted = np.shape(cotangent), np.shape(value_of(result))
+    if shape != wanted:
+        raise InputError(f"the cotangent has shape {shape}, the result {wanted}")
 
 
-def _gradient(found: Any, argument: Any) -> Any:
+def _gradient(gradient: Any, argument: Any) -> Any:
     """The gradient of an argument: where there is none, it is 0."""
-    if found is None:
-        found = np.zeros(argument.shape, np.float32)
-    if isinstance(argument, DeviceArray) and not isinstance(found, DeviceArray):
-        return DeviceArray.from_numpy(argument.gpu, np.asarray(found))
-    return found
+    if gradient is None:
+        gradient = np.zeros(argument.shape, np.float32)
+    if isinstance(argument, DeviceArray) and not isinstance(gradient, DeviceArray):
+        return DeviceArray.from_numpy(argument.gpu, np.asarray(gradient))
+    return gradient
 
 
 def _elementwise(ufunc: np.ufunc, operands: Sequence[Any]) -> TensorKernel:
     """The kernel of a ufunc, on the device of its arrays."""
     numbers = tuple(float(a) if isinstance(a, int | float | np.number) else None for a in operands)
     arrays = [value_of(a) for a in operands if np.ndim(a)]
-    there = next((a for a in arrays if isinstance(a, DeviceArray)), None)
-    device = "cpu" if there is None else there.device.index
-    wide = there is None and np.result_type(*arrays) == np.float64
+    device_operand = next((a for a in arrays if isinstance(a, DeviceArray)), None)
+    device = "cpu" if device_operand is None else device_operand.device.index
+    wide = device_operand is None and np.result_type(*arrays) == np.float64
     return _kernel(ufunc, numbers, device, "float64" if wide else "float32")
 
 

@@ -54,15 +54,15 @@ class _OverNests(TensorKernel):
         Arrays without elements are what they are.
         """
         full = [n for n, a in enumerate(arrays[0]) if all(_shape(a))]
-        given = [kind[n] for kind in arrays for n in full]
-        found = self._call("run", [*given, *more], self._work_with(len(given) + len(more)))
-        return full, found
+        operands = [kind[n] for kind in arrays for n in full]
+        results = self._call("run", [*operands, *more], self._work_with(len(operands) + len(more)))
+        return full, results
 
     def _own(self, x: np.ndarray, *beside: Any) -> Any:
         """An array where the others are."""
         owner = backend_of(self.device).owner
-        there = owner is not None and any(isinstance(a, DeviceArray) for a in beside)
-        return DeviceArray.from_numpy(owner, x) if there and owner else x
+        on_device = owner is not None and any(isinstance(a, DeviceArray) for a in beside)
+        return DeviceArray.from_numpy(owner, x) if on_device and owner else x
 
 
 class AdamWUpdate(_OverNests):
@@ -81,14 +81,14 @@ class AdamWUpdate(_OverNests):
         slopes = _like(tree, gradients, leaves, "gradients")
         state = self.start(params) if state is None else state
         memory = [_like(tree, part, leaves, "state.memory") for part in state.memory]
-        full, found = self._done([leaves, slopes, *memory], state.shared)
+        full, results = self._done([leaves, slopes, *memory], state.shared)
         many = len(full)
-        parts = [found[n : n + many] for n in range(0, len(found) - 1, many)] if many else []
-        made = [
+        parts = [results[n : n + many] for n in range(0, len(results) - 1, many)] if many else []
+        updated = [
             _nested(tree, kind, full, part)
             for kind, part in zip([leaves, *memory], parts or [[]] * (1 + len(memory)), strict=True)
         ]
-        return made[0], UpdateState(tuple(made[1:]), found[-1])
+        return updated[0], UpdateState(tuple(updated[1:]), results[-1])
 
     __call__ = run
 
@@ -113,8 +113,8 @@ class ClipByGlobalNorm(_OverNests):
         leaves, tree = flatten(gradients)
         if not any(all(_shape(a)) for a in leaves):
             return gradients, self._own(np.zeros(1, self.dtype), *leaves)[0]
-        full, found = self._done([leaves])
-        return _nested(tree, leaves, full, found[:-1]), found[-1][1]
+        full, results = self._done([leaves])
+        return _nested(tree, leaves, full, results[:-1]), results[-1][1]
 
     __call__ = run
 
@@ -136,10 +136,10 @@ def _shape(value: Any) -> tuple[int, ...]:
     return value.shape if isinstance(value, (DeviceArray, np.ndarray)) else np.shape(value)
 
 
-def _nested(tree: Tree, leaves: Sequence[Any], full: Sequence[int], found: Sequence[Any]) -> Any:
+def _nested(tree: Tree, leaves: Sequence[Any], full: Sequence[int], results: Sequence[Any]) -> Any:
     """The nest with results in the place of arrays that have elements."""
-    known = dict(zip(full, found, strict=True))
-    return tree.nest((known.get(n, leaf) for n, leaf in enumerate(leaves)), None)
+    by_place = dict(zip(full, results, strict=True))
+    return tree.nest((by_place.get(n, leaf) for n, leaf in enumerate(leaves)), None)
 
 
 def adamw_update(
@@ -207,10 +207,10 @@ def clip_by_global_norm(
 
 
 def _limit(max_norm: float) -> float:
-    found = number(max_norm, "max_norm")
-    if not found > 0.0:
+    limit = number(max_norm, "max_norm")
+    if not limit > 0.0:
         raise InputError(f"max_norm={max_norm}: use a number above 0")
-    return found
+    return limit
 
 
 def _options(name: str, math: Any, dtype: Any) -> Options:

@@ -52,8 +52,8 @@ class Products(Layer):
                 f"{names[1]} has shape {shapes[1]}, {names[0]} {shapes[0]}: their batches do not "
                 "broadcast"
             ) from error
-        found = (*batch, a[-2], b[-1])
-        shape = (*found[:-2], found[-1]) if len(shapes[0]) == 1 else found
+        full_shape = (*batch, a[-2], b[-1])
+        shape = (*full_shape[:-2], full_shape[-1]) if len(shapes[0]) == 1 else full_shape
         return [shape] * (1 + self.keeps)
 
     def _matrices(self, shapes: Sequence[Shape]) -> tuple[Shape, Shape]:
@@ -125,25 +125,25 @@ class OnHost:
         many = len(self.work.arguments) - 2
         biases, others = rest[:many], rest[many:]
         if self.kind == "kept":
-            given = [others[1], others[0]]
+            operands = [others[1], others[0]]
         else:
-            given = [np.matmul(a, b.mT if self.work.transposed else b), *biases, *others]
-        found = self._finished(given)
+            operands = [np.matmul(a, b.mT if self.work.transposed else b), *biases, *others]
+        results = self._finished(operands)
         if self.kind in ("run", "keep"):
-            return found
-        result, slope = found if len(found) > 1 else (*found, others[0])
+            return results
+        result, slope = results if len(results) > 1 else (*results, others[0])
         return [result, *self._gradients(a, b, slope), *[_over_rows(slope) for _ in biases]]
 
-    def _finished(self, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _finished(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What the epilogue gives."""
         if self.finish is not None:
-            return self.finish.run(*given)
-        return [np.empty(self.shape, given[0].dtype) for _ in range(1 + (self.kind != "run"))]
+            return self.finish.run(*operands)
+        return [np.empty(self.shape, operands[0].dtype) for _ in range(1 + (self.kind != "run"))]
 
     def _gradients(
         self, a: np.ndarray, b: np.ndarray, slope: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Those of the operands."""
+        """The gradients of the operands."""
         of_a = np.matmul(slope, b if self.work.transposed else b.mT)
         if b.ndim > 2:
             return _summed(of_a, a.shape), _summed(np.matmul(a.mT, slope), b.shape)

@@ -42,8 +42,8 @@ class Recipes:
             TraceError: if it returns others.
         """
         a, b = (tuple(v[: self.size]), tuple(v[self.size :]))
-        found = self.combine(*((a, b) if self.size > 1 else (a[0], b[0])))
-        parts = list(found) if isinstance(found, tuple | list) else [found]
+        combined = self.combine(*((a, b) if self.size > 1 else (a[0], b[0])))
+        parts = list(combined) if isinstance(combined, tuple | list) else [combined]
         if len(parts) != self.size:
             raise TraceError(
                 f"associative_scan: the operation returned {len(parts)} numbers, and an element "
@@ -111,12 +111,12 @@ class Recipes:
         element = self._formulas(lambda *v: self.operation(*v[: 2 * m]), names)
         place = slice(size + 3 * m, size + 5 * m)
         result = self._formulas(lambda *v: self.operation(*v[place]), [*state, *names])
-        made = (
+        formulas = (
             element.derived(("step", m), (), partial(self._step, m)),
             self._formulas(self._composed, steps).value(),
             result.derived(("gradient", m, count), (), partial(self._gradient, m)),
         )
-        return Recipe(size, tuple(inputs), *made, tuple(self._named("d")), not self.reverse)
+        return Recipe(size, tuple(inputs), *formulas, tuple(self._named("d")), not self.reverse)
 
     def _step(self, m: int, traced: Trace) -> list[int]:
         """The Jacobian at the next element, and the cotangent of this one's result."""
@@ -127,17 +127,17 @@ class Recipes:
         """The cotangents of an element: by the operation, if it is not the first of all."""
         graph, inputs, count = traced.graph, traced.inputs, self.pattern.count
         carried = inputs[count : count + m]
-        found = cotangents(traced, carried, inputs[count + 5 * m : count + 6 * m])
+        pulled = cotangents(traced, carried, inputs[count + 5 * m : count + 6 * m])
         first = Expr(graph, inputs[-1]) > 0.5
-        both = zip(carried, found, strict=True)
+        both = zip(carried, pulled, strict=True)
         return [ops.where(first, Expr(graph, a), Expr(graph, b)).id for a, b in both]
 
     def _composed(self, *v: Any) -> list[Any]:
         """A step, and then another one."""
-        known, n = self.pattern, self.pattern.count
+        jacobians, n = self.pattern, self.pattern.count
         half = len(v) // 2
         first, second = v[:half], v[half:]
-        matrix, other = known.matrix(second), known.matrix(first)
+        matrix, other = jacobians.matrix(second), jacobians.matrix(first)
         moved = applied(matrix, first[n:])
         sums = [a + b for a, b in zip(second[n:], moved, strict=True)]
-        return [*known.values(multiplied(matrix, other)), *sums]
+        return [*jacobians.values(multiplied(matrix, other)), *sums]

@@ -58,12 +58,12 @@ class Tape:
         """The results of a kernel, which goes on the tape."""
         return self.add(arrays, *kernel.recorded(*map(value_of, arrays)))
 
-    def add(self, arguments: Sequence[Any], found: Any, pull: Pull) -> Any:
-        """What was ``found``, an array or a tuple of them, as the results of a step."""
-        made = [self.begin(y) for y in (found if isinstance(found, tuple) else (found,))]
+    def add(self, arguments: Sequence[Any], values: Any, pull: Pull) -> Any:
+        """Record a step; its results are ``values``, an array or a tuple of them."""
+        recorded = [self.begin(y) for y in (values if isinstance(values, tuple) else (values,))]
         places = tuple(self._place(a) if isinstance(a, Recorded) else None for a in arguments)
-        self._steps.append(Step(places, tuple(y.place for y in made), pull))
-        return tuple(made) if isinstance(found, tuple) else made[0]
+        self._steps.append(Step(places, tuple(y.place for y in recorded), pull))
+        return tuple(recorded) if isinstance(values, tuple) else recorded[0]
 
     def _place(self, array: Recorded) -> int:
         if array.tape is not self:
@@ -72,26 +72,26 @@ class Tape:
 
     def back(self, results: Sequence[Any], cotangents: Sequence[Any]) -> dict[int, Any]:
         """The cotangents of all arrays that have any, by their places, from those of results."""
-        found: dict[int, Any] = {}
+        by_place: dict[int, Any] = {}
         for y, g in zip(results, cotangents, strict=True):
             if isinstance(y, Recorded):
-                _gather(found, self._place(y), g)
+                _gather(by_place, self._place(y), g)
         for step in reversed(self._steps):
-            if not any(place in found for place in step.results):
+            if not any(place in by_place for place in step.results):
                 continue
-            given = [found.pop(p) if p in found else self._zeros(p) for p in step.results]
-            for place, g in zip(step.arguments, step.pull(*given), strict=True):
+            incoming = [by_place.pop(p) if p in by_place else self._zeros(p) for p in step.results]
+            for place, g in zip(step.arguments, step.pull(*incoming), strict=True):
                 if place is not None:
-                    _gather(found, place, g)
-        return found
+                    _gather(by_place, place, g)
+        return by_place
 
     def _zeros(self, place: int) -> np.ndarray:
         return np.zeros(self._shapes[place], np.float32)
 
 
-def _gather(found: dict[int, Any], place: int, more: Any) -> None:
+def _gather(by_place: dict[int, Any], place: int, more: Any) -> None:
     """Add to a cotangent."""
-    found[place] = found[place] + more if place in found else more
+    by_place[place] = by_place[place] + more if place in by_place else more
 
 
 class Recorded(NDArrayOperatorsMixin):
@@ -130,10 +130,10 @@ class Recorded(NDArrayOperatorsMixin):
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Recorded:
         """The sum over an axis, over several, or over all."""
-        found = self.value.sum(axis=axis, keepdims=keepdims)
+        total = self.value.sum(axis=axis, keepdims=keepdims)
         axes = range(self.ndim) if axis is None else np.atleast_1d(axis) % max(self.ndim, 1)
-        kept, shape = [1 if k in axes else n for k, n in enumerate(self.shape)], self.shape
-        return self._made(found, lambda g: np.broadcast_to(g.reshape(kept), shape))
+        unreduced, shape = [1 if k in axes else n for k, n in enumerate(self.shape)], self.shape
+        return self._result(total, lambda g: np.broadcast_to(g.reshape(unreduced), shape))
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Recorded:
         """The mean over an axis, over several, or over all."""
@@ -143,11 +143,11 @@ class Recorded(NDArrayOperatorsMixin):
     def reshape(self, *shape: Any) -> Recorded:
         """The same elements in another shape."""
         own = self.shape
-        return self._made(self.value.reshape(*shape), lambda g: g.reshape(own))
+        return self._result(self.value.reshape(*shape), lambda g: g.reshape(own))
 
     def __getitem__(self, key: Any) -> Recorded:
         own = self.shape
-        return self._made(self.value[key], lambda g: _placed(g, key, own))
+        return self._result(self.value[key], lambda g: _placed(g, key, own))
 
     def __bool__(self) -> bool:
         raise TraceError(
@@ -180,8 +180,8 @@ class Recorded(NDArrayOperatorsMixin):
         rows = shape or (1,)
         wanted = [a if _is_number(a) else self._broadcast(a, rows) for a in inputs]
         kernel = self.tape.elementwise(ufunc, wanted)
-        found = self.tape.call(kernel, [a for a in wanted if not _is_number(a)])
-        return found if shape else found.reshape(())
+        result = self.tape.call(kernel, [a for a in wanted if not _is_number(a)])
+        return result if shape else result.reshape(())
 
     def _broadcast(self, array: Any, shape: Shape) -> Any:
         """The array in a larger shape."""
@@ -191,7 +191,7 @@ class Recorded(NDArrayOperatorsMixin):
         pull = lambda g: [_summed(g, own)]  # noqa: E731
         return self.tape.add([array], np.broadcast_to(value_of(array), shape), pull)
 
-    def _made(self, value: Any, pull: Callable[[Any], Any]) -> Recorded:
+    def _result(self, value: Any, pull: Callable[[Any], Any]) -> Recorded:
         return self.tape.add([self], value, lambda g: [pull(g)])
 
 
@@ -206,9 +206,9 @@ def _placed(g: Any, key: Any, shape: Shape) -> Any:
     """Zeros, with what an index has taken in its place."""
     if isinstance(g, DeviceArray):
         return g.placed(key, shape)
-    found = np.zeros(shape, g.dtype)
-    np.add.at(found, key, g)
-    return found
+    scattered = np.zeros(shape, g.dtype)
+    np.add.at(scattered, key, g)
+    return scattered
 
 
 def _is_number(value: Any) -> bool:

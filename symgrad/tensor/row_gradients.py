@@ -35,9 +35,11 @@ class RowGradients:
     def _pull(self, node: int, cotangent: int) -> None:
         """What a node with a cotangent gives."""
         parts = self.each if self.reductions.varies(node) else self.once
-        for i, found in zip(self.wrt, vjp(self.graph, {node: cotangent}, self.wrt), strict=True):
-            if found is not None:
-                parts[i].append(found)
+        for i, contribution in zip(
+            self.wrt, vjp(self.graph, {node: cotangent}, self.wrt), strict=True
+        ):
+            if contribution is not None:
+                parts[i].append(contribution)
 
     def _through(self, reduction: Reduction) -> None:
         """What the elements of a reduction get of what the reduction has got."""
@@ -54,12 +56,12 @@ class RowGradients:
 
     def _shared(self, reduction: Reduction, cotangent: int) -> int:
         """The cotangent of an extreme: elements that are equal to it have the same part of it."""
-        element, extreme, given = (
+        element, extreme, incoming = (
             Expr(self.graph, i) for i in (reduction.node, reduction.symbol, cotangent)
         )
         is_it: Any = element == extreme
         many = self.reductions.of("sum", ops.where(is_it, 1.0, 0.0).id)
-        return ops.where(is_it, given / Expr(self.graph, many), 0.0).id
+        return ops.where(is_it, incoming / Expr(self.graph, many), 0.0).id
 
 
 def _sum(graph: Graph, parts: Sequence[int]) -> int:

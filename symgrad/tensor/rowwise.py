@@ -69,15 +69,15 @@ class RowwiseWork:
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """One kernel, and the sums of gradients that rows share: see `Work`."""
         names = [*self.arguments, *["cotangent"] * (kind == "vjp")]
-        given = dict(zip(names, map(tuple, shapes), strict=True))
-        first = given[names[0]]
+        shape_of = dict(zip(names, map(tuple, shapes), strict=True))
+        first = shape_of[names[0]]
         n, count = first[-1], math.prod(first[:-1])
-        shared = tuple(name for name in self.arguments if given[name] == first[-1:] != first)
-        (result,) = self.results([given[name] for name in self.arguments])
+        shared = tuple(name for name in self.arguments if shape_of[name] == first[-1:] != first)
+        (result,) = self.results([shape_of[name] for name in self.arguments])
         outputs = [Array("result", result)]
         sums = tuple[str, ...]()
         if kind == "vjp":
-            outputs += [Array(f"d_{name}", given[name]) for name in self.arguments]
+            outputs += [Array(f"d_{name}", shape_of[name]) for name in self.arguments]
             sums = tuple(f"d_{name}" for name in shared)
         rowwise = replace(self.forward if kind == "run" else self.backward, by_column=shared)
         program, target = program_of(rowwise, n, device_target)
@@ -98,9 +98,9 @@ class RowwiseWork:
         scratch = [*partials.values()]
         for o in sums:
             each = standing[o] if o in standing else partials[o].name
-            found, chunks = column_sums(each, thread_groups, n, o, device_target)
-            steps, scratch = [*steps, *found], [*scratch, *chunks]
-        inputs = tuple(Array(name, shape) for name, shape in given.items())
+            sum_steps, chunks = column_sums(each, thread_groups, n, o, device_target)
+            steps, scratch = [*steps, *sum_steps], [*scratch, *chunks]
+        inputs = tuple(Array(name, shape) for name, shape in shape_of.items())
         arrays = inputs, tuple(outputs), tuple(scratch)
         return Launch(f"{self.name}_{kind}", *arrays, tuple(steps))
 
@@ -179,14 +179,14 @@ def rowwise(
 def _arguments(f: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a function's arguments, all of which are arrays."""
     try:
-        found = list(inspect.signature(f).parameters.values())
+        parameters = list(inspect.signature(f).parameters.values())
     except ValueError:  # NumPy's functions
         return ("x",)
-    if [p.kind for p in found] == [inspect.Parameter.VAR_POSITIONAL]:  # symgrad's
+    if [p.kind for p in parameters] == [inspect.Parameter.VAR_POSITIONAL]:  # symgrad's
         return ("x",)
     positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     names = tuple(
-        p.name for p in found if p.kind in positional and p.default is inspect.Parameter.empty
+        p.name for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty
     )
     if not names:
         raise InputTypeError("rowwise takes a function with an argument for each array")
@@ -197,21 +197,21 @@ def _traced(
     f: Callable[..., Any], arguments: tuple[str, ...], options: Options, gradient: bool
 ) -> Rowwise:
     """What a function of rows computes, and the gradients of its result."""
-    made: list[Reductions] = []
+    recorded: list[Reductions] = []
 
     def called(v: Any) -> Any:
         *elements, length = v
         graph = elements[0].graph
-        made.append(Reductions(graph, tuple(e.id for e in elements), length.id))
-        found = f(*rows(made[0]))
-        if not isinstance(found, Row) or graph.type(found.id) != "f":
+        recorded.append(Reductions(graph, tuple(e.id for e in elements), length.id))
+        row = f(*rows(recorded[0]))
+        if not isinstance(row, Row) or graph.type(row.id) != "f":
             raise TraceError(
-                located(f"a function of rows gave {found!r}: it must give a row, or a sum over one")
+                located(f"a function of rows gave {row!r}: it must give a row, or a sum over one")
             )
-        return found.element
+        return row.element
 
     traced = trace(called, len(arguments) + 1, [*arguments, LENGTH])
-    graph, (result,), (reductions,) = traced.graph, traced.outputs, made
+    graph, (result,), (reductions,) = traced.graph, traced.outputs, recorded
     whole = () if reductions.varies(result) else ("result",)
     named = {"result": result}
     if gradient:
@@ -219,8 +219,8 @@ def _traced(
         inputs = reductions.elements
         if not whole:
             reductions.elements = (*inputs, cotangent)
-        found = RowGradients(reductions, inputs).of(result, cotangent)
-        named |= {f"d_{n}": i for n, i in zip(arguments, found, strict=True)}
+        gradients = RowGradients(reductions, inputs).of(result, cotangent)
+        named |= {f"d_{n}": i for n, i in zip(arguments, gradients, strict=True)}
     reduced = {graph.names[graph.nodes[r.symbol][1]]: r for r in reductions.made}
     named |= {n: r.node for n, r in reduced.items()}
     simple, roots = simplified(graph, list(named.values()), options)

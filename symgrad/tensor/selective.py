@@ -173,22 +173,22 @@ class _Call:
     def _sums(self) -> list[tuple[str, int]]:
         """What stands in ``sums``, and how many numbers each is."""
         each = math.prod(self.each)
-        found = [("dB", self.blocks * math.prod(self.rows)), ("dA", each)]
-        found += [("dD", self.batch * self.split.lanes * self.channels)]
-        return [*found, *[("dstate", each)] * self.work.stateful]
+        sums = [("dB", self.blocks * math.prod(self.rows)), ("dA", each)]
+        sums += [("dD", self.batch * self.split.lanes * self.channels)]
+        return [*sums, *[("dstate", each)] * self.work.stateful]
 
     def _backward(self) -> list[Dispatch]:
         """The way back, and the sums of what groups and sequences add to gradients."""
         names = ["u", "delta", "given", "kept", "du", "ddelta", "sums"]
         arrays = [*((name, name) for name in names), ("dy", "cotangent")]
-        found = [self._scan(Backward(self.recurrence), arrays)]
-        found.append(self._summed("dC", "readings", 0, self.blocks))
+        dispatches = [self._scan(Backward(self.recurrence), arrays)]
+        dispatches.append(self._summed("dC", "readings", 0, self.blocks))
         parts = {"dB": self.blocks, "dA": self.batch, "dD": self.batch * self.split.lanes}
         start = 0
         for name, size in self._sums:
-            found.append(self._summed(name, "sums", start, parts.get(name, 1)))
+            dispatches.append(self._summed(name, "sums", start, parts.get(name, 1)))
             start += size
-        return found
+        return dispatches
 
     def _summed(self, name: str, source: str, start: int, parts: int) -> Dispatch:
         """A gradient, from its parts: sums for each sequence are apart."""

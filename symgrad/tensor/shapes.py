@@ -52,8 +52,8 @@ def problem(a: Shape, b: Shape) -> Problem:
     if len(b) == 2:
         return Problem(math.prod(first) * m, n, k)
     batch = np.broadcast_shapes(tuple(first), b[:-2])
-    found = [repeated(tuple(shape), batch) for shape in (first, b[:-2])]
-    return Problem(m, n, k, math.prod(batch), *found)
+    repeats = [repeated(tuple(shape), batch) for shape in (first, b[:-2])]
+    return Problem(m, n, k, math.prod(batch), *repeats)
 
 
 def repeated(shape: Shape, batch: Shape) -> Batch:

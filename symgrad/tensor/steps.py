@@ -143,7 +143,7 @@ class Steps:
             self.scratch += scratch
 
     def _gradients(self, slope: str) -> None:
-        """Those of the operands, from the slope of their product."""
+        """The gradients of the operands, from the slope of their product."""
         p, each = self.p, Batch(1, self.p.batch)
         a, b, transposed = self.a, self.b, self.work.transposed
         of_a = replace(p, n=p.k, k=p.n, a=each, b=p.b)
@@ -165,11 +165,11 @@ class Steps:
         self._product(a, b, p, self.work.epilogues.none, {"result": target})
         if not whole and batch.each > 1:
             last = outer == 1
-            there = (
+            destination = (
                 f"d_{name}" if last else self._scratch(f"some_{name}", outer * batch.count * size)
             )
-            self._sums(target, p.batch, size, batch.each, there)
-            target = there
+            self._sums(target, p.batch, size, batch.each, destination)
+            target = destination
         if outer > 1:
             self._sums(target, outer, batch.count * size, outer, f"d_{name}")
 

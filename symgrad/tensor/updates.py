@@ -104,8 +104,8 @@ class Update:
         """The shapes of the results: see `symgrad.tensor.kernel.Work`."""
         if self.rule is None:
             return [*map(tuple, shapes), (2,)]
-        known = [tuple(s) for s in shapes]
-        return [*known[: self.count], *known[2 * self.count :]]
+        all_shapes = [tuple(s) for s in shapes]
+        return [*all_shapes[: self.count], *all_shapes[2 * self.count :]]
 
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """What a call runs: see `symgrad.tensor.kernel.Work`."""
@@ -131,15 +131,15 @@ class Update:
         step, factor = next(shared), next(shared)
         x, memory = self.rule.update(array([v[0]]), array([v[1] * factor]), memory, step)
         each = [part[0] for part, p in zip(memory, self.memory, strict=True) if np.ndim(p)]
-        known = [part for part, p in zip(memory, self.memory, strict=True) if not np.ndim(p)]
-        return [x[0], *each], [*known, step + 1.0]
+        common = [part for part, p in zip(memory, self.memory, strict=True) if not np.ndim(p)]
+        return [x[0], *each], [*common, step + 1.0]
 
     def shared(self, *v: Any) -> list[Any]:
         """What numbers share after a step, and behind it the factor of gradients, and their length.
 
         ``v`` are the sums of squares, if there is a limit, and what they share.
         """
-        known = list(v if self.limit is None else v[RANGES:])
+        common = list(v if self.limit is None else v[RANGES:])
         length, factor = (0.0, 1.0)
         if self.limit is not None:
             length = _length(SCALE[self.options.dtype], *v[:RANGES])
@@ -147,8 +147,8 @@ class Update:
             factor = functions.where(ops.isfinite(length), bounded, math.nan)
         if self.rule is not None:
             number = [0.0] * (2 + self.parts)
-            known = self.after([*number, *known, 1.0])[1]
-        return [*known, factor, *[length] * (self.rule is None)]
+            common = self.after([*number, *common, 1.0])[1]
+        return [*common, factor, *[length] * (self.rule is None)]
 
 
 def _length(scale: float, usual: Any, large: Any, small: Any) -> Any:
@@ -243,8 +243,8 @@ class _Steps:
             formula = Formulas(lambda g, factor: g * factor, tuple(names), work.options).value()
             results = kinds
         else:
-            made = Formulas(lambda *v: work.after(v)[0], tuple(names), work.options)
-            formula, results = made.value(), ["x", *kinds[2:]]
+            update = Formulas(lambda *v: work.after(v)[0], tuple(names), work.options)
+            formula, results = update.value(), ["x", *kinds[2:]]
         program = EachNumber(formula, len(kinds), self.many + 1)
         arrays = [(f"x{i}", f"{kind}{n}") for i, kind in enumerate(kinds)]
         arrays += [(f"y{i}", f"new_{kind}{n}") for i, kind in enumerate(results)]

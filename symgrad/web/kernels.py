@@ -51,8 +51,8 @@ def points_exported(
     """A kernel of points."""
     require_float32(shaders.options.dtype)
     sources = Sources()
-    made = shaders.layout, shaders.modules, shaders.tables
-    points = of_points(shaders.computation, *made, sources)
+    printed = shaders.layout, shaders.modules, shaders.tables
+    points = of_points(shaders.computation, *printed, sources)
     kinds = {"points": points, "minimization": minimization}
     return _exported(shaders.options.name, names, "PointKernel", kinds, sources)
 
@@ -92,8 +92,8 @@ def _exported(
     description: Description = {"name": name, "inputs": list(names)}
     for key, part in parts.items():
         if part is not None:
-            there = isinstance(part, Minimization)
-            description[key] = part.described(sources) if there else part
+            is_minimization = isinstance(part, Minimization)
+            description[key] = part.described(sources) if is_minimization else part
     kinds = f"{kind} & Minimizer" if parts.get("minimization") else kind
     return Exported(name, kinds, description, sources.texts)
 

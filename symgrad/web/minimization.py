@@ -108,9 +108,9 @@ class Minimization:
         n, size = task.problem.n, task.layout.size
         begin = states_from(n, tuple(task.first.tolist()), task.bounds)
         end = results_of(n, size, final)
-        made, out = Style(comments=False, columns_out=by_columns), Style(comments=False)
+        style, out = Style(comments=False, columns_out=by_columns), Style(comments=False)
         return {
-            "spread": _points(begin, made, sources),
+            "spread": _points(begin, style, sources),
             "gather": _points(end, replace(out, columns_in=by_columns), sources),
             "stages": [_stage(it, steps, form, self.options, sources) for it, steps in task.stages],
         }
@@ -123,8 +123,10 @@ def _fits_together(iteration: Iteration) -> bool:
 
 
 def _points(computation: Computation, style: Style, sources: Sources) -> Description:
-    made = print_map(computation, functions(style.math), style)
-    return of_points(computation, made.layout(computation), made.modules, made.tables, sources)
+    printed = print_map(computation, functions(style.math), style)
+    return of_points(
+        computation, printed.layout(computation), printed.modules, printed.tables, sources
+    )
 
 
 def _stage(

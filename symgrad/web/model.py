@@ -201,7 +201,7 @@ class _Model:
             "PAGE": text_of("page", "page.js"),
         }
         text = text_of("page", "page.html")
-        return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], text)
+        return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], text)
 
 
 def _model(f: Callable[..., Any], p0: Any, bounds: Any, x: Any = ()) -> _Model:
@@ -223,8 +223,8 @@ def _model(f: Callable[..., Any], p0: Any, bounds: Any, x: Any = ()) -> _Model:
 
 def _names(f: Callable[..., Any], n: int) -> list[str]:
     """The names of a model's parameters."""
-    known = [*inspect.signature(f).parameters.values()][1:]
-    plain = [p.name for p in known if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    parameters = [*inspect.signature(f).parameters.values()][1:]
+    plain = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     return plain if len(plain) == n else [f"p{k}" for k in range(n)]
 
 
