@@ -30,10 +30,10 @@ SWEEPING: Final = 3
 @functools.cache
 def llvm() -> Any:
     """LLVM, ready to compile for this machine; loaded when it is first needed."""
-    found = importlib.import_module("llvmlite.binding")
-    found.initialize_native_target()
-    found.initialize_native_asmprinter()
-    return found
+    binding = importlib.import_module("llvmlite.binding")
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
 
 
 def target_machine(cpu: str, features: str, effort: int = 0, triple: str = "") -> Any:
@@ -65,7 +65,7 @@ def compiled(text: str, effort: int, cpu: str, features: str, triple: str = "") 
     return bytes(machine.emit_object(module))
 
 
-def features_of(cpu: str, features: str, asked: Sequence[str], triple: str) -> list[str]:
+def features_of(cpu: str, features: str, candidates: Sequence[str], triple: str) -> list[str]:
     """Which of the features that are asked for a CPU has.
 
     LLVM has no question for that, but inlines a function into another only if the CPU of the latter
@@ -74,7 +74,7 @@ def features_of(cpu: str, features: str, asked: Sequence[str], triple: str) -> l
     A CPU that LLVM does not know gives a line on the standard error, or ends the process.
     """
     lines = [f'attributes #0 = {{ "target-cpu"="{cpu}" "target-features"="{features}" }}']
-    for k, name in enumerate(asked):
+    for k, name in enumerate(candidates):
         lines += [
             f'attributes #{k + 1} = {{ "target-features"="+{name}" }}',
             f"define void @f{k}(ptr %p) #{k + 1} {{ store volatile i8 0, ptr %p ret void }}",
@@ -83,7 +83,7 @@ def features_of(cpu: str, features: str, asked: Sequence[str], triple: str) -> l
     module, machine = llvm().parse_assembly("\n".join(lines)), target_machine("", "", 2, triple)
     builder = llvm().create_pass_builder(machine, llvm().create_pipeline_tuning_options(2))
     builder.getModulePassManager().run(module, builder)
-    return [name for k, name in enumerate(asked) if f"call void @f{k}(" not in str(module)]
+    return [name for k, name in enumerate(candidates) if f"call void @f{k}(" not in str(module)]
 
 
 # a process of its own -----------------------------------------------------------------------------
@@ -115,15 +115,15 @@ nicest would get a seventieth, and be done when nobody waits for it any more."""
 
 def main() -> None:
     """Compile, giving way to calls, or describe a CPU, as the standard input asks."""
-    asked = json.load(sys.stdin)
-    sys.path[:] = asked.pop("path")
-    if "asked" in asked:
-        sys.stdout.write(json.dumps(features_of(**asked)))
+    request = json.load(sys.stdin)
+    sys.path[:] = request.pop("path")
+    if "candidates" in request:
+        sys.stdout.write(json.dumps(features_of(**request)))
         return
     if hasattr(os, "nice"):
         os.nice(GIVES_WAY)
-    key = asked.pop("key")
-    sys.stdout.buffer.write(sealed(key, compiled(**asked)))
+    key = request.pop("key")
+    sys.stdout.buffer.write(sealed(key, compiled(**request)))
 
 
 if __name__ == "__main__":

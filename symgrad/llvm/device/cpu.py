@@ -33,10 +33,10 @@ class Code:
     """Machine code in memory: ``address`` is that of its function ``run``."""
 
     def __init__(self, compiled: bytes) -> None:
-        found, cpu = llvm(), host()
+        binding, cpu = llvm(), host()
         machine = compiler.target_machine(cpu.name, cpu.features)
-        engine = found.create_mcjit_compiler(found.parse_assembly(""), machine)
-        engine.add_object_file(found.ObjectFileRef.from_data(compiled))
+        engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+        engine.add_object_file(binding.ObjectFileRef.from_data(compiled))
         engine.finalize_object()
         self._engine = engine
         self.address: int = engine.get_function_address("run")
@@ -44,7 +44,7 @@ class Code:
 
 
 _lock = threading.RLock()
-_kept: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
+_codes: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
 
 
 def compile_source(source: Source) -> Code:
@@ -62,10 +62,10 @@ def find_code(source: Source) -> Code | None:
     """The code of a module that is in memory or on disk."""
     key = key_of(source)
     with _lock:
-        code = _kept.get(key)
+        code = _codes.get(key)
         compiled = _read(key) if code is None else None
         if compiled is not None:
-            code = _kept[key] = Code(compiled)
+            code = _codes[key] = Code(compiled)
         return code
 
 
@@ -73,10 +73,10 @@ def keep_code(source: Source, compiled: bytes) -> Code:
     """The code of a module that has been compiled, from now on in memory and on disk."""
     key = key_of(source)
     with _lock:
-        code = _kept.get(key)
+        code = _codes.get(key)
         if code is None:
             _write(key, compiled)
-            code = _kept[key] = Code(compiled)
+            code = _codes[key] = Code(compiled)
         return code
 
 
@@ -90,8 +90,8 @@ def _compiled(source: Source) -> bytes:
 
 def key_of(source: Source) -> str:
     """What code is kept under: all that its bytes depend on."""
-    found, cpu = llvm(), host()
-    version = ".".join(map(str, found.llvm_version_info))
+    binding, cpu = llvm(), host()
+    version = ".".join(map(str, binding.llvm_version_info))
     where = (version, cpu.triple, cpu.name, cpu.features)
     parts = (*where, str(source.effort), source.digest)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

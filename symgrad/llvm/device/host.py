@@ -128,10 +128,10 @@ def _named(name: str, triple: str) -> Host:
             continue
         if where != triple:
             return _host(name, "", has, where, f"{_architecture(where)} instructions")
-        here = llvm.get_host_cpu_features()
-        asked = llvm.get_host_cpu_name(), here.flatten(), FEATURES.get(own, ())
-        native = compiler.features_of(*asked, triple)
-        without = ",".join(f"-{f}" for f, on in here.items() if not on)
+        flags = llvm.get_host_cpu_features()
+        arguments = llvm.get_host_cpu_name(), flags.flatten(), FEATURES.get(own, ())
+        native = compiler.features_of(*arguments, triple)
+        without = ",".join(f"-{f}" for f, on in flags.items() if not on)
         return _host(name, without, has, triple, *[f for f in has if f not in native])
     levels = ", ".join(f"{level} ({vectors})" for level, vectors in LEVELS.items())
     raise DeviceError(
@@ -146,18 +146,18 @@ def _features(name: str, triple: str) -> list[str] | None:
     It is asked in a process of its own, which LLVM may end; of the levels it is known.
     """
     architecture = _architecture(triple)
-    asked = {
+    request = {
         "cpu": name,
         "features": "",
-        "asked": FEATURES.get(architecture, ()),
+        "candidates": FEATURES.get(architecture, ()),
         "triple": triple,
     }
     if architecture == "x86_64" and name in LEVELS:
-        return compiler.features_of(**asked)
+        return compiler.features_of(**request)
     command = compiler.program()
     if command is None or name == "help" or not re.fullmatch(r"[\w.+-]+", name):
         return None
-    order = json.dumps({"path": sys.path, **asked})
+    order = json.dumps({"path": sys.path, **request})
     done = subprocess.run(command, input=order, capture_output=True, text=True, check=False)
     if done.returncode or "not a recognized processor" in done.stderr:
         return None

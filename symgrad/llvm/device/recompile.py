@@ -175,7 +175,7 @@ class Job:
 
 def _started(source: Source, command: list[str], result: IO[bytes]) -> subprocess.Popen[bytes]:
     """A process that writes the code of a module to a file."""
-    asked = {
+    request = {
         "path": sys.path,
         "key": key_of(source),
         "text": source.text,
@@ -185,7 +185,7 @@ def _started(source: Source, command: list[str], result: IO[bytes]) -> subproces
     }
     no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)
     with tempfile.TemporaryFile("w+") as order:
-        json.dump(asked, order)
+        json.dump(request, order)
         order.seek(0)
         return subprocess.Popen(
             command,

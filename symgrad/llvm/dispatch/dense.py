@@ -38,15 +38,15 @@ class Triangle:
         m = len(y)
         self.n = n
         self.values, self.slopes = np.empty(m), np.empty((m, n))
-        self._found = np.empty(n * (n + 2) + 2)
+        self._results = np.empty(n * (n + 2) + 2)
         memory = np.empty((n + 1) * m), np.empty(n)
-        given = np.array([m, n], np.uint32), self.values, self.slopes, *map(_double, (y, weights))
-        self._call = _bound(triangle_program, [*given, *memory, self._found])
+        inputs = np.array([m, n], np.uint32), self.values, self.slopes, *map(_double, (y, weights))
+        self._call = _bound(triangle_program, [*inputs, *memory, self._results])
 
     def __call__(self) -> np.ndarray:
         """T (n, n), z (n,), the lengths (n,), the cost and the norm of the inverse, in a row."""
         self._call()
-        return self._found.copy()
+        return self._results.copy()
 
 
 class _Step:
@@ -55,9 +55,9 @@ class _Step:
     def __init__(self, n: int) -> None:
         self.n = n
         self.point, self.scales, self.damping = np.empty(n * (n + 1)), np.empty(n), np.empty(1)
-        self.p, self.found = np.empty(n), np.empty(n + 2)
-        given = np.array([n], np.uint32), self.point, self.scales, self.damping, self.p
-        self.call = _bound(step_program, [*given, np.empty((n + 2) * (n + 1)), self.found])
+        self.p, self.results = np.empty(n), np.empty(n + 2)
+        inputs = np.array([n], np.uint32), self.point, self.scales, self.damping, self.p
+        self.call = _bound(step_program, [*inputs, np.empty((n + 2) * (n + 1)), self.results])
 
 
 def step(
@@ -70,7 +70,7 @@ def step(
     work = _step_of(len(p))
     work.point[:], work.scales[:], work.damping[0], work.p[:] = point, scales, damping, p
     work.call()
-    *moved, promised, size = work.found.tolist()
+    *moved, promised, size = work.results.tolist()
     return np.array(moved), promised, size
 
 

@@ -89,7 +89,9 @@ class Launched:
         launch.verify()
         self.launch, self.dtype = launch, np.dtype(dtype)
         self._inputs = [(a.name, a.dtype(dtype), a.size) for a in launch.inputs]
-        self._made = [(a.name, a.dtype(dtype), a.shape) for a in (*launch.outputs, *launch.scratch)]
+        self._written = [
+            (a.name, a.dtype(dtype), a.shape) for a in (*launch.outputs, *launch.scratch)
+        ]
         self._outputs = [a.name for a in launch.outputs]
         self._plan = [
             self._kernel(d, math, dtype).planned(d) for d in launch.dispatches if d.number_of_groups
@@ -108,7 +110,7 @@ class Launched:
         for (name, dtype, size), x in zip(self._inputs, inputs, strict=True):
             assert x.size == size, f"{name} has other than {size} numbers"
             arrays[name] = np.ascontiguousarray(x, dtype)
-        for name, dtype, shape in self._made:
+        for name, dtype, shape in self._written:
             arrays[name] = POOL.empty(shape, dtype)
         for planned in self._plan:
             planned.run(arrays)

@@ -119,13 +119,13 @@ class Loop:
         needed = self.workspace + self.own_bytes(rows)
         assert workspace.nbytes >= needed, "the workspace is too small"
         run, most = watch.code(self._run), self._most(rows)
-        table, there = _address(data.shared), address(workspace)
+        table, scratch = _address(data.shared), address(workspace)
         for first in range(0, len(state), most):
             part = slice(first, first + most)
-            here = state[part]
-            arrays = _address(data.of(part).own), table, address(here)
-            for piece in self._pieces(here, steps, rows, ended):
-                run(*arrays, there, len(here), piece, rows)
+            block = state[part]
+            arrays = _address(data.of(part).own), table, address(block)
+            for piece in self._pieces(block, steps, rows, ended):
+                run(*arrays, scratch, len(block), piece, rows)
 
     def _most(self, rows: int) -> int:
         """The most problems of a call: whole blocks of them."""
@@ -267,14 +267,14 @@ def run_from(
             if ended.is_set():
                 return
             part = slice(start, min(start + size, end, count))
-            here = states[: part.stop - start]
-            fill(part, here)
-            whole = states[: -(-len(here) // lanes) * lanes]
-            whole[len(here) :] = 0
+            chunk = states[: part.stop - start]
+            fill(part, chunk)
+            whole = states[: -(-len(chunk) // lanes) * lanes]
+            whole[len(chunk) :] = 0
             mine = None if data.own is None else _filled(data.own[part], len(whole))
             for loop, steps in loops:
                 loop.call(whole, RowData(data.shared, mine), workspace, steps, ended)
-            read(part, here)
+            read(part, chunk)
 
     weight = count * sum(loop.weight(rows) * min(steps, ALL_STEPS) for loop, steps in loops)
     lead.share(work, -(-count // lanes) * lanes, weight + count * width)

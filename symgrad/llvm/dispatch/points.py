@@ -90,13 +90,13 @@ class Program:
 
     def function(self, batch: bool) -> Function:
         """The compiled function for batches, or for single points."""
-        found = self._compiled.get(batch)
-        if found is None:
+        function = self._compiled.get(batch)
+        if function is None:
             with self._lock:
                 start = time.perf_counter()
-                found = self._compiled[batch] = Function(self._writer(batch))
+                function = self._compiled[batch] = Function(self._writer(batch))
                 self.seconds += time.perf_counter() - start
-        return found
+        return function
 
     # one point -----------------------------------------------------------------------------------
 

@@ -148,8 +148,8 @@ class _Pass:
         self.slots = min(TABLE_COPIES, self.pieces)
         shapes = [(max(1, self.slots), t.size) for t in self.tables]
         self.added = [POOL.empty(shape, self.partial.dtype) for shape in shapes]
-        given = [a for a in (rows, indices) if a is not None]
-        self._last = [_padded(a[self._whole :], sums.lanes) for a in given]
+        arrays = [a for a in (rows, indices) if a is not None]
+        self._last = [_padded(a[self._whole :], sums.lanes) for a in arrays]
         """The last rows, and their indices: calls know no more than where they stand."""
 
     def calls(self) -> Iterator[Callable[[], None]]:
@@ -247,6 +247,6 @@ class BoundSums:
 
 def _padded(rows: np.ndarray, count: int) -> np.ndarray:
     """The rows, and the last one again as often as makes up this count: loops end there as well."""
-    found = np.empty((count if len(rows) else 0, rows.shape[1]), rows.dtype)
-    found[: len(rows)], found[len(rows) :] = rows, rows[-1:]
-    return found
+    padded = np.empty((count if len(rows) else 0, rows.shape[1]), rows.dtype)
+    padded[: len(rows)], padded[len(rows) :] = rows, rows[-1:]
+    return padded

@@ -135,13 +135,15 @@ class Arrangement(Rowwise):
         if not stores:
             return items
         early: defaultdict[int, list[Item]] = defaultdict(list)
-        made = {i: n for n, i in enumerate(items) if isinstance(i, int)}
-        made |= {r: n for n, s in enumerate(items) if not isinstance(s, int) for r in results_of(s)}
+        positions = {i: n for n, i in enumerate(items) if isinstance(i, int)}
+        positions |= {
+            r: n for n, s in enumerate(items) if not isinstance(s, int) for r in results_of(s)
+        }
         read = self._last_reads(items) if self.staying else {}
         moved: set[Item] = set()
         for s in stores:
-            if s.value in made and s.value not in self.lazy:
-                early[max(made[s.value], read.get((s.buffer, s.index), 0))].append(s)
+            if s.value in positions and s.value not in self.lazy:
+                early[max(positions[s.value], read.get((s.buffer, s.index), 0))].append(s)
                 moved.add(s)
         order: list[Item] = []
         for n, item in enumerate(items):
@@ -155,12 +157,12 @@ class Arrangement(Rowwise):
 
     def _last_reads(self, items: Sequence[Item]) -> dict[tuple[Buffer, int], int]:
         """Where the numbers that are loaded where they are needed are needed last."""
-        found: dict[tuple[Buffer, int], int] = {}
+        last: dict[tuple[Buffer, int], int] = {}
         for n, item in enumerate(items):
             for a in self.needed_within(item):
                 if a in self.reloaded:
-                    found[self.reloaded[a].buffer, self.reloaded[a].index] = n
-        return found
+                    last[self.reloaded[a].buffer, self.reloaded[a].index] = n
+        return last
 
     def is_cut(self, item: Item) -> bool:
         """Whether an item stands in a function of its own."""
@@ -179,19 +181,19 @@ class Arrangement(Rowwise):
 
     def _in_parts(self, items: Iterable[Item], masked: bool, apart: bool) -> list[Item | Outlined]:
         """Items without those that are written where they are needed; what is long in parts."""
-        found: list[Item | Outlined] = []
+        order: list[Item | Outlined] = []
         run: list[Item] = []
         elsewhere = self.elsewhere
         if self.is_straight:
             return list(self._pieces([i for i in items if i not in elsewhere], masked, apart))
         for item in items:
             if not isinstance(item, int) and isinstance(item, For | If):
-                found += self._pieces(run, masked, apart)
+                order += self._pieces(run, masked, apart)
                 run = []
-                found.append(item)
+                order.append(item)
             elif item not in elsewhere:
                 run.append(item)
-        return [*found, *self._pieces(run, masked, apart)]
+        return [*order, *self._pieces(run, masked, apart)]
 
     def _pieces(self, run: list[Item], masked: bool, apart: bool) -> Sequence[Item | Outlined]:
         """What is written of a run: iterations of a loop without carries are called, if long.
@@ -202,15 +204,15 @@ class Arrangement(Rowwise):
         called = self._apart or (apart and len(run) > FUNCTION and self._cut < self.operations)
         if len(pieces) <= 1 and not called:
             return run
-        found: list[Item | Outlined] = []
+        outlined: list[Item | Outlined] = []
         for piece in pieces:
             part = Outlined(len(self.parts), piece, masked, apart)
             self._part.update(dict.fromkeys(piece, part.number))
             statements = [s for s in piece if not isinstance(s, int)]
             self._part.update((r, part.number) for s in statements for r in results_of(s))
             self.parts.append(part)
-            found.append(part)
-        return found
+            outlined.append(part)
+        return outlined
 
     def _divided(self, items: Sequence[Item]) -> list[Sequence[Item]]:
         """Pieces of as many operations; what stores their results goes with them."""
@@ -250,58 +252,58 @@ class Arrangement(Rowwise):
     def _placed(self) -> dict[int, list[tuple[Rows, int]]]:
         if self.shape.lanes > 1 and not self.in_memory:
             return {}
-        found: defaultdict[int, list[tuple[Rows, int]]] = defaultdict(list)
+        places: defaultdict[int, list[tuple[Rows, int]]] = defaultdict(list)
         for s, rows in self.whole.items():
             for c, i in enumerate(s.values if isinstance(s, StoreRow) else ()):
                 if i not in self.lazy and i not in self.known:
-                    found[i].append((rows, c))
-        return dict(found)
+                    places[i].append((rows, c))
+        return dict(places)
 
     def _crossing(self) -> dict[int, int]:
         """The values that another function needs than makes them, and their slots."""
         if not self.parts:
             return {}
-        found: dict[int, None] = {}
+        crossing: dict[int, None] = {}
         owner, sources = self._part, self._sources()
         inside = self.elsewhere.union(*(part.items for part in self.parts))
         groups = [(part.number, part.items) for part in self.parts]
         outside = [i for i in (*self.nodes, *self.statements) if i not in inside]
         for function, items in ((None, outside), *groups):
-            asked = self._asked(items)
-            values = sorted(asked - self.lazy)
-            values += (b for a in sorted(asked & sources.keys()) for b in sources[a])
-            found.update(dict.fromkeys([b for b in values if owner.get(b) != function]))
+            needed = self._asked(items)
+            values = sorted(needed - self.lazy)
+            values += (b for a in sorted(needed & sources.keys()) for b in sources[a])
+            crossing.update(dict.fromkeys([b for b in values if owner.get(b) != function]))
         for rows in self.rows:
-            asked = {a for a in self.behind(rows) if self.kernel.home[a] is not rows.scope}
-            for a in sorted(asked - self.known):
+            needed = {a for a in self.behind(rows) if self.kernel.home[a] is not rows.scope}
+            for a in sorted(needed - self.known):
                 values = sources.get(a, [] if a in self.lazy else [a])
-                found.update(dict.fromkeys(b for b in values if b in owner))
-        return {i: k for k, i in enumerate(found)}
+                crossing.update(dict.fromkeys(b for b in values if b in owner))
+        return {i: k for k, i in enumerate(crossing)}
 
     def _asked(self, items: Sequence[Item]) -> set[int]:
         """What items need that needs memory, has no copy for them, and is none of them."""
         arena, nodes = self.graph.nodes, [i for i in items if isinstance(i, int)]
         if self.copies:
-            asked = {a for i in nodes for a in self.needs(i) if (i, a) not in self.copies}
+            needed = {a for i in nodes for a in self.needs(i) if (i, a) not in self.copies}
         else:
-            asked = set(itertools.chain.from_iterable([arena[i][1:] for i in nodes]))
+            needed = set(itertools.chain.from_iterable([arena[i][1:] for i in nodes]))
         for s in items if len(nodes) < len(items) else ():
             if isinstance(s, StoreRow):
-                asked.update(i for i in s.values if i not in self.placed)
+                needed.update(i for i in s.values if i not in self.placed)
             elif not isinstance(s, int):
-                asked.update(self.values(s))
-        for product in asked & self.products:
-            asked.update(arena[product][1:])
-        return asked - self.known - self.products - {*items}
+                needed.update(self.values(s))
+        for product in needed & self.products:
+            needed.update(arena[product][1:])
+        return needed - self.known - self.products - {*items}
 
     def _sources(self) -> dict[int, list[int]]:
         """The values that are computed, by which those are known that are written where needed."""
-        found: dict[int, list[int]] = {}
+        sources: dict[int, list[int]] = {}
         for i in sorted(self.lazy):
             for a in self._asked_by(i):
-                if a in found or a not in self.lazy and a not in self.known:
-                    found.setdefault(i, []).extend(found.get(a, (a,)))
-        return found
+                if a in sources or a not in self.lazy and a not in self.known:
+                    sources.setdefault(i, []).extend(sources.get(a, (a,)))
+        return sources
 
     def _asked_by(self, i: int) -> Sequence[int]:
         """What is needed where a lazy value is written: of an index also what it is made of."""

@@ -15,13 +15,15 @@ class Blocks(Tables):
         self.write.label(label)
         self.block = label
 
-    def phis(self, kinds: Sequence[str], found: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    def phis(
+        self, kinds: Sequence[str], incoming: Sequence[tuple[str, Sequence[str]]]
+    ) -> list[str]:
         """The values of the block from which this one is reached."""
-        if len(found) == 1:
-            return list(found[0][1])
+        if len(incoming) == 1:
+            return list(incoming[0][1])
         names: list[str] = []
         for k, kind in enumerate(kinds):
-            ways = ", ".join(f"[ {values[k]}, %{block} ]" for block, values in found)
+            ways = ", ".join(f"[ {values[k]}, %{block} ]" for block, values in incoming)
             names.append(self.write.value(f"phi {kind} {ways}"))
         return names
 

@@ -24,16 +24,16 @@ INLINED = 6_000
 
 def closure(used: Iterable[Op], functions: Mapping[Op, Function]) -> list[Op]:
     """The operations that are functions, and those that they call."""
-    found: dict[Op, None] = {}
+    reached: dict[Op, None] = {}
     stack = [op for op in used if op in functions]
     while stack:
         op = stack.pop()
-        if op not in found:
-            found[op] = None
+        if op not in reached:
+            reached[op] = None
             graph = functions[op].graph
             heads = dict.fromkeys(graph.nodes[i][0] for i in reachable(graph, [functions[op].root]))
             stack.extend(h for h in heads if h in functions)
-    return sorted(found, key=lambda op: op.name)
+    return sorted(reached, key=lambda op: op.name)
 
 
 def definitions(
@@ -62,9 +62,9 @@ def of_each(op: Op, shape: Shape) -> Iterator[str]:
     for k in range(op.arity):
         vector = "poison"
         for lane, name in enumerate(names[k * shape.lanes : (k + 1) * shape.lanes]):
-            made = f"%v{k}.{lane}"
-            yield f"  {made} = insertelement {many} {vector}, {one} {name}, i64 {lane}"
-            vector = made
+            inserted = f"%v{k}.{lane}"
+            yield f"  {inserted} = insertelement {many} {vector}, {one} {name}, i64 {lane}"
+            vector = inserted
         vectors.append(f"{many} {vector}")
     yield f"  %made = call {many} @{called(op, shape)}({', '.join(vectors)})"
     yield f"  store {many} %made, ptr %to, align {shape.itemsize}"
@@ -100,8 +100,8 @@ def _written(
     graph, root = function.graph, function.root
     left_out = {root, *function.rare[1:]} if function.rare else set[int]()
     order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity and i not in left_out]
-    kept = graph.args(root) if function.rare else [root]
-    uses = uses_of(graph, order, kept)
+    results = graph.args(root) if function.rare else [root]
+    uses = uses_of(graph, order, results)
     products = lone_products(graph, order, uses) if shape.fused else frozenset[int]()
     writer = Writer(graph, shape, calls, names, products)
     writer.write(order)

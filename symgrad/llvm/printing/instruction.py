@@ -129,8 +129,8 @@ def steps_of(op: Op, shape: Shape) -> tuple[Step, ...]:
         name, equals, body = text.partition(" = ")
         if not equals:
             name, body = "", text
-        known = {s.name: f"{{{s.name}_}}" for s in steps}
-        words = shape.vocabulary | known
+        earlier = {s.name: f"{{{s.name}_}}" for s in steps}
+        words = shape.vocabulary | earlier
         steps.append(Step(name, body.format(*opened.values(), **words)))
     return tuple(steps)
 
@@ -308,10 +308,10 @@ class Writer:
             name = next(self._fresh)
             self.lines.append(form % (name, *arguments))
             return name
-        known = {f"v{k}": a for k, a in enumerate(arguments)}
+        values = {f"v{k}": a for k, a in enumerate(arguments)}
         for step in steps_of(op, self.shape):
-            known[f"{step.name}_"] = self.value(step.text.format(**known))
-        return known["_"]
+            values[f"{step.name}_"] = self.value(step.text.format(**values))
+        return values["_"]
 
     def _fused(self, op: Op, product: int, rest: int, negative: bool) -> str:
         """a * b + c in one instruction, where the product, or what it is ``negative`` of, is lone.
@@ -336,14 +336,14 @@ class Writer:
         return self.value(f"fneg {self.shape.float} {value}")
 
 
-def uses_of(graph: Graph, order: Iterable[int], kept: Iterable[int]) -> list[int]:
+def uses_of(graph: Graph, order: Iterable[int], roots: Iterable[int]) -> list[int]:
     """How often each node is an argument of those in ``order``.
 
-    What is ``kept``, as it is needed as it is, counts for more than one.
+    The ``roots``, which are needed as they are, count for more than one.
     """
     nodes = graph.nodes
     uses = [0] * len(nodes)
-    for i in kept:
+    for i in roots:
         uses[i] = 2
     for i in order:
         for a in nodes[i][1:]:
@@ -354,13 +354,13 @@ def uses_of(graph: Graph, order: Iterable[int], kept: Iterable[int]) -> list[int
 def lone_products(graph: Graph, order: Sequence[int], uses: Sequence[int]) -> frozenset[int]:
     """The products that one sum uses and nothing else; of two in one sum, the second."""
     nodes = graph.nodes
-    found: set[int] = set()
+    products: set[int] = set()
     mine = set(order)
     for i in order:
         node = nodes[i]
         if node[0] is ops.add or node[0] is ops.sub:
             for a in (node[2], node[1]):
                 if uses[a] == 1 and nodes[a][0] is ops.mul and a in mine:
-                    found.add(a)
+                    products.add(a)
                     break
-    return frozenset(found)
+    return frozenset(products)

@@ -110,14 +110,14 @@ class ControlFlow(Blocks):
         """All lanes go one way."""
         name = self.label("if")
         self.write.do(f"br i1 {self.operand(s.condition)}, label %{name}.then, label %{name}.else")
-        found: list[tuple[str, Sequence[str]]] = []
+        incoming: list[tuple[str, Sequence[str]]] = []
         for side, scope, yields in zip(("then", "else"), s.sides, s.yields, strict=True):
             self.begin(f"{name}.{side}")
             values = self._yielded(scope, yields, s.results)
-            found.append((self.block, values))
+            incoming.append((self.block, values))
             self.write.do(f"br label %{name}.end")
         self.begin(f"{name}.end")
-        self._merge(s.results, found)
+        self._merge(s.results, incoming)
 
     def _yielded(
         self, scope: Scope, yields: Sequence[int], results: Sequence[int]
@@ -127,24 +127,24 @@ class ControlFlow(Blocks):
             self.scope(scope)
             return [self.operand(y, self.varies(r)) for y, r in zip(yields, results, strict=True)]
 
-    def _merge(self, results: Sequence[int], found: Sequence[tuple[str, Sequence[str]]]) -> None:
+    def _merge(self, results: Sequence[int], incoming: Sequence[tuple[str, Sequence[str]]]) -> None:
         kinds = [self.type_of(r) for r in results]
-        names = self.phis(kinds, found)
+        names = self.phis(kinds, incoming)
         for r, name in zip(results, names, strict=True):
             self.known(r, name)
 
     def _part_ways(self, s: If) -> None:
         """Each side is written for its lanes, and left out where there are none."""
         outer, condition = self.mask, self.operand(s.condition, True)
-        truths, found = self.type("b", True), list[Sequence[str]]()
+        truths, branches = self.type("b", True), list[Sequence[str]]()
         yes = self.shape.splat("i1", "true")
         for k, (scope, yields) in enumerate(zip(s.sides, s.yields, strict=True)):
             if scope.items or yields:
                 test = self.write.value(f"xor {truths} {condition}, {yes}") if k else condition
                 self.mask = self.both(outer, test)
-                found.append(self._side(scope, yields, s.results))
+                branches.append(self._side(scope, yields, s.results))
                 self.mask = outer
-        for r, *names in zip(s.results, *found, strict=True) if s.results else ():
+        for r, *names in zip(s.results, *branches, strict=True) if s.results else ():
             self.known(r, self.chosen(condition, self.type_of(r), *names))
 
     def _side(self, scope: Scope, yields: Sequence[int], results: Sequence[int]) -> Sequence[str]:
@@ -322,9 +322,9 @@ class _Iterations:
         at = self._start(iteration, carried)
         flow.mask = self._inside(at)
         flow.scope(self.loop.scope)
-        found = self._chosen(carried)
+        carries = self._chosen(carried)
         flow.mask = self.outer
-        return found
+        return carries
 
     def tested(self, iteration: str, carried: Sequence[str], leave: Leave) -> Sequence[str]:
         """A turn of those lanes for which the test has held until now."""
@@ -337,13 +337,13 @@ class _Iterations:
         flow.mask = flow.both(flow.mask, flow.operand(loop.test, True))
         leave(flow.any_lane(flow.mask), carried)
         flow.scope(loop.scope, after=True)
-        found = self._chosen(values)
+        carries = self._chosen(values)
         words, masks = flow.type("u", True), flow.type("b", True)
         one = flow.write.value(f"zext {masks} {flow.mask} to {words}")
         more = flow.write.value(f"add {words} {taken}, {one}")
-        found += [flow.mask, more]
+        carries += [flow.mask, more]
         flow.mask = self.outer
-        return found
+        return carries
 
     def _inside(self, at: str) -> str:
         """The lanes that take a turn."""

@@ -60,12 +60,12 @@ class Memory(Values):
         if i in (self.kernel.cell, self.kernel.local):
             return "0" if self.lanes == 1 or i == self.kernel.local else "%cell"
         if op is WORD or not self.arrangement.indices.step(i):
-            found = self.operand(i, False)
+            word = self.operand(i, False)
         else:
-            found = self.folded(op.llvm.split()[0], *map(self.first, args))
-        if found.isdigit():
-            self._numbers[i] = found
-        return found
+            word = self.folded(op.llvm.split()[0], *map(self.first, args))
+        if word.isdigit():
+            self._numbers[i] = word
+        return word
 
     def _start(self, i: int, scope: Scope) -> str:
         """The same where a scope begins, of which nothing is computed yet."""
@@ -294,9 +294,9 @@ class Memory(Values):
             return True
         if self.mask is not None or self.arrangement.is_cut(s):
             return False
-        found = self.results.setdefault(rows, {})
-        found[column] = self.operand(s.value, True)
-        if len(found) == rows.stride and rows not in self.arrangement.rows:
+        columns = self.results.setdefault(rows, {})
+        columns[column] = self.operand(s.value, True)
+        if len(columns) == rows.stride and rows not in self.arrangement.rows:
             base, write = self.base(rows), self.write.of(self.vector)
             for k, vector in enumerate(self.rows(rows)):
                 write.store(vector, base, k * write.shape.lanes, False)
@@ -305,13 +305,13 @@ class Memory(Values):
     def rows(self, rows: Rows) -> list[str]:
         """The vectors of rows whose columns are all there, one row behind the other."""
         columns = self.results.pop(rows)
-        write, found = self.write.of(self.vector), list[str]()
+        write, vectors = self.write.of(self.vector), list[str]()
         for start in range(0, self.lanes, self.vector.lanes):
             parts = [
                 _part(self.write, columns[c], start, self.vector.lanes) for c in sorted(columns)
             ]
-            found += rows_of(write, parts)
-        return found
+            vectors += rows_of(write, parts)
+        return vectors
 
     def _store(self, s: Store) -> None:
         if self._is_own_line(s.buffer, s.index):
@@ -397,15 +397,15 @@ class Memory(Values):
 
 def _joined(write: Lines, parts: Sequence[str], lanes: int) -> str:
     """A vector of the numbers of several, which have so many each."""
-    scalar, found, size = write.scalar, list(parts), lanes
-    while len(found) > 1:
+    scalar, vectors, size = write.scalar, list(parts), lanes
+    while len(vectors) > 1:
         kind, size = f"<{size} x {scalar}>", 2 * size
         numbers = ", ".join(f"i32 {k}" for k in range(size))
-        found = [
+        vectors = [
             write.value(f"shufflevector {kind} {a}, {kind} {b}, <{size} x i32> <{numbers}>")
-            for a, b in zip(found[::2], found[1::2], strict=True)
+            for a, b in zip(vectors[::2], vectors[1::2], strict=True)
         ]
-    return found[0]
+    return vectors[0]
 
 
 def _part(write: Lines, value: str, start: int, lanes: int) -> str:

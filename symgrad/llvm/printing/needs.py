@@ -52,11 +52,11 @@ class Needs:
         self.special = set(kernel.given)
         self.known = self.special.union(i for i, n in enumerate(arena) if n[0].constant)
         """What needs no memory: constants, and what an invocation is."""
-        kept = [a for s in self.statements for a in self.values(s)]
-        self.uses = uses_of(self.graph, self.nodes, kept)
+        needed = [a for s in self.statements for a in self.values(s)]
+        self.uses = uses_of(self.graph, self.nodes, needed)
         """How often a value is an argument of anything."""
-        found = lone_products(self.graph, self.nodes, self.uses)
-        self.products = found if shape.fused else frozenset[int]()
+        products = lone_products(self.graph, self.nodes, self.uses)
+        self.products = products if shape.fused else frozenset[int]()
         self.row_reads = {
             i: (s, c)
             for s in self.statements
@@ -106,13 +106,13 @@ class Needs:
             return statement.index, statement.value
         if isinstance(statement, StoreRow):
             return statement.values
-        found = [*operands(self.kernel, statement)]
+        needed = [*operands(self.kernel, statement)]
         if isinstance(statement, For):
-            found += statement.yields
-            found += [] if statement.test is None else [statement.test]
+            needed += statement.yields
+            needed += [] if statement.test is None else [statement.test]
         elif isinstance(statement, If):
-            found += (a for yields in statement.yields for a in yields)
-        return found
+            needed += (a for yields in statement.yields for a in yields)
+        return needed
 
     def _reloaded(self, scope: Scope, ends: Iterable[int] = ()) -> Iterator[Load]:
         """What is loaded in a scope, or within, that may as well be loaded where it is needed.
@@ -182,7 +182,7 @@ class Needs:
                     stored.add(item.buffer)
                 elif item.buffer in stored or scope is not self.kernel.main:
                     again.add(item.buffer)
-        one = {b: next(iter(found)) for b, found in strides.items() if len(found) == 1}
+        one = {b: next(iter(distinct)) for b, distinct in strides.items() if len(distinct) == 1}
         return {b: one[b] for b in strides if b in again and one.get(b, 0) > 1}
 
     def _stride(self, buffer: Buffer, index: int) -> int:
@@ -192,27 +192,27 @@ class Needs:
 
     def _lazy(self) -> set[int]:
         """Reads, and words that are known as steps from lane to lane, and are indices only."""
-        arena, valued, found = self.graph.nodes, self._valued(), set(self.reads)
+        arena, valued, lazy = self.graph.nodes, self._valued(), set(self.reads)
         takers = {op for op in {arena[i][0] for i in self.nodes} if "u" in op.signature[: op.arity]}
         for i in sorted([i for i in self.nodes if arena[i][0] in takers], reverse=True):
             is_index = arena[i][0].result == "u" and self.indices.step(i) is not None
             if is_index and i not in valued:
-                found.add(i)
-            elif i not in found:
+                lazy.add(i)
+            elif i not in lazy:
                 valued.update(arena[i][1:])
-        return found
+        return lazy
 
     def _valued(self) -> set[int]:
         """What statements need, but for indices."""
-        found: set[int] = set()
+        valued: set[int] = set()
         for s in self.statements:
             if isinstance(s, Store):
-                found.add(s.value)
+                valued.add(s.value)
             elif isinstance(s, StoreRow):
-                found.update(s.values)
+                valued.update(s.values)
             elif not isinstance(s, Load | ReadRow):
-                found.update(self.values(s))
-        return found
+                valued.update(self.values(s))
+        return valued
 
     def _survey(self, scope: Scope, path: list[Statement]) -> None:
         """Note the reads of a scope for the statements of their scopes that it is within."""
@@ -223,18 +223,18 @@ class Needs:
                     if a in reads and home[a].depth < len(path):
                         self.wanted[path[home[a].depth]].append(a)
                 continue
-            here = [*path, item]
+            inner_path = [*path, item]
             inner = scopes_of(item)
             for a in self.values(item):
-                if a in reads and (around := (here if inner else path)[home[a].depth :]):
+                if a in reads and (around := (inner_path if inner else path)[home[a].depth :]):
                     self.wanted[around[0]].append(a)
             for within in inner:
-                self._survey(within, here)
+                self._survey(within, inner_path)
 
     @property
     def counts(self) -> list[str]:
         """Parameters: how many invocations and groups there are, if anybody asks, and arguments."""
         k, many = self.kernel, self.shape.lanes > 1
-        asked = many and (self.uses[k.count] or self.uses[k.groups])
-        numbers = ["count", "groups"] if asked else []
+        counted = many and (self.uses[k.count] or self.uses[k.groups])
+        numbers = ["count", "groups"] if counted else []
         return [f"i32 %{name}" for name in (*numbers, *k.arguments.values())]

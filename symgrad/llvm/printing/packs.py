@@ -30,24 +30,24 @@ class Packed(dict[Op, bool]):
         self._functions = functions
 
     def __missing__(self, op: Op) -> bool:
-        known = op in self._functions and {*op.signature[: op.arity], op.result} == {"f"}
-        self[op] = known
-        return known
+        is_packed = op in self._functions and {*op.signature[: op.arity], op.result} == {"f"}
+        self[op] = is_packed
+        return is_packed
 
 
 def side_by_side(
     items: Sequence[Item], graph: Graph, packed: Packed, values: Values
 ) -> Sequence[Item]:
     """The items in an order in which calls that need none of each other stand together."""
-    found: list[Item] = []
+    order: list[Item] = []
     run: list[Item] = []
     for item in items:
         if item.__class__ is not int and isinstance(item, (For, If)):
-            found += [*_ordered(run, graph, packed, values), item]
+            order += [*_ordered(run, graph, packed, values), item]
             run = []
         else:
             run.append(item)
-    return [*found, *_ordered(run, graph, packed, values)]
+    return [*order, *_ordered(run, graph, packed, values)]
 
 
 def _ordered(run: Sequence[Item], graph: Graph, packed: Packed, values: Values) -> Sequence[Item]:
@@ -58,22 +58,22 @@ def _ordered(run: Sequence[Item], graph: Graph, packed: Packed, values: Values) 
     last = 0
     for item in run:
         if isinstance(item, int):
-            node, here = nodes[item], 0
+            node, depth = nodes[item], 0
             op = node[0]
             if op.arity:
                 for a in node[1:]:
-                    if a in level and level[a] > here:
-                        here = level[a]
+                    if a in level and level[a] > depth:
+                        depth = level[a]
             if packed[op]:
-                level[item] = here + 1
-                groups[here, op.name].append(item)
+                level[item] = depth + 1
+                groups[depth, op.name].append(item)
                 continue
-            if here:
-                level[item] = here
+            if depth:
+                level[item] = depth
         else:
-            here = last = max([last, *[level.get(a, 0) for a in values(item)]])
-            level.update(dict.fromkeys(results_of(item), here))
-        groups[here, ""].append(item)
+            depth = last = max([last, *[level.get(a, 0) for a in values(item)]])
+            level.update(dict.fromkeys(results_of(item), depth))
+        groups[depth, ""].append(item)
     if max([len(calls) for (_, name), calls in groups.items() if name], default=0) < LEAST_CALLS:
         return run
     return [item for key in sorted(groups) for item in groups[key]]

@@ -51,9 +51,9 @@ def block_of(kernel: KernelIR, vector: Shape) -> Shape:
     if any(isinstance(item, For) for item in everything(kernel.main.items)):
         for many, most in SIDE_BY_SIDE.items():
             block = replace(vector, lanes=many * vector.lanes)
-            found = Arrangement(kernel, block)
-            fits = found.operations <= most and found.workspace.size <= MOST_BLOCK_BYTES
-            if fits and not found.in_memory:
+            arrangement = Arrangement(kernel, block)
+            fits = arrangement.operations <= most and arrangement.workspace.size <= MOST_BLOCK_BYTES
+            if fits and not arrangement.in_memory:
                 return block
     return vector
 
@@ -167,8 +167,8 @@ class _Module:
     def _parameters(self) -> list[str]:
         a = self.arrangement
         buffers = [f"ptr %{a.names[b]}" for b in a.bound]
-        given = [f"i32 %{name}" for name in self.kernel.arguments.values()]
-        return [*buffers, "ptr %workspace", *(_BATCH if self.shape.lanes > 1 else ()), *given]
+        arguments = [f"i32 %{name}" for name in self.kernel.arguments.values()]
+        return [*buffers, "ptr %workspace", *(_BATCH if self.shape.lanes > 1 else ()), *arguments]
 
     def _head(self) -> list[str]:
         return [

@@ -34,7 +34,7 @@ class Rowwise(Needs):
         super().__init__(kernel, shape)
         self.loaded = self._loaded_again()
         """The written buffers of which something is loaded that may have been stored before."""
-        self._found: dict[tuple[Scope, Buffer, int, int], Rows] = {}
+        self._interned: dict[tuple[Scope, Buffer, int, int], Rows] = {}
         self.staged = self._staged()
         self.whole = self._whole()
         """The rows that are read, or stored, by one statement for all columns."""
@@ -49,36 +49,36 @@ class Rowwise(Needs):
     def rows_of(self, scope: Scope, buffer: Buffer, index: int) -> Rows | None:
         """The rows in which an index stands, if the lanes' are side by side."""
         place = self.indices.column(index)
-        return None if place is None else self._known(scope, buffer, place.row, place.stride)
+        return None if place is None else self._intern(scope, buffer, place.row, place.stride)
 
-    def _known(self, *key: Any) -> Rows:
+    def _intern(self, *key: Any) -> Rows:
         """The same rows for the same scope, buffer, row and stride."""
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = Rows(*key)
-        return found
+        rows = self._interned.get(key)
+        if rows is None:
+            rows = self._interned[key] = Rows(*key)
+        return rows
 
     def _whole(self) -> dict[ReadRow | StoreRow, Rows]:
         main, cell = self.kernel.main, self.kernel.cell
-        found = dict[ReadRow | StoreRow, Rows]()
+        whole = dict[ReadRow | StoreRow, Rows]()
         for s in self.statements:
             if isinstance(s, ReadRow):
                 assert s.row == cell, "lanes read the rows of their own points"
-                found[s] = self._known(main, s.buffer, s.row, s.width)
+                whole[s] = self._intern(main, s.buffer, s.row, s.width)
             elif isinstance(s, StoreRow):
-                found[s] = self._known(main, s.buffer, cell, len(s.values))
-        return found
+                whole[s] = self._intern(main, s.buffer, cell, len(s.values))
+        return whole
 
     def _loaded_again(self) -> set[Buffer]:
-        stored, found = set[Buffer](), set[Buffer]()
+        stored, loaded = set[Buffer](), set[Buffer]()
         for scope, item in self.stated:
             if isinstance(item, Store):
                 stored.add(item.buffer)
             elif isinstance(item, Load) and (
                 item.buffer in stored or scope is not self.kernel.main
             ):
-                found.add(item.buffer)
-        return found
+                loaded.add(item.buffer)
+        return loaded
 
     def rows_loaded(self, s: Load) -> Rows | None:
         """The rows of a buffer, not yet stored to, of which a statement reads a column."""
@@ -100,13 +100,13 @@ class Rowwise(Needs):
                 rows = None if scope in tested else self.rows_of(scope, item.buffer, item.index)
                 if rows and item.buffer not in self.loaded:
                     groups[rows].append(item)
-        found: dict[Store, Rows] = {}
+        staged: dict[Store, Rows] = {}
         for rows, stores in groups.items():
             columns = [self.column(s.index) for s in stores]
             alone = len(stores) == times[rows.buffer]
             if alone and sorted(columns) == list(range(rows.stride)):
-                found.update((s, rows) for s in stores)
-        return found
+                staged.update((s, rows) for s in stores)
+        return staged
 
     def column(self, index: int) -> int:
         """The column in which an index stands."""
@@ -116,39 +116,39 @@ class Rowwise(Needs):
 
     def _rows(self) -> list[Rows]:
         """Rows that are read and known where their scope begins, then those that are written."""
-        found: dict[Rows, None] = {}
+        all_rows: dict[Rows, None] = {}
         for i in self.reads:
             read, index = self.graph.nodes[i]
             if (rows := self.rows_of(self.kernel.home[i], read.buffer, index)) is not None:
-                found[rows] = None
+                all_rows[rows] = None
                 self.columns_read[i] = rows, self.column(index)
         loads = (self.rows_loaded(s) for s in self.statements if isinstance(s, Load))
-        found |= dict.fromkeys(rows for rows in loads if rows is not None)
+        all_rows |= dict.fromkeys(rows for rows in loads if rows is not None)
         main, cell = self.kernel.main, self.kernel.cell
         stay = [Rows(main, b, cell, stride) for b, stride in self.resident.items()]
         self.staying = {rows.buffer: rows for rows in stay}
         """Those that are columns in memory while the kernel runs, by their buffers."""
-        found |= dict.fromkeys(stay)
-        found |= dict.fromkeys(rows for s, rows in self.whole.items() if isinstance(s, ReadRow))
-        self.read = set(found)
+        all_rows |= dict.fromkeys(stay)
+        all_rows |= dict.fromkeys(rows for s, rows in self.whole.items() if isinstance(s, ReadRow))
+        self.read = set(all_rows)
         """Those that are read."""
         stored = [rows for s, rows in self.whole.items() if isinstance(s, StoreRow)]
         self.written = {*self.staged.values(), *stay, *stored}
-        found |= dict.fromkeys([*self.staged.values(), *stored])
-        own = [rows for rows in found if rows.scope is main and rows.row == cell]
+        all_rows |= dict.fromkeys([*self.staged.values(), *stored])
+        own = [rows for rows in all_rows if rows.scope is main and rows.row == cell]
         iterations = {s.scope: s.k for s in self.statements if isinstance(s, For)}
         return own + [
             rows
-            for rows in found
+            for rows in all_rows
             if rows.buffer.space == "read" and self._begins(rows, iterations.get(rows.scope))
         ]
 
     def _begins(self, rows: Rows, iteration: int | None) -> bool:
         """Whether rows are known as soon as the number of their loop's turn is."""
-        made = [
+        computed = [
             i for i in self.behind(rows) if self.kernel.home[i] is rows.scope and i != iteration
         ]
-        return iteration is not None and all(self.graph.nodes[i][0] in LINEAR for i in made)
+        return iteration is not None and all(self.graph.nodes[i][0] in LINEAR for i in computed)
 
     def behind(self, rows: Rows) -> Iterator[int]:
         """The words by which rows are known, as far as they are made in their scope."""

@@ -30,9 +30,9 @@ class Lines:
 
     def of(self, shape: Shape) -> Lines:
         """The same lines and names, for vectors of another shape."""
-        found = Lines(shape, self._names)
-        found.lines = self.lines
-        return found
+        reshaped = Lines(shape, self._names)
+        reshaped.lines = self.lines
+        return reshaped
 
     def value(self, text: str) -> str:
         """The name of a new value."""
@@ -120,15 +120,15 @@ def transpose(write: Lines, rows: Sequence[str]) -> list[str]:
         low = [k % (2 * half) < half for k in range(lanes)]
         first = [k if low[k] else lanes + k - half for k in range(lanes)]
         second = [k + half if low[k] else lanes + k for k in range(lanes)]
-        found = list(rows)
+        exchanged = list(rows)
         for r in range(lanes):
             if not r & half:
                 a, b = rows[r], rows[r + half]
                 if a == b == "poison":
                     continue
-                found[r] = write.shuffle(a, b, first)
-                found[r + half] = write.shuffle(a, b, second)
-        rows = found
+                exchanged[r] = write.shuffle(a, b, first)
+                exchanged[r + half] = write.shuffle(a, b, second)
+        rows = exchanged
         half *= 2
     return rows
 
@@ -149,7 +149,7 @@ def load_columns(write: Lines, base: str, columns: int) -> list[str]:
         vectors = [write.load(base, k * lanes, False) for k in range(columns)]
         cells = [[divmod(r * columns + c, lanes) for r in range(lanes)] for c in range(columns)]
         return [_gathered(write, [(vectors[v], lane) for v, lane in cell]) for cell in cells]
-    found: list[str] = []
+    loaded: list[str] = []
     for start, new in tiles(columns, lanes):
         rows: list[str] = []
         for r in range(lanes):
@@ -160,8 +160,8 @@ def load_columns(write: Lines, base: str, columns: int) -> list[str]:
                 mask = [k + late if k + late < lanes else -1 for k in range(lanes)]
                 row = write.shuffle(row, "poison", mask)
             rows.append(row)
-        found.extend(transpose(write, rows)[new - start : columns - start])
-    return found
+        loaded.extend(transpose(write, rows)[new - start : columns - start])
+    return loaded
 
 
 def rows_of(write: Lines, columns: Sequence[str]) -> list[str]:
@@ -192,15 +192,15 @@ def _gathered(write: Lines, wanted: Sequence[tuple[str, int]]) -> str:
     mask = [lane if name == first else -1 for name, lane in wanted]
     if not others:
         return write.shuffle(first, "poison", mask)
-    found = first
+    vector = first
     for k, other in enumerate(others):
         taken = [
             lanes + lane if name == other else (mask[j] if k == 0 else j if mask[j] >= 0 else -1)
             for j, (name, lane) in enumerate(wanted)
         ]
-        found = write.shuffle(found, other, taken)
+        vector = write.shuffle(vector, other, taken)
         mask = taken
-    return found
+    return vector
 
 
 def store_block(write: Lines, arrays: Sequence[Sequence[str]], bases: Sequence[str]) -> None:
@@ -217,21 +217,21 @@ def store_block(write: Lines, arrays: Sequence[Sequence[str]], bases: Sequence[s
 def load_square(write: Lines, base: str, columns: int, start: str, target: str) -> None:
     """A square of a block of rows, from the column ``start`` on, to vectors in memory."""
     lanes = write.shape.lanes
-    here = write.element(base, start)
-    rows = [write.load(here, r * columns, False) for r in range(lanes)]
-    there = write.element(target, write.value(f"mul i64 {start}, {lanes}"))
+    block_at = write.element(base, start)
+    rows = [write.load(block_at, r * columns, False) for r in range(lanes)]
+    vectors_at = write.element(target, write.value(f"mul i64 {start}, {lanes}"))
     for k, column in enumerate(transpose(write, rows)):
-        write.store(column, there, k * lanes, True)
+        write.store(column, vectors_at, k * lanes, True)
 
 
 def store_square(write: Lines, source: str, columns: int, start: str, base: str) -> None:
     """Vectors in memory, from the column ``start`` on, to a square of a block of rows."""
     lanes = write.shape.lanes
-    there = write.element(source, write.value(f"mul i64 {start}, {lanes}"))
-    rows = transpose(write, [write.load(there, k * lanes, True) for k in range(lanes)])
-    here = write.element(base, start)
+    vectors_at = write.element(source, write.value(f"mul i64 {start}, {lanes}"))
+    rows = transpose(write, [write.load(vectors_at, k * lanes, True) for k in range(lanes)])
+    block_at = write.element(base, start)
     for r, row in enumerate(rows):
-        write.store(row, here, r * columns, False)
+        write.store(row, block_at, r * columns, False)
 
 
 def transpose_in_memory(

@@ -32,8 +32,8 @@ class Tables(Memory):
     entry.
     """
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._entries: dict[Entry, Sequence[str]] = {}
         self._together: dict[Store, tuple[Store, ...]] = {}
         if self.lanes > 1 and any(b.atomic for b in self.kernel.buffers):
@@ -58,10 +58,10 @@ class Tables(Memory):
         """The number, or the numbers, that a node reads."""
         op, *args = self.graph.nodes[i]
         anywhere = isinstance(op, Read) and self.lanes > 1 and not self.mask
-        found = self._entry_at(op.buffer, args[0]) if anywhere else None
-        if found is None:
+        place = self._entry_at(op.buffer, args[0]) if anywhere else None
+        if place is None:
             return super().read(i)
-        entry, column = found
+        entry, column = place
         if entry not in self._entries:
             self._entries[entry] = self._columns_of(entry)
             self._passing.append((self._entries, entry))
@@ -69,13 +69,13 @@ class Tables(Memory):
 
     def _columns_of(self, entry: Entry) -> Sequence[str]:
         """A vector for each column of the lanes' entries."""
-        write, lanes, found = self.write, self.lanes, list[str]()
+        write, lanes, vectors = self.write, self.lanes, list[str]()
         table, starts = self.memory(entry.buffer), self._offsets(entry)
         for start, new in tiles(entry.width, lanes):
             rows = [write.load(write.element(table, at), start, False) for at in starts]
             columns = transpose(write, rows)
-            found += columns[new - start : min(lanes, entry.width - start)]
-        return found
+            vectors += columns[new - start : min(lanes, entry.width - start)]
+        return vectors
 
     def _offsets(self, entry: Entry) -> Sequence[str]:
         """Where the entry of each lane begins, counted in numbers.
@@ -134,8 +134,8 @@ class Tables(Memory):
 
     def _add(self, stores: Sequence[Store]) -> None:
         """Add to the columns of one entry, by runs of columns that follow each other."""
-        found = [self._entry_at(s.buffer, s.index) for s in stores]
-        places = [place for place in found if place is not None]
+        located = [self._entry_at(s.buffer, s.index) for s in stores]
+        places = [place for place in located if place is not None]
         assert len(places) == len(stores), "what several lanes add to is a table"
         entry, values = places[0][0], [self._added(s.value) for s in stores]
         columns = [column for _, column in places]
@@ -176,8 +176,8 @@ class Tables(Memory):
             mask = f"<{size} x i32> <{mask}>"
             part = write.value(f"shufflevector {kind} {row}, {kind} poison, {mask}")
             more = write.value(f"{cast} <{size} x {write.scalar}> {part} to {wide}")
-            here = write.value(f"add i64 {at}, {taken}")
-            address = write.value(f"getelementptr double, ptr {table}, i64 {here}")
+            position = write.value(f"add i64 {at}, {taken}")
+            address = write.value(f"getelementptr double, ptr {table}, i64 {position}")
             old = write.value(f"load {wide}, ptr {address}, align 8")
             new = write.value(f"fadd {wide} {old}, {more}")
             write.do(f"store {wide} {new}, ptr {address}, align 8")

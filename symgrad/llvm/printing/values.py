@@ -226,11 +226,11 @@ class Values:
 
     def _align(self, kind: str) -> int:
         """How a value of a type is aligned in its slot."""
-        found = self._aligned.get(kind)
-        if found is None:
+        alignment = self._aligned.get(kind)
+        if alignment is None:
             whole = min(CACHE_LINE_BYTES, self.arrangement.slot)
-            found = self._aligned[kind] = 1 if kind.endswith(("i1", "i1>")) else whole
-        return found
+            alignment = self._aligned[kind] = 1 if kind.endswith(("i1", "i1>")) else whole
+        return alignment
 
     # nodes ---------------------------------------------------------------------------------------
 
@@ -277,9 +277,9 @@ class Values:
                     f"insertelement {many} {vector}, {one} {self.operand(a)}, i64 {lane}"
                 )
             vectors.append(f"{many} {vector}")
-        made = self.write.value(f"call {many} @{called(op, shape)}({', '.join(vectors)})")
+        results = self.write.value(f"call {many} @{called(op, shape)}({', '.join(vectors)})")
         for lane, i in enumerate(nodes):
-            self.known(i, self.write.value(f"extractelement {many} {made}, i64 {lane}"))
+            self.known(i, self.write.value(f"extractelement {many} {results}, i64 {lane}"))
 
     def _each(
         self, op: Op, nodes: Sequence[int], arguments: Sequence[Sequence[int]], shape: Shape

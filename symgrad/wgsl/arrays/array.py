@@ -84,8 +84,8 @@ class DeviceArray(StoredArray, NDArrayOperatorsMixin):
         if method == "at":
             raise InputTypeError(f"{ufunc.__name__}.at writes to an array on a device: {INSTEAD}")
         out = options.pop("out", None)
-        found = getattr(ufunc, method)(*map(_fetched, inputs), **options)
-        return found if out is None else _put(out, found)
+        result = getattr(ufunc, method)(*map(_fetched, inputs), **options)
+        return result if out is None else _put(out, result)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What NumPy's other functions do with arrays on a GPU."""
@@ -157,9 +157,9 @@ def _fetched(value: Any) -> Any:
     return type(value)(map(_fetched, value)) if type(value) in (list, tuple) else value
 
 
-def _put(out: tuple[Any, ...], found: Any) -> Any:
+def _put(out: tuple[Any, ...], computed: Any) -> Any:
     """Write the results of a ufunc to NumPy's arrays."""
-    results = found if isinstance(found, tuple) else (found,)
+    results = computed if isinstance(computed, tuple) else (computed,)
     for target, result in zip(out, results, strict=True):
         if isinstance(target, DeviceArray):
             raise InputTypeError(f"out= of a ufunc takes no array on a device: {INSTEAD}")
@@ -224,10 +224,10 @@ def _operand(gpu: Gpu, value: Any) -> Any:
 def _reduced(ufunc: np.ufunc, x: DeviceArray, axis: Any = None, keepdims: bool = False) -> Any:
     """The ufunc of all elements along some axes."""
     if x.dtype != FLOAT:
-        found = np.asarray(ufunc.reduce(x.numpy(), axis, keepdims=keepdims))
-        return _sent(x.gpu, found, x.dtype)
+        reduced = np.asarray(ufunc.reduce(x.numpy(), axis, keepdims=keepdims))
+        return _sent(x.gpu, reduced, x.dtype)
     axes = _axes(axis, x.ndim)
-    kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
+    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     inner = tuple(n for a, n in enumerate(x.shape) if a not in axes)
     result = DeviceArray.empty(x.gpu, inner)
     if not x.size and result.size and math.isinf(IDENTITIES[ufunc]):
@@ -236,7 +236,7 @@ def _reduced(ufunc: np.ufunc, x: DeviceArray, axis: Any = None, keepdims: bool =
         x.gpu.tool(Arithmetic).reduce(ufunc, x.view, axes, result.view)
     elif result.size:
         x.gpu.tool(Arithmetic).compute(Call(np.positive), [IDENTITIES[ufunc]], result.view)
-    return result.reshape(kept)
+    return result.reshape(shape)
 
 
 def _is_scanned(x: Any, axis: Any = 0) -> bool:
@@ -249,15 +249,15 @@ def _accumulated(ufunc: np.ufunc, x: DeviceArray, axis: int | None) -> DeviceArr
     x = x.ravel() if axis is None else x
     (along,) = _axes(0 if axis is None else axis, x.ndim)
     if x.dtype != FLOAT:
-        found = ufunc.accumulate(x.numpy(), along)
-        return _sent(x.gpu, found, np.dtype(found.dtype.kind + "4"))
+        accumulated = ufunc.accumulate(x.numpy(), along)
+        return _sent(x.gpu, accumulated, np.dtype(accumulated.dtype.kind + "4"))
     return lazy.cumulative.accumulated(ufunc, x, along)
 
 
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes that NumPy's ``axis`` names."""
-    given = range(ndim) if axis is None else np.atleast_1d(axis).tolist()
-    axes = tuple(sorted(checked_axes(given, ndim)))
+    listed = range(ndim) if axis is None else np.atleast_1d(axis).tolist()
+    axes = tuple(sorted(checked_axes(listed, ndim)))
     if len(set(axes)) < len(axes):
         raise InputError(f"axis={axis}: an axis is named twice")
     return axes

@@ -68,8 +68,10 @@ class Call:
 
     def __call__(self, variables: Sequence[Any]) -> Any:
         """The ufunc of expressions."""
-        rest, given = iter(variables), dict(self.constants)
-        return self.ufunc(*(given[k] if k in given else next(rest) for k in range(self.ufunc.nin)))
+        rest, constants = iter(variables), dict(self.constants)
+        return self.ufunc(
+            *(constants[k] if k in constants else next(rest) for k in range(self.ufunc.nin))
+        )
 
 
 @lru_cache(KEPT_PLANS)
@@ -123,10 +125,10 @@ class Addressing:
 
     def numbers(self, views: Sequence[View]) -> list[int]:
         """What stands in the block from ``first`` on: lengths, and for each view its place."""
-        found = list(views[0].shape)
+        block = list(views[0].shape)
         for view, dense in zip(views, self.dense, strict=True):
-            found += [view.first, *(() if dense else view.strides)]
-        return found
+            block += [view.first, *(() if dense else view.strides)]
+        return block
 
     def lines(self, index: str, tag: str) -> Iterator[str]:
         """Statements that take an index in C order apart: one number for every axis."""
@@ -192,7 +194,7 @@ def _elementwise(call: Call | None, arrays: tuple[bool, ...], at: Addressing) ->
     return "\n".join(lines) + "\n"
 
 
-def _reduction(call: Call, kept: Addressing, reduced: Addressing, by_groups: bool) -> str:
+def _reduction(call: Call, outputs: Addressing, reduced: Addressing, by_groups: bool) -> str:
     """The source of a reduction: of each output by one invocation, or part by part by workgroups.
 
     The block: outputs, addresses, then the length that is reduced, that of a part, the number of
@@ -202,29 +204,29 @@ def _reduction(call: Call, kept: Addressing, reduced: Addressing, by_groups: boo
     lines = [
         *_preamble(["f32"], "f32", f"{call.ufunc.__name__}.reduce"),
         *definition(call),
-        *body(kept, reduced),
+        *body(outputs, reduced),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _by_invocations(kept: Addressing, reduced: Addressing) -> Iterator[str]:
+def _by_invocations(outputs: Addressing, reduced: Addressing) -> Iterator[str]:
     """An invocation reduces all elements of an output."""
     length, _, _, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
     yield f"@compute @workgroup_size({ELEMENTWISE_INVOCATIONS})"
     yield "fn main(@builtin(global_invocation_id) id: vec3<u32>,"
     yield "        @builtin(num_workgroups) groups: vec3<u32>) {"
     yield f"  for (var o = id.x; o < block[0]; o += groups.x * {ELEMENTWISE_INVOCATIONS}u) {{"
-    yield from kept.lines("o", "k")
+    yield from outputs.lines("o", "k")
     yield f"    var sum = bitcast<f32>({identity});"
     yield f"    for (var j = 0u; j < {length}; j++) {{"
-    yield from _step(kept, reduced)
+    yield from _step(outputs, reduced)
     yield "    }"
     yield f"    y[{y} + o] = sum;"
     yield "  }"
     yield "}"
 
 
-def _by_groups(kept: Addressing, reduced: Addressing) -> Iterator[str]:
+def _by_groups(outputs: Addressing, reduced: Addressing) -> Iterator[str]:
     """A workgroup reduces a part of the elements of an output."""
     length, part, parts, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
     yield f"var<workgroup> tile: array<f32, {ELEMENTWISE_INVOCATIONS}>;"
@@ -236,12 +238,12 @@ def _by_groups(kept: Addressing, reduced: Addressing) -> Iterator[str]:
     yield "  let number = group.y * groups.x + group.x;"
     yield f"  let o = number / {parts};"
     yield "  if (o >= block[0]) { return; }"
-    yield from kept.lines("o", "k")
+    yield from outputs.lines("o", "k")
     yield f"  let first = number % {parts} * {part};"
     yield f"  let end = min(first + {part}, {length});"
     yield f"  var sum = bitcast<f32>({identity});"
     yield f"  for (var j = first + local; j < end; j += {ELEMENTWISE_INVOCATIONS}u) {{"
-    yield from _step(kept, reduced)
+    yield from _step(outputs, reduced)
     yield "  }"
     yield "  tile[local] = sum;"
     yield f"  for (var half = {ELEMENTWISE_INVOCATIONS // 2}u; half > 0u; half /= 2u) {{"
@@ -252,10 +254,10 @@ def _by_groups(kept: Addressing, reduced: Addressing) -> Iterator[str]:
     yield "}"
 
 
-def _step(kept: Addressing, reduced: Addressing) -> Iterator[str]:
+def _step(outputs: Addressing, reduced: Addressing) -> Iterator[str]:
     """Add element j to the sum of output o."""
     yield from reduced.lines("j", "r")
-    place = f"{kept.place(0, 'o', 'k')} + ({reduced.place(0, 'j', 'r')})"
+    place = f"{outputs.place(0, 'o', 'k')} + ({reduced.place(0, 'j', 'r')})"
     yield f"      sum = apply(sum, x0[{place}]);"
 
 
@@ -338,10 +340,10 @@ class Arithmetic:
 
     def reduce(self, ufunc: np.ufunc, x: View, axes: Sequence[int], y: View) -> None:
         """Reduce some axes of x; y is contiguous and has the others."""
-        kept = [a for a in range(len(x.shape)) if a not in axes]
+        outer = [a for a in range(len(x.shape)) if a not in axes]
         low, high = x.window
         if high - low > self._most:
-            self._reduce_halves(ufunc, x, axes, kept, y)
+            self._reduce_halves(ufunc, x, axes, outer, y)
             return
         length = math.prod(x.shape[a] for a in axes)
         part = ELEMENTS_PER_INVOCATION * ELEMENTWISE_INVOCATIONS
@@ -379,14 +381,14 @@ class Arithmetic:
         return self._plan(source, block, (read, written), across, down)
 
     def _reduce_halves(
-        self, ufunc: np.ufunc, x: View, axes: Sequence[int], kept: Sequence[int], y: View
+        self, ufunc: np.ufunc, x: View, axes: Sequence[int], outer: Sequence[int], y: View
     ) -> None:
         """A reduction of more than a binding holds, in halves."""
-        axis = next(a for a in (*kept, *axes) if x.shape[a] > 1)
+        axis = next(a for a in (*outer, *axes) if x.shape[a] > 1)
         middle = x.shape[axis] // 2
         halves = [x.part(axis, 0, middle), x.part(axis, middle, x.shape[axis])]
-        if axis in kept:
-            place = kept.index(axis)
+        if axis in outer:
+            place = outer.index(axis)
             self.reduce(ufunc, halves[0], axes, y.part(place, 0, middle))
             self.reduce(ufunc, halves[1], axes, y.part(place, middle, x.shape[axis]))
             return

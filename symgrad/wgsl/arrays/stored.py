@@ -206,11 +206,11 @@ class StoredArray:
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """The same elements in another shape, of which one length may be -1; nothing is copied."""
-        given = shape[0] if len(shape) == 1 and hasattr(shape[0], "__len__") else shape
-        lengths = wanted = tuple(map(operator.index, cast(Sequence[int], given)))
+        requested = shape[0] if len(shape) == 1 and hasattr(shape[0], "__len__") else shape
+        lengths = wanted = tuple(map(operator.index, cast(Sequence[int], requested)))
         if -1 in wanted:
-            known = math.prod(length for length in wanted if length != -1)
-            rest = self.size // known if known else 0
+            fixed_size = math.prod(length for length in wanted if length != -1)
+            rest = self.size // fixed_size if fixed_size else 0
             lengths = tuple(rest if length == -1 else length for length in wanted)
         if math.prod(lengths) != self.size or wanted.count(-1) > 1 or min(lengths, default=0) < 0:
             raise InputError(f"an array of shape {self.shape} cannot be given the shape {wanted}")
@@ -245,8 +245,8 @@ class StoredArray:
 
     def transpose(self, *axes: int | Sequence[int] | None) -> Self:
         """The axes in another order, by default the reverse."""
-        given = np.array(axes if axes not in ((), (None,)) else range(self.ndim)[::-1], int)
-        order = checked_axes(given.ravel().tolist(), self.ndim)
+        listed = np.array(axes if axes not in ((), (None,)) else range(self.ndim)[::-1], int)
+        order = checked_axes(listed.ravel().tolist(), self.ndim)
         if sorted(order) != list(range(self.ndim)):
             raise InputError(
                 f"axes {axes} are not a permutation of the {self.ndim} axes of this array"

@@ -117,10 +117,10 @@ def _expanded(keys: tuple[Any, ...], ndim: int) -> list[Any]:
                 "integers, slices, ... "
                 "and None: index x.numpy() instead"
             )
-    given = sum(k is not None and k is not Ellipsis for k in keys)
-    if given > ndim or sum(k is Ellipsis for k in keys) > 1:
-        raise InputError(f"{given} indices for an array of {ndim} axes")
-    rest = [slice(None)] * (ndim - given)
+    indexed = sum(k is not None and k is not Ellipsis for k in keys)
+    if indexed > ndim or sum(k is Ellipsis for k in keys) > 1:
+        raise InputError(f"{indexed} indices for an array of {ndim} axes")
+    rest = [slice(None)] * (ndim - indexed)
     at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
     return [*keys[:at], *rest, *keys[at + 1 :]]
 
@@ -146,30 +146,31 @@ def checked_axes(axes: Iterable[int], ndim: int) -> list[int]:
     Raises:
         InputError: it has no such axis.
     """
-    found: list[int] = []
+    counted: list[int] = []
     for a in axes:
         if not -ndim <= a < ndim:
             raise InputError(f"axis {a} is out of bounds for an array of {ndim} axes")
-        found.append(a % ndim)
-    return found
+        counted.append(a % ndim)
+    return counted
 
 
 def collapsed(views: Sequence[View]) -> list[View]:
     """Views of one shape with as few axes as they can have in common, but at least one."""
     shape = views[0].shape
-    kept: list[int] = []
+    retained: list[int] = []
     lengths: list[int] = []
     for axis in (a for a, n in enumerate(shape) if n != 1):
         inner = shape[axis]
-        if kept and all(v.strides[kept[-1]] == v.strides[axis] * inner for v in views):
-            kept[-1], lengths[-1] = axis, lengths[-1] * inner
+        if retained and all(v.strides[retained[-1]] == v.strides[axis] * inner for v in views):
+            retained[-1], lengths[-1] = axis, lengths[-1] * inner
         else:
-            kept.append(axis)
+            retained.append(axis)
             lengths.append(inner)
-    if not kept:
+    if not retained:
         return [replace(v, shape=(1,), strides=(1,)) for v in views]
     return [
-        replace(v, shape=tuple(lengths), strides=tuple(v.strides[a] for a in kept)) for v in views
+        replace(v, shape=tuple(lengths), strides=tuple(v.strides[a] for a in retained))
+        for v in views
     ]
 
 

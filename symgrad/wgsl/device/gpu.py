@@ -117,13 +117,13 @@ class Gpu:
     def translated(self, error: Exception) -> DeviceError:
         """Our exception for one of wgpu's, which are told apart by their messages."""
         text = str(error).strip()
-        found = text.lower()
-        if "device is lost" in found or "device lost" in found:
+        message = text.lower()
+        if "device is lost" in message or "device lost" in message:
             self.lost = True
             return DeviceLostError(f"{self.info.name} was lost: compile the kernel again\n{text}")
-        if "enough memory" in found or "out of memory" in found or "outofmemory" in found:
+        if "enough memory" in message or "out of memory" in message or "outofmemory" in message:
             return DeviceMemoryError(f"{self.info.name} is full: run fewer points\n{text}")
-        if "createshadermodule" in found or "createcomputepipeline" in found:
+        if "createshadermodule" in message or "createcomputepipeline" in message:
             text = (
                 f"a kernel that symgrad wrote: this is a bug of symgrad, please report it\n{text}"
             )
@@ -142,10 +142,10 @@ class Gpu:
 
     def _live_or_compiled(self, key: tuple[bytes, int, int], source: str) -> Any:
         """The pipeline that some kernel still has, or a new one."""
-        found = self._live.get(key)
-        if found is None:
-            found = self._live[key] = self._compile(source, key[1:])
-        return found
+        pipeline = self._live.get(key)
+        if pipeline is None:
+            pipeline = self._live[key] = self._compile(source, key[1:])
+        return pipeline
 
     def _compile(self, source: str, counts: tuple[int, int]) -> Any:
         """A compute pipeline with entry point "main"; naga's message if it refuses the source."""
@@ -225,9 +225,9 @@ class Gpu:
 
     def constants(self, numbers: Sequence[float]) -> Storage:
         """Floats in a storage buffer, which nobody changes."""
-        made = self.storage(4 * len(numbers))
-        self.write(made.buffer, 0, np.array(numbers, np.float32))
-        return made
+        storage = self.storage(4 * len(numbers))
+        self.write(storage.buffer, 0, np.array(numbers, np.float32))
+        return storage
 
     def hold(self, holder: Holder) -> None:
         """Note who keeps memory between calls, to ask for it when the device is full."""
@@ -288,13 +288,13 @@ class Gpu:
     def bound(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """Bind groups by a ``key`` that has the ids of all their buffers, kept as by ``bind``."""
         bindings = self._bindings
-        found = bindings.get(key)
-        if found is None:
-            found = make()
+        groups = bindings.get(key)
+        if groups is None:
+            groups = make()
             if len(bindings) >= KEPT_BINDINGS:
                 self._forget_bindings()
-            self._bindings[key] = found
-        return found
+            self._bindings[key] = groups
+        return groups
 
     def _make_bindings(
         self, numbers: tuple[int, ...], arrays: Sequence[Range], readable: int

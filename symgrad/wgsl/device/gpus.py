@@ -155,8 +155,8 @@ def _after_fork() -> None:
     if _process.adapters is None:
         return
     _process.forked = True
-    kept = [list(gpu.kept) for gpu in _process.opened.values()]
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object([kept, _process.adapters]))
+    objects = [list(gpu.kept) for gpu in _process.opened.values()]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object([objects, _process.adapters]))
     with contextlib.suppress(AttributeError):  # on_exit is glibc's
         libc = ctypes.CDLL(None)
         libc.on_exit(libc._exit, None)

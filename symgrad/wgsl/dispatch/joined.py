@@ -114,8 +114,8 @@ class Rows:
         self, gpu: Gpu, pattern: Pattern, numbers: np.ndarray | DeviceArray, indices: np.ndarray
     ) -> None:
         self.gpu, self.pattern = gpu, pattern
-        there = isinstance(numbers, DeviceArray) and numbers.size
-        some = numbers if there else _some(np.asarray(numbers))
+        on_device = isinstance(numbers, DeviceArray) and numbers.size
+        some = numbers if on_device else _some(np.asarray(numbers))
         self._numbers = some if isinstance(some, DeviceArray) else DeviceArray.from_numpy(gpu, some)
         words = converted(_some(indices), WORD_TYPE)
         self._indices = DeviceArray.from_numpy(gpu, words.view(FLOAT))
@@ -131,17 +131,17 @@ class Rows:
         """
         count, gpu = len(results[0]), self.gpu
         gpu.check()
-        there = DeviceArray.from_numpy(gpu, _some(parameters))
+        sent = DeviceArray.from_numpy(gpu, _some(parameters))
         step = max(POINTS_BYTES // (4 * self.pattern.width) // ROWS_ALIGNED, 1) * ROWS_ALIGNED
         with gpu.guard, gpu.transfers.download() as down:
 
             def run(start: int, end: int) -> None:
-                points = self._points(there, first + start, end - start)
+                points = self._points(sent, first + start, end - start)
                 if isinstance(results[0], DeviceArray):
                     program.run_on_device(points, [result[start:end] for result in results])
                     return
-                found = zip(program.run_on_device(points), results, strict=True)
-                down.get(*(array.into(result[start:end]) for array, result in found))
+                pairs = zip(program.run_on_device(points), results, strict=True)
+                down.get(*(array.into(result[start:end]) for array, result in pairs))
 
             in_pieces(count, step, ROWS_ALIGNED, run)
 

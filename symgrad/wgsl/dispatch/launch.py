@@ -172,7 +172,7 @@ class Launched:
 
     def _sent(self, inputs: Sequence[Any]) -> list[DeviceArray]:
         """The inputs on the device."""
-        found = list(inputs)
+        arrays = list(inputs)
         hosted = list[int]()
         for n, (a, x) in enumerate(zip(self.launch.inputs, inputs, strict=True)):
             if not isinstance(x, DeviceArray):
@@ -187,16 +187,16 @@ class Launched:
                 for n in hosted:
                     a, x = self.launch.inputs[n], inputs[n]
                     assert x.size == a.size, f"{a.name} has other than {a.size} numbers"
-                    found[n] = DeviceArray.sent(self.gpu, x, up, self._kinds[a.name])
+                    arrays[n] = DeviceArray.sent(self.gpu, x, up, self._kinds[a.name])
                 up.flush()
-        return found
+        return arrays
 
     def _fetched(self, results: Sequence[DeviceArray]) -> list[np.ndarray]:
         """Results on the host."""
-        found = [POOL.empty(r.shape, r.dtype, aligned=False) for r in results]
+        arrays = [POOL.empty(r.shape, r.dtype, aligned=False) for r in results]
         with self.gpu.transfers.download() as down:
-            down.get(*(r.into(x) for r, x in zip(results, found, strict=True) if r.size))
-        return found
+            down.get(*(r.into(x) for r, x in zip(results, arrays, strict=True) if r.size))
+        return arrays
 
     def _steps(self, arrays: Sequence[DeviceArray], temporaries: Sequence[Storage]) -> list[Step]:
         """The dispatches, with these arrays bound."""

@@ -117,18 +117,18 @@ class Loop:
 
     def source(self, form: Form) -> str:
         """The WGSL of a form."""
-        return self._made(form).modules[0]
+        return self._printed(form).modules[0]
 
-    def _made(self, form: Form) -> Printed:
+    def _printed(self, form: Form) -> Printed:
         """The source of a form."""
-        given = self.iteration, functions(self._math)
+        arguments = self.iteration, functions(self._math)
         if form not in self._sources:
             with watch.stage("emit"):
                 style = Style(self._math)
                 self._sources[form] = (
-                    with_matrix(*given, style)
+                    with_matrix(*arguments, style)
                     if self.iteration.matrix
-                    else emit_iteration(*given, form, style)
+                    else emit_iteration(*arguments, form, style)
                 )
         return self._sources[form]
 
@@ -141,9 +141,9 @@ class Loop:
         form = self.form(sizes)
         with self._lock, self.gpu.guard:
             self.gpu.check()
-            kept = self._stored(data.shared)
+            shared = self._stored(data.shared)
             chunks = tuple(self._chunks(sizes, form, data.own))
-        return Bound(sizes, form, kept, chunks)
+        return Bound(sizes, form, shared, chunks)
 
     def form(self, sizes: Problems) -> Form:
         """What suits problems of these sizes."""
@@ -161,8 +161,8 @@ class Loop:
                 f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
                 f'for shared data of {4 * array.size:,}: use device="cpu"'
             )
-        there = isinstance(array, DeviceArray)
-        return array if there else DeviceArray.from_numpy(self.gpu, array)
+        on_device = isinstance(array, DeviceArray)
+        return array if on_device else DeviceArray.from_numpy(self.gpu, array)
 
     def _chunks(
         self, sizes: Problems, form: Form, own: np.ndarray | DeviceArray | None
@@ -228,11 +228,11 @@ class Loop:
                 f"a state of shape {state.shape}: expected "
                 f"({data.sizes.count}, {self.iteration.state})"
             )
-        there = isinstance(state, DeviceArray)
-        states = self.placed(state if there else DeviceArray.from_numpy(self.gpu, state), data)
+        on_device = isinstance(state, DeviceArray)
+        states = self.placed(state if on_device else DeviceArray.from_numpy(self.gpu, state), data)
         self.advance(states, steps, data)
         result = self.in_rows(states, data)
-        return result if there else result.numpy()
+        return result if on_device else result.numpy()
 
     def placed(self, rows: DeviceArray, data: Bound) -> DeviceArray:
         """A copy of states (S, state) as `advance` takes them: those of a chunk by columns."""
@@ -323,13 +323,13 @@ class Loop:
     def _tables(self, form: Form) -> list[Storage]:
         """The constants that a form reads."""
         if form not in self._constants:
-            made = self._made(form)
-            self._constants[form] = [self.gpu.constants(some) for some in made.tables]
+            printed = self._printed(form)
+            self._constants[form] = [self.gpu.constants(some) for some in printed.tables]
         return self._constants[form]
 
     def _scratch(self, form: Form, count: int) -> list[Range]:
         """Memory for the arrays of loops, if it is needed."""
-        slots = self._made(form).slots
+        slots = self._printed(form).slots
         if not slots:
             return []
         width = STEP_INVOCATIONS
@@ -348,18 +348,18 @@ class Loop:
         target = self._staging.claim(nbytes)
         start = time.perf_counter()
         self.gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
-        found = np.empty(PROGRESS_WORDS, np.float32)
-        self._staging.read(nbytes, [(0, found)])
-        done, active = found.view(np.uint32).tolist()
+        progress = np.empty(PROGRESS_WORDS, np.float32)
+        self._staging.read(nbytes, [(0, progress)])
+        done, active = progress.view(np.uint32).tolist()
         return time.perf_counter() - start, done, active
 
     def _pipeline(self, form: Form) -> Any:
         """The compiled kernel of a form."""
         if form not in self._pipelines:
             start = time.perf_counter()
-            made = self._made(form)
-            read, written = 2 + len(made.tables), 2 + bool(made.slots)
-            self._pipelines[form] = self.gpu.pipeline(made.modules[0], written, read)
+            printed = self._printed(form)
+            read, written = 2 + len(printed.tables), 2 + bool(printed.slots)
+            self._pipelines[form] = self.gpu.pipeline(printed.modules[0], written, read)
             self.seconds += time.perf_counter() - start
         return self._pipelines[form]
 

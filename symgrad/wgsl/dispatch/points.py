@@ -136,8 +136,8 @@ class Program:
 
         Those that are there it does not wait for.
         """
-        there = isinstance(points, DeviceArray)
-        return partial(self.run_on_device if there else self.run_into, points, results)
+        on_device = isinstance(points, DeviceArray)
+        return partial(self.run_on_device if on_device else self.run_into, points, results)
 
     def run_filled(
         self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]

@@ -239,15 +239,15 @@ class Lookups:
 
     def _scattered(self, indices: np.ndarray) -> Iterator[Scatter]:
         """A scatter for each index that has slopes."""
-        found = quads(self._reduction)
-        named = [self._reduction.lookups[q[0].lookup].index for q in found]
+        all_quads = quads(self._reduction)
+        named = [self._reduction.lookups[q[0].lookup].index for q in all_quads]
         for k in range(indices.shape[1]):
-            mine = [q for q, index in zip(found, named, strict=True) if index == k]
+            mine = [q for q, index in zip(all_quads, named, strict=True) if index == k]
             if mine:
                 chosen = np.ascontiguousarray(indices[:, k])
-                made = Scatter(self._gpu, mine, named.index(k), chosen, self.end)
-                self.end += made.size
-                yield made
+                scatter = Scatter(self._gpu, mine, named.index(k), chosen, self.end)
+                self.end += scatter.size
+                yield scatter
 
     def load(self, words: np.ndarray) -> bool:
         """Write tables to the device; whether they have a new place there."""
@@ -279,13 +279,13 @@ class Lookups:
 
     def entries(self, tables: Sequence[np.ndarray], numbers: np.ndarray) -> list[np.ndarray]:
         """What was added to the entries of each table, from all results."""
-        found = [POOL.empty(t.shape, np.dtype(np.float64)) for t in tables]
-        for entries in found:
+        totals = [POOL.empty(t.shape, np.dtype(np.float64)) for t in tables]
+        for entries in totals:
             entries.fill(0.0)
         for scatters in self._scatters:
             for scatter in scatters:
-                scatter.add_to(found, numbers)
-        return found
+                scatter.add_to(totals, numbers)
+        return totals
 
 
 class _Level:
@@ -309,9 +309,9 @@ def padded(count: int) -> int:
 
 def index_words(reduction: Reduction, indices: np.ndarray) -> np.ndarray:
     """Indices (N, count) as a row's kernel reads them: column by column, padded."""
-    found = np.zeros((max(indices_of(reduction), 1), padded(len(indices))), np.uint32)
-    found[:, : len(indices)] = indices.T
-    return found.ravel()
+    words = np.zeros((max(indices_of(reduction), 1), padded(len(indices))), np.uint32)
+    words[:, : len(indices)] = indices.T
+    return words.ravel()
 
 
 def table_words(reduction: Reduction, tables: Sequence[np.ndarray]) -> np.ndarray:

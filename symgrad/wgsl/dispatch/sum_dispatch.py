@@ -75,15 +75,15 @@ class SumDispatch:
         if self.partials:
             head = mine[self.pairs :]
             pairs = mine[: self.pairs].reshape(-1, 2)[module.wanted]
-            found = pairs.sum(axis=1, dtype=np.float64)
-            if not np.isfinite(found).all():  # what float32 cannot hold, float64 may
-                found = self._added(self._downloaded(gpu))
+            totals = pairs.sum(axis=1, dtype=np.float64)
+            if not np.isfinite(totals).all():  # what float32 cannot hold, float64 may
+                totals = self._added(self._downloaded(gpu))
         else:
-            head, found = mine, self._added(mine)
+            head, totals = mine, self._added(mine)
         count = len(module.results)
         if len(module.summed) < count:
-            found = self._with_fixed(found, head[count : module.head])
-        sums[module.results.start : module.results.stop] += found * head[:count]
+            totals = self._with_fixed(totals, head[count : module.head])
+        sums[module.results.start : module.results.stop] += totals * head[:count]
 
     def _added(self, numbers: np.ndarray) -> np.ndarray:
         """The partial sums of each result, added up."""
@@ -96,10 +96,10 @@ class SumDispatch:
         gpu.download(self.partials, numbers)
         return numbers
 
-    def _with_fixed(self, found: np.ndarray, values: np.ndarray) -> np.ndarray:
+    def _with_fixed(self, summed: np.ndarray, values: np.ndarray) -> np.ndarray:
         """All results: the sums, and those that have one value at every row."""
         start = self.module.results.start
         totals = np.empty(len(self.module.results))
-        totals[np.array(self.module.summed, int) - start] = found
+        totals[np.array(self.module.summed, int) - start] = summed
         totals[np.array(self.module.fixed, int) - start] = self.rows * values.astype(np.float64)
         return totals

@@ -119,18 +119,18 @@ class Sums:
         """
         self.require(rows)
         self.require_parameters(parameters)
-        found = np.zeros(self.results)
+        totals = np.zeros(self.results)
         step = max(
             HOST_BYTES // _row_bytes(self.reduction) // ROWS_ALIGNED * ROWS_ALIGNED, ROWS_ALIGNED
         )
 
         def add(start: int, end: int) -> None:
             sums = self._stream(end - start).replaced(rows[start:end]).run(parameters)
-            np.add(found, sums, out=found)
+            np.add(totals, sums, out=totals)
 
         with self._lock, np.errstate(invalid="ignore"):
             in_pieces(len(rows), min(step, self.block), ROWS_ALIGNED, add)
-        return found
+        return totals
 
     def run_with_tables(
         self,
@@ -195,17 +195,17 @@ class Sums:
 
     def _stream(self, count: int) -> BoundSums:
         """Memory for this many rows on the device, the last two sizes kept."""
-        found = self._streams.pop(count, None)
-        if found is None:
+        bound = self._streams.pop(count, None)
+        if bound is None:
             while len(self._streams) > 1:
                 self._streams.pop(next(iter(self._streams)))
             try:
-                found = BoundSums(self, count)
+                bound = BoundSums(self, count)
             except DeviceMemoryError:
                 self._streams.clear()
                 raise
-        self._streams[count] = found
-        return found
+        self._streams[count] = bound
+        return bound
 
     def let_go(self) -> None:
         """Give back the memory that is kept between calls, unless one is under way."""
@@ -229,9 +229,9 @@ class BoundSums:
         gpu, width = sums.gpu, _row_bytes(sums.reduction)
         gpu.check()
         self._lock = threading.Lock()
-        self._there = rows if rows is not None and rows.size else None
+        self._device_rows = rows if rows is not None and rows.size else None
         counts = [min(sums.block, count - k) for k in range(0, count, sums.block)]
-        copied = counts if self._there is None else []
+        copied = counts if self._device_rows is None else []
         self._storages = [gpu.storage(_padded(n * width)) for n in copied]
         self._blocks = list(zip(counts, self._places(counts), strict=True))
         self._parameters = gpu.storage(self._parameter_bytes)
@@ -257,10 +257,10 @@ class BoundSums:
         """Where the rows of each block are: in whole vectors, of which the last may go beyond."""
         width = _row_bytes(self.sums.reduction)
         for block, count in enumerate(counts):
-            if self._there is None:
+            if self._device_rows is None:
                 buffer, first = self._storages[block].buffer, 0
             else:
-                buffer, first, _ = self._there.rows(block * self.sums.block, count)
+                buffer, first, _ = self._device_rows.rows(block * self.sums.block, count)
             yield buffer, first, _padded(count * width)
 
     def _planned(self) -> Iterator[SumDispatch]:
@@ -268,9 +268,9 @@ class BoundSums:
         first = 0
         for block, (count, rows) in enumerate(self._blocks):
             for module, pipeline in zip(self.sums.modules, self.sums.pipelines, strict=True):
-                made = self._part(module, pipeline, rows, block, count, first)
-                first = made.end
-                yield made
+                dispatch = self._part(module, pipeline, rows, block, count, first)
+                first = dispatch.end
+                yield dispatch
 
     def _part(
         self, module: Summation, pipeline: Any, rows: Range, block: int, count: int, first: int
@@ -317,10 +317,10 @@ class BoundSums:
         """`run_with_tables`, which stops once between what it submits and what it waits for."""
         self.sums.require_parameters(parameters)
         words = table_words(self.sums.reduction, tables)
-        found = np.zeros(self.sums.results)
+        totals = np.zeros(self.sums.results)
         if not self.count:
             yield
-            return found, [np.zeros(t.shape) for t in tables]
+            return totals, [np.zeros(t.shape) for t in tables]
         gpu = self.sums.gpu
         gpu.check()
         with self._lock, gpu.guard:
@@ -330,8 +330,8 @@ class BoundSums:
             self._staging.read(self._nbytes, [(0, numbers)])
             with np.errstate(invalid="ignore", over="ignore"):
                 for part in self._parts:
-                    part.add_to(found, numbers, gpu)
-                return found, self._lookups.entries(tables, numbers) if self._lookups else []
+                    part.add_to(totals, numbers, gpu)
+                return totals, self._lookups.entries(tables, numbers) if self._lookups else []
 
     def _submit(self, parameters: np.ndarray, words: np.ndarray) -> None:
         """Start the dispatches, and the copy of all that they write."""

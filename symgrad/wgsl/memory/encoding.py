@@ -114,9 +114,9 @@ class NativeEncoder:
         try:
             result = call(*arguments)
         finally:
-            found = self._errors.release("symgrad")
-        if found is not None:
-            raise RuntimeError(found[1])
+            error = self._errors.release("symgrad")
+        if error is not None:
+            raise RuntimeError(error[1])
         return result
 
     def _encode(self, steps: Sequence[Step], copies: Sequence[Copy]) -> Any:

@@ -254,6 +254,6 @@ def _text(ffi: Any, message: Any) -> str:
     """A WGPUStringView, which has no length when it ends with a zero."""
     if message.data == ffi.NULL or not message.length:
         return "a buffer could not be mapped"
-    known = message.length < 1 << 20
-    found = ffi.string(message.data, message.length) if known else ffi.string(message.data)
-    return found.decode(errors="replace")
+    has_length = message.length < 1 << 20
+    text = ffi.string(message.data, message.length) if has_length else ffi.string(message.data)
+    return text.decode(errors="replace")

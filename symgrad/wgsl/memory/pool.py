@@ -199,10 +199,10 @@ def _watch(pool: weakref.ref[Pool]) -> None:
     """Sweep a pool as long as it has buffers."""
     while True:
         time.sleep(KEEP_SECONDS / SWEEPS)
-        found = pool()
-        if found is None or not found.sweep():
+        live_pool = pool()
+        if live_pool is None or not live_pool.sweep():
             return
-        del found
+        del live_pool
 
 
 @functools.lru_cache(256)

@@ -150,11 +150,11 @@ def _look_after(queue: weakref.ref[Queue], wanted: threading.Event) -> None:
     while True:
         wanted.wait()
         time.sleep(GATHER_SECONDS)
-        found = queue()
-        if found is None:
+        live_queue = queue()
+        if live_queue is None:
             return
-        found.look_after()
-        del found
+        live_queue.look_after()
+        del live_queue
 
 
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()

@@ -307,13 +307,13 @@ class Upload(_Transfer):
 class Download(_Transfer):
     """From buffers to arrays.
 
-    ``_asked`` are loads that the device is to be asked for, ``_coming`` those that it has, the
+    ``_requested`` are loads that the device is to be asked for, ``_coming`` those that it has, the
     oldest first, and whether they are alone.
     """
 
     def __init__(self, transfers: Transfers, shelf: Shelf) -> None:
         super().__init__(transfers, shelf)
-        self._asked: list[tuple[Slot, list[Segment], bool]] = []
+        self._requested: list[tuple[Slot, list[Segment], bool]] = []
         self._coming: deque[tuple[Slot, list[Segment], bool]] = deque()
 
     def get(self, *parts: Segment) -> None:
@@ -323,15 +323,15 @@ class Download(_Transfer):
         """
         loads = list(_loads(parts))
         for load in loads:
-            self._asked.append((self._slot(), load, len(loads) == 1))
-            if len(self._asked) == SLOTS_PER_SUBMIT:
+            self._requested.append((self._slot(), load, len(loads) == 1))
+            if len(self._requested) == SLOTS_PER_SUBMIT:
                 self._ask()
         self._ask()
 
     def _ask(self) -> None:
         """Have the device copy the loads that are asked for to their slots."""
         moves: list[Copy] = []
-        for slot, load, _ in self._asked:
+        for slot, load, _ in self._requested:
             ends = itertools.accumulate(part.nbytes for part in load)
             moves += [
                 Copy(p.buffer, p.start, slot.buffer, end - p.nbytes, p.nbytes)
@@ -339,10 +339,10 @@ class Download(_Transfer):
             ]
         if moves:
             self._queue.submit([], moves)
-        for slot, load, alone in self._asked:
+        for slot, load, alone in self._requested:
             slot.started = self._mapper.start(slot.buffer, sum(part.nbytes for part in load))
             self._coming.append((slot, load, alone))
-        self._asked.clear()
+        self._requested.clear()
 
     def _slot(self) -> Slot:
         slot = self._another()

@@ -73,13 +73,13 @@ def wrapped(argument: Text, least: int) -> str:
 @cache
 def form_of(pattern: str) -> Callable[..., Text]:
     """The writer of a WGSL pattern such as ``"{0} + {1}"`` or ``"exp({0})"``."""
-    if found := _INFIX.match(pattern):
-        return _infix(found[1])
-    if found := _PREFIX.match(pattern):
-        sign = found[1]
+    if match := _INFIX.match(pattern):
+        return _infix(match[1])
+    if match := _PREFIX.match(pattern):
+        sign = match[1]
         return lambda a: (f"{sign}{wrapped(a, PRIMARY)}", UNARY)
-    if found := _AFTER.match(pattern):
-        head = found[1]
+    if match := _AFTER.match(pattern):
+        head = match[1]
         return lambda a: (f"{head} / {wrapped(a, PRIMARY)}", PRODUCT)
     binding = PRIMARY if _CALL.match(pattern) and _balanced(pattern) else LOOSE
     return lambda *args: (pattern.format(*[a[0] for a in args]), binding)

@@ -91,12 +91,12 @@ def emit_iteration(
     target = WorkgroupTarget(
         STEP_INVOCATIONS, block=ROWS_PER_FLOAT_SUM, together=together, grid=True, alone=alone
     )
-    made = print_kernel(
+    printed = print_kernel(
         iterate_program(iteration, target), functions, style, [*_head(iteration, form, style)]
     )
-    if (lines := made.modules[0].count("\n")) > MOST_LINES:
+    if (lines := printed.modules[0].count("\n")) > MOST_LINES:
         raise _too_long(iteration, lines)
-    return made
+    return printed
 
 
 def _too_long(iteration: Iteration, lines: int) -> InputError:

@@ -86,5 +86,5 @@ def unique(names: list[str]) -> list[str]:
 @lru_cache(maxsize=1024)
 def printable(text: str, limit: int = 72) -> str:
     """One line of plain text: nothing in it can end a comment or turn the reading direction."""
-    kept = "".join(c if c.isprintable() and ord(c) < 0x2000 else "?" for c in text)
-    return kept if len(kept) <= limit else kept[: limit - 3] + "..."
+    line = "".join(c if c.isprintable() and ord(c) < 0x2000 else "?" for c in text)
+    return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -63,8 +63,8 @@ class Own:
         private, everywhere = set[Buffer](), frozenset[Buffer]()
         if own and len(kernels) == 1:
             at_run_time, everywhere = _uses(kernels[0])
-            known = [b for b in own if b not in at_run_time]
-            private = {*_smallest(known, KNOWN), *everywhere}
+            fixed = [b for b in own if b not in at_run_time]
+            private = {*_smallest(fixed, KNOWN), *everywhere}
             private.update(_smallest([b for b in own if b not in private], PRIVATE))
         starts: dict[Buffer, int] = {}
         slots = 0
@@ -145,9 +145,9 @@ def _uses(kernel: KernelIR) -> tuple[set[Buffer], frozenset[Buffer]]:
 
 def _smallest(buffers: Sequence[Buffer], most: int) -> list[Buffer]:
     """The smallest of some, of so many numbers together."""
-    found, numbers = list[Buffer](), 0
+    smallest, numbers = list[Buffer](), 0
     for b in sorted(buffers, key=lambda b: b.size):
         if numbers + b.size <= most:
-            found.append(b)
+            smallest.append(b)
             numbers += b.size
-    return found
+    return smallest

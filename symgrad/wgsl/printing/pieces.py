@@ -70,18 +70,18 @@ class PieceBody(Body):
 
     def lines(self) -> Iterator[str]:
         """The statements of the shader; ``functions`` are what it calls."""
-        items, given = self.kernel.main.items, ["cell"]
+        items, arguments = self.kernel.main.items, ["cell"]
         for s in self.uses.read:
             yield from self._part(cast(Sequence[int], items[: items.index(s)]))
-            given.insert(0, self.text(s.row))
+            arguments.insert(0, self.text(s.row))
         for k, part in enumerate(self._lists):
             if len(self._lists) == 1:
                 yield from self._part(part)
                 continue
-            parameters = ", ".join(f"{name}: u32" for name in given)
+            parameters = ", ".join(f"{name}: u32" for name in arguments)
             lines = "\n".join(self._part(part))
             self.functions += [f"fn part_{k}({parameters}) {{", lines, "}", ""]
-            yield f"  part_{k}({', '.join(given)});"
+            yield f"  part_{k}({', '.join(arguments)});"
         yield from self._spills()
         yield from self.stores.lines()
 
@@ -129,21 +129,21 @@ def place_of(plan: Plan, number: int) -> Iterator[str]:
 
 def _expression_nodes(graph: Graph, part: Iterable[int], bound: frozenset[int]) -> list[int]:
     """The nodes of some statements: the bound ones, what is folded into them, what they load."""
-    found = set(part)
-    stack = list(found)
+    expression = set(part)
+    stack = list(expression)
     nodes = graph.nodes
     loads: list[int] = []
     for i in stack:
         if nodes[i][0].arity:
             for a in nodes[i][1:]:
-                if a in found:
+                if a in expression:
                     continue
                 if a not in bound and nodes[a][0].arity:
-                    found.add(a)
+                    expression.add(a)
                     stack.append(a)
                 elif a in bound or nodes[a][0] is INPUT:
                     loads.append(a)
-    return _loads_first(sorted(found), graph, set(loads))
+    return _loads_first(sorted(expression), graph, set(loads))
 
 
 def _loads_first(order: Sequence[int], graph: Graph, outside: set[int]) -> list[int]:

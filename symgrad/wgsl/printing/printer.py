@@ -114,23 +114,23 @@ def print_kernel(
         verify(kernel)
     shared = 4 * sum(b.size for b in kernel.buffers if b.space == "group")
     assert shared <= MOST_SHARED, f"{kernel.name}: groups share {shared} bytes"
-    found = split(kernel)
-    kernels = list(dict.fromkeys(found.kernels))
+    parts = split(kernel)
+    kernels = list(dict.fromkeys(parts.kernels))
     own, library = Own.placed(_names_of_buffers(kernels), kernels), Library(functions)
     sources: dict[KernelIR, str] = {}
     for k in kernels:
-        body = Body(k, own, library.names, style, found.iterations <= STAGED_ITERATIONS)
-        sources[k] = _module(body, library, [*head, *_place_of(k, found)])
+        body = Body(k, own, library.names, style, parts.iterations <= STAGED_ITERATIONS)
+        sources[k] = _module(body, library, [*head, *_place_of(k, parts)])
     tables = tuple(b.data for b in kernel.buffers if b.data is not None)
-    modules, width = tuple(sources[k] for k in found.kernels), kernel.target.width
-    return Printed(modules, own.slots, found.iterations, tables, width)
+    modules, width = tuple(sources[k] for k in parts.kernels), kernel.target.width
+    return Printed(modules, own.slots, parts.iterations, tables, width)
 
 
-def _place_of(kernel: KernelIR, found: Split) -> Iterator[str]:
+def _place_of(kernel: KernelIR, parts: Split) -> Iterator[str]:
     """Which of several kernels one is."""
-    count, times = len(found.kernels), found.kernels.count(kernel)
+    count, times = len(parts.kernels), parts.kernels.count(kernel)
     if count > 1:
-        first = found.kernels.index(kernel) + 1
+        first = parts.kernels.index(kernel) + 1
         which = f"kernel {first}" if times == 1 else f"kernels {first} to {first + times - 1}"
         yield f"// {which} of {count}: none turns its loops more than {MOST_ITERATIONS:,} times"
 
@@ -144,14 +144,14 @@ def _names_of_buffers(kernels: Sequence[KernelIR]) -> dict[Buffer, str]:
     values = {name for k in kernels for name in k.names.values()}
     shared = any(b.space == "group" for b in kernels[0].buffers)
     taken = {identifier(name, is_reserved) for name in values} | (OURS if shared else STAGED)
-    found: dict[Buffer, str] = {}
+    names: dict[Buffer, str] = {}
     for b in kernels[0].buffers:
         name = identifier(b.name, is_reserved)
         while name in taken:
             name = f"{name}_{_CLASH[b.space]}"
         taken.add(name)
-        found[b] = name
-    return found
+        names[b] = name
+    return names
 
 
 def _module(body: Body, library: Library, head: Sequence[str]) -> str:
@@ -212,8 +212,8 @@ def _array(b: Buffer, own: Own, vector: int) -> str:
 
 def _signature(kernel: KernelIR, uses: Uses) -> Iterator[str]:
     yield f"@compute @workgroup_size({kernel.target.width})"
-    asked = kernel.groups in uses.counts or kernel.target.grid
-    groups = "@builtin(num_workgroups) groups: vec3<u32>, " * asked
+    uses_groups = kernel.groups in uses.counts or kernel.target.grid
+    groups = "@builtin(num_workgroups) groups: vec3<u32>, " * uses_groups
     yield (
         f"fn main(@builtin(workgroup_id) group: vec3<u32>, {groups}"
         "@builtin(local_invocation_index) local: u32) {"

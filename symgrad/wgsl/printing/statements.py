@@ -115,8 +115,8 @@ class Body(Values):
             yield from self._component(s.result, (s.buffer, s.index))
             return
         text = self._loaded(s)
-        if kept := _KEPT.match(s.buffer.name):
-            self._names.setdefault(s.result, kept[1])
+        if carry := _KEPT.match(s.buffer.name):
+            self._names.setdefault(s.result, carry[1])
         yield self.line(f"{self.declare(s.result)} = {text};", s.result)
 
     def _is_moved(self, s: Load, following: object) -> bool:
@@ -216,8 +216,8 @@ class Body(Values):
     def _next(self, s: For) -> Iterator[str]:
         """The carries of the next turn, each set when no other is made of what it was any more."""
         ends = {p: y for p, y in zip(s.params, s.yields, strict=True) if p != y}
-        asked = {p: self._carries_in(y, ends) - {p} for p, y in ends.items()}
-        waits = Counter(a for others in asked.values() for a in others)
+        dependencies = {p: self._carries_in(y, ends) - {p} for p, y in ends.items()}
+        waits = Counter(a for others in dependencies.values() for a in others)
         texts, places = {p: self.text(y) for p, y in ends.items()}, list(ends)
         free = [n for n, p in enumerate(places) if not waits[p]]
         number, waiting = {p: n for n, p in enumerate(places)}, iter(places)
@@ -226,21 +226,21 @@ class Body(Values):
                 p = places[heappop(free)]
                 yield self.assigned(f"{self.texts[p][0]} = {texts.pop(p)};", ends[p])
             else:
-                p = next(q for q in waiting if q in asked)
+                p = next(q for q in waiting if q in dependencies)
                 init, texts[p] = texts[p], self._free(f"next_{self.texts[p][0]}")
                 yield self.assigned(f"let {texts[p]} = {init};", ends[p])
-            for a in asked.pop(p, ()):
+            for a in dependencies.pop(p, ()):
                 waits[a] -= 1
                 if not waits[a]:
                     heappush(free, number[a])
 
     def _carries_in(self, i: int, carries: Collection[int]) -> set[int]:
         """The carries in the text of a value."""
-        found, stack = set[int](), [i]
+        present, stack = set[int](), [i]
         while stack:
             i = stack.pop()
             if i in carries:
-                found.add(i)
+                present.add(i)
             elif i not in self.bound:
                 stack += self.graph.args(i)
-        return found
+        return present

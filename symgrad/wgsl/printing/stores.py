@@ -68,12 +68,12 @@ class Stores:
     @cached_property
     def quads(self) -> set[int]:
         """The arrays whose numbers are stored in fours, which they consist of."""
-        found = {s.output for s in self.stores if self.widths[s.output] >= QUAD_COLUMNS}
+        outputs = {s.output for s in self.stores if self.widths[s.output] >= QUAD_COLUMNS}
         for run in _runs(self.stores):
             places = self.widths[run[0].output], run[0].column, len(run)
             if not self._is_wide(run) or any(place % 4 for place in places):
-                found.discard(run[0].output)
-        return found
+                outputs.discard(run[0].output)
+        return outputs
 
     @property
     def saved(self) -> list[str]:

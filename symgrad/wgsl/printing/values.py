@@ -69,12 +69,12 @@ class Values(Writer):
         """What fours of numbers of rows are called, by their buffers and places."""
         self._vectors: dict[int, str] = {}
         """What the vectors of numbers that are read together are called."""
-        here = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
-        here |= {kernel.group: "group_number" if kernel.target.grid else "group.x"}
-        here |= {kernel.groups: "groups.x"}
-        here |= {i: f"params.{name}" for i, name in kernel.arguments.items()}
-        here |= {i: f"arrayLength(&{own.names[b]})" for b, i in kernel.lengths.items()}
-        self.texts |= {i: (name, PRIMARY) for i, name in here.items()}
+        names = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
+        names |= {kernel.group: "group_number" if kernel.target.grid else "group.x"}
+        names |= {kernel.groups: "groups.x"}
+        names |= {i: f"params.{name}" for i, name in kernel.arguments.items()}
+        names |= {i: f"arrayLength(&{own.names[b]})" for b, i in kernel.lengths.items()}
+        self.texts |= {i: (name, PRIMARY) for i, name in names.items()}
         self.texts |= {i: (f"{kernel.graph.nodes[i][1]}u", PRIMARY) for i in self.uses.numbers}
 
     # names ---------------------------------------------------------------------------------------
@@ -90,8 +90,8 @@ class Values(Writer):
 
     def named(self, i: int, default: str = "") -> str:
         """A new name for a value: the user's if there is one."""
-        given = self.kernel.names.get(i) or self._names.get(i, "")
-        wanted = given.strip("_") or default
+        preferred = self.kernel.names.get(i) or self._names.get(i, "")
+        wanted = preferred.strip("_") or default
         if not wanted:
             self._numbered += 1
             return f"t{self._numbered}"
@@ -108,10 +108,10 @@ class Values(Writer):
     @cached_property
     def _lone(self) -> Set[int]:
         """The nodes that are written each for itself."""
-        found = self.uses.lone
+        lone = self.uses.lone
         if not self.vectors.indices:
-            return found
-        return found - self.vectors.indices - self.vectors.first.keys()
+            return lone
+        return lone - self.vectors.indices - self.vectors.first.keys()
 
     @property
     def scratch(self) -> str:
@@ -125,20 +125,20 @@ class Values(Writer):
         """
         op = self.graph.nodes[i][0]
         if (op in self.calls or op is ops.where) and i in self.uses.over_barriers:
-            made, _ = expression or self.expression(i)
-            expression = ops.opaque.wgsl.format(made), PRIMARY
+            text, _ = expression or self.expression(i)
+            expression = ops.opaque.wgsl.format(text), PRIMARY
         return super().write(i, expression)
 
     # rows of points ------------------------------------------------------------------------------
 
     def _stores(self, staged: bool) -> Stores:
         """What the kernel ends with storing."""
-        found = {s.buffer: s.values for s in self.uses.stored}
+        stored = {s.buffer: s.values for s in self.uses.stored}
         shared = any(b.space == "group" for b in self.kernel.buffers)
         return Stores(
-            [self.own.names[b] for b in found],
-            [len(ids) for ids in found.values()],
-            self.columns(found.values()),
+            [self.own.names[b] for b in stored],
+            [len(ids) for ids in stored.values()],
+            self.columns(stored.values()),
             self.text,
             self.kernel.target.width,
             self.style.columns_out,
@@ -152,10 +152,10 @@ class Values(Writer):
     @cached_property
     def in_quads(self) -> set[Buffer]:
         """The buffers of rows that consist of vectors of four numbers."""
-        found = {self.uses.stored[n].buffer for n in self.stores.quads}
+        buffers = {self.uses.stored[n].buffer for n in self.stores.quads}
         if not self.style.columns_in:
-            found |= {s.buffer for s in self.uses.read if s.width % 4 == 0}
-        return found
+            buffers |= {s.buffer for s in self.uses.read if s.width % 4 == 0}
+        return buffers
 
     def _in_row(self, i: int) -> str:
         """Where a number of a row stands."""
@@ -217,13 +217,13 @@ class Values(Writer):
         """
         if vector.node is None:
             return f"{vector.number // row}u][{vector.number % row}u"
-        found = in_row(self.graph, vector.node, row)
-        if found is None:
+        location = in_row(self.graph, vector.node, row)
+        if location is None:
             text = wrapped(self._word(vector.node), PRODUCT)
             return f"{text} / {row}u][{text} % {row}u"
-        which = f"{found.number}u" if found.row is None else self.text(found.row)
-        column = self._word(found.node)
-        more = f" + {found.first}u" if found.first else ""
+        which = f"{location.number}u" if location.row is None else self.text(location.row)
+        column = self._word(location.node)
+        more = f" + {location.first}u" if location.first else ""
         return f"{which}][{wrapped(column, SUM) if more else column[0]}{more}"
 
     def _loaded(self, s: Load) -> str:

@@ -42,9 +42,9 @@ class Vectors:
 
     def of(self, buffer: Buffer, index: int) -> tuple[Vector, str]:
         """The vector of an index, and which component of it."""
-        found = vector_of(self._kernel.graph, index, buffer.vector)
-        assert found is not None, f"the index {index} is of no known number of a vector"
-        return found[0], COMPONENTS[found[1]]
+        location = vector_of(self._kernel.graph, index, buffer.vector)
+        assert location is not None, f"the index {index} is of no known number of a vector"
+        return location[0], COMPONENTS[location[1]]
 
     def joined(self, items: Iterable[int | Statement]) -> Iterator[int | Statement | Together]:
         """The items, stores of all numbers of a vector as one."""
@@ -93,16 +93,16 @@ class Vectors:
         self._join([*loads.values(), *reads.values()])
 
     def _note(
-        self, buffer: Buffer, index: int, item: int | Statement, found: dict[object, list[int]]
+        self, buffer: Buffer, index: int, item: int | Statement, groups: dict[object, list[int]]
     ) -> None:
         graph = self._kernel.graph
         self.indices |= {index, *_starts(graph, index, buffer.vector)}
         result = item if isinstance(item, int) else item.result if isinstance(item, Load) else None
         if result is not None and result in self._uses.counts:
-            found[buffer, self.of(buffer, index)[0]].append(result)
+            groups[buffer, self.of(buffer, index)[0]].append(result)
 
-    def _join(self, found: Iterable[Sequence[int]]) -> None:
-        for together in found:
+    def _join(self, groups: Iterable[Sequence[int]]) -> None:
+        for together in groups:
             if len(together) > 1:
                 self.first.update((i, together[0]) for i in together)
 
