@@ -33,10 +33,10 @@ class TravellingModel:
     def __init__(self, f: Callable[..., Any], k: int | None, n: int) -> None:
         self._k, self.__name__ = k, getattr(f, "__name__", "f")
         first = 1 if k is None else k
-        made = trace(lambda v: f(v[0] if k is None else v[:k], *v[first:]), first + n)
-        if len(made.outputs) != 1:
-            raise InputError(f"{self.__name__} returned {len(made.outputs)} values for one x")
-        self._trace: Trace = made
+        traced = trace(lambda v: f(v[0] if k is None else v[:k], *v[first:]), first + n)
+        if len(traced.outputs) != 1:
+            raise InputError(f"{self.__name__} returned {len(traced.outputs)} values for one x")
+        self._trace: Trace = traced
         positional = inspect.Parameter.POSITIONAL_ONLY
         names = ["x", *(f"p{j}" for j in range(n))]
         self.__signature__ = inspect.Signature([inspect.Parameter(m, positional) for m in names])
@@ -95,8 +95,8 @@ def fit_blocks(
     each_x = aligned(x, curves, "x") if own else [x] * count
     starts, spread = _of_each(p0, curves, "p0"), _of_each(sigma, curves, "sigma")
     given = [[(fit, model, names, options)] * count, each_x, parts(curves), starts, spread]
-    found = mapped(_fitted, given, curves, [np.asarray(one[name]) for name in names])
-    result = dict(zip(names, found, strict=True))
+    arrays = mapped(_fitted, given, curves, [np.asarray(one[name]) for name in names])
+    result = dict(zip(names, arrays, strict=True))
     return optimize_result(**result, mode=one.mode)
 
 
@@ -112,5 +112,5 @@ def _fitted(
 ) -> list[np.ndarray]:
     fit, model, names, options = how
     options = options | {"device": device_here(options["device"])}
-    found = fit(model, x, Y, p0, sigma=sigma, **options)
-    return [np.asarray(found[name]) for name in names]
+    result = fit(model, x, Y, p0, sigma=sigma, **options)
+    return [np.asarray(result[name]) for name in names]

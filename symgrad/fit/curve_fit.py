@@ -141,8 +141,8 @@ def curve_fit(
     if not full_output:
         return popt, pcov
     message = f"Least squares converged: the relative offset is {offset(fitted.end, box):.1e}."
-    found = {"nfev": fitted.rows.calls, "fvec": fitted.residuals, "mode": rows.made}
-    return popt, pcov, found, message, 1
+    info = {"nfev": fitted.rows.calls, "fvec": fitted.residuals, "mode": rows.made}
+    return popt, pcov, info, message, 1
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -136,12 +136,12 @@ def _weights(sigma: Any, y: Any, dtype: str) -> np.ndarray | None:
     """1 / sigma, (M,), or (S, M) where every curve has its own; None if it is not given."""
     if sigma is None:
         return None
-    found = real(sigma, "sigma", dtype)
-    if found.shape not in ((), y.shape[1:], y.shape):
-        raise InputError(f"sigma has shape {found.shape}: a number, (M,) or (S, M) is needed")
-    if np.any(found <= 0.0):
+    deviations = real(sigma, "sigma", dtype)
+    if deviations.shape not in ((), y.shape[1:], y.shape):
+        raise InputError(f"sigma has shape {deviations.shape}: a number, (M,) or (S, M) is needed")
+    if np.any(deviations <= 0.0):
         raise InputError("sigma holds 0 or a negative number: deviations are positive")
-    return np.broadcast_to(1.0 / found, y.shape[-max(found.ndim, 1) :])
+    return np.broadcast_to(1.0 / deviations, y.shape[-max(deviations.ndim, 1) :])
 
 
 def _screened(x: Any, y: Any, weight: Any, policy: str) -> tuple[Any, Any, Any]:

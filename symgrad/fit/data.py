@@ -103,17 +103,17 @@ def _scale(sigma: Any, count: int) -> np.ndarray | None:
     """Deviations (M,), or the Cholesky factor (M, M) of a covariance."""
     if sigma is None:
         return None
-    found = real(sigma, "sigma")
-    if np.isnan(found).any() or (found.ndim < 2 and np.any(found == 0.0)):
+    deviations = real(sigma, "sigma")
+    if np.isnan(deviations).any() or (deviations.ndim < 2 and np.any(deviations == 0.0)):
         raise InputError("sigma holds NaN or 0: deviations are numbers other than 0")
-    if found.size == 1:
-        return np.full(count, found.item())
-    if found.shape == (count,):
-        return found
-    if found.shape != (count, count):
+    if deviations.size == 1:
+        return np.full(count, deviations.item())
+    if deviations.shape == (count,):
+        return deviations
+    if deviations.shape != (count, count):
         raise InputError("`sigma` has incorrect shape.")
     try:
-        return np.linalg.cholesky(found)
+        return np.linalg.cholesky(deviations)
     except np.linalg.LinAlgError as error:
         raise InputError("`sigma` must be positive definite.") from error
 

@@ -87,9 +87,9 @@ class DataInBlocks:
         for table in self.tables:
             x, y = dask().delayed(_first, pure=False)(table).compute()
             if len(y):
-                found = Data.of(x.T, y, None, self.refused)
-                if len(found.y):
-                    return found
+                data = Data.of(x.T, y, None, self.refused)
+                if len(data.y):
+                    return data
         raise InputError("`ydata` must not be empty!")
 
 
@@ -211,11 +211,11 @@ class RowsInBlocks:
     def _joined(self, p: np.ndarray, how: Callable[..., Point]) -> Point:
         """The point of all rows, of what each block finds."""
         self.calls += 1
-        found, n = self._of_all(how, p), self._n
-        cost = tree_sum([point.cost for point in found])
+        points, n = self._of_all(how, p), self._n
+        cost = tree_sum([point.cost for point in points])
         if not np.isfinite(cost):
             return Point(p, np.inf, np.zeros((n, n)), np.zeros(n))
-        stacked = np.concatenate([np.column_stack([point.T, point.z]) for point in found])
+        stacked = np.concatenate([np.column_stack([point.T, point.z]) for point in points])
         return Point(p, cost, *system(triangle(stacked), n))
 
     def _of_all(self, how: Callable[..., Any], *given: Any) -> list[Any]:

@@ -188,8 +188,8 @@ def _labelled(
 ) -> Any:
     """The fits of a ``DataArray`` as a ``Dataset``."""
     starts = curves.starts(p0, names_of(f, p0.sizes.get(PARAM, 0)) if is_labelled(p0) else ())
-    found = fit_many(f, curves.x(x), curves.curves, starts, covariance=True, **given)
-    return curves.dataset(found, names_of(f, found.x.shape[1]), covariance)
+    fits = fit_many(f, curves.x(x), curves.curves, starts, covariance=True, **given)
+    return curves.dataset(fits, names_of(f, fits.x.shape[1]), covariance)
 
 
 def _in_both(

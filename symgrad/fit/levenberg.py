@@ -64,10 +64,10 @@ def minimum(
             continue
         seen = projecting(measure, box, chosen) if strategy.projected else measure
         first = seen(start.p) if strategy.projected else start
-        found = polish(measure, descend(seen, first, box, strategy, limit), box, limit)
-        if solved(found, box):
-            return found
-        best = min(best, found, key=lambda q: q.cost)
+        end = polish(measure, descend(seen, first, box, strategy, limit), box, limit)
+        if solved(end, box):
+            return end
+        best = min(best, end, key=lambda q: q.cost)
     return best
 
 
@@ -126,9 +126,9 @@ def step(
     out of the box go to the bound, and the others are solved again.
     """
     if box.around(at.p):
-        found = dense.step(at.row, scales, damping, at.p)
-        if box.around(found[0]):
-            return found
+        result = dense.step(at.row, scales, damping, at.p)
+        if box.around(result[0]):
+            return result
     p = box.clip(at.p + _step_to_bounds(at, box, scales, damping))
     h = p - at.p
     left = np.dot(at.T, h) + at.z
@@ -173,12 +173,12 @@ def averaged(measure: Measure, at: Point, box: Box, limit: int) -> Point:
     Each step lands where the rounding errors of its evaluation have it; they nearly cancel. A
     minimum that is as clear as float64's needs none.
     """
-    here, seen = at, list[np.ndarray]()
+    current, seen = at, list[np.ndarray]()
     if at.condition > 1e7 or offset(at, box) <= CONVERGED_PART:
         return at
     for _ in range(min(18, limit)):
-        here = measure(step(here, box, here.lengths, 0.0)[0])
-        if not here.cost <= 1.01 * at.cost:
+        current = measure(step(current, box, current.lengths, 0.0)[0])
+        if not current.cost <= 1.01 * at.cost:
             return at
-        seen.append(here.p)
+        seen.append(current.p)
     return measure(np.mean(seen[2:], axis=0)) if len(seen) > 2 else at

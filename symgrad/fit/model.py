@@ -234,17 +234,21 @@ class Rows:
 
     def _in_pairs(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         high = points.astype(np.float32)
-        found = np.asarray(self._paired.run(np.concatenate([high, points - high], axis=1)), float)
-        found = (found[: self.n + 1] + found[self.n + 1 :]).T
-        return found[:, 0], found[:, 1:]
+        outputs = np.asarray(self._paired.run(np.concatenate([high, points - high], axis=1)), float)
+        outputs = (outputs[: self.n + 1] + outputs[self.n + 1 :]).T
+        return outputs[:, 0], outputs[:, 1:]
 
     def _buffers_for(self, rows: slice) -> _Buffers:
         """The buffers of these rows; those of a single block are made once, and filled anew."""
         x = self.x[:, rows]
         points = np.empty((x.shape[1], self.n + len(x)))
         points[:, self.n :] = x.T
-        made, count = self._looped, len(points)
-        out = (made.values, made.slopes) if made else (np.empty(count), np.empty((count, self.n)))
+        looped, count = self._looped, len(points)
+        out = (
+            (looped.values, looped.slopes)
+            if looped
+            else (np.empty(count), np.empty((count, self.n)))
+        )
         call = self._kernel.bound(points, out) if self.dtype == "float64" else None
         buffers = _Buffers(points, *out, call)
         if len(self.y) <= JACOBIAN_ROWS:
@@ -259,11 +263,11 @@ class Rows:
                 want = np.asarray(self.f(self._given[..., some], *p), float)
             except MISTAKES:
                 return True  # not a model of numbers, as one that looks up entries by x
-            found = np.asarray(self._evaluate(p, some)[0], float)
-            if want.shape not in ((), found.shape):
+            values = np.asarray(self._evaluate(p, some)[0], float)
+            if want.shape not in ((), values.shape):
                 return False
             slack = 1e-3 if self.dtype == "float32" else 1e-9
-            sizes, apart = np.abs(want), np.abs(found - want)
+            sizes, apart = np.abs(want), np.abs(values - want)
             largest = sizes.max(initial=0.0)
             if apart.max(initial=0.0) <= slack * largest < np.inf:
                 return True
@@ -307,14 +311,14 @@ class Rows:
         self.calls += 1
         if self._looped is not None:
             return self._at_once(self._looped, p)
-        cost, found = 0.0, np.zeros((0, self.n + 1))
+        cost, factor = 0.0, np.zeros((0, self.n + 1))
         for block in self._blocks(p):
             r = block[:, self.n]
             cost += float(np.dot(r, r))
-            found = triangle(np.concatenate([found, block]) if len(found) else block)
-            if not (math.isfinite(cost) and np.isfinite(found).all()):
+            factor = triangle(np.concatenate([factor, block]) if len(factor) else block)
+            if not (math.isfinite(cost) and np.isfinite(factor).all()):
                 return self._nowhere(p)
-        return Point(p, cost, *system(found, self.n))
+        return Point(p, cost, *system(factor, self.n))
 
     @cached_property
     def _looped(self) -> Triangle | None:
@@ -329,8 +333,8 @@ class Rows:
         values, slopes = self._evaluate(p, slice(None))
         if values is not triangle.values:
             triangle.values[:], triangle.slopes[:] = values, slopes
-        found = triangle()
-        return Point.of_row(p, found) if math.isfinite(found[-2]) else self._nowhere(p)
+        row = triangle()
+        return Point.of_row(p, row) if math.isfinite(row[-2]) else self._nowhere(p)
 
     def quick(self, p: np.ndarray) -> Point:
         """The point, by sums over the rows: JᵀJ has half the digits, and takes no memory."""
@@ -338,17 +342,17 @@ class Rows:
         if self._sums is None:
             self._sums = self._reduction()
         sums, rows = self._sums
-        found = sums.run(np.ascontiguousarray(p), rows)
-        if not np.isfinite(found).all():
+        totals = sums.run(np.ascontiguousarray(p), rows)
+        if not np.isfinite(totals).all():
             return self._nowhere(p)
         half = np.zeros((self.n, self.n))
-        half[np.tril_indices(self.n)] = found[self.n + 1 :]
+        half[np.tril_indices(self.n)] = totals[self.n + 1 :]
         matrix = half + np.tril(half, -1).T
         units = np.sqrt(np.where(matrix.diagonal() > 0, matrix.diagonal(), 1.0))
         values, vectors = np.linalg.eigh(matrix / np.outer(units, units))
         roots = np.sqrt(np.maximum(values, 1e-15))
-        z = (vectors.T @ (found[1 : self.n + 1] / units)) / roots
-        return Point(p, 2.0 * float(found[0]), (roots[:, None] * vectors.T) * units, z)
+        z = (vectors.T @ (totals[1 : self.n + 1] / units)) / roots
+        return Point(p, 2.0 * float(totals[0]), (roots[:, None] * vectors.T) * units, z)
 
     def _reduction(self) -> Any:
         k, f, flat = len(self.x), self.f, self.shape == "flat"
@@ -384,11 +388,11 @@ def linear_parameters(kernel: Kernel, n: int) -> list[int]:
     p = inputs_of(graph)[:n]
     needs = [set(reachable(graph, [d.id])) for d in derivatives]
     nonlinear = np.array([[i in needed for i in p] for needed in needs])
-    found: list[int] = []
+    linear: list[int] = []
     for k in range(n):
-        if not nonlinear[[*found, k], k].any() and not nonlinear[k, found].any():
-            found.append(k)
-    return found
+        if not nonlinear[[*linear, k], k].any() and not nonlinear[k, linear].any():
+            linear.append(k)
+    return linear
 
 
 def row_kernel(
@@ -440,18 +444,18 @@ def _at_row(f: Model, n: int, flat: bool) -> Callable[[Any], Any]:
     return at_row
 
 
-def system(found: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def system(factor: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """T (n, n) and z (n,) of a triangle of [J r], which has fewer lines if there are fewer rows."""
-    if len(found) <= n:
-        found = np.pad(found, ((0, n + 1 - len(found)), (0, 0)))
-    return found[:n, :n], found[:n, n]
+    if len(factor) <= n:
+        factor = np.pad(factor, ((0, n + 1 - len(factor)), (0, 0)))
+    return factor[:n, :n], factor[:n, n]
 
 
 def triangle(matrix: np.ndarray) -> np.ndarray:
     """The R of a QR decomposition; its lower half is 0."""
     reflectors, _ = np.linalg.qr(matrix, mode="raw")
-    found = reflectors.T[: matrix.shape[1]]
-    return np.where(_upper(*found.shape), found, 0.0)
+    factor = reflectors.T[: matrix.shape[1]]
+    return np.where(_upper(*factor.shape), factor, 0.0)
 
 
 @functools.lru_cache

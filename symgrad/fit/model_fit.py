@@ -59,8 +59,8 @@ class ModelFit:
     @property
     def errors(self) -> dict[str, float]:
         """The standard errors of the parameters by name."""
-        found = np.sqrt(np.diag(self.covariance)).tolist()
-        return dict(zip(self.names, found, strict=True))
+        errors = np.sqrt(np.diag(self.covariance)).tolist()
+        return dict(zip(self.names, errors, strict=True))
 
     @property
     def correlation(self) -> np.ndarray:
@@ -134,8 +134,8 @@ class ModelFit:
     def band(self, x: Any) -> np.ndarray:
         """The standard error of the curve at x, (M,): that of a linear model near the minimum."""
         slopes = self._curve(real(x, "x"))[1]
-        found = np.einsum("...i,ij,...j->...", slopes, self.covariance, slopes)
-        return np.sqrt(np.maximum(found, 0.0))
+        variance = np.einsum("...i,ij,...j->...", slopes, self.covariance, slopes)
+        return np.sqrt(np.maximum(variance, 0.0))
 
     @cached_property
     def _is_of_one_x(self) -> bool:
@@ -163,10 +163,10 @@ class ModelFit:
         if x.ndim != self.x.ndim or x.shape[:-1] != self.x.shape[:-1]:
             raise InputError(f"x has shape {x.shape}: it was of shape {self.x.shape} in the fit")
         if not self._is_of_one_x:
-            made = fused_jacobian(
+            kernel = fused_jacobian(
                 len(self.names), lambda v: self.model(x, *v), device="cpu", dtype="float64"
             )
-            return made.run(self.popt)
+            return kernel.run(self.popt)
         rows = np.atleast_2d(x).T
         points = np.hstack([np.broadcast_to(self.popt, (len(rows), len(self.popt))), rows])
         values, slopes = self._kernel.run(points)

@@ -45,9 +45,9 @@ class Nesting:
             return f
 
         def of_row(*given: Any) -> Any:
-            found: Any = f(*map(self.nested, given[:vectors]), *given[vectors:])
-            nested = self.tree.is_nest(found) or np.shape(found) == self.tree.keys != ()
-            return rows_of(self.tree, found, "what it returns") if nested else found
+            result: Any = f(*map(self.nested, given[:vectors]), *given[vectors:])
+            nested = self.tree.is_nest(result) or np.shape(result) == self.tree.keys != ()
+            return rows_of(self.tree, result, "what it returns") if nested else result
 
         return of_row
 
@@ -55,8 +55,8 @@ class Nesting:
         """Bounds of nested variables as SciPy's."""
         if self.is_row or bounds is None:
             return bounds
-        made = bounds_of(bounds, self.tree)
-        return scipy_optimize().Bounds(np.array(made.low), np.array(made.high))
+        box = bounds_of(bounds, self.tree)
+        return scipy_optimize().Bounds(np.array(box.low), np.array(box.high))
 
     def constraints(self, given: Any) -> Any:
         """SciPy's constraints, or one of them, whose functions are the user's."""
@@ -64,10 +64,10 @@ class Nesting:
             return [self.constraints(one) for one in given]
         if isinstance(given, dict):
             return {k: self.function(v) for k, v in given.items()}
-        made = copy.copy(given)
+        constraint = copy.copy(given)
         for name in {"fun", "jac", "hess"} & vars(given).keys():
-            setattr(made, name, self.function(getattr(given, name)))
-        return made
+            setattr(constraint, name, self.function(getattr(given, name)))
+        return constraint
 
     def callback(self, given: Any) -> Callable[..., Any] | None:
         """The user's callback, with the signature by which SciPy knows what to call it with."""
@@ -79,11 +79,11 @@ class Nesting:
 
         return on_result
 
-    def result(self, found: Any) -> Any:
+    def result(self, result: Any) -> Any:
         """SciPy's result, with the point and the gradient nested."""
         if self.is_row:
-            return found
-        sought = {k: found[k] for k in ("x", "jac", "grad") if k in found}
+            return result
+        sought = {k: result[k] for k in ("x", "jac", "grad") if k in result}
         shape = (self.tree.size,)
         nested = {k: self.nested(v) for k, v in sought.items() if np.shape(v) == shape}
-        return type(found)({**found, **nested})
+        return type(result)({**result, **nested})

@@ -118,7 +118,7 @@ def minimize(
         told = _Told(fun, report) if progress else fun
         value = told if given.get("jac") is True else lambda x: told(x)[0]
         try:
-            found = scipy_optimize().minimize(
+            result = scipy_optimize().minimize(
                 value,
                 start,
                 method=method,
@@ -130,8 +130,8 @@ def minimize(
                 **given,
             )
         except _Ended as ended:
-            found = ended.told.result()
-    return asked.result(found)
+            result = ended.told.result()
+    return asked.result(result)
 
 
 class _Ended(Exception):
@@ -190,11 +190,11 @@ def _loss_of(f: Callable[..., Any], args: tuple[Any, ...], with_gradient: bool) 
 
     @functools.wraps(f)  # messages name the user's function and its line
     def loss(v: Any) -> Any:
-        found = f(v, *args)
-        if with_gradient and isinstance(found, tuple) and len(found) == 2:
-            found = found[0]  # f gives its gradient as well: the traced one is exact
-        values = array_of(found)
-        return values[0] if np.shape(values) == (1,) else found
+        result = f(v, *args)
+        if with_gradient and isinstance(result, tuple) and len(result) == 2:
+            result = result[0]  # f gives its gradient as well: the traced one is exact
+        values = array_of(result)
+        return values[0] if np.shape(values) == (1,) else result
 
     return loss
 

@@ -134,9 +134,9 @@ def _settled(
 
     eps = float(np.finfo(rows.dtype).eps)
     setting = Setting(measured, box.low / units, box.high / units, (sizes / units)[None], eps)
-    found = settle(setting, (end.p / units)[None], limit // (2 * len(sizes) + 1))
-    moved = found.loss[0] < 0.5 * end.cost
-    return at(box.clip(found.x[0] * units)) if moved else end, bool(found.minimal[0])
+    settled = settle(setting, (end.p / units)[None], limit // (2 * len(sizes) + 1))
+    moved = settled.loss[0] < 0.5 * end.cost
+    return at(box.clip(settled.x[0] * units)) if moved else end, bool(settled.minimal[0])
 
 
 def near(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> np.ndarray:

@@ -88,11 +88,11 @@ def refit(result: Any, given: Given, dtype: str, absolute: bool, fit: Callable[.
         powers = _powers(starts)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrecisionWarning)  # said of the whole Y already
-            found = fit(**given.at(chosen, starts).divided(unit, ratio, powers), covariance=True)
-        unknown = np.isinf(found.cov[:, 0, 0]) & np.all(found.x * powers == starts, axis=1)
-        found.status[unknown], found.success[unknown] = FLAT, False
-        result.x[chosen] = found.x * powers
-        _put(result, chosen, found, ratio, powers / ratio if absolute else powers)
+            fits = fit(**given.at(chosen, starts).divided(unit, ratio, powers), covariance=True)
+        unknown = np.isinf(fits.cov[:, 0, 0]) & np.all(fits.x * powers == starts, axis=1)
+        fits.status[unknown], fits.success[unknown] = FLAT, False
+        result.x[chosen] = fits.x * powers
+        _put(result, chosen, fits, ratio, powers / ratio if absolute else powers)
     result.message = Messages(result.status)
 
 
@@ -151,11 +151,11 @@ def _powers(starts: np.ndarray) -> np.ndarray:
     return np.ldexp(1.0, np.median(exponents, axis=0).astype(int))
 
 
-def _put(result: Any, places: np.ndarray, found: Any, ratio: float, errors: np.ndarray) -> None:
+def _put(result: Any, places: np.ndarray, fits: Any, ratio: float, errors: np.ndarray) -> None:
     """Put how fits ended into the result: residuals were divided by the ratio, errors by these."""
     with np.errstate(over="ignore", under="ignore"):
-        result.fun[places] = found.fun * ratio * ratio
+        result.fun[places] = fits.fun * ratio * ratio
         if "cov" in result:
-            result.cov[places] = found.cov * errors * errors[:, None]
-    result.nit[places] += found.nit
-    result.status[places], result.success[places] = found.status, found.success
+            result.cov[places] = fits.cov * errors * errors[:, None]
+    result.nit[places] += fits.nit
+    result.status[places], result.success[places] = fits.status, fits.success

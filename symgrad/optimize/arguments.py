@@ -33,14 +33,14 @@ def real_columns(
 
     Warns of columns that this dtype rounds coarsely beside their spread: see `PrecisionWarning`.
     """
-    found = as_given(values, name)
-    if axis is None or not found.ndim:
-        told = warn_if_rounded(found, name, dtype)
+    array = as_given(values, name)
+    if axis is None or not array.ndim:
+        warned = warn_if_rounded(array, name, dtype)
     else:
-        columns = np.moveaxis(found, axis, 0)
+        columns = np.moveaxis(array, axis, 0)
         names = [f"column {k} of {name}" if len(columns) > 1 else name for k in range(len(columns))]
-        told = sum(warn_if_rounded(c, n, dtype) for c, n in zip(columns, names, strict=True)) > 0
-    return _rounded(found, dtype) if convert or told else found  # so that it is told once
+        warned = sum(warn_if_rounded(c, n, dtype) for c, n in zip(columns, names, strict=True)) > 0
+    return _rounded(array, dtype) if convert or warned else array  # so that it is told once
 
 
 def as_given(values: Any, name: str) -> np.ndarray:
@@ -51,29 +51,29 @@ def as_given(values: Any, name: str) -> np.ndarray:
             ".filled(...)"
         )
     try:
-        found = np.asarray(values)
-        if found.dtype.kind in "USO" and any(isinstance(v, (str, bytes)) for v in found.flat):
+        array = np.asarray(values)
+        if array.dtype.kind in "USO" and any(isinstance(v, (str, bytes)) for v in array.flat):
             raise InputTypeError(
                 f"{name} holds text: numbers are needed; convert it beforehand, by "
                 f"numpy.asarray({name}, float), or by pandas.to_numeric({name}, "
                 'errors="coerce") if some of it is no number'
             )
-        if found.dtype.kind == "O":
-            found = found.astype(np.float64)
+        if array.dtype.kind == "O":
+            array = array.astype(np.float64)
     except InputTypeError:
         raise
     except (TypeError, ValueError) as error:
         raise InputTypeError(f"{name} is not an array of real numbers: {error}") from error
-    if found.dtype.kind not in "fiub":
-        raise InputTypeError(f"{name} holds {found.dtype} values: real numbers are needed")
-    return found
+    if array.dtype.kind not in "fiub":
+        raise InputTypeError(f"{name} holds {array.dtype} values: real numbers are needed")
+    return array
 
 
-def _rounded(found: np.ndarray, dtype: str) -> np.ndarray:
-    if found.dtype == dtype:
-        return np.ascontiguousarray(found) if found.ndim else found.copy()
+def _rounded(array: np.ndarray, dtype: str) -> np.ndarray:
+    if array.dtype == dtype:
+        return np.ascontiguousarray(array) if array.ndim else array.copy()
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(found, dtype) if found.ndim else found.astype(dtype)
+        return np.ascontiguousarray(array, dtype) if array.ndim else array.astype(dtype)
 
 
 def real_matrix(values: Any, name: str, n: int, dtype: str, convert: bool = True) -> np.ndarray:
@@ -81,32 +81,32 @@ def real_matrix(values: Any, name: str, n: int, dtype: str, convert: bool = True
 
     They need not be converted, for a device to do it on their way.
     """
-    found = np.atleast_2d(real(values, name, dtype) if convert else as_given(values, name))
-    if found.ndim != 2 or found.shape[1] != n:
+    matrix = np.atleast_2d(real(values, name, dtype) if convert else as_given(values, name))
+    if matrix.ndim != 2 or matrix.shape[1] != n:
         raise InputError(f"{name} has shape {np.shape(values)}: (S, {n}) or ({n},) is needed")
-    return found
+    return matrix
 
 
 def whole(value: Any, name: str, least: int, most: int) -> int:
     """The value as an integer within a range; floats that are whole are taken."""
-    found: Any = value
+    integer: Any = value
     try:
         if isinstance(value, float) and value.is_integer():
-            found = int(value)
-        found = operator.index(found)
+            integer = int(value)
+        integer = operator.index(integer)
     except TypeError as error:
         raise InputTypeError(f"{name}={value!r}: a whole number is needed") from error
-    if not least <= found <= most:
+    if not least <= integer <= most:
         raise InputError(f"{name}={value!r}: between {least:,} and {most:,} can be counted")
-    return found
+    return integer
 
 
 def number(value: Any, name: str) -> float:
     """The value as a float that is not NaN."""
-    found = real(value, name)
-    if found.ndim or np.isnan(found):
+    array = real(value, name)
+    if array.ndim or np.isnan(array):
         raise InputError(f"{name}={value!r}: one number is needed")
-    return float(found)
+    return float(array)
 
 
 def require_method(method: Any) -> None:
@@ -133,10 +133,10 @@ def tolerances_of(tol: float | Tolerances | None, method: Method, dtype: str) ->
 
 
 def _tolerance(value: Any, name: str) -> float:
-    found = number(value, name)
-    if found < 0.0:
+    tolerance = number(value, name)
+    if tolerance < 0.0:
         raise InputError(f"{name} is {value!r}: a tolerance cannot be negative")
-    return found
+    return tolerance
 
 
 def bounds_of(bounds: Any, tree: Tree) -> Bounds:
@@ -150,13 +150,13 @@ def bounds_of(bounds: Any, tree: Tree) -> Bounds:
     if isinstance(bounds, Mapping) and tree.kind == "dict":
         return _by_name(bounds, tree)
     try:
-        made = Bounds.of(*_sides(bounds, tree), tree.size)
+        box = Bounds.of(*_sides(bounds, tree), tree.size)
     except (TypeError, ValueError) as error:
         wanted = f"numbers or arrays of {tree.size}" + ", or nested" * (not tree.is_leaf)
         raise InputError(f"bounds are (low, high), {wanted}: {error}") from error
-    if not np.all(np.asarray(made.low) <= np.asarray(made.high)):
+    if not np.all(np.asarray(box.low) <= np.asarray(box.high)):
         raise InputError("bounds: a lower bound is above the upper one, or is not a number")
-    return made
+    return box
 
 
 def _by_name(bounds: Mapping[str, Any], tree: Tree) -> Bounds:

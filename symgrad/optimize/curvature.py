@@ -174,30 +174,30 @@ def settle(of: Setting, x: np.ndarray, steps: int) -> Settled:
     x = np.array(x, float)
     minimal, sharp = np.zeros(len(x), bool), np.zeros(len(x), bool)
     active = np.arange(len(x))
-    found = of.measure(x, active)
-    loss = np.array(found.loss, float)
+    slopes = of.measure(x, active)
+    loss = np.array(slopes.loss, float)
     with np.errstate(all="ignore"):
         for left in range(min(MOST_STEPS, steps), -1, -1):
             if not len(active):
                 break
-            here = curvature(of, x[active], found, active)
-            way, gain = here.down(of.sizes[active])
-            trace = of.traces(found.loss)
-            done = here.known & (here.promised(of.eps) <= trace) & (gain <= trace)
+            model = curvature(of, x[active], slopes, active)
+            way, gain = model.down(of.sizes[active])
+            trace = of.traces(slopes.loss)
+            done = model.known & (model.promised(of.eps) <= trace) & (gain <= trace)
             minimal[active] = done
-            sharp[active] = (here.bent > trace[:, None]).all(axis=1)
-            go = here.known & ~done & (left > 0)
+            sharp[active] = (model.bent > trace[:, None]).all(axis=1)
+            go = model.known & ~done & (left > 0)
             way = np.where((gain > trace)[:, None], way, 0.0)
-            moves = [part * here.step for part in SHORTER] + [part * way for part in ESCAPES]
-            active, found = _lowered(of, x, found, active, go, moves)
-            loss[active] = found.loss
+            moves = [part * model.step for part in SHORTER] + [part * way for part in ESCAPES]
+            active, slopes = _lowered(of, x, slopes, active, go, moves)
+            loss[active] = slopes.loss
     return Settled(x, loss, minimal, sharp)
 
 
 def _lowered(
     of: Setting,
     x: np.ndarray,
-    found: Slopes,
+    current: Slopes,
     active: np.ndarray,
     go: np.ndarray,
     moves: list[np.ndarray],
@@ -210,12 +210,12 @@ def _lowered(
             break
         points = of.clip(x[active[trying]] + move[trying])
         seen = of.measure(points, active[trying])
-        lower = seen.loss < found.loss[trying]
+        lower = seen.loss < current.loss[trying]
         x[active[trying[lower]]] = points[lower]
         moved.append(active[trying[lower]])
         slopes.append(seen.at(lower))
         go[trying[lower]] = False
     if not moved:
-        return active[:0], found.at(active[:0])
+        return active[:0], current.at(active[:0])
     parts = (np.concatenate([getattr(s, name) for s in slopes]) for name in vars(slopes[0]))
     return np.concatenate(moved), Slopes(*parts)

@@ -65,11 +65,11 @@ class DeviceStates:
     def state(self) -> DeviceArray:
         """The states (S, size), `placed` as the loop takes them."""
         task, starts, form = self._task, self._starts, self._data.form
-        made = DeviceArray.empty(self._gpu, (len(starts), self.layout.size))
+        states = DeviceArray.empty(self._gpu, (len(starts), self.layout.size))
         first = tuple(task.first.tolist())
         spread = _spread(self._gpu, self.layout.n, first, task.bounds, form.by_columns)
-        self._map(spread, starts, [made])
-        return made
+        self._map(spread, starts, [states])
+        return states
 
     @cached_property
     def _gather(self) -> Program:
@@ -98,15 +98,20 @@ class DeviceStates:
         if self._stays:
             x, *others, _ = self._gathered()
             return Ends(x, *(a.reshape(-1) for a in others))
-        found = Collected(len(self.state), self.layout.n, np.dtype(np.float32))
+        collected = Collected(len(self.state), self.layout.n, np.dtype(np.float32))
         with self._gpu.guard, self._gpu.transfers.download() as down:
-            self.fetch(slice(None), found, down)
-        return found.ends()
+            self.fetch(slice(None), collected, down)
+        return collected.ends()
 
-    def fetch(self, part: slice, found: Collected, down: Download) -> None:
+    def fetch(self, part: slice, collected: Collected, down: Download) -> None:
         """Have a part of what is collected filled with these results, when the transfer ends."""
         x, fun, nit, status, *_ = self._gathered()
-        targets = found.x, found.fun[:, None], found.nit[:, None], found.status[:, None]
+        targets = (
+            collected.x,
+            collected.fun[:, None],
+            collected.nit[:, None],
+            collected.status[:, None],
+        )
         pairs = zip((x, fun, nit, status), targets, strict=True)
         down.get(*(array.into(target[part]) for array, target in pairs))
 
@@ -118,9 +123,9 @@ class DeviceStates:
     def _gathered(self) -> list[DeviceArray]:
         """What is read of the states."""
         count, widths = len(self.state), self._gather.layout.outputs
-        found = [DeviceArray.empty(self._gpu, (count, k)) for k in widths]
-        self._map(self._gather, self.state, found)
-        return found
+        outputs = [DeviceArray.empty(self._gpu, (count, k)) for k in widths]
+        self._map(self._gather, self.state, outputs)
+        return outputs
 
     def _map(self, program: Program, source: DeviceArray, targets: Sequence[DeviceArray]) -> None:
         """Compute some arrays of another, of which a chunk may stand by columns."""
@@ -155,7 +160,7 @@ def _streamed_in(
 
     While threads copy the first of them, the steps are made.
     """
-    found = Collected(len(starts), task.problem.n, np.dtype(np.float32))
+    collected = Collected(len(starts), task.problem.n, np.dtype(np.float32))
     shared = _there(owner, data.shared)
     with owner.guard, owner.transfers.upload() as up, owner.transfers.download() as down:
 
@@ -164,20 +169,20 @@ def _streamed_in(
             states = DeviceStates(task, stages[0][0], starts, RowData(shared, own))
             for runner, steps in stages:
                 states.advance(runner, steps)
-            states.fetch(part, found, down)
+            states.fetch(part, collected, down)
 
-        there: deque[tuple[slice, DeviceArray, DeviceArray | None]] = deque()
+        queue: deque[tuple[slice, DeviceArray, DeviceArray | None]] = deque()
         for part in blocks:
             own = None if data.own is None else DeviceArray.sent(owner, data.own[part], up)
-            there.append((part, DeviceArray.sent(owner, starts[part], up), own))
+            queue.append((part, DeviceArray.sent(owner, starts[part], up), own))
             with lifted():
                 _ = task.stages
-            if len(there) > 1:  # threads copy this block meanwhile
-                run(*there.popleft())
+            if len(queue) > 1:  # threads copy this block meanwhile
+                run(*queue.popleft())
             up.flush()
-        while there:
-            run(*there.popleft())
-    return found.ends()
+        while queue:
+            run(*queue.popleft())
+    return collected.ends()
 
 
 def _there(owner: Gpu, array: Any) -> DeviceArray | None:
@@ -193,11 +198,11 @@ _programs: Once[Any, Program] = Once(32)
 def _spread(gpu: Gpu, n: int, first: tuple[float, ...], box: Bounds, by_columns: bool) -> Program:
     """The kernel from starts (S, n) to states (S, size)."""
 
-    def made() -> Program:
+    def program() -> Program:
         style = Style(comments=False, columns_out=by_columns)
         return _program(gpu, states_from(n, first, box), style)
 
-    return _programs.get((gpu, n, repr(first), box, by_columns), made)
+    return _programs.get((gpu, n, repr(first), box, by_columns), program)
 
 
 def _gather(gpu: Gpu, n: int, size: int, final: Iteration | None, by_columns: bool) -> Program:
@@ -206,11 +211,11 @@ def _gather(gpu: Gpu, n: int, size: int, final: Iteration | None, by_columns: bo
     With an iteration these are of what its step makes of the states, but for the flag.
     """
 
-    def made() -> Program:
+    def program() -> Program:
         style = Style(comments=False, columns_in=by_columns)
         return _program(gpu, results_of(n, size, final), style)
 
-    return _programs.get((gpu, n, size, final, by_columns), made)
+    return _programs.get((gpu, n, size, final, by_columns), program)
 
 
 def states_from(n: int, first: tuple[float, ...], box: Bounds) -> Computation:

@@ -40,12 +40,12 @@ class Weighted:
         """All that it consists of."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    def kept(self, found: Sequence[Any]) -> list[Any]:
-        """What was found of the value, 0 where the weight is."""
+    def kept(self, results: Sequence[Any]) -> list[Any]:
+        """The results of the value, 0 where the weight is 0."""
         if self.weight is None:
-            return list(found)
+            return list(results)
         idle = self.weight == 0.0
-        return [functions.where(idle, 0.0, v) for v in found]
+        return [functions.where(idle, 0.0, v) for v in results]
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ def evaluated(
     with deriving(graph):
         if needs == "squares":
             return _squares(*slopes_of(row, x, f, by), x, weight)
-        found = row.kept(_derivatives(_scalar(graph, row.value, f), x, needs, by, weight))
+        terms = row.kept(_derivatives(_scalar(graph, row.value, f), x, needs, by, weight))
         if row.also is None:
-            return found
+            return terms
         more = _derivatives(lift(graph, row.also), x, needs, by, weight)
-        return [a + b for a, b in zip(found, more, strict=True)]
+        return [a + b for a, b in zip(terms, more, strict=True)]
 
 
 def _derivatives(loss: Expr, x: Any, needs: str, by: Accumulation, weight: float) -> list[Any]:
@@ -99,13 +99,13 @@ def _derivatives(loss: Expr, x: Any, needs: str, by: Accumulation, weight: float
     loss = loss if weight == 1.0 else loss * weight
     if needs == "loss":
         return [loss]
-    found = [loss, *grad(loss, x)]
+    results = [loss, *grad(loss, x)]
     if needs == "slope":
-        return found[1:]
+        return results[1:]
     if needs == "hessian":
         second = by.hessian(loss, x).toarray()
-        found += [second[i, j] for i in range(len(x)) for j in range(i + 1)]
-    return found
+        results += [second[i, j] for i in range(len(x)) for j in range(i + 1)]
+    return results
 
 
 def _squares(residuals: list[Any], rows: list[dict[int, Any]], x: Any, weight: float) -> list[Any]:

@@ -79,12 +79,12 @@ def _bent(z: list[Any], bends: Sequence[Any], least: Sequence[Any]) -> Any:
     Those after it do not change it any more, so the curvature along the solution of the transposed
     system from it alone is not above its own.
     """
-    found: Any = bends[0]
+    bent: Any = bends[0]
     for j, bend in enumerate(bends):
-        first = bend & functions.logical_not(found) if j else bend
+        first = bend & functions.logical_not(bent) if j else bend
         far = functions.copysign(functions.maximum(abs(z[j]), least[j]), z[j])
-        z[j], found = functions.where(first, far, z[j]), found | bend
-    return found
+        z[j], bent = functions.where(first, far, z[j]), bent | bend
+    return bent
 
 
 def _empty(n: int) -> Any:

@@ -81,7 +81,9 @@ def layout_of(method: Method, n: int) -> Layout:
 def flat(layout: Layout, memory: tuple[Any, ...]) -> list[Any]:
     """The memory as a list, its shapes checked: they stay those it began with."""
     shapes = [np.shape(part) for part in layout.memory]
-    found = [np.shape(array_of(part)) for part in memory]
-    if shapes != found:
-        raise InputError(f"the method's memory began with shapes {shapes} and went on with {found}")
+    current = [np.shape(array_of(part)) for part in memory]
+    if shapes != current:
+        raise InputError(
+            f"the method's memory began with shapes {shapes} and went on with {current}"
+        )
     return [v for part in memory for v in np.asarray(array_of(part)).flat]

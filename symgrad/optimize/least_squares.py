@@ -115,9 +115,11 @@ class LevenbergMarquardt(Method):
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
         unit = functions.where(seen.first, functions.minimum(at.loss, 1.0), unit)
         size = point @ (diagonal * point)
-        here = _Here(point, loss, gradient, diagonal, scales, damping, promised, size, unit, known)
+        state = _State(
+            point, loss, gradient, diagonal, scales, damping, promised, size, unit, known
+        )
         memory = point, loss, gradient, matrix.half, scales, damping, growth, promised, size, unit
-        return _move(at, seen, here, Move(trial, memory, point, loss, whole=whole))
+        return _move(at, seen, state, Move(trial, memory, point, loss, whole=whole))
 
     def _step(
         self,
@@ -196,7 +198,7 @@ def _judged(at: Evaluation, memory: Memory) -> _Judged:
 
 
 @dataclass(frozen=True)
-class _Here:
+class _State:
     """Where a problem is after a step, and what the next one promises.
 
     ``known`` is whether that is no rounding error of its terms.
@@ -214,31 +216,31 @@ class _Here:
     known: Any
 
 
-def _move(at: Evaluation, seen: _Judged, here: _Here, move: Move) -> Move:
+def _move(at: Evaluation, seen: _Judged, state: _State, move: Move) -> Move:
     """The move, with what tells of its end."""
-    eps, loss, promised = at.eps, here.loss, here.promised
-    active = at.bounds.active(here.point, here.gradient)
-    left = where_free(here.gradient, active) * (1.0 / _gradient_unit(eps))
+    eps, loss, promised = at.eps, state.loss, state.promised
+    active = at.bounds.active(state.point, state.gradient)
+    left = where_free(state.gradient, active) * (1.0 / _gradient_unit(eps))
     squares = [g * g for g in left]
-    gone = loss <= eps**1.5 * here.unit  # less of the residuals is rounding of their terms
+    gone = loss <= eps**1.5 * state.unit  # less of the residuals is rounding of their terms
     ratio = promised * seen.inverse
     good = seen.blind | (seen.lower & (seen.quality > 0.25))
-    still = (ratio >= 0.9) & (here.damping <= 2.0 * _least_damping(eps))
+    still = (ratio >= 0.9) & (state.damping <= 2.0 * _least_damping(eps))
     worn = seen.blind & ~seen.first & still
-    near = promised <= functions.maximum(DECREASE_ROUNDINGS * eps * loss, eps**2 * here.size)
-    lost = worn & ~near & ~here.known
+    near = promised <= functions.maximum(DECREASE_ROUNDINGS * eps * loss, eps**2 * state.size)
+    lost = worn & ~near & ~state.known
     told = functions.isfinite(np.sum(squares)) & ~lost
     return replace(
         move,
-        measure=_orthogonal(squares, here.diagonal, loss, promised, eps),
+        measure=_orthogonal(squares, state.diagonal, loss, promised, eps),
         settled=_close(promised, ratio, loss, good),
         finite=seen.sound | ~seen.first,
-        slight=_slight(squares, here.diagonal, loss, here.size, eps, told),
+        slight=_slight(squares, state.diagonal, loss, state.size, eps, told),
         solved=lambda _: gone,
-        stuck=lost | (here.damping > 1.0 / eps**2),
+        stuck=lost | (state.damping > 1.0 / eps**2),
         worn=worn & near,
-        flat=_flat(here.diagonal, here.scales, here.point, loss, active, eps),
-        onward=(promised > 0.0) & seen.hidden(promised) & here.known,
+        flat=_flat(state.diagonal, state.scales, state.point, loss, active, eps),
+        onward=(promised > 0.0) & seen.hidden(promised) & state.known,
     )
 
 

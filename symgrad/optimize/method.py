@@ -84,12 +84,14 @@ class Bounds:
 
     def crossed(self, x: Any) -> list[Condition | None]:
         """Where a variable is beyond a bound; None where it has none."""
-        found: list[Condition | None] = []
+        conditions: list[Condition | None] = []
         for v, low, high in zip(x, self.low, self.high, strict=True):
             sides = [v < low] if low > -np.inf else []
             sides += [v > high] if high < np.inf else []
-            found.append(sides[0] | sides[1] if len(sides) == 2 else sides[0] if sides else None)
-        return found
+            conditions.append(
+                sides[0] | sides[1] if len(sides) == 2 else sides[0] if sides else None
+            )
+        return conditions
 
     def active(self, x: Any, gradient: Any, slack: Any = 0.0) -> list[Condition | None]:
         """Where a variable is at a bound that the gradient pushes it against.
@@ -111,11 +113,11 @@ class Bounds:
     @property
     def units(self) -> list[float]:
         """What is near for each variable: the width of its box, or a size of its nearest bound."""
-        found = []
+        units = []
         for low, high in zip(self.low, self.high, strict=True):
             ends = [abs(end) for end in (low, high) if np.isfinite(end)]
-            found.append(min(high - low, 1.0 + min(ends)) if ends and high > low else 1.0)
-        return found
+            units.append(min(high - low, 1.0 + min(ends)) if ends and high > low else 1.0)
+        return units
 
     def to_go(self, x: Any, gradient: Any) -> ExprArray:
         """Minus the step along the gradient, as far as the bounds let the variables go."""
@@ -329,8 +331,8 @@ class Rule(Method):
 
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move to the next point, whatever the loss there."""
-        found = self.update(at.x, at.gradient, memory, at.step)
-        trial, memory = _checked(found, len(at.x), type(self).__name__)
+        result = self.update(at.x, at.gradient, memory, at.step)
+        trial, memory = _checked(result, len(at.x), type(self).__name__)
         left = at.bounds.to_go(at.x, at.gradient)
         return Move(array(trial), memory, slight=slight(at.x, at.loss, left))
 
@@ -339,21 +341,21 @@ class Rule(Method):
         return Tolerances()
 
 
-def _checked(found: Any, n: int, name: str) -> tuple[Any, Memory]:
+def _checked(result: Any, n: int, name: str) -> tuple[Any, Memory]:
     """What a rule's update returned, if it is a point and a memory."""
     if (
-        not isinstance(found, tuple | list)
-        or len(found) != 2
-        or not isinstance(found[1], tuple | list)
+        not isinstance(result, tuple | list)
+        or len(result) != 2
+        or not isinstance(result[1], tuple | list)
     ):
         raise TraceError(
-            f"{name}.update returned {type(found).__name__}: the next point and the next memory, "
+            f"{name}.update returned {type(result).__name__}: the next point and the next memory, "
             "a tuple, are needed; return x, () where there is no memory"
         )
-    if np.shape(array_of(found[0])) != (n,):
-        shape = np.shape(array_of(found[0]))
+    if np.shape(array_of(result[0])) != (n,):
+        shape = np.shape(array_of(result[0]))
         raise TraceError(f"{name}.update returned a point of shape {shape}: ({n},) is needed")
-    return found[0], tuple(found[1])
+    return result[0], tuple(result[1])
 
 
 def rate_at(rate: Rate, step: Any) -> Any:

@@ -171,12 +171,12 @@ def minimize_from(
     stored = keeps and can_be_stored(method)
     blind = blind and not problem.given
     task = Task(problem, method, box, stop, options, count, blind, stored, by_gpu)
-    there = any(isinstance(a, DeviceArray) for a in (begin.rows, data.shared, data.own))
-    by_rows = None if runner or there else _by_rows(task, loss, len(begin.rows), data, target)
+    on_device = any(isinstance(a, DeviceArray) for a in (begin.rows, data.shared, data.own))
+    by_rows = None if runner or on_device else _by_rows(task, loss, len(begin.rows), data, target)
     if by_rows:
         task = replace(task, by_gpu=False)
         begin = replace(begin, rows=np.asarray(begin.rows, dtype))
-    make = runner or by_rows or (lambda made: runner_for(made, options, target))
+    make = runner or by_rows or (lambda step: runner_for(step, options, target))
     if isinstance(target, Devices) and runner is None:
         require_unwatched(watched, target)
         tasks = {part: _task_for(part, task, data.rows) for part in target.parts}
@@ -192,13 +192,13 @@ def minimize_from(
 
     def looked_at(ends: Ends) -> Ends:
         """The ends, of which second derivatives tell some."""
-        if method.needs != "squares" or dtype != "float64" or there or runner:
+        if method.needs != "squares" or dtype != "float64" or on_device or runner:
             return ends
         return examined(ends, begin.rows, box, count, data.own, again)
 
     with reporting(progress, "steps", count) as report:
         shown = partial(_shown, task, begin)
-        if not (runner or by_rows or watched or progress or memory or there):
+        if not (runner or by_rows or watched or progress or memory or on_device):
             return shown(looked_at(_streamed(task, make, begin.rows, data, target)), {})
         stages = task.compiled(make)
         states = _states(task, stages, begin.rows, data)
@@ -222,9 +222,9 @@ def _by_rows(
     return make
 
 
-def runner_for(made: Iteration, options: Options, device: Device) -> Runner:
+def runner_for(step: Iteration, options: Options, device: Device) -> Runner:
     """The device's own way to run an iteration, compiled once."""
-    return backend_of(device).loop(made, options)
+    return backend_of(device).loop(step, options)
 
 
 def _task_for(device: Device, task: Task, rows: int) -> Task:
@@ -299,8 +299,8 @@ def _run(
 
 def _kept(states: States | None, losses: list[np.ndarray] | None) -> dict[str, Any]:
     """What the result has besides where the problems ended, if it is wanted."""
-    found = {} if states is None else {"memory": states.memory()}
-    return found if losses is None else found | {"history": np.array(losses)}
+    fields = {} if states is None else {"memory": states.memory()}
+    return fields if losses is None else fields | {"history": np.array(losses)}
 
 
 def _asked(
@@ -337,8 +337,8 @@ def _told(states: States, report: Report, count: int, losses: bool) -> Callable[
     """
 
     def best() -> float:
-        found = np.asarray(on_host(states.ends().fun))
-        return float(np.min(found, initial=np.inf, where=np.isfinite(found)))
+        values = np.asarray(on_host(states.ends().fun))
+        return float(np.min(values, initial=np.inf, where=np.isfinite(values)))
 
     def tell(done: int) -> bool:
         try:

@@ -19,10 +19,10 @@ ROWS_COMPARED: Final = 8
 
 def names_of(f: Callable[..., Any], count: int) -> list[str]:
     """The names of a model's parameters behind x; p0, p1, .. of one that takes any number."""
-    found = list(inspect.signature(f).parameters.values())
-    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in found):
+    parameters = list(inspect.signature(f).parameters.values())
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return [f"p{k}" for k in range(count)]
-    return [p.name for p in found[1:] if p.kind is not inspect.Parameter.KEYWORD_ONLY][:count]
+    return [p.name for p in parameters[1:] if p.kind is not inspect.Parameter.KEYWORD_ONLY][:count]
 
 
 def in_order(f: Callable[..., Any], p0: Any, bounds: Any) -> tuple[Any, Any]:
@@ -44,8 +44,8 @@ def in_order(f: Callable[..., Any], p0: Any, bounds: Any) -> tuple[Any, Any]:
         low, high = (-np.inf, np.inf) if bounds is None else sides_of(bounds)
         sides = (np.broadcast_to(np.asarray(side, float), len(names)) for side in (low, high))
         starts = start_within(*sides)
-        found = [_by_name([n], p0, "p0", s, names)[0] for n, s in zip(names, starts, strict=True)]
-        starts = [real(v, f"p0[{n!r}]") for n, v in zip(names, found, strict=True)]
+        values = [_by_name([n], p0, "p0", s, names)[0] for n, s in zip(names, starts, strict=True)]
+        starts = [real(v, f"p0[{n!r}]") for n, v in zip(names, values, strict=True)]
         p0 = np.stack(np.broadcast_arrays(*starts), axis=-1)
     return p0, bounds
 

@@ -83,10 +83,10 @@ class Calls:
         """Record a call: its results, as inputs of the graph."""
         graph, first = self._graph, len(self._graph.names)
         names = [f"{kind}{len(self.made)}_{k}" for k in range(results)]
-        found = variables(graph, [graph.input(name) for name in names])
+        inputs = variables(graph, [graph.input(name) for name in names])
         self.made.append(Call(kind, range(first, first + results)))
         self.arguments.append([v for part in arguments for v in part])
-        return found
+        return inputs
 
 
 class Stored:

@@ -39,8 +39,8 @@ class RowLoss:
     def values(self, p: Any, row: Any) -> np.ndarray:
         """What f makes of a row, as an array (m,)."""
         named = self.columns.blocks
-        found = self.f(p, Row(row, named) if named else row)
-        return np.ravel(array_of(found))
+        result = self.f(p, Row(row, named) if named else row)
+        return np.ravel(array_of(result))
 
     def loss(self, p: Any, row: Any) -> Any:
         """The loss of a row, times its weight."""
@@ -137,8 +137,8 @@ def _table(data: Any, of: RowLoss, dtype: str) -> Any:
 
 def _is_of_each(data: Mapping[str, Any], columns: Columns) -> bool:
     """Whether a column has rows of each fit: (S, R) of its numbers or arrays."""
-    there = [column for column in columns.blocks if column.name in data]
-    return any(np.ndim(data[c.name]) == 2 + len(c.shape) for c in there)
+    present = [column for column in columns.blocks if column.name in data]
+    return any(np.ndim(data[c.name]) == 2 + len(c.shape) for c in present)
 
 
 def _stacked(data: Mapping[str, Any], columns: Columns, tree: Tree) -> np.ndarray:

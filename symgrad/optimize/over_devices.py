@@ -57,19 +57,23 @@ def shared_out(
     tasks = _alike(tasks)
     lead = tasks[devices.parts[0]]
     pool = _pools.get((lead.stages[0][0], devices), lambda: _pool(devices))
-    found = Collected(len(starts), lead.problem.n, np.dtype(lead.options.dtype))
-    kept: list[np.ndarray] = []
+    collected = Collected(len(starts), lead.problem.n, np.dtype(lead.options.dtype))
+    memories: list[np.ndarray] = []
     if memory:
-        kept += lead.layout.split(np.empty((len(starts), lead.layout.size), found.x.dtype))[1]
+        states = np.empty((len(starts), lead.layout.size), collected.x.dtype)
+        memories += lead.layout.split(states)[1]
     told = None
     if report is not None:
-        _begin(found, starts)
+        _begin(collected, starts)
         told = _told(report)
     work = _Work(tasks, starts, data, memory, piece)
-    found.x, found.fun, found.nit, found.status, *kept = pool.fill(
-        len(starts), [found.x, found.fun, found.nit, found.status, *kept], work, told
+    collected.x, collected.fun, collected.nit, collected.status, *memories = pool.fill(
+        len(starts),
+        [collected.x, collected.fun, collected.nit, collected.status, *memories],
+        work,
+        told,
     )
-    return found.ends(), {"memory": tuple(kept)} if memory else {}
+    return collected.ends(), {"memory": tuple(memories)} if memory else {}
 
 
 @dataclass(frozen=True)
@@ -96,22 +100,23 @@ class _Work:
 
 def _alike(tasks: Mapping[Device, Task]) -> dict[Device, Task]:
     """The tasks, one for all devices that do it in the same way, made ready."""
-    made: dict[Any, Task] = {}
-    found: dict[Device, Task] = {}
+    distinct: dict[Any, Task] = {}
+    shared: dict[Device, Task] = {}
     for device, task in tasks.items():
-        found[device] = made.setdefault((task.options, task.stored, task.by_gpu), task)
-    for task in made.values():
+        shared[device] = distinct.setdefault((task.options, task.stored, task.by_gpu), task)
+    for task in distinct.values():
         _ = task.stages
-    return found
+    return shared
 
 
 def _pool(devices: Devices) -> DevicePool:
     return DevicePool([Member(part, None) for part in devices.parts], LEAST_PROBLEMS)
 
 
-def _begin(found: Collected, starts: np.ndarray) -> None:
+def _begin(collected: Collected, starts: np.ndarray) -> None:
     """Write what results are of problems that are never begun."""
-    found.x[:], found.fun[:], found.nit[:], found.status[:] = starts, np.nan, 0, ENDED_BY_USER
+    collected.x[:], collected.fun[:] = starts, np.nan
+    collected.nit[:], collected.status[:] = 0, ENDED_BY_USER
 
 
 def _told(report: Report) -> Callable[[int], bool]:

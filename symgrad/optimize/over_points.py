@@ -52,8 +52,8 @@ def minimized(kernel: Any, method: Method) -> Callable[[Any], Any]:
 
 def retraced(kernel: Any) -> Callable[[Any], Any]:
     """The first result of a kernel as a function, of its variables, that can be traced again."""
-    found = kernel.expr
-    first = found if len(kernel.outputs) == 1 else found[0]
+    expr = kernel.expr
+    first = expr if len(kernel.outputs) == 1 else expr[0]
     roots = [first] if isinstance(first, Expr) else [*first]
     ids = [r.id for r in roots]
 

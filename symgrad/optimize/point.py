@@ -57,15 +57,15 @@ class Point:
     z: np.ndarray
 
     @classmethod
-    def of_row(cls, p: np.ndarray, found: np.ndarray) -> Point:
+    def of_row(cls, p: np.ndarray, row: np.ndarray) -> Point:
         """The point of what `symgrad.llvm.dispatch.dense.Triangle` found."""
         n = len(p)
         square, end = n * n, n * (n + 1)
-        *_, cost, inverse = found[end:].tolist()
-        point, known = cls.__new__(cls), found[end : end + n]
+        *_, cost, inverse = row[end:].tolist()
+        point, lengths = cls.__new__(cls), row[end : end + n]
         vars(point).update(
-            p=p, cost=cost, T=found[:square].reshape(n, n), z=found[square:end], row=found[:end],
-            lengths=known, inverse=inverse,
+            p=p, cost=cost, T=row[:square].reshape(n, n), z=row[square:end], row=row[:end],
+            lengths=lengths, inverse=inverse,
         )  # fmt: skip
         return point
 
@@ -80,8 +80,8 @@ class Point:
         most = np.maximum.reduce(np.abs(self.T))
         units = np.where(most > 0.0, most, 1.0)  # squares may be beyond the range
         parts = self.T / units
-        found = units * np.sqrt(np.add.reduce(parts * parts))
-        return found if found.all() else np.where(found > 0.0, found, 1.0)
+        lengths = units * np.sqrt(np.add.reduce(parts * parts))
+        return lengths if lengths.all() else np.where(lengths > 0.0, lengths, 1.0)
 
     @cached_property
     def inverse(self) -> float:

@@ -79,9 +79,9 @@ class Problem:
 
         def loss(v: Any) -> Any:
             nonlocal weighted
-            found = f(v[: self.n], v[self.n :]) if self.columns else f(v)
-            weighted = isinstance(found, Weighted)
-            return found.parts if isinstance(found, Weighted) else found
+            result = f(v[: self.n], v[self.n :]) if self.columns else f(v)
+            weighted = isinstance(result, Weighted)
+            return result.parts if isinstance(result, Weighted) else result
 
         try:
             with watch.stage("trace"):
@@ -106,14 +106,14 @@ class Problem:
         if self.given or self._traced is None:
             return self
         traced, weighted = self._traced
-        made = rolled(traced, rounding)
-        if made is traced:
+        looped = rolled(traced, rounding)
+        if looped is traced:
             return self
 
         def f(x: Any, *rows: Any) -> Any:
             values = [value for part in (x, *rows) for value in part]
-            found = made.structure.seen(array(replay(made.graph, made.outputs, values)))
-            return Weighted(**found) if weighted else found
+            results = looped.structure.seen(array(replay(looped.graph, looped.outputs, values)))
+            return Weighted(**results) if weighted else results
 
         return replace(self, f=f)
 
@@ -142,10 +142,10 @@ def iteration(
     layout, eps = layout_of(method, problem.n), float(np.finfo(options.dtype).eps)
     needs = "gradient" if method.needs == "slope" else method.needs
 
-    def step(state: Any, found: Any, calls: Calls | None = None) -> list[Any]:
+    def step(state: Any, sums: Any, calls: Calls | None = None) -> list[Any]:
         x, memory, (count, *_) = layout.split(state)
         unpack = partial(_stored, calls) if calls else partial(_unpacked, needs=needs)
-        at = Evaluation(x, *unpack(found, problem.n), count, bounds, eps)
+        at = Evaluation(x, *unpack(sums, problem.n), count, bounds, eps)
         move = method.advance(at, memory).completed(at)
         return _next(layout, state, move, bounds, stop, eps)
 
@@ -186,8 +186,8 @@ def blind_iteration(
 def final_iteration(problem: Problem, method: Method, options: Options) -> Iteration:
     """The step that computes nothing but the loss, with the status of one that is not finite."""
 
-    def step(state: Any, found: Any) -> list[Any]:
-        loss, status = found[0], state[STATUS]
+    def step(state: Any, sums: Any) -> list[Any]:
+        loss, status = sums[0], state[STATUS]
         status = functions.where(functions.isfinite(loss), status, -2.0)
         return [*state[:LOSS], loss, status, 0.0 * state[0]]
 
@@ -226,10 +226,10 @@ class _Work:
             return None
         return self.method, self.needs, self.problem.n, self.options, self.more
 
-    def once(self, made: Callable[[], Iteration]) -> Iteration:
+    def once(self, make: Callable[[], Iteration]) -> Iteration:
         """An iteration, made once for equal problems if it has a key."""
         known = self.key and self.problem.key
-        return _iterations.get((self.key, known), made) if known else made()
+        return _iterations.get((self.key, known), make) if known else make()
 
 
 def _iteration(work: _Work, step: Step) -> Iteration:
@@ -237,7 +237,7 @@ def _iteration(work: _Work, step: Step) -> Iteration:
 
     Where it depends on the problem through sums over rows alone, it is traced once for all.
     """
-    return work.once(partial(_made, work, step))
+    return work.once(partial(_traced_iteration, work, step))
 
 
 def _is_pure(method: Method) -> bool:
@@ -248,7 +248,7 @@ def _is_pure(method: Method) -> bool:
     )
 
 
-def _made(work: _Work, step: Step) -> Iteration:
+def _traced_iteration(work: _Work, step: Step) -> Iteration:
     problem, layout, options, needs = work.problem, work.layout, work.options, work.needs
     rows = reduction(problem, needs, options) if problem.columns else None
     given = problem.given_for(needs)
@@ -257,9 +257,9 @@ def _made(work: _Work, step: Step) -> Iteration:
     def update(v: Any) -> list[Any]:
         state = v[: layout.size]
         x = state[: problem.n]
-        found = v[layout.size :] if sums else evaluated(problem.f, x, (), needs, problem.by)
+        values = v[layout.size :] if sums else evaluated(problem.f, x, (), needs, problem.by)
         with deriving(v[0].graph):
-            return step(state, found)
+            return step(state, values)
 
     names = [f"s{k}" for k in range(layout.size)] + [f"sum{k}" for k in range(sums)]
     traced = partial(_computation, update, len(names), names, options)
@@ -269,10 +269,10 @@ def _made(work: _Work, step: Step) -> Iteration:
 
 def _with_matrix(work: _Work, step: Callable[..., list[Any]]) -> Iteration:
     """A step over rows of a method whose matrix the kernel keeps; see `_iteration`."""
-    return work.once(partial(_made_with_matrix, work, step))
+    return work.once(partial(_traced_with_matrix, work, step))
 
 
-def _made_with_matrix(work: _Work, step: Callable[..., list[Any]]) -> Iteration:
+def _traced_with_matrix(work: _Work, step: Callable[..., list[Any]]) -> Iteration:
     problem, layout, options = work.problem, work.layout, work.options
     n, part = problem.n, work.method.stored
     assert part is not None, "the method cannot do with a matrix that is kept"
@@ -288,13 +288,13 @@ def _made_with_matrix(work: _Work, step: Callable[..., list[Any]]) -> Iteration:
                 after = step(v[: layout.size], v[layout.size :], calls)
             return [*after, *(a for arguments in calls.arguments for a in arguments)]
 
-        made, (calls,) = _computation(update, len(names), names, options), recorded
+        computation, (calls,) = _computation(update, len(names), names, options), recorded
         outputs = _cut(
-            made,
+            computation,
             ["state", *(c.kind for c in calls.made)],
             [layout.size, *map(len, calls.arguments)],
         )
-        return replace(made, outputs=outputs), tuple(calls.made)
+        return replace(computation, outputs=outputs), tuple(calls.made)
 
     computed, calls = _recorded.get(work.key, traced) if work.key else traced()
     matrix = Matrix(n, layout.start_of(part), problem.weight, calls)
@@ -307,25 +307,29 @@ def _normal_rows(problem: Problem, options: Options) -> Reduction:
 
     def row(v: Any) -> list[Any]:
         x = v[: problem.n]
-        found = problem.f(x, v[problem.n :])
+        result = problem.f(x, v[problem.n :])
         with deriving(x[0].graph):
-            residuals, slopes = slopes_of(found, x, problem.f, problem.by)
+            residuals, slopes = slopes_of(result, x, problem.f, problem.by)
             lines = [[line.get(k, 0.0) for k in range(problem.n)] for line in slopes]
         return [v for r, line in zip(residuals, lines, strict=True) for v in (*line, r)]
 
-    made = _row_computation(problem, row, options)
+    computation = _row_computation(problem, row, options)
     size = problem.n + 1
-    count = len(made.outputs[0].nodes) // size
-    outputs = _cut(made, [f"residual{k}" for k in range(count)], [size] * count)
+    count = len(computation.outputs[0].nodes) // size
+    outputs = _cut(computation, [f"residual{k}" for k in range(count)], [size] * count)
     return _hoisted.get(
-        (made, problem.n, "normal"),
-        lambda: hoisted(Reduction(made.name, made.graph, outputs, problem.n, (), normal=True)),
+        (computation, problem.n, "normal"),
+        lambda: hoisted(
+            Reduction(computation.name, computation.graph, outputs, problem.n, (), normal=True)
+        ),
     )
 
 
-def _cut(made: Computation, names: Sequence[str], sizes: Sequence[int]) -> tuple[Output, ...]:
+def _cut(
+    computation: Computation, names: Sequence[str], sizes: Sequence[int]
+) -> tuple[Output, ...]:
     """The columns of a computation as several outputs."""
-    columns = iter(made.outputs[0].nodes)
+    columns = iter(computation.outputs[0].nodes)
     cut = zip(names, sizes, strict=True)
     return tuple(Output(name, tuple(itertools.islice(columns, size))) for name, size in cut)
 
@@ -337,9 +341,10 @@ def reduction(problem: Problem, needs: str, options: Options) -> Reduction:
     def row(v: Any) -> list[Any]:
         return evaluated(problem.f, v[:n], (v[n:],), needs, problem.by, problem.weight)
 
-    made = _row_computation(problem, row, options)
+    computation = _row_computation(problem, row, options)
     return _hoisted.get(
-        (made, n), lambda: hoisted(Reduction(made.name, made.graph, made.outputs, n, ()))
+        (computation, n),
+        lambda: hoisted(Reduction(computation.name, computation.graph, computation.outputs, n, ())),
     )
 
 
@@ -363,17 +368,17 @@ def _computation(
     return build(f, n, VALUES, replace(options, roll=False), names).computation
 
 
-def _unpacked(found: Any, n: int, needs: str) -> tuple[Any, Any, Any]:
+def _unpacked(sums: Any, n: int, needs: str) -> tuple[Any, Any, Any]:
     """The loss, gradient (n,) and symmetric matrix (n, n) of a row of sums."""
-    flat = array(list(found))
+    flat = array(list(sums))
     if needs == "gradient":
         return flat[0], flat[1 : n + 1], None
     return flat[0], flat[1 : n + 1], unpacked(flat[n + 1 :])
 
 
-def _stored(calls: Calls, found: Any, n: int) -> tuple[Any, Any, Any]:
+def _stored(calls: Calls, sums: Any, n: int) -> tuple[Any, Any, Any]:
     """The same, with a matrix that the kernel keeps."""
-    flat = array(list(found))
+    flat = array(list(sums))
     return flat[0], flat[1 : n + 1], Stored(calls, flat[n + 1 :])
 
 

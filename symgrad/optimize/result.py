@@ -47,8 +47,8 @@ class Messages(Sequence[str]):
     def __getitem__(self, index: slice) -> Messages: ...
 
     def __getitem__(self, index: Any) -> Any:
-        found = self._status[index]
-        return Messages(found) if np.ndim(found) else MESSAGES[int(found)]
+        status = self._status[index]
+        return Messages(status) if np.ndim(status) else MESSAGES[int(status)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         known = sorted(MESSAGES)

@@ -62,12 +62,12 @@ def _settle(
     eps = float(np.finfo(float).eps)
     measure = _measure(places, x.shape[1], own, again)
     of = Setting(measure, low, high, np.where(sizes > 0.0, sizes, 1.0), eps)
-    found = settle(of, x, moves)
+    settled = settle(of, x, moves)
     status = fields["status"][places]
     flat, still = status == FLAT, status > 0
-    is_minimum = found.minimal & (found.sharp | ~flat)
-    lower = found.loss < before
-    _put(fields, places, lower | is_minimum, found.x, np.minimum(found.loss, before))
+    is_minimum = settled.minimal & (settled.sharp | ~flat)
+    lower = settled.loss < before
+    _put(fields, places, lower | is_minimum, settled.x, np.minimum(settled.loss, before))
     fields["status"][places[is_minimum]] = AT_MINIMUM
     fields["success"][places[is_minimum]] = True
     on = np.flatnonzero(~is_minimum & lower & still)
@@ -117,8 +117,8 @@ def _measure(
         at = again(points, method, 0, _of(own, places[which]), memory=True)
         assert method.stored is not None, "JᵀJ is a part of the memory"
         loss, gradient, half = at.memory[1], at.memory[2], at.memory[method.stored]
-        found = np.ravel(loss), gradient, half[:, diagonal]
-        return tuple(np.asarray(a, float) for a in found)
+        slopes = np.ravel(loss), gradient, half[:, diagonal]
+        return tuple(np.asarray(a, float) for a in slopes)
 
     return measured
 

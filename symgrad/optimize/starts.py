@@ -47,15 +47,15 @@ def starts_of(
     if isinstance(starts, DeviceArray):
         if starts.ndim != 2 or starts.shape[1] != tree.size:
             raise InputError(f"starts has shape {starts.shape}: (S, {tree.size}) is needed")
-        found = Starts(starts, None, False)
+        points = Starts(starts, None, False)
     else:
-        found = _on_host(starts, tree, bounds, dtype, convert or bounds.finite)
-    if data.own is not None and len(found.rows) != len(data.own):
+        points = _on_host(starts, tree, bounds, dtype, convert or bounds.finite)
+    if data.own is not None and len(points.rows) != len(data.own):
         raise InputError(
-            f"{counted(len(found.rows), 'start')} for "
+            f"{counted(len(points.rows), 'start')} for "
             f"{counted(len(data.own), 'problem')}: give one for each"
         )
-    return found
+    return points
 
 
 def _on_host(starts: Any, tree: Tree, bounds: Bounds, dtype: str, convert: bool) -> Starts:
@@ -104,16 +104,16 @@ def data_of(shared: Any, own: Any, dtype: str, convert: bool = True) -> RowData:
 
 def target_of(device: Any, *arrays: Any) -> Device:
     """The device that is chosen, or that the arrays are on."""
-    there = {id(a.gpu): a.gpu for a in arrays if isinstance(a, DeviceArray)}
-    if not there:
+    owners = {id(a.gpu): a.gpu for a in arrays if isinstance(a, DeviceArray)}
+    if not owners:
         return choose_any(device)
-    if device is None and len(there) == 1:
-        (owner,) = there.values()
-        found = [d for d in devices() if backend_of(d).owner is owner]
-        target = found[0] if found else choose_any(device)
+    if device is None and len(owners) == 1:
+        (owner,) = owners.values()
+        candidates = [d for d in devices() if backend_of(d).owner is owner]
+        target = candidates[0] if candidates else choose_any(device)
     else:
         target = choose_any(device)
-    if {id(backend_of(target).owner)} != {*there}:
+    if {id(backend_of(target).owner)} != {*owners}:
         raise InputTypeError(f"arrays on another device cannot be read by {target}: use .numpy()")
     return target
 

@@ -68,7 +68,7 @@ class Task:
 
     def compiled(self, make: Callable[[Iteration], Any]) -> Stages:
         """What runs the stages, as ``make`` makes it of their iterations."""
-        return [(make(made), count) for made, count in self.stages]
+        return [(make(step), count) for step, count in self.stages]
 
     @property
     def mode(self) -> str | None:
@@ -80,8 +80,8 @@ class Task:
         """The iterations, and the steps of each."""
         problem, method, options = self.problem, self.method, self.options
         if not self.blind:  # one more step evaluates the end and does not move
-            made = iteration(problem, method, self.bounds, self.stop, options, self.stored)
-            return [(made, self.steps + 1)]
+            step = iteration(problem, method, self.bounds, self.stop, options, self.stored)
+            return [(step, self.steps + 1)]
         steps = blind_iteration(problem, method, self.bounds, options), self.steps
         return [steps] if self.gathers else [steps, (self.final, 1)]
 
@@ -163,9 +163,9 @@ class HostStates:
 
     def ends(self) -> Ends:
         """What the result is now."""
-        made = Collected(len(self.state), self.layout.n, self.state.dtype)
-        made.read(slice(None), self.state)
-        return made.ends()
+        collected = Collected(len(self.state), self.layout.n, self.state.dtype)
+        collected.read(slice(None), self.state)
+        return collected.ends()
 
     def memory(self) -> tuple[np.ndarray, ...]:
         """What the method keeps now, each part (S, ...)."""
@@ -197,7 +197,7 @@ class Collected:
 def streamed(task: Task, stages: Stages, starts: np.ndarray, data: RowData) -> Ends:
     """All steps on the CPU, for some problems at a time, of which only the ends are kept."""
     n, first = task.problem.n, task.first.astype(starts.dtype)
-    found = Collected(len(starts), n, starts.dtype)
+    collected = Collected(len(starts), n, starts.dtype)
     block = np.broadcast_to(first, (cpu.near(len(first), starts.dtype), len(first))).copy()
 
     def fill(part: slice, states: np.ndarray) -> None:
@@ -205,5 +205,5 @@ def streamed(task: Task, stages: Stages, starts: np.ndarray, data: RowData) -> E
         for k in range(n):
             states[:, k] = starts[part, k]
 
-    cpu.run_from(stages, len(starts), fill, found.read, data)
-    return found.ends()
+    cpu.run_from(stages, len(starts), fill, collected.read, data)
+    return collected.ends()

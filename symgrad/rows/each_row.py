@@ -138,14 +138,14 @@ class RowsKernel(PartsKernel):
     @property
     def _shaders(self) -> list[Shaders]:
         """What runs: what is computed at each row, and before it what is computed once, if any."""
-        made, parts = self._traced.reduction, self._staged
+        reduction, parts = self._traced.reduction, self._staged
         if parts is None:
-            computations = [Computation(made.name, made.graph, made.outputs)]
+            computations = [Computation(reduction.name, reduction.graph, reduction.outputs)]
         else:
             once = Output("once", parts.values)
             computations = [
-                Computation(f"{made.name}_once", parts.once, (once,)),
-                Computation(made.name, parts.each, parts.outputs),
+                Computation(f"{reduction.name}_once", parts.once, (once,)),
+                Computation(reduction.name, parts.each, parts.outputs),
             ]
         return [Shaders(c, self.request.options, self._title) for c in computations]
 
@@ -174,40 +174,40 @@ class RowsKernel(PartsKernel):
     # numbers in, numbers out ---------------------------------------------------------------------
 
     def _total(self, flat: np.ndarray, table: Table, bound: Rows | None = None) -> Any:
-        there = bound or self._resident(table)
+        resident = bound or self._resident(table)
         stays = isinstance(table.numbers, DeviceArray)
-        here = np.empty((0, 0), self.dtype) if stays else table.numbers
+        columns = np.empty((0, 0), self.dtype) if stays else table.numbers
         same = self._uniform(flat)
-        points = RowPoints(self._traced, flat, np.asarray(here), table.indices, 1.0, same)
+        points = RowPoints(self._traced, flat, np.asarray(columns), table.indices, 1.0, same)
         if self.request.reduce is not None:
-            return Added(self._added(points, there), table.weight)
+            return Added(self._added(points, resident), table.weight)
         whole = slice(0, table.count)
-        numbers = [[values] for values in self._computed(points, whole, there, stays)]
+        numbers = [[values] for values in self._computed(points, whole, resident, stays)]
         return Stacked(numbers, [table], table.weight)
 
     def _computed(
-        self, points: RowPoints, rows: slice, there: Rows | None, stays: bool = False
+        self, points: RowPoints, rows: slice, resident: Rows | None, stays: bool = False
     ) -> list[Any]:
         """The numbers (N, keys) of each part at some rows, on the GPU if they stay there."""
         shapes = [(rows.stop - rows.start, len(p.keys)) for p in self.parts]
         results: list[Any] = (
-            [DeviceArray.empty(there.gpu, shape) for shape in shapes]
-            if there and stays
+            [DeviceArray.empty(resident.gpu, shape) for shape in shapes]
+            if resident and stays
             else [POOL.empty(shape, self.dtype, False) for shape in shapes]
         )
         computed = [r for r in results if r.shape[1]]
-        if there is not None:
+        if resident is not None:
             same, entries = points.same, self._pattern.entries
             parameters = np.concatenate([same, points.flat]) if entries else same
-            there.compute(self._sums, parameters, computed, rows.start)
+            resident.compute(self._sums, parameters, computed, rows.start)
             return results
         own = threading.local()
 
         def filled(some: slice) -> np.ndarray:
-            made = getattr(own, "points", None)
-            if made is None:
-                made = own.points = points.points(min(ROWS_AT_A_TIME, rows.stop - rows.start))
-            return points.filled(made, slice(rows.start + some.start, rows.start + some.stop))
+            buffer = getattr(own, "points", None)
+            if buffer is None:
+                buffer = own.points = points.points(min(ROWS_AT_A_TIME, rows.stop - rows.start))
+            return points.filled(buffer, slice(rows.start + some.start, rows.start + some.stop))
 
         self._sums.run_filled(filled, ROWS_AT_A_TIME, computed)
         return results
@@ -238,14 +238,14 @@ class RowsKernel(PartsKernel):
             table.derived[part.name] = SparseRows.of(part, where, self.n_inputs)
         return table.derived[part.name]
 
-    def _added(self, points: RowPoints, there: Rows | None) -> list[Any]:
+    def _added(self, points: RowPoints, resident: Rows | None) -> list[Any]:
         """The sums of the parts over all rows."""
         total: list[Any] = []
         count = len(points.indices)
         for first in range(0, max(count, 1), HESSIAN_ROWS):
             rows = slice(first, min(first + HESSIAN_ROWS, count))
             where = self._where(points.indices[rows])
-            pairs = zip(self.parts, self._computed(points, rows, there), strict=True)
+            pairs = zip(self.parts, self._computed(points, rows, resident), strict=True)
             sums = [_sum(part, values, where, self.n_inputs) for part, values in pairs]
             total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
         return total
@@ -334,16 +334,16 @@ class SparseRows:
         numbers = by_value.astype(kind) + len(keys) * np.arange(len(where), dtype=kind)[:, None]
         columns = where[:, keys[by_value, 1]]
         shape = len(where) * part.values, n
-        found = scipy_sparse().csr_array((numbers.ravel(), columns.ravel(), ends), shape=shape)
-        found.sort_indices()
-        again = np.zeros(len(found.data), bool)  # at the place of the one before
-        np.equal(found.indices[1:], found.indices[:-1], out=again[1:])
-        again[found.indptr[:-1][each > 0]] = False
+        matrix = scipy_sparse().csr_array((numbers.ravel(), columns.ravel(), ends), shape=shape)
+        matrix.sort_indices()
+        again = np.zeros(len(matrix.data), bool)  # at the place of the one before
+        np.equal(matrix.indices[1:], matrix.indices[:-1], out=again[1:])
+        again[matrix.indptr[:-1][each > 0]] = False
         (places,) = np.nonzero(again)
-        order, more = np.delete(found.data, places), found.data[places]
+        order, more = np.delete(matrix.data, places), matrix.data[places]
         to = places - np.arange(1, len(places) + 1)
-        ends = found.indptr - np.searchsorted(places, found.indptr).astype(found.indptr.dtype)
-        return cls(order, more, to, np.delete(found.indices, places), ends, shape)
+        ends = matrix.indptr - np.searchsorted(places, matrix.indptr).astype(matrix.indptr.dtype)
+        return cls(order, more, to, np.delete(matrix.indices, places), ends, shape)
 
     def filled(self, values: np.ndarray) -> Any:
         """The CSR array of the numbers (N, keys)."""
@@ -351,9 +351,9 @@ class SparseRows:
         numbers = row[self.order]
         np.add.at(numbers, self.to, row[self.more])
         parts = numbers, self.columns.copy(), self.ends.copy()
-        found = scipy_sparse().csr_array(parts, shape=self.shape)
-        found.has_canonical_format = True
-        return found
+        matrix = scipy_sparse().csr_array(parts, shape=self.shape)
+        matrix.has_canonical_format = True
+        return matrix
 
 
 # making one ---------------------------------------------------------------------------------------
@@ -382,33 +382,33 @@ def rows_kernel(request: Request, verb: str, device: Any, sparse: bool = False) 
 
 def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
     """What is computed at each row, its inputs in the order of `RowPoints`."""
-    made = wants.made
-    indices = tuple(sorted({g.column for g in made.gathers}))
+    trace = wants.trace
+    indices = tuple(sorted({g.column for g in trace.gathers}))
     roots = [i for ids in wants.nodes for i in ids]
-    inputs = inputs_of(made, made.parameters, indices)
-    graph, ends = clock.time("simplify", lambda: simplified(made.graph, roots, request.options))
+    inputs = inputs_of(trace, trace.parameters, indices)
+    graph, ends = clock.time("simplify", lambda: simplified(trace.graph, roots, request.options))
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-    graph, ends = arranged(graph, ends, [ids[made.graph.nodes[i][1]] for i in inputs])
+    graph, ends = arranged(graph, ends, [ids[trace.graph.nodes[i][1]] for i in inputs])
     cut = zip(wants.parts, _cut(wants, ends), strict=True)
     outputs = [Output(part.name, ids) for part, ids in cut if ids]
-    computed = Reduction(request.options.name, graph, tuple(outputs), len(made.parameters), ())
-    graph, ends = arranged(made.graph, roots, inputs)
+    computed = Reduction(request.options.name, graph, tuple(outputs), len(trace.parameters), ())
+    graph, ends = arranged(trace.graph, roots, inputs)
     graph.names[:] = unique(graph.names)
     graph.release()
     expressions = Expressions(graph, tuple(_cut(wants, ends)))
-    read = tuple(made.parameters)
+    read = tuple(trace.parameters)
     traced = Traced(
         computed,
         read,
         (),
-        made.gathers,
+        trace.gathers,
         tree_of(request.n),
-        columns_of_trace(request, made, indices),
+        columns_of_trace(request, trace, indices),
         weight_column(request),
         read,
         expressions,
         clock.seconds,
-        Derived(wants.mode, lengths_of_strips(made.graph)),
+        Derived(wants.mode, lengths_of_strips(trace.graph)),
     )
     return Mapped(traced, wants.parts, wants.variables)
 

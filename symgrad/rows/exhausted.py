@@ -24,8 +24,8 @@ def flagged(request: Request, traced: Traced) -> Traced | None:
         replace(g, inputs=tuple(next(inputs) for _ in g.inputs)) for g in traced.gathers
     )
     every = tuple(columns.get(k, -1) for k in range(traced.columns.count))
-    made = RowTrace(graph, parameters, every, gathers, (root,), traced.tree)
-    summed = {"exhausted": contributions(request, made, [root])}
+    trace = RowTrace(graph, parameters, every, gathers, (root,), traced.tree)
+    summed = {"exhausted": contributions(request, trace, [root])}
     added = [graph.constant(0.0)] * sum(len(g.inputs) for g in gathers)
-    used, reduction = reduced(request.options, made, summed, added, traced.columns.indices)
+    used, reduction = reduced(request.options, trace, summed, added, traced.columns.indices)
     return replace(traced, reduction=reduction, used=used, graded=())

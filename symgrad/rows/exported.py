@@ -97,7 +97,7 @@ class ExportedRows(RowProgram):
             "a regularizer": asked.penalty is not None,
             "results for each row, reduce=None,": asked.reduce is None,
         }
-        for what in (name for name, there in missing.items() if there):
+        for what in (name for name, present in missing.items() if present):
             raise InputError(f"{self.name}: {what} cannot be exported yet; run it from Python")
 
     def _minimization(self, by: Steps, each: bool) -> Minimization:

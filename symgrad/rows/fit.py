@@ -38,11 +38,11 @@ class Target:
     @classmethod
     def of(cls, device: targets.DeviceChoice, dtype: DType | None) -> Target:
         """What is asked for: by default float64 on the CPU, and what there is on a GPU."""
-        found = targets.choose("cpu" if device is None else device)
-        backend = backend_of(found)
+        chosen_device = targets.choose("cpu" if device is None else device)
+        backend = backend_of(chosen_device)
         name = backend.dtype if dtype is None else dtype_name(dtype)
         backend.require(name)
-        return cls(found, name)
+        return cls(chosen_device, name)
 
     def compiled(self, products: RowProducts) -> Run:
         """The kernel of the products of rows."""
@@ -71,18 +71,18 @@ class Task:
 
     def table(self, rows: Any, dtype: str) -> Table:
         """A table of one row or more, whose weights are not negative."""
-        found = read_table(rows, self.traced, dtype, self.request.nan_policy, own=True)
-        if not found.count:
+        table = read_table(rows, self.traced, dtype, self.request.nan_policy, own=True)
+        if not table.count:
             raise InputError("the table has no rows: there is nothing to fit")
         columns, weight = self.traced.columns, self.traced.weight
         if weight is not None:
-            weights = found.numbers[:, columns.numbers.index(weight)]
+            weights = table.numbers[:, columns.numbers.index(weight)]
             if (weights < 0.0).any():
                 raise InputError(
                     f"{columns.describe(weight)} is {weights.min()} at row "
                     f"{int(np.argmin(weights))}: weights of squares cannot be negative"
                 )
-        return found
+        return table
 
     def fit(
         self,
@@ -109,10 +109,10 @@ class Task:
         eps = float(np.finfo(target.dtype).eps)
         with reporting(progress, "steps") as report:
             end = descend(system, x, box, limits, eps, report)
-        found = self._result(end, system.residuals(end.state.x), self._share(table))
+        result = self._result(end, system.residuals(end.state.x), self._share(table))
         if errors:
-            found["errors"] = self.nest.nested(self._errors(end, self._counted(table, system)))
-        return found
+            result["errors"] = self.nest.nested(self._errors(end, self._counted(table, system)))
+        return result
 
     def _counted(self, table: Table, system: RowSystem) -> int:
         """The residuals of rows that do not weigh 0."""
@@ -125,17 +125,17 @@ class Task:
         """Standard errors (n,): infinite where rows tell nothing, 0 where a bound holds."""
         free, normal = end.state.free, end.state.normal
         fixed = normal.fixed(free)
-        found = variances(fixed)
+        diagonal = variances(fixed)
         left = count - np.count_nonzero(fixed.squares)
-        if found is None or left <= 0:
+        if diagonal is None or left <= 0:
             warn(
                 "errors of the parameters could not be estimated: some are not determined",
                 scipy_optimize().OptimizeWarning,
             )
             return np.full(len(free), np.inf)
-        known = np.isfinite(found)  # infinity times a loss of 0 is not
+        finite = np.isfinite(diagonal)  # infinity times a loss of 0 is not
         scaled = np.multiply(
-            found, 2.0 * normal.cost / left, out=np.full_like(found, np.inf), where=known
+            diagonal, 2.0 * normal.cost / left, out=np.full_like(diagonal, np.inf), where=finite
         )
         return np.where(free, np.sqrt(scaled), 0.0)
 
@@ -164,12 +164,12 @@ class Task:
 
 def limits_of(ftol: Any, xtol: Any, gtol: Any, steps: Any) -> Limits:
     """The limits that are asked for."""
-    given = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
-    found = {name: number(value, name) for name, value in given.items()}
-    for name, value in found.items():
+    arguments = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
+    tolerances = {name: number(value, name) for name, value in arguments.items()}
+    for name, value in tolerances.items():
         if value < 0.0:
             raise InputError(f"{name}={value!r}: a tolerance cannot be negative")
-    return Limits(**found, steps=whole(steps, "steps", 1, MOST_STEPS))
+    return Limits(**tolerances, steps=whole(steps, "steps", 1, MOST_STEPS))
 
 
 def scale_of_residuals(loss: Any, f_scale: Any) -> float:

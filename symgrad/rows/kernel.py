@@ -125,7 +125,7 @@ class DataKernel(ExportedRows):
         total, done, flagging, unended = None, 0, self._flagging_for(exhausted), 0
         with reporting(progress, "rows", len_of(rows) if is_table(rows) else None) as report:
             for table in [rows] if self._stays_there(rows) else tables_of(rows, ROWS_AT_A_TIME):
-                read = self._read(table, there=True)
+                read = self._read(table, on_gpu=True)
                 part = self._total(flat, read)
                 total = part if total is None else total + part
                 unended += flagging.counted(flat, read) if flagging else 0
@@ -162,7 +162,7 @@ class DataKernel(ExportedRows):
 
     def keep(self, rows: Any, counting: bool) -> KeptRows:
         """A copy of a table where it is needed, also for ``counting`` loops without an end."""
-        table = self._read(_whole(rows), own=backend_of(self.device).owner is None, there=True)
+        table = self._read(_whole(rows), own=backend_of(self.device).owner is None, on_gpu=True)
         flagging, counted = self._flagging if counting else None, None
         try:
             resident = self._resident(table)
@@ -316,12 +316,12 @@ class DataKernel(ExportedRows):
         named = self.request.columns.names or not isinstance(rows, Mapping)
         return bool(named) and is_there(rows) and backend_of(self.device).owner is not None
 
-    def _read(self, rows: Any, own: bool = False, there: bool = False) -> Table:
+    def _read(self, rows: Any, own: bool = False, on_gpu: bool = False) -> Table:
         """The table as a device takes it; ``own`` if nothing may be shared with the user.
 
-        ``there`` if numbers may stay on a GPU.
+        ``on_gpu`` if numbers may stay on a GPU.
         """
-        gpu = backend_of(self.device).owner if there and self._stays_there(rows) else None
+        gpu = backend_of(self.device).owner if on_gpu and self._stays_there(rows) else None
         return read_table(rows, self._traced, str(self.dtype), self.request.nan_policy, own, gpu)
 
     # numbers in, numbers out ---------------------------------------------------------------------
@@ -335,8 +335,8 @@ class DataKernel(ExportedRows):
         if tables and bound:
             sums, entries = bound.run_with_tables(uniform, tables)
         elif tables:
-            found = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
-            sums, entries = found
+            results = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
+            sums, entries = results
         else:
             sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
         return Totals(sums, tuple(entries), table.weight)

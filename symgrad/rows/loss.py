@@ -104,42 +104,42 @@ def require_request(request: Request) -> None:
 def traced_loss(request: Request) -> Traced:
     """The loss of a row and its gradient."""
     clock = Clock()
-    made = clock.time("trace", lambda: trace_request(request))
-    return _with_gradient(request, made, _loss(request, made), clock)
+    trace = clock.time("trace", lambda: trace_request(request))
+    return _with_gradient(request, trace, _loss(request, trace), clock)
 
 
-def _with_gradient(request: Request, made: RowTrace, loss: int, clock: Clock) -> Traced:
+def _with_gradient(request: Request, trace: RowTrace, loss: int, clock: Clock) -> Traced:
     """The loss of a row, weighted, and its gradient."""
-    uniform, looked = clock.time("differentiate", lambda: _gradient(made, loss))
+    uniform, looked = clock.time("differentiate", lambda: _gradient(trace, loss))
     graded = tuple(k for k, i in uniform.items() if i is not None)
-    (loss,) = contributions(request, made, [loss])
-    uniform = dict(zip(uniform, contributions(request, made, uniform.values()), strict=True))
-    looked = contributions(request, made, looked)
-    zero = made.graph.constant(0.0)
+    (loss,) = contributions(request, trace, [loss])
+    uniform = dict(zip(uniform, contributions(request, trace, uniform.values()), strict=True))
+    looked = contributions(request, trace, looked)
+    zero = trace.graph.constant(0.0)
     added = [zero if i is None else i for i in looked]
     dense = [zero if i is None else i for i in uniform.values()]
     summed = {"loss": [loss], "grad": [i for i in uniform.values() if i is not None]}
     groups = (loss,), (*dense, *added)
-    return ready(request, made, graded, summed, added, groups, clock)
+    return ready(request, trace, graded, summed, added, groups, clock)
 
 
-def _gradient(made: RowTrace, loss: int) -> tuple[dict[int, int | None], list[int | None]]:
+def _gradient(trace: RowTrace, loss: int) -> tuple[dict[int, int | None], list[int | None]]:
     """The derivatives for parameters, by their places, and for what is looked up; None is 0."""
-    graph, read = made.graph, made.parameters
-    looked = [i for g in made.gathers for i in g.inputs]
+    graph, read = trace.graph, trace.parameters
+    looked = [i for g in trace.gathers for i in g.inputs]
     slopes = differentiate.vjp(graph, {loss: graph.constant(1.0)}, [*read.values(), *looked])
     return dict(zip(read, slopes, strict=False)), slopes[len(read) :]
 
 
-def contributions(request: Request, made: RowTrace, found: Iterable[int | None]) -> list[Any]:
-    """What a row contributes: nothing if its weight is 0, whatever was found. None stays."""
+def contributions(request: Request, trace: RowTrace, nodes: Iterable[int | None]) -> list[Any]:
+    """What a row contributes: nothing if its weight is 0, whatever the nodes are. None stays."""
     weight = weight_column(request)
     if weight is None:
-        return list(found)
-    graph = made.graph
+        return list(nodes)
+    graph = trace.graph
     zero = graph.constant(0.0)
-    idle = graph.add(ops.eq, made.columns[weight], zero)
-    return [None if i is None else graph.add(ops.where, idle, zero, i) for i in found]
+    idle = graph.add(ops.eq, trace.columns[weight], zero)
+    return [None if i is None else graph.add(ops.where, idle, zero, i) for i in nodes]
 
 
 def traced_squares(request: Request) -> Traced:
@@ -148,28 +148,28 @@ def traced_squares(request: Request) -> Traced:
     Of parameters that rows look up JᵀJ is sparse: see `row_products`.
     """
     clock = Clock()
-    made = clock.time("trace", lambda: trace_request(request))
-    if made.gathers:
-        squares = sum(r * r for r in [Expr(made.graph, i) for i in made.outputs])
-        return _with_gradient(request, made, (scale_of(request, made) * squares).id, clock)
+    trace = clock.time("trace", lambda: trace_request(request))
+    if trace.gathers:
+        squares = sum(r * r for r in [Expr(trace.graph, i) for i in trace.outputs])
+        return _with_gradient(request, trace, (scale_of(request, trace) * squares).id, clock)
     n = tree_of(request.n).size
-    ends, mode = clock.time("differentiate", lambda: _squares(request, made, n))
+    ends, mode = clock.time("differentiate", lambda: _squares(request, trace, n))
     summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
-    groups = (ends[0],), tuple(ends[1 + k] for k in made.parameters), tuple(ends[1 + n :])
-    return ready(request, made, tuple(range(n)), summed, [], groups, clock, mode)
+    groups = (ends[0],), tuple(ends[1 + k] for k in trace.parameters), tuple(ends[1 + n :])
+    return ready(request, trace, tuple(range(n)), summed, [], groups, clock, mode)
 
 
-def _squares(request: Request, made: RowTrace, n: int) -> tuple[list[int], Mode]:
+def _squares(request: Request, trace: RowTrace, n: int) -> tuple[list[int], Mode]:
     """The sum of squares of a row, 2 Jᵀr and the upper triangle of JᵀJ, one after another.
 
     The last result is how J was made.
     """
-    graph = made.graph
-    places = list(made.parameters)
-    found, mode = row_jacobian(request, made, list(made.parameters.values()))
-    slopes = [{places[c]: d for c, d in row.items()} for row in found]
-    values = [Expr(graph, r) for r in contributions(request, made, made.outputs)]
-    scale = scale_of(request, made)
+    graph = trace.graph
+    places = list(trace.parameters)
+    jacobian, mode = row_jacobian(request, trace, list(trace.parameters.values()))
+    slopes = [{places[c]: d for c, d in row.items()} for row in jacobian]
+    values = [Expr(graph, r) for r in contributions(request, trace, trace.outputs)]
+    scale = scale_of(request, trace)
     squares = [r * r for r in values]
     sums = [
         squares,
@@ -187,63 +187,63 @@ def _squares(request: Request, made: RowTrace, n: int) -> tuple[list[int], Mode]
     return [(scale * sum(terms)).id if terms else zero for terms in sums], mode
 
 
-def scale_of(request: Request, made: RowTrace) -> Any:
+def scale_of(request: Request, trace: RowTrace) -> Any:
     """What the squares of a row are multiplied by: its weight, or 1."""
     weight = weight_column(request)
-    return 1.0 if weight is None else Expr(made.graph, made.columns[weight])
+    return 1.0 if weight is None else Expr(trace.graph, trace.columns[weight])
 
 
 def row_jacobian(
-    request: Request, made: RowTrace, wrt: Sequence[int]
+    request: Request, trace: RowTrace, wrt: Sequence[int]
 ) -> tuple[list[dict[int, Any]], Mode]:
     """The derivatives of each output by their place in ``wrt``, and how they were made.
 
     What is structurally 0 is absent.
     """
     measure = partial(size, request.options)
-    entries, mode = accumulated(made.graph, Sought(made.outputs, wrt), request.mode, measure)
-    rows = [dict[int, Any]() for _ in made.outputs]
-    kept = contributions(request, made, entries.values())
-    for (r, c), i in zip(entries, kept, strict=True):
-        rows[r][c] = Expr(made.graph, i)
+    entries, mode = accumulated(trace.graph, Sought(trace.outputs, wrt), request.mode, measure)
+    rows = [dict[int, Any]() for _ in trace.outputs]
+    weighted = contributions(request, trace, entries.values())
+    for (r, c), i in zip(entries, weighted, strict=True):
+        rows[r][c] = Expr(trace.graph, i)
     return rows, mode
 
 
 def trace_request(request: Request) -> RowTrace:
     """The trace of the function of a row."""
     n, columns = request.n, request.columns
-    made = trace_row(request.f, tree_of(n), columns.count, columns.blocks)
+    trace = trace_row(request.f, tree_of(n), columns.count, columns.blocks)
     options, weight = request.options, weight_column(request)
     if options.roll:
-        has_warned, made = made.graph.has_warned, rolled_row(made, options.rounding)
+        has_warned, trace = trace.graph.has_warned, rolled_row(trace, options.rounding)
         if not has_warned:
-            warn_of_lines(made.graph)
-    made.graph.keeping = options.keeping
-    if any(g.column == weight for g in made.gathers):
+            warn_of_lines(trace.graph)
+    trace.graph.keeping = options.keeping
+    if any(g.column == weight for g in trace.gathers):
         raise InputError(
             f"weights={request.weights!r} is a column of indices: give weights a "
             "column of their own"
         )
-    return made
+    return trace
 
 
-def _loss(request: Request, made: RowTrace) -> int:
+def _loss(request: Request, trace: RowTrace) -> int:
     """The loss of a row, times its weight."""
-    if made.structure.size != 1:
+    if trace.structure.size != 1:
         raise TraceError(
-            f"{describe(request.f)} returned {made.structure.size} numbers: a loss is one scalar"
+            f"{describe(request.f)} returned {trace.structure.size} numbers: a loss is one scalar"
         )
-    require_slope(made.graph, made.outputs, made.structure, request.f)
+    require_slope(trace.graph, trace.outputs, trace.structure, request.f)
     weight = weight_column(request)
-    (loss,) = made.outputs
-    return loss if weight is None else made.graph.add(ops.mul, made.columns[weight], loss)
+    (loss,) = trace.outputs
+    return loss if weight is None else trace.graph.add(ops.mul, trace.columns[weight], loss)
 
 
-def columns_of_trace(request: Request, made: RowTrace, indices: tuple[int, ...]) -> Columns:
+def columns_of_trace(request: Request, trace: RowTrace, indices: tuple[int, ...]) -> Columns:
     """The columns, with what the function of a row takes them for."""
     weight = weight_column(request)
     weights = () if weight is None else (weight,)
-    numbers = tuple(sorted({*made.quantities, *weights}))
+    numbers = tuple(sorted({*trace.quantities, *weights}))
     return replace(request.columns, indices=indices, quantities=numbers)
 
 
@@ -269,7 +269,7 @@ def weight_column(request: Request) -> int | None:
 
 def ready(
     request: Request,
-    made: RowTrace,
+    trace: RowTrace,
     graded: tuple[int, ...],
     summed: Mapping[str, Sequence[int]],
     added: Sequence[int],
@@ -278,12 +278,12 @@ def ready(
     mode: Mode | None = "reverse",
 ) -> Traced:
     """Simplified, and its inputs in the order that reductions have."""
-    indices = tuple(sorted({g.column for g in made.gathers}))
+    indices = tuple(sorted({g.column for g in trace.gathers}))
     used, reduction = clock.time(
-        "simplify", lambda: reduced(request.options, made, summed, added, indices)
+        "simplify", lambda: reduced(request.options, trace, summed, added, indices)
     )
     roots = [i for ids in groups for i in ids]
-    graph, roots = arranged(made.graph, roots, inputs_of(made, made.parameters, indices))
+    graph, roots = arranged(trace.graph, roots, inputs_of(trace, trace.parameters, indices))
     ends = iter(roots)
     expressions = Expressions(graph, tuple(tuple(next(ends) for _ in ids) for ids in groups))
     graph.names[:] = unique(graph.names)
@@ -292,20 +292,20 @@ def ready(
         reduction,
         used,
         graded,
-        made.gathers,
+        trace.gathers,
         tree_of(request.n),
-        columns_of_trace(request, made, indices),
+        columns_of_trace(request, trace, indices),
         weight_column(request),
-        tuple(made.parameters),
+        tuple(trace.parameters),
         expressions,
         clock.seconds,
-        Derived(mode, lengths_of_strips(made.graph)),
+        Derived(mode, lengths_of_strips(trace.graph)),
     )
 
 
 def reduced(
     options: Options,
-    made: RowTrace,
+    trace: RowTrace,
     summed: Mapping[str, Sequence[int]],
     added: Sequence[int],
     indices: tuple[int, ...],
@@ -313,15 +313,15 @@ def reduced(
     """What is summed, simplified and lowered, and the parameters that it still reads."""
     roots = [*(i for ids in summed.values() for i in ids), *added]
     factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums
-    graph, roots = simplified(made.graph, roots, options, regroup=not factors_stay_apart)
+    graph, roots = simplified(trace.graph, roots, options, regroup=not factors_stay_apart)
     ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-    every = inputs_of(made, made.parameters, indices)
-    new = {old: ids[made.graph.nodes[old][1]] for old in every}
+    every = inputs_of(trace, trace.parameters, indices)
+    new = {old: ids[trace.graph.nodes[old][1]] for old in every}
     needed = set(reachable(graph, roots))
-    used = tuple(k for k, i in made.parameters.items() if new[i] in needed)
-    graph, roots = arranged(graph, roots, [new[i] for i in inputs_of(made, used, indices)])
-    outputs = _outputs(summed, made.gathers, roots)
-    lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in made.gathers)
+    used = tuple(k for k, i in trace.parameters.items() if new[i] in needed)
+    graph, roots = arranged(graph, roots, [new[i] for i in inputs_of(trace, used, indices)])
+    outputs = _outputs(summed, trace.gathers, roots)
+    lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in trace.gathers)
     ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
     reduction = Reduction(options.name, graph, outputs, len(used), ones, lookups)
     return used, hoisted(reduction) if factors_stay_apart else reduction
@@ -337,10 +337,10 @@ def _outputs(
     return tuple(Output(name, tuple(next(ends) for _ in range(n))) for name, n in sizes.items())
 
 
-def inputs_of(made: RowTrace, used: Iterable[int], indices: Sequence[int]) -> list[int]:
+def inputs_of(trace: RowTrace, used: Iterable[int], indices: Sequence[int]) -> list[int]:
     """The inputs in the order that reductions have, without those that no row reads."""
     return [
-        *[made.parameters[k] for k in used],
-        *[i for k, i in enumerate(made.columns) if k not in indices],
-        *[i for g in made.gathers for i in g.inputs],
+        *[trace.parameters[k] for k in used],
+        *[i for k, i in enumerate(trace.columns) if k not in indices],
+        *[i for g in trace.gathers for i in g.inputs],
     ]

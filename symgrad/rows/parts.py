@@ -77,7 +77,7 @@ class Part:
 class Wants:
     """The parts that are wanted of a row, and the nodes of their numbers in its trace."""
 
-    made: RowTrace
+    trace: RowTrace
     variables: Variables
     parts: tuple[Part, ...]
     nodes: tuple[tuple[int, ...], ...]
@@ -90,75 +90,75 @@ class Wants:
 
 def wants_of(request: Request, verb: str) -> Wants:
     """What a verb wants of a row: "values", "gradient", "jacobian", "hessian" or "product"."""
-    made = _doubled(request) if verb == "product" else trace_request(request)
+    trace = _doubled(request) if verb == "product" else trace_request(request)
     n = tree_of(request.n).size
     weight = weight_column(request)
     if weight is not None:
-        column = made.columns[weight]
-        outputs = tuple(made.graph.add(ops.mul, column, i) for i in made.outputs)
-        made = replace(made, outputs=outputs)
-    if not made.outputs:
+        column = trace.columns[weight]
+        outputs = tuple(trace.graph.add(ops.mul, column, i) for i in trace.outputs)
+        trace = replace(trace, outputs=outputs)
+    if not trace.outputs:
         raise TraceError("f returned an empty container: there is nothing to compute")
-    places = tuple(k for k in made.parameters if k < n)
-    gathers = tuple(g for g in made.gathers if g.block.start < n)
+    places = tuple(k for k in trace.parameters if k < n)
+    gathers = tuple(g for g in trace.gathers if g.block.start < n)
     variables = Variables(places, gathers, n)
-    found = _found(request, made, variables, verb)
-    parts = tuple(part for part, _ in found)
+    pairs = _parts_and_nodes(request, trace, variables, verb)
+    parts = tuple(part for part, _ in pairs)
     if request.penalty is not None:
         request.penalty.require_like(parts[0].result, request.f)
-    nodes = tuple(tuple(contributions(request, made, ids)) for _, ids in found)
-    return Wants(made, variables, parts, nodes)
+    nodes = tuple(tuple(contributions(request, trace, ids)) for _, ids in pairs)
+    return Wants(trace, variables, parts, nodes)
 
 
-def _found(
-    request: Request, made: RowTrace, variables: Variables, verb: str
+def _parts_and_nodes(
+    request: Request, trace: RowTrace, variables: Variables, verb: str
 ) -> list[tuple[Part, list[int]]]:
-    tree, outputs = tree_of(request.n), made.outputs
+    tree, outputs = tree_of(request.n), trace.outputs
     m = len(outputs)
     keys = tuple((k,) for k in range(m))
     if verb == "values":
-        return [(Part("values", 0, m, nested_result(made.structure), keys), list(outputs))]
-    wrt = _nodes(made, variables)
+        return [(Part("values", 0, m, nested_result(trace.structure), keys), list(outputs))]
+    wrt = _nodes(trace, variables)
     if verb == "jacobian":
         values = Part("values", 0, m, Array((m,)), keys)
-        slopes = _first(request, made, wrt, "jacobian", derivatives(tree, (m,)))
+        slopes = _first(request, trace, wrt, "jacobian", derivatives(tree, (m,)))
         return [(values, list(outputs)), slopes]
-    require_slope(made.graph, outputs, made.structure, request.f)
+    require_slope(trace.graph, outputs, trace.structure, request.f)
     if m != 1:
         raise TraceError(f"{describe(request.f)} returned {m} numbers: a loss is one scalar")
     loss = Part("loss", 0, 1, Scalar(), keys)
-    first = _first(request, made, wrt, "grad", derivatives(tree))
+    first = _first(request, trace, wrt, "grad", derivatives(tree))
     if verb == "gradient":
         return [(loss, list(outputs)), first]
     if verb == "hessian":
-        return [(loss, list(outputs)), first, _second(request, made, wrt, tree)]
-    second = _product(made, variables, first)
+        return [(loss, list(outputs)), first, _second(request, trace, wrt, tree)]
+    second = _product(trace, variables, first)
     return [(loss, list(outputs)), first, second]
 
 
-def _nodes(made: RowTrace, variables: Variables) -> list[int]:
+def _nodes(trace: RowTrace, variables: Variables) -> list[int]:
     """The inputs that the variables are."""
-    uniform = [made.parameters[k] for k in variables.places]
+    uniform = [trace.parameters[k] for k in variables.places]
     return uniform + [i for g in variables.gathers for i in g.inputs]
 
 
 def _first(
-    request: Request, made: RowTrace, wrt: Sequence[int], name: str, result: Result
+    request: Request, trace: RowTrace, wrt: Sequence[int], name: str, result: Result
 ) -> tuple[Part, list[int]]:
     """The first derivatives of all values."""
     mode = request.mode if name == "jacobian" else "reverse"
-    sought = Sought(made.outputs, wrt)
-    entries, mode = accumulated(made.graph, sought, mode, partial(size, request.options))
-    part = Part(name, 1, len(made.outputs), result, tuple(entries), mode)
+    sought = Sought(trace.outputs, wrt)
+    entries, mode = accumulated(trace.graph, sought, mode, partial(size, request.options))
+    part = Part(name, 1, len(trace.outputs), result, tuple(entries), mode)
     return part, list(entries.values())
 
 
 def _second(
-    request: Request, made: RowTrace, wrt: Sequence[int], tree: Tree
+    request: Request, trace: RowTrace, wrt: Sequence[int], tree: Tree
 ) -> tuple[Part, list[int]]:
     """The second derivatives of the one value."""
-    graph = made.graph
-    gradient = differentiate.vjp(graph, {made.outputs[0]: graph.constant(1.0)}, wrt)
+    graph = trace.graph
+    gradient = differentiate.vjp(graph, {trace.outputs[0]: graph.constant(1.0)}, wrt)
     sought = Sought(gradient, wrt, symmetric=True)
     entries, mode = accumulated(graph, sought, request.mode, partial(size, request.options))
     part = Part("hessian", 2, 1, derivatives(tree, second=True), tuple(entries), mode)
@@ -166,17 +166,17 @@ def _second(
 
 
 def _product(
-    made: RowTrace, variables: Variables, first: tuple[Part, list[int]]
+    trace: RowTrace, variables: Variables, first: tuple[Part, list[int]]
 ) -> tuple[Part, list[int]]:
     """The product of the second derivatives with the vector, whose numbers are inputs too."""
     part, slopes = first
     n = variables.total
-    vector = [made.parameters[n + k] for k in variables.places]
-    vector += [i for g in made.gathers if g.block.start >= n for i in g.inputs]
-    tangents = dict(zip(_nodes(made, variables), vector, strict=True))
-    products = differentiate.jvp(made.graph, tangents, slopes)
-    found = {key: i for key, i in zip(part.keys, products, strict=True) if i is not None}
-    return replace(part, name="product", keys=tuple(found)), list(found.values())
+    vector = [trace.parameters[n + k] for k in variables.places]
+    vector += [i for g in trace.gathers if g.block.start >= n for i in g.inputs]
+    tangents = dict(zip(_nodes(trace, variables), vector, strict=True))
+    products = differentiate.jvp(trace.graph, tangents, slopes)
+    entries = {key: i for key, i in zip(part.keys, products, strict=True) if i is not None}
+    return replace(part, name="product", keys=tuple(entries)), list(entries.values())
 
 
 def _doubled(request: Request) -> RowTrace:
@@ -184,18 +184,19 @@ def _doubled(request: Request) -> RowTrace:
 
     What rows read or look up of the former they read and look up of the latter too.
     """
-    made = trace_request(request)
-    graph, n = made.graph, tree_of(request.n).size
+    trace = trace_request(request)
+    graph, n = trace.graph, tree_of(request.n).size
     vector = {
-        n + k: graph.input(f"d{graph.names[graph.nodes[i][1]]}") for k, i in made.parameters.items()
+        n + k: graph.input(f"d{graph.names[graph.nodes[i][1]]}")
+        for k, i in trace.parameters.items()
     }
-    gathers = tuple(again(made, g, n) for g in made.gathers)
-    return replace(made, parameters=made.parameters | vector, gathers=made.gathers + gathers)
+    gathers = tuple(again(trace, g, n) for g in trace.gathers)
+    return replace(trace, parameters=trace.parameters | vector, gathers=trace.gathers + gathers)
 
 
-def again(made: RowTrace, gather: Gather, offset: int = 0) -> Gather:
+def again(trace: RowTrace, gather: Gather, offset: int = 0) -> Gather:
     """The same lookup with inputs of its own, of the parameters that stand so much further on."""
     block = Block(f"d{gather.block.name}", gather.block.start + offset, gather.block.shape)
-    names = [made.graph.names[made.graph.nodes[i][1]] for i in gather.inputs]
-    inputs = tuple(made.graph.input(f"d{name}") for name in names)
+    names = [trace.graph.names[trace.graph.nodes[i][1]] for i in gather.inputs]
+    inputs = tuple(trace.graph.input(f"d{name}") for name in names)
     return Gather(block if offset else gather.block, gather.column, inputs)

@@ -36,9 +36,9 @@ class RowPoints:
         """An array (count, inputs) that has what is the same at all rows."""
         looked = sum(g.block.width for g in self.traced.gathers)
         same = self.same
-        found = np.empty((count, len(same) + self.numbers.shape[1] + looked), self.flat.dtype)
-        found[:, : len(same)] = same
-        return found
+        points = np.empty((count, len(same) + self.numbers.shape[1] + looked), self.flat.dtype)
+        points[:, : len(same)] = same
+        return points
 
     @property
     def same(self) -> np.ndarray:
@@ -49,23 +49,23 @@ class RowPoints:
         """The first of some `points`, with what differs at some rows."""
         numbers, indices = self.numbers[rows], self.indices[rows]
         assert numbers.dtype == points.dtype, "columns and parameters have one dtype"
-        found, start = points[: len(numbers)], len(self.same)
+        filled, start = points[: len(numbers)], len(self.same)
         end = start + numbers.shape[1]
-        _items(found[:, start:end])[...] = _items(numbers)
+        _items(filled[:, start:end])[...] = _items(numbers)
         for gather in self.traced.gathers:
             block, start = gather.block, end
             end = start + block.width
             entries = self.flat[block.start : block.start + block.size].reshape(-1, block.width)
-            _items(found[:, start:end])[...] = _items(entries)[indices[:, self._position(gather)]]
-        return found
+            _items(filled[:, start:end])[...] = _items(entries)[indices[:, self._position(gather)]]
+        return filled
 
     def table(self) -> np.ndarray:
         """The table as one array (N, columns) of float64, indices among them."""
         columns = self.traced.columns
-        found = np.empty((len(self), columns.count))
-        found[:, list(columns.indices)] = self.indices
-        found[:, columns.numbers] = self.numbers
-        return found
+        table = np.empty((len(self), columns.count))
+        table[:, list(columns.indices)] = self.indices
+        table[:, columns.numbers] = self.numbers
+        return table
 
     def summed(self, slopes: np.ndarray) -> np.ndarray:
         """The derivatives for all parameters, of those of each row (N, wrt), as `Traced` has them.
@@ -74,15 +74,15 @@ class RowPoints:
         """
         count = len(self.traced.read)
         kind = object if slopes.dtype == object else np.float64
-        found = np.zeros(len(self.flat), kind)
-        found[list(self.traced.read)] = slopes[:, :count].sum(axis=0, dtype=kind)
+        gradient = np.zeros(len(self.flat), kind)
+        gradient[list(self.traced.read)] = slopes[:, :count].sum(axis=0, dtype=kind)
         for gather in self.traced.gathers:
             block, end = gather.block, count + gather.block.width
             index = self.indices[:, self._position(gather)]
-            entries = found[block.start : block.start + block.size].reshape(-1, block.width)
+            entries = gradient[block.start : block.start + block.size].reshape(-1, block.width)
             np.add.at(entries, index, slopes[:, count:end].astype(kind))
             count = end
-        return found
+        return gradient
 
     def _position(self, gather: Gather) -> int:
         """The column of ``indices`` that an index stands in."""

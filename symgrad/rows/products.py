@@ -85,49 +85,49 @@ class RowProducts:
 
 def row_products(request: Request, loss: str = "linear", scale: float = 1.0) -> RowProducts:
     """The products of a row of a least-squares problem, with a robust loss of each residual."""
-    made = trace_request(request)
-    if not made.outputs:
+    trace = trace_request(request)
+    if not trace.outputs:
         raise TraceError(f"{describe(request.f)} returned no residuals")
-    families, slots = _slots(made)
-    rows = _derivatives(request, made, slots)
-    factor = scale_of(request, made)
-    values = [Expr(made.graph, i) for i in made.outputs]
-    kept = [Expr(made.graph, i) for i in contributions(request, made, made.outputs)]
-    each = [robust(loss, scale, r) for r in kept]
+    families, slots = _slots(trace)
+    rows = _derivatives(request, trace, slots)
+    factor = scale_of(request, trace)
+    values = [Expr(trace.graph, i) for i in trace.outputs]
+    residuals = [Expr(trace.graph, i) for i in contributions(request, trace, trace.outputs)]
+    each = [robust(loss, scale, r) for r in residuals]
     pairs = tuple(p for p in combinations(range(len(slots)), 2) if _coupled(rows, *p))
     loss_of_row = sum(rho for rho, _ in each)
     weights = [factor * slope for _, slope in each]
-    found: list[Any] = [*values, factor * loss_of_row]
+    outputs: list[Any] = [*values, factor * loss_of_row]
     for s in range(len(slots)):
         mine = [row[s] for row in rows]
-        found += _products([[r] for r in kept], mine, weights)
-        found += _products(mine, mine, weights, upper=True)
+        outputs += _products([[r] for r in residuals], mine, weights)
+        outputs += _products(mine, mine, weights, upper=True)
     for s, t in pairs:
-        found += _products([row[s] for row in rows], [row[t] for row in rows], weights)
-    computation = _computation(request, made, slots, found)
+        outputs += _products([row[s] for row in rows], [row[t] for row in rows], weights)
+    computation = _computation(request, trace, slots, outputs)
     return RowProducts(computation, families, slots, pairs, len(values), request.options)
 
 
 # which parameters ---------------------------------------------------------------------------------
 
 
-def _slots(made: RowTrace) -> tuple[tuple[Family, ...], tuple[Slot, ...]]:
+def _slots(trace: RowTrace) -> tuple[tuple[Family, ...], tuple[Slot, ...]]:
     """The families of parameters, and what a row takes of them.
 
     Blocks of as many entries that the same columns look up are one family.
     """
-    read = np.array(list(made.parameters), np.intp)
-    found = [_family(gathers, read) for gathers in _together(made.gathers, read)]
-    found.sort(key=lambda made: made[0].places.size if made[0].column is not None else 0)
-    found.reverse()
+    read = np.array(list(trace.parameters), np.intp)
+    pairs = [_family(gathers, read) for gathers in _together(trace.gathers, read)]
+    pairs.sort(key=lambda pair: pair[0].places.size if pair[0].column is not None else 0)
+    pairs.reverse()
     if len(read):
-        found.append((Family(read[None]), {None: tuple(made.parameters.values())}))
+        pairs.append((Family(read[None]), {None: tuple(trace.parameters.values())}))
     slots = [
         Slot(k, column, inputs)
-        for k, (_, taken) in enumerate(found)
+        for k, (_, taken) in enumerate(pairs)
         for column, inputs in taken.items()
     ]
-    return tuple(family for family, _ in found), tuple(slots)
+    return tuple(family for family, _ in pairs), tuple(slots)
 
 
 def _family(
@@ -150,11 +150,11 @@ def _together(gathers: Sequence[Gather], read: np.ndarray) -> list[list[Gather]]
     columns: dict[str, set[int]] = {}
     for g in gathers:
         columns.setdefault(g.block.name, set()).add(g.column)
-    found: dict[Any, list[Gather]] = {}
+    groups: dict[Any, list[Gather]] = {}
     for g in sorted(gathers, key=lambda g: g.block.start):
         key = frozenset(columns[g.block.name]), g.block.shape[0], _is_read(g.block, read)
-        found.setdefault(key, []).append(g)
-    return list(found.values())
+        groups.setdefault(key, []).append(g)
+    return list(groups.values())
 
 
 def _is_read(block: Block, read: np.ndarray) -> bool:
@@ -165,11 +165,11 @@ def _is_read(block: Block, read: np.ndarray) -> bool:
 # what is computed ---------------------------------------------------------------------------------
 
 
-def _derivatives(request: Request, made: RowTrace, slots: Sequence[Slot]) -> list[list[list[Any]]]:
+def _derivatives(request: Request, trace: RowTrace, slots: Sequence[Slot]) -> list[list[list[Any]]]:
     """The derivatives of each residual for each slot's parameters; None where structurally 0."""
-    found, _ = row_jacobian(request, made, [i for slot in slots for i in slot.inputs])
+    jacobian, _ = row_jacobian(request, trace, [i for slot in slots for i in slot.inputs])
     ends = np.cumsum([0, *(len(slot.inputs) for slot in slots)]).tolist()
-    return [[[row.get(c) for c in range(a, b)] for a, b in pairwise(ends)] for row in found]
+    return [[[row.get(c) for c in range(a, b)] for a, b in pairwise(ends)] for row in jacobian]
 
 
 def _coupled(rows: Sequence[list[list[Any]]], s: int, t: int) -> bool:
@@ -198,12 +198,12 @@ def _products(
 
 
 def _computation(
-    request: Request, made: RowTrace, slots: Sequence[Slot], found: Sequence[Any]
+    request: Request, trace: RowTrace, slots: Sequence[Slot], outputs: Sequence[Any]
 ) -> Computation:
-    graph, options = made.graph, request.options
-    roots = [v.id if isinstance(v, Expr) else graph.constant(v) for v in found]
-    indices = {g.column for g in made.gathers}
-    numbers = [i for k, i in enumerate(made.columns) if k not in indices]
+    graph, options = trace.graph, request.options
+    roots = [v.id if isinstance(v, Expr) else graph.constant(v) for v in outputs]
+    indices = {g.column for g in trace.gathers}
+    numbers = [i for k, i in enumerate(trace.columns) if k not in indices]
     inputs = [*(i for slot in slots for i in slot.inputs), *numbers]
     graph, roots = arranged(graph, roots, inputs)
     graph, roots = simplified(graph, roots, options)

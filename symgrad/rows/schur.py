@@ -153,9 +153,9 @@ class System:
     @cached_property
     def place(self) -> np.ndarray:
         """Where each parameter (n,) is among those that are left."""
-        found = np.zeros(len(self.added), np.intp)
-        found[self.kept] = np.arange(len(self.kept))
-        return found
+        places = np.zeros(len(self.added), np.intp)
+        places[self.kept] = np.arange(len(self.kept))
+        return places
 
     # vectors -------------------------------------------------------------------------------------
 
@@ -163,69 +163,69 @@ class System:
         """The right side (n,) of what is left; 0 for the parameters of the eliminated family."""
         if self.family is None:
             return right
-        found = right.copy()
-        found[self.family.places] = 0.0
-        self._subtract(times(self.inverse, right[self.family.places]), found)
-        return found
+        reduced = right.copy()
+        reduced[self.family.places] = 0.0
+        self._subtract(times(self.inverse, right[self.family.places]), reduced)
+        return reduced
 
     def completed(self, x: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The whole solution, from that of what is left."""
         if self.family is None:
             return x
-        found, places = x.copy(), self.family.places
+        solution, places = x.copy(), self.family.places
         part = times(self.inverse, right[places]) - self._linked(x)
-        found[places] = times(self.inverse.transpose(0, 2, 1), part)
-        return found
+        solution[places] = times(self.inverse.transpose(0, 2, 1), part)
+        return solution
 
     def __matmul__(self, x: np.ndarray) -> np.ndarray:
         """The complement times x (n,), which is 0 where the eliminated family is."""
-        found = self.rest @ x + self.added * x
+        product = self.rest @ x + self.added * x
         if self.family is not None:
-            self._subtract(self._linked(x), found)
-        return found
+            self._subtract(self._linked(x), product)
+        return product
 
     def _linked(self, x: np.ndarray) -> np.ndarray:
         """The links times x, for each eliminated entry."""
-        found = np.zeros(self.inverse.shape[:2])
+        total = np.zeros(self.inverse.shape[:2])
         for link in self.links:
             product = link.matrix @ x[self.rest.places(link)[1]]
-            found.reshape(-1)[: len(product)] += product
-        return found
+            total.reshape(-1)[: len(product)] += product
+        return total
 
-    def _subtract(self, values: np.ndarray, found: np.ndarray) -> None:
+    def _subtract(self, values: np.ndarray, vector: np.ndarray) -> None:
         """Subtract what the links make of values of the eliminated entries."""
         for link in self.links:
             first, second = self.rest.places(link)
-            found[second] -= link.transposed @ values.reshape(-1)[: len(first)]
+            vector[second] -= link.transposed @ values.reshape(-1)[: len(first)]
 
     # matrices ------------------------------------------------------------------------------------
 
     def matrix(self) -> np.ndarray:
         """The lower half of the complement as a matrix of the parameters that are left."""
         size, place = len(self.kept), self.place
-        found = np.zeros((size, size))
+        matrix = np.zeros((size, size))
         for rows, columns, values in self.rest.triplets(self.others):
-            found[place[rows], place[columns]] += values
-        found[range(size), range(size)] += self.added[self.kept]
+            matrix[place[rows], place[columns]] += values
+        matrix[range(size), range(size)] += self.added[self.kept]
         for k, link in enumerate(self.links):
             second = place[self.rest.places(link)[1]]
             for other in self.links[k:]:
                 columns = place[self.rest.places(other)[1]]
                 if other is link and second[-1] - second[0] == len(second) - 1:
-                    _subtract_square(found, int(second[0]), link)
+                    _subtract_square(matrix, int(second[0]), link)
                     continue
                 product = (link.transposed @ other.matrix).toarray()
-                found[np.ix_(second, columns)] -= product
+                matrix[np.ix_(second, columns)] -= product
                 if other is not link:
-                    found[np.ix_(columns, second)] -= product.T
-        return found
+                    matrix[np.ix_(columns, second)] -= product.T
+        return matrix
 
     def preconditioner(self) -> list[tuple[Family, np.ndarray]]:
         """The inverses of the complement's diagonal blocks, family by family.
 
         Where two slots share a family, that of its blocks before the elimination.
         """
-        found: list[tuple[Family, np.ndarray]] = []
+        inverses: list[tuple[Family, np.ndarray]] = []
         for k in self.others:
             family, w = self.rest.families[k], self.rest.families[k].width
             blocks = self.rest.diagonal[k].copy()
@@ -233,8 +233,8 @@ class System:
             mine = [link for link in self.links if link.pattern.families[1] == k]
             if len(mine) == 1:
                 _subtract_squares(blocks, mine[0])
-            found.append((family, np.linalg.inv(blocks)))
-        return found
+            inverses.append((family, np.linalg.inv(blocks)))
+        return inverses
 
 
 def _linked(coupling: Coupling, inverse: np.ndarray) -> Coupling:
@@ -256,12 +256,12 @@ def _subtract_squares(blocks: np.ndarray, link: Coupling) -> None:
     blocks[entries] -= np.add.reduceat(squares, starts, axis=0)
 
 
-def _subtract_square(found: np.ndarray, start: int, link: Coupling) -> None:
+def _subtract_square(matrix: np.ndarray, start: int, link: Coupling) -> None:
     """Subtract ``linkᵀ link`` from the lower half of a matrix at ``start``, some on each core."""
     left, width = link.transposed, link.blocks.shape[2]
     entries = left.shape[0] // width
     end = start + entries * width
-    blocks = found[start:end, start:end].reshape(entries, width, entries, width).swapaxes(1, 2)
+    blocks = matrix[start:end, start:end].reshape(entries, width, entries, width).swapaxes(1, 2)
     size = max(1, NUMBERS_AT_A_TIME // (width * width * entries))
     for first, last in pairwise(sorted({entries * k // PARTS for k in range(PARTS + 1)})):
         right = _before(link, last)

@@ -38,12 +38,12 @@ def variances(normal: Normal) -> np.ndarray | None:
         return None
     if _is_singular(normal, system, factor):
         return None
-    found = np.full(len(idle), np.inf)
+    diagonal = np.full(len(idle), np.inf)
     inverse = linalg().solve_triangular(factor, np.eye(len(factor)), lower=True)
-    found[system.kept] = np.sum(inverse * inverse, axis=0)
+    diagonal[system.kept] = np.sum(inverse * inverse, axis=0)
     if system.family is not None:
-        found[system.family.places] = _eliminated(system, factor)
-    return np.where(idle, np.inf, found)
+        diagonal[system.family.places] = _eliminated(system, factor)
+    return np.where(idle, np.inf, diagonal)
 
 
 def _is_singular(normal: Normal, system: System, factor: np.ndarray) -> bool:
@@ -59,7 +59,7 @@ def _is_singular(normal: Normal, system: System, factor: np.ndarray) -> bool:
 def _eliminated(system: System, factor: np.ndarray) -> np.ndarray:
     """The variances (entries, w) of the eliminated family: L⁻ᵀ (1 + T S⁻¹ Tᵀ) L⁻¹, with links T."""
     entries, w, _ = system.inverse.shape
-    found, size = np.empty((entries, w)), max(1, NUMBERS_AT_A_TIME // (w * max(1, len(factor))))
+    diagonals, size = np.empty((entries, w)), max(1, NUMBERS_AT_A_TIME // (w * max(1, len(factor))))
     for a in range(0, entries, size):
         inverse = system.inverse[a : a + size]
         count = len(inverse)
@@ -71,5 +71,5 @@ def _eliminated(system: System, factor: np.ndarray) -> np.ndarray:
         solved = linalg().solve_triangular(factor, links.T, lower=True) if len(factor) else links.T
         solved = solved.reshape(-1, count, w)
         middle = np.eye(w) + np.einsum("rcv,rcw->cvw", solved, solved)
-        found[a : a + count] = np.einsum("cvj,cvw,cwj->cj", inverse, middle, inverse)
-    return found
+        diagonals[a : a + count] = np.einsum("cvj,cvw,cwj->cj", inverse, middle, inverse)
+    return diagonals

@@ -105,10 +105,10 @@ class Normal:
     @cached_property
     def squares(self) -> np.ndarray:
         """The squares of J's columns (n,), where no two slots of a row hold the same parameter."""
-        found = np.zeros(len(self.gradient))
+        squares = np.zeros(len(self.gradient))
         for family, blocks in zip(self.families, self.diagonal, strict=True):
-            found[family.places] += np.einsum("lww->lw", blocks)
-        return found
+            squares[family.places] += np.einsum("lww->lw", blocks)
+        return squares
 
     @property
     def is_finite(self) -> bool:
@@ -121,25 +121,25 @@ class Normal:
 
     def __matmul__(self, x: np.ndarray) -> np.ndarray:
         """JᵀJ x."""
-        found = np.zeros(len(x))
+        product = np.zeros(len(x))
         for family, blocks in zip(self.families, self.diagonal, strict=True):
-            found[family.places] += (blocks @ x[family.places][:, :, None])[:, :, 0]
+            product[family.places] += (blocks @ x[family.places][:, :, None])[:, :, 0]
         for coupling in self.couplings:
             first, second = self.places(coupling)
-            found[first] += coupling.matrix @ x[second]
-            found[second] += coupling.transposed @ x[first]
-        return found
+            product[first] += coupling.matrix @ x[second]
+            product[second] += coupling.transposed @ x[first]
+        return product
 
     def square(self, h: np.ndarray) -> float:
         """The square of the length of J h."""
-        found = 0.0
+        square = 0.0
         for family, blocks in zip(self.families, self.diagonal, strict=True):
             entries = h[family.places]
-            found += float(np.einsum("lv,lvw,lw->", entries, blocks, entries, optimize=True))
+            square += float(np.einsum("lv,lvw,lw->", entries, blocks, entries, optimize=True))
         for coupling in self.couplings:
             first, second = self.places(coupling)
-            found += 2.0 * float(h[first] @ (coupling.matrix @ h[second]))
-        return found
+            square += 2.0 * float(h[first] @ (coupling.matrix @ h[second]))
+        return square
 
     def places(self, coupling: Coupling) -> tuple[np.ndarray, np.ndarray]:
         """The parameters that stand at the rows and at the columns of a coupling's matrix."""

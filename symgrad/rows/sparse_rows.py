@@ -99,9 +99,9 @@ class RowSystem:
         slots = self.products.slots
         wide = len(self.products.families[slots[t].family].places)
         code = self._entries[s].astype(np.int64) * wide + self._entries[t]
-        found, pair = np.unique(code, return_inverse=True)
+        codes, pair = np.unique(code, return_inverse=True)
         families = slots[s].family, slots[t].family
-        return Pattern(families, found // wide, found % wide), pair.astype(np.int32)
+        return Pattern(families, codes // wide, codes % wide), pair.astype(np.int32)
 
     def _cut(self) -> list[slice]:
         columns = len(self.products.computation.outputs[0].nodes)
@@ -118,10 +118,10 @@ class RowSystem:
         sums = [np.zeros((c, p.stop - p.start)) for c, p in zip(counts, parts, strict=True)]
         loss, entries = 0.0, self._gathered(x)
         for rows, segments in self._chunks:
-            found = self._results(entries, rows)
-            loss += float(found[:, total].sum(dtype=np.float64))
+            results = self._results(entries, rows)
+            loss += float(results[:, total].sum(dtype=np.float64))
             for segment, part, into in zip(segments, parts, sums, strict=True):
-                segment.add(found[:, part], into)
+                segment.add(results[:, part], into)
         return self._normal(0.5 * loss, sums)
 
     def jtj(self, x: np.ndarray) -> Any:
@@ -134,11 +134,11 @@ class RowSystem:
     def residuals(self, x: np.ndarray) -> np.ndarray:
         """The residuals (N, m) in the order of the table."""
         first, *_ = self.products.parts
-        entries, found = self._gathered(x), np.empty((len(self._numbers), first.stop))
+        entries, residuals = self._gathered(x), np.empty((len(self._numbers), first.stop))
         for rows, _ in self._chunks:
-            found[rows] = self._results(entries, rows)[:, first]
-        ordered = np.empty_like(found)
-        ordered[self._order] = found
+            residuals[rows] = self._results(entries, rows)[:, first]
+        ordered = np.empty_like(residuals)
+        ordered[self._order] = residuals
         return ordered
 
     def _gathered(self, x: np.ndarray) -> list[np.ndarray]:
@@ -164,14 +164,14 @@ class RowSystem:
         families, slots = self.products.families, self.products.slots
         gradient = np.zeros(self._n)
         diagonal = [np.zeros((*f.places.shape, f.width)) for f in families]
-        for slot, found in zip(slots, sums, strict=False):
+        for slot, entries in zip(slots, sums, strict=False):
             family = families[slot.family]
-            gradient[family.places] += found[:, : family.width]
-            diagonal[slot.family] += _symmetric(found[:, family.width :], family.width)
+            gradient[family.places] += entries[:, : family.width]
+            diagonal[slot.family] += _symmetric(entries[:, family.width :], family.width)
         couplings: list[Coupling] = []
-        for pattern, found in zip(self._patterns, sums[len(slots) :], strict=True):
+        for pattern, entries in zip(self._patterns, sums[len(slots) :], strict=True):
             first, second = (families[f].width for f in pattern.families)
-            couplings.append(Coupling(pattern, found.reshape(-1, first, second)))
+            couplings.append(Coupling(pattern, entries.reshape(-1, first, second)))
         return Normal(cost, gradient, families, tuple(diagonal), tuple(couplings))
 
 

@@ -121,33 +121,33 @@ class SumsKernel(PartsKernel):
         return replace(self.summed, traced=traced), self.sparse
 
     def _sum_outputs(self) -> list[SumOutput]:
-        found, start, summed = list[SumOutput](), 0, self.summed
+        outputs, start, summed = list[SumOutput](), 0, self.summed
         for part, places, sources in zip(summed.parts, summed.places, summed.sources, strict=True):
             size = None if isinstance(part.result, Scalar) else math.prod(part.shape(self.n_inputs))
-            found.append(SumOutput(part.name, size, (start + sources).tolist(), places.tolist()))
+            outputs.append(SumOutput(part.name, size, (start + sources).tolist(), places.tolist()))
             start += int(sources.max(initial=-1)) + 1
-        return found
+        return outputs
 
     def _results(self, total: Totals, scale: float) -> Any:
         n, start = self.n_inputs, 0
-        found: list[np.ndarray] = []
+        totals: list[np.ndarray] = []
         summed = self.summed
         for part, places, sources in zip(summed.parts, summed.places, summed.sources, strict=True):
             whole = np.zeros(part.shape(n)).reshape(-1)
             whole[places] = total.sums[start:][sources]
             start += int(sources.max(initial=-1)) + 1
-            found.append(whole)
+            totals.append(whole)
         for gather, place, entries in zip(
             self._traced.gathers, summed.entries, total.entries, strict=True
         ):
             if place is not None:
                 part, first = place
                 begin = first + gather.block.start % n
-                found[part][begin : begin + entries.size] += entries.ravel()
-        return self._returned([whole * scale for whole in found])
+                totals[part][begin : begin + entries.size] += entries.ravel()
+        return self._returned([whole * scale for whole in totals])
 
-    def _returned(self, found: Sequence[Any]) -> Any:
-        pairs = zip(self.summed.parts, found, strict=True)
+    def _returned(self, totals: Sequence[Any]) -> Any:
+        pairs = zip(self.summed.parts, totals, strict=True)
         results = tuple(
             finished(part, whole, self.n_inputs, self.dtype, self.sparse) for part, whole in pairs
         )
@@ -178,7 +178,7 @@ def sums_kernel_of(
 
 def summed_of(request: Request, wants: Wants, clock: Clock) -> Summed:
     """What a row contributes to the sums, and to the entries of tables that it looks up."""
-    made, count = wants.made, len(wants.variables.places)
+    trace, count = wants.trace, len(wants.variables.places)
     sums: dict[str, list[int]] = {}
     places: list[np.ndarray] = []
     sources: list[np.ndarray] = []
@@ -193,8 +193,8 @@ def summed_of(request: Request, wants: Wants, clock: Clock) -> Summed:
         places.append(np.array([place_of(part, key, wants.variables) for key in mine], np.intp))
         sources.append(np.array([order[i] for i in mine.values()], np.intp))
     gathers, added, entries = _entries(wants)
-    made = replace(made, gathers=gathers)
-    traced = ready(request, made, (), sums, added, wants.nodes, clock, wants.mode)
+    trace = replace(trace, gathers=gathers)
+    traced = ready(request, trace, (), sums, added, wants.nodes, clock, wants.mode)
     return Summed(traced, wants.parts, tuple(places), tuple(sources), entries)
 
 
@@ -213,9 +213,9 @@ def _entries(
 
     Each lookup takes the derivatives of one value; for more there are more of the same lookups.
     """
-    made, variables = wants.made, wants.variables
-    zero, n = made.graph.constant(0.0), variables.total
-    spare = list(made.gathers)
+    trace, variables = wants.trace, wants.variables
+    zero, n = trace.graph.constant(0.0), variables.total
+    spare = list(trace.gathers)
     gathers: list[Gather] = []
     added: list[int] = []
     entries: list[tuple[int, int] | None] = []
@@ -224,7 +224,7 @@ def _entries(
         for value in range(part.values if part.order == 1 else 0):
             start = len(variables.places)
             for gather in variables.gathers:
-                gathers.append(spare.pop(0) if spare else again(made, gather))
+                gathers.append(spare.pop(0) if spare else again(trace, gather))
                 width = len(gather.inputs)
                 added += [derivatives.get((value, start + c), zero) for c in range(width)]
                 entries.append((k, value * n))

@@ -43,12 +43,12 @@ def read_table(
         InputError, InputTypeError: as `rows.read` does, and for an index that is out of range.
     """
     columns = traced.columns
-    there, known = None, set(columns.codes)
+    resident, coded = None, set(columns.codes)
     if gpu and is_there(rows):
-        there = read_there(rows, columns, gpu, policy)
-    numbers, indices = there or read(rows, columns, dtype, policy, own)
-    if len(known) < len(columns.codes):
-        _warn_of_few(traced, set(columns.codes) - known)
+        resident = read_there(rows, columns, gpu, policy)
+    numbers, indices = resident or read(rows, columns, dtype, policy, own)
+    if len(coded) < len(columns.codes):
+        _warn_of_few(traced, set(columns.codes) - coded)
     for position, k in enumerate(columns.indices):
         blocks = [g.block for g in traced.gathers if g.column == k]
         indices[:, position] = _in_range(indices[:, position], blocks, columns.describe(k))

@@ -32,10 +32,10 @@ def real_numbers(values: Any, name: str, missing: bool = False) -> np.ndarray:
 
 
 def _from_objects(x: np.ndarray, name: str, missing: bool) -> np.ndarray:
-    found = np.array([np.nan if missing and _is_missing(v) else v for v in x.flat], object)
-    if x.dtype.kind == "O" and all(isinstance(v, (int, float, np.number)) for v in found):
+    objects = np.array([np.nan if missing and _is_missing(v) else v for v in x.flat], object)
+    if x.dtype.kind == "O" and all(isinstance(v, (int, float, np.number)) for v in objects):
         try:
-            return found.reshape(x.shape).astype(np.float64)
+            return objects.reshape(x.shape).astype(np.float64)
         except OverflowError as error:
             raise InputError(f"{name} holds an integer beyond the range of a float") from error
     what = {"c": "complex numbers", "U": "strings", "S": "bytes", "O": "objects"}

@@ -54,10 +54,10 @@ class Codes(Mapping[str, Any]):
                 f"columns={{{name!r}: {labels!r}}}: labels in a list, the date that is 0, or the "
                 "shape of an array, such as (3,), is needed"
             )
-        found = np.asarray(labels if isinstance(labels, np.ndarray) else list(labels))
-        if found.ndim != 1 or not found.size or len(set(found.tolist())) < len(found):
+        array = np.asarray(labels if isinstance(labels, np.ndarray) else list(labels))
+        if array.ndim != 1 or not array.size or len(set(array.tolist())) < len(array):
             raise InputError(f"columns={{{name!r}: ...}}: different labels, in a list, are needed")
-        self.known[name] = found
+        self.known[name] = array
 
     def numbers(
         self, name: str, values: Any, quantity: bool = False, shape: tuple[int, ...] = ()
@@ -118,9 +118,9 @@ class Codes(Mapping[str, Any]):
                 f"columns={{{name!r}: [...]}} with None for other columns"
             )
         self.known.setdefault(name, labels)
-        found = np.full(array.shape, np.nan)
-        found[~missing] = self._again(name, labels, codes)
-        return found
+        column = np.full(array.shape, np.nan)
+        column[~missing] = self._again(name, labels, codes)
+        return column
 
     def _again(self, name: str, labels: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """The numbers of labels, as they were when the column was first read; NaN below 0."""
@@ -173,8 +173,8 @@ def _refuse_quantity(name: str, texts: Sequence[Any], rows: np.ndarray) -> None:
 
 def _categories(values: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """The labels and codes of a pandas categorical; None for anything else."""
-    made = getattr(values, "cat", values)
-    codes, labels = getattr(made, "codes", None), getattr(made, "categories", None)
+    accessor = getattr(values, "cat", values)
+    codes, labels = getattr(accessor, "codes", None), getattr(accessor, "categories", None)
     if codes is None or labels is None:
         return None
     return np.asarray(labels), np.asarray(codes)
@@ -215,8 +215,8 @@ def _holds(array: np.ndarray, kind: type) -> bool:
     """Whether objects are all of a kind, or missing."""
     if array.dtype.kind != "O":
         return False
-    there = [v for v in array.ravel() if not _is_missing(v)]
-    return bool(there) and all(isinstance(v, kind) for v in there)
+    present = [v for v in array.ravel() if not _is_missing(v)]
+    return bool(present) and all(isinstance(v, kind) for v in present)
 
 
 def _is_missing(value: Any) -> bool:

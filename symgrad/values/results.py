@@ -137,16 +137,16 @@ class Derivatives:
         if hasattr(hessian, "toarray"):
             return hessian.toarray().astype(float)
         sizes = [block.size for block in self.tree.blocks]
-        found = self.parts(hessian, "hessian")
-        rows = [[np.reshape(next(found), (a, b)) for b in sizes] for a in sizes]
+        blocks = self.parts(hessian, "hessian")
+        rows = [[np.reshape(next(blocks), (a, b)) for b in sizes] for a in sizes]
         return np.block(rows).astype(float)
 
     def parts(self, result: Any, name: str) -> Iterator[Any]:
         """The arrays that a result, or what is nested like it, consists of."""
-        found = self.tree.parts(result, name)
+        parts = self.tree.parts(result, name)
         if not self.second:
-            return found
-        return itertools.chain.from_iterable(self.tree.parts(row, name) for row in found)
+            return parts
+        return itertools.chain.from_iterable(self.tree.parts(row, name) for row in parts)
 
 
 @dataclass(frozen=True)

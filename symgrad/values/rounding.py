@@ -39,13 +39,13 @@ def warn_if_rounded(values: np.ndarray, name: str, dtype: str) -> bool:
     """Warn if a kernel's dtype rounds a column, of any shape, coarsely beside its spread."""
     if dtype != "float32" or values.dtype.itemsize <= 2 or values.dtype == np.float32:
         return False
-    found = excessive_rounding(values)
-    if found is None:
+    excess = excessive_rounding(values)
+    if excess is None:
         return False
     warn(
         f"{name} has values that float32, in which the kernel computes, rounds by up to "
-        f"{found.largest:.2g}, which is large beside their spread of {found.spread:.2g}: subtract "
-        'an offset from them before, or use dtype="float64" with device="cpu"',
+        f"{excess.largest:.2g}, which is large beside their spread of {excess.spread:.2g}: "
+        'subtract an offset from them before, or use dtype="float64" with device="cpu"',
         PrecisionWarning,
     )
     return True
