@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder for compiled code."""
     monkeypatch.setenv("SYMGRAD_CACHE", str(tmp_path / "kept"))
     device.cache_folder.cache_clear()
-    device._kept.clear()  # pyright: ignore[reportPrivateUsage]
+    device._codes.clear()  # pyright: ignore[reportPrivateUsage]
     yield tmp_path / "kept"
     device.cache_folder.cache_clear()
 
@@ -71,7 +71,7 @@ def test_code_under_the_name_of_another_is_not_run(folder: Path) -> None:
     run(other, ONE, points)
     (foreign,) = set(kept(folder).iterdir()) - {path}
     path.write_bytes(foreign.read_bytes())
-    device._kept.clear()  # pyright: ignore[reportPrivateUsage]
+    device._codes.clear()  # pyright: ignore[reportPrivateUsage]
     np.testing.assert_array_equal(run(made, ONE, points)[0], want)
     assert compiler.unsealed(path.stem, path.read_bytes()), "it was written anew"
 
