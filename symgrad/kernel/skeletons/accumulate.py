@@ -38,10 +38,10 @@ class Alone(Accumulation):
 
         def iteration(place: int, carried: Sequence[int]) -> Sequence[int]:
             at = Index(k, place)
-            found = self.element(lambda i: self.read(row, at, column, i))
+            element = self.element(lambda i: self.read(row, at, column, i))
             if self.program.totals:
-                return self.after(start.below(at), carried, found)
-            scanned = self.after(Index(k, k.word(0)).below(at), carried, found)
+                return self.after(start.below(at), carried, element)
+            scanned = self.after(Index(k, k.word(0)).below(at), carried, element)
             self.store(row, at, column, scanned, inside)
             return scanned
 

@@ -95,8 +95,8 @@ class Recipe:
 
     def arrays(self, totals: bool) -> list[str]:
         """The names of the arrays that are read, to find totals or to scan."""
-        asked = self.of_elements if totals else self.of_elements | self.of_results
-        names = dict.fromkeys(i.name for n, i in enumerate(self.inputs) if n in asked)
+        needed = self.of_elements if totals else self.of_elements | self.of_results
+        names = dict.fromkeys(i.name for n, i in enumerate(self.inputs) if n in needed)
         return [name for name in names if name != LAST]
 
 
@@ -187,10 +187,12 @@ class Accumulation:
         both = zip(a, b, strict=True)
         return [self.k.add(ops.where, condition, x, y) for x, y in both]
 
-    def after(self, there: int | None, earlier: Sequence[int], later: Sequence[int]) -> list[int]:
-        """An element combined with what is before it, if there is anything; None: there is."""
+    def after(
+        self, has_earlier: int | None, earlier: Sequence[int], later: Sequence[int]
+    ) -> list[int]:
+        """An element combined with the earlier ones, where ``has_earlier`` holds; None: always."""
         both = self.recipe.combine(self.k, *earlier, *later)
-        return both if there is None else self.value(there, both, later)
+        return both if has_earlier is None else self.value(has_earlier, both, later)
 
     def index(
         self, row: Index, place: Index, column: Index, shift: int = 0, plane: int = 0
@@ -204,10 +206,10 @@ class Accumulation:
         at = row * self.length + (last - place if self.recipe.down else place)
         return at * self.columns + column
 
-    def arguments(self, asked: frozenset[int], read: Reader) -> list[int]:
-        """The arguments of formulas, as they are read; 0 for what is not asked for."""
+    def arguments(self, needed: frozenset[int], read: Reader) -> list[int]:
+        """The arguments of formulas, as they are read; 0 for those not ``needed``."""
         inputs = enumerate(self.recipe.inputs)
-        return [read(i) if n in asked else self.k.constant(0.0) for n, i in inputs]
+        return [read(i) if n in needed else self.k.constant(0.0) for n, i in inputs]
 
     def read(self, row: Index, place: Index, column: Index, wanted: Input) -> int:
         """What an argument is at a place."""
@@ -224,8 +226,8 @@ class Accumulation:
 
     def results(self, scanned: Sequence[int], read: Reader) -> list[int]:
         """The results of a place, of the scanned element and what is read there."""
-        known = self.arguments(self.recipe.of_results, read)
-        return self.recipe.result(self.k, *scanned, *known)
+        arguments = self.arguments(self.recipe.of_results, read)
+        return self.recipe.result(self.k, *scanned, *arguments)
 
     def planes(self, values: Sequence[int]) -> list[tuple[int, int, int]]:
         """For each result: the number of its array, which plane of that it is, and its value."""

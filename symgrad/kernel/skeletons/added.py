@@ -55,25 +55,25 @@ def added_to(reduction: Reduction) -> Added:
     size = cache(partial(length, graph))
     elements = ((c, _element(graph, i, users, size)) for c, i in enumerate(roots))
     wanted = {c: e for c, e in elements if e is not None}
-    found: dict[int, tuple[int, int]] = {}
+    starts: dict[int, tuple[int, int]] = {}
     for end, elements in _by_array(wanted.values()).items():
         alone = users[end] == len(elements) and len({e.when for e in elements}) == 1
         if alone and (start := _start(graph, end, users)) is not None:
-            found[end] = start
-    first = min((owner for owner, _ in found.values()), default=len(graph))
+            starts[end] = start
+    first = min((owner for owner, _ in starts.values()), default=len(graph))
     copy, later = continued(graph, first), order[bisect_left(order, first) :]
     leaves = {
         start: copy.graph.intern((HOLES["F"], n, f"slopes{n}", length(graph, end)))
-        for n, (end, start) in enumerate(found.items())
+        for n, (end, start) in enumerate(starts.items())
     }
     rebuild(graph, later, copy, changed=_started(copy.graph, leaves))
-    number = {end: n for n, end in enumerate(found)}
+    number = {end: n for n, end in enumerate(starts)}
     when = {e.array: e.when for e in wanted.values()}
-    conditions = ((when[end][0], when[end][1]) for end in found)
+    conditions = ((when[end][0], when[end][1]) for end in starts)
     return Added(
         _in_copy(reduction, copy),
         tuple(leaves.values()),
-        tuple(copy.of(found)[1]),
+        tuple(copy.of(starts)[1]),
         tuple((i if i < 0 else copy.ids[i], holds) for i, holds in conditions),
         {c: (number[e.array], e.at) for c, e in wanted.items() if e.array in number},
     )
@@ -115,19 +115,19 @@ def _is_straight(graph: Graph, i: int) -> bool:
 
 def _by_array(elements: Iterable[_Element]) -> dict[int, set[_Element]]:
     """The different elements of each array."""
-    found: dict[int, set[_Element]] = {}
+    by_array: dict[int, set[_Element]] = {}
     for e in elements:
-        found.setdefault(e.array, set()).add(e)
-    return found
+        by_array.setdefault(e.array, set()).add(e)
+    return by_array
 
 
 def _operations(graph: Graph) -> frozenset[Op]:
     """The operations of a graph, and of the bodies of its loops."""
-    found = graph.heads
-    for op in [*found]:
+    operations = graph.heads
+    for op in [*operations]:
         if isinstance(op, Loop):
-            found |= _operations(op.body.graph)
-    return found
+            operations |= _operations(op.body.graph)
+    return operations
 
 
 def _in_copy(reduction: Reduction, copy: Copy) -> Reduction:
@@ -139,9 +139,9 @@ def _in_copy(reduction: Reduction, copy: Copy) -> Reduction:
 
 def _users(graph: Graph, order: Iterable[int], ends: Iterable[int]) -> Counter[int]:
     """How often each node is needed."""
-    found = Counter(ends)
-    found.update(chain.from_iterable(map(graph.args, order)))
-    return found
+    counts = Counter(ends)
+    counts.update(chain.from_iterable(map(graph.args, order)))
+    return counts
 
 
 def _start(graph: Graph, end: int, users: Counter[int]) -> tuple[int, int] | None:
@@ -197,7 +197,7 @@ def _started(copy: Graph, leaves: Mapping[tuple[int, int], int]) -> dict[int, Ma
     for (owner, argument), leaf in leaves.items():
         by_owner.setdefault(owner, {})[argument] = leaf
 
-    def made(starts: Mapping[int, int], op: Op, *args: int) -> int:
+    def rebuilt(starts: Mapping[int, int], op: Op, *args: int) -> int:
         return copy.add(op, *(starts.get(n, a) for n, a in enumerate(args)))
 
-    return {owner: partial(made, starts) for owner, starts in by_owner.items()}
+    return {owner: partial(rebuilt, starts) for owner, starts in by_owner.items()}

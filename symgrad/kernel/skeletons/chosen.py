@@ -39,21 +39,21 @@ def cases(graph: Graph, roots: Mapping[int, int], others: Sequence[int]) -> list
 
     ``others`` are nodes that are computed at every row besides.
     """
-    found: dict[tuple[int, bool], dict[int, int]] = {}
+    by_case: dict[tuple[int, bool], dict[int, int]] = {}
     for c, i in roots.items():
         if (case := case_of(graph, i)) is not None:
             condition, holds, value = case
-            found.setdefault((condition, holds), {})[c] = value
-    found = {case: values for case, values in found.items() if len(values) >= RESULTS}
-    chosen = {c for values in found.values() for c in values}
+            by_case.setdefault((condition, holds), {})[c] = value
+    by_case = {case: values for case, values in by_case.items() if len(values) >= RESULTS}
+    chosen = {c for values in by_case.values() for c in values}
     rest = [i for c, i in roots.items() if c not in chosen]
-    known = set(reachable(graph, [*rest, *others, *(condition for condition, _ in found)]))
-    made = [
-        Case(*case, values, tuple(_boundary(graph, [*values.values()], known)))
-        for case, values in found.items()
+    computed = set(reachable(graph, [*rest, *others, *(condition for condition, _ in by_case)]))
+    candidates = [
+        Case(*case, values, tuple(_boundary(graph, [*values.values()], computed)))
+        for case, values in by_case.items()
     ]
-    made = [case for case in made if all(graph.type(i) in SINGLE for i in case.needed)]
-    return made if len(made) >= CASES else []
+    candidates = [case for case in candidates if all(graph.type(i) in SINGLE for i in case.needed)]
+    return candidates if len(candidates) >= CASES else []
 
 
 def case_of(graph: Graph, i: int) -> tuple[int, bool, int] | None:
@@ -66,14 +66,14 @@ def case_of(graph: Graph, i: int) -> tuple[int, bool, int] | None:
     return (condition, zeros[1], a if zeros[1] else b) if any(zeros) else None
 
 
-def _boundary(graph: Graph, ends: Sequence[int], known: set[int]) -> Iterator[int]:
+def _boundary(graph: Graph, ends: Sequence[int], computed: set[int]) -> Iterator[int]:
     """The known nodes that others, which some ends need, are made of; and leaves, but constants."""
     seen, stack = set(ends), list(ends)
     while stack:
         i = stack.pop()
         if graph.nodes[i][0].constant:
             continue
-        if i in known or not graph.nodes[i][0].arity:
+        if i in computed or not graph.nodes[i][0].arity:
             yield i
             continue
         for a in graph.args(i):

@@ -38,8 +38,8 @@ class _Place:
         for j in range(taps):
             away = taps - 1 - j
             weight = k.load(weights, (self.channel * taps + j).id)
-            known = _shifted(k, x, self.point, self.step, away, self, later)
-            total = k.add(ops.add, total, known(lambda value, w=weight: k.add(ops.mul, w, value)))
+            shifted = _shifted(k, x, self.point, self.step, away, self, later)
+            total = k.add(ops.add, total, shifted(lambda value, w=weight: k.add(ops.mul, w, value)))
         return total
 
 
@@ -48,14 +48,14 @@ def _shifted(
 ) -> Callable[[Callable[[int], int]], int]:
     """What is made of a number some steps away from a place, or 0 where there is none."""
     if not away:
-        return lambda made: made(k.load(x, place.id))
+        return lambda formula: formula(k.load(x, place.id))
     far = at.channels * away
     inside = (step + away).below(at.length)
     if not later:
         inside = k.add(ops.logical_not, step.below(away))
-    there = (place + far if later else place - far).id
-    value = k.load(x, k.add(ops.word_where, inside, there, place.id))
-    return lambda made: k.add(ops.where, inside, made(value), k.constant(0.0))
+    other = (place + far if later else place - far).id
+    value = k.load(x, k.add(ops.word_where, inside, other, place.id))
+    return lambda formula: k.add(ops.where, inside, formula(value), k.constant(0.0))
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Correlated:
         """The program for a target."""
         k = KernelIR(target, "correlated")
         slope, weights = (k.buffer(name, "read") for name in ("slope", "weights"))
-        found = _Place(k).sum_of_taps(self.taps, weights, slope, k.constant(0.0), later=True)
-        _store(k, [(k.buffer("du", "write"), found)])
+        du = _Place(k).sum_of_taps(self.taps, weights, slope, k.constant(0.0), later=True)
+        _store(k, [(k.buffer("du", "write"), du)])
         return k
 
 

@@ -29,7 +29,7 @@ def triangle_program(target: Target) -> KernelIR:
     values, slopes, y, weights = (
         k.buffer(name, "read") for name in ("values", "slopes", "y", "weights")
     )
-    columns, rest, found = (k.buffer(name, "write") for name in ("columns", "rest", "found"))
+    columns, rest, triangle = (k.buffer(name, "write") for name in ("columns", "rest", "found"))
     m, n = k.load(sizes, k.word(0)), k.load(sizes, k.word(1))
     z, last = d.times(n, n), d.times(n, m)
 
@@ -45,16 +45,16 @@ def triangle_program(target: Target) -> KernelIR:
 
     d.each(m, weigh)
     cost = d.dot(k.word(0), m, columns, last, columns, last)
-    d.each(n, lambda j: d.each(n, lambda c: k.store(found, d.at(j, n, c), d.zero)))
-    d.each(n, lambda j: k.store(found, d.plus(z, j), d.zero))
-    d.each(k.add(ops.word_min, m, n), lambda j: _reflect(d, columns, found, m, n, j))
-    finite = _measure(d, found, n)
-    _invert(d, found, rest, n)
-    k.store(found, d.plus(z, d.times(k.word(2), n)), k.add(ops.add, cost, finite))
+    d.each(n, lambda j: d.each(n, lambda c: k.store(triangle, d.at(j, n, c), d.zero)))
+    d.each(n, lambda j: k.store(triangle, d.plus(z, j), d.zero))
+    d.each(k.add(ops.word_min, m, n), lambda j: _reflect(d, columns, triangle, m, n, j))
+    finite = _measure(d, triangle, n)
+    _invert(d, triangle, rest, n)
+    k.store(triangle, d.plus(z, d.times(k.word(2), n)), k.add(ops.add, cost, finite))
     return k
 
 
-def _reflect(d: _Dense, columns: Buffer, found: Buffer, m: int, n: int, j: int) -> None:
+def _reflect(d: _Dense, columns: Buffer, triangle: Buffer, m: int, n: int, j: int) -> None:
     """Column j by a reflection that leaves its first j + 1 numbers alone, and those behind it."""
     k, own = d.k, d.times(j, m)
     most = d.fold(ops.maximum, j, m, lambda i: k.add(ops.abs, k.load(columns, d.plus(own, i))))
@@ -67,7 +67,7 @@ def _reflect(d: _Dense, columns: Buffer, found: Buffer, m: int, n: int, j: int) 
     k.store(columns, d.plus(own, j), pivot)
     scale = k.add(ops.mul, signed, pivot)
     gain = d.where(k.add(ops.lt, d.zero, scale), k.add(ops.div, d.one, scale), d.zero)
-    k.store(found, d.at(j, n, j), k.add(ops.neg, d.mul(signed, unit)))
+    k.store(triangle, d.at(j, n, j), k.add(ops.neg, d.mul(signed, unit)))
 
     def iteration(c: int) -> None:
         other = d.times(c, m)
@@ -83,13 +83,13 @@ def _reflect(d: _Dense, columns: Buffer, found: Buffer, m: int, n: int, j: int) 
     d.each(d.plus(n, k.word(1)), iteration, d.plus(j, k.word(1)))
 
     def keep(c: int) -> None:
-        k.store(found, d.at(j, n, c), k.load(columns, d.at(c, m, j)))
+        k.store(triangle, d.at(j, n, c), k.load(columns, d.at(c, m, j)))
 
     d.each(n, keep, d.plus(j, k.word(1)))
-    k.store(found, d.at(n, n, j), k.load(columns, d.at(n, m, j)))
+    k.store(triangle, d.at(n, n, j), k.load(columns, d.at(n, m, j)))
 
 
-def _measure(d: _Dense, found: Buffer, n: int) -> int:
+def _measure(d: _Dense, triangle: Buffer, n: int) -> int:
     """The lengths of T's columns, behind z; 0, or NaN if anything in T is not finite.
 
     Squares are those of numbers divided by the largest, as they may be beyond the range.
@@ -98,7 +98,7 @@ def _measure(d: _Dense, found: Buffer, n: int) -> int:
 
     def column(c: int, finite: list[int]) -> list[int]:
         def entry(i: int) -> int:
-            return k.load(found, d.at(i, n, c))
+            return k.load(triangle, d.at(i, n, c))
 
         def add(i: int, sums: list[int]) -> list[int]:
             part = k.add(ops.div, entry(i), unit)
@@ -111,33 +111,33 @@ def _measure(d: _Dense, found: Buffer, n: int) -> int:
         (squares, still), _ = k.loop(k.word(0), end, [d.zero, finite[0]], add)
         length = d.mul(unit, k.add(ops.sqrt, squares))
         some = d.where(k.add(ops.lt, d.zero, length), length, d.one)
-        k.store(found, d.plus(behind, c), some)
+        k.store(triangle, d.plus(behind, c), some)
         return [still]
 
     return k.loop(k.word(0), n, [d.zero], column)[0][0]
 
 
-def _invert(d: _Dense, found: Buffer, rest: Buffer, n: int) -> None:
+def _invert(d: _Dense, triangle: Buffer, rest: Buffer, n: int) -> None:
     """The norm of the inverse of T with columns of length 1, as the last number: by columns."""
     k, behind = d.k, d.times(n, d.plus(n, d.k.word(1)))
 
     def column(c: int, sums: list[int]) -> list[int]:
         def solve(i: int, squares: list[int]) -> list[int]:
             def term(j: int) -> int:
-                return d.mul(k.load(found, d.at(i, n, j)), k.load(rest, j))
+                return d.mul(k.load(triangle, d.at(i, n, j)), k.load(rest, j))
 
             right = d.where(k.add(ops.word_lt, i, c), d.zero, d.one)
-            known = d.fold(ops.add, d.plus(i, k.word(1)), d.plus(c, k.word(1)), term)
-            pivot = k.load(found, d.at(i, n, i))
-            k.store(rest, i, k.add(ops.div, k.add(ops.sub, right, known), pivot))
-            value = d.mul(k.load(rest, i), k.load(found, d.plus(behind, i)))
+            solved = d.fold(ops.add, d.plus(i, k.word(1)), d.plus(c, k.word(1)), term)
+            pivot = k.load(triangle, d.at(i, n, i))
+            k.store(rest, i, k.add(ops.div, k.add(ops.sub, right, solved), pivot))
+            value = d.mul(k.load(rest, i), k.load(triangle, d.plus(behind, i)))
             return [k.add(ops.add, squares[0], d.mul(value, value))]
 
         return k.loop(k.word(0), d.plus(c, k.word(1)), sums, solve, down=True)[0]
 
     (total,), _ = k.loop(k.word(0), n, [d.zero], column)
     last = d.plus(d.times(n, d.plus(n, k.word(2))), k.word(1))
-    k.store(found, last, k.add(ops.sqrt, total))
+    k.store(triangle, last, k.add(ops.sqrt, total))
 
 
 def step_program(target: Target) -> KernelIR:
@@ -154,7 +154,7 @@ def step_program(target: Target) -> KernelIR:
     point, scales, damping, p = (
         k.buffer(name, "read") for name in ("point", "scales", "damping", "p")
     )
-    rotated, found = (k.buffer(name, "write") for name in ("rotated", "found"))
+    rotated, outcome = (k.buffer(name, "write") for name in ("rotated", "found"))
     n = k.load(sizes, k.word(0))
     z, width = d.times(n, n), d.plus(n, k.word(1))
 
@@ -175,8 +175,8 @@ def step_program(target: Target) -> KernelIR:
         def term(j: int) -> int:
             return d.mul(k.load(rotated, d.at(i, width, j)), k.load(rotated, d.plus(h, j)))
 
-        known = d.fold(ops.add, d.plus(i, k.word(1)), n, term)
-        right = k.add(ops.add, k.load(rotated, d.at(i, width, n)), known)
+        solved = d.fold(ops.add, d.plus(i, k.word(1)), n, term)
+        right = k.add(ops.add, k.load(rotated, d.at(i, width, n)), solved)
         pivot = k.load(rotated, d.at(i, width, i))
         none = k.add(ops.eq, pivot, d.zero)
         quotient = k.add(ops.div, right, d.where(none, d.one, pivot))
@@ -184,7 +184,7 @@ def step_program(target: Target) -> KernelIR:
         return []
 
     k.loop(k.word(0), n, [], back, down=True)
-    _take(d, point, scales, p, rotated, found, n, h)
+    _take(d, point, scales, p, rotated, outcome, n, h)
     return k
 
 
@@ -220,7 +220,7 @@ def _take(
     scales: Buffer,
     p: Buffer,
     rotated: Buffer,
-    found: Buffer,
+    outcome: Buffer,
     n: int,
     h: int,
 ) -> None:
@@ -228,13 +228,13 @@ def _take(
     k, z = d.k, d.times(n, n)
 
     def move(i: int, largest: list[int]) -> list[int]:
-        here = k.load(p, i)
+        old = k.load(p, i)
         step = k.add(ops.div, k.load(rotated, d.plus(h, i)), k.load(scales, i))
-        there = k.add(ops.opaque, k.add(ops.add, here, step))
-        moved = k.add(ops.sub, there, here)
-        k.store(found, i, there)
+        new = k.add(ops.opaque, k.add(ops.add, old, step))
+        moved = k.add(ops.sub, new, old)
+        k.store(outcome, i, new)
         k.store(rotated, d.plus(h, i), moved)
-        part = k.add(ops.div, k.add(ops.abs, moved), k.add(ops.abs, here))
+        part = k.add(ops.div, k.add(ops.abs, moved), k.add(ops.abs, old))
         still = k.add(ops.eq, moved, d.zero)
         return [k.add(ops.maximum, largest[0], d.where(still, d.zero, part))]
 
@@ -248,8 +248,8 @@ def _take(
         left = k.add(ops.add, was, change)
         return k.add(ops.sub, d.mul(was, was), d.mul(left, left))
 
-    k.store(found, n, d.fold(ops.add, k.word(0), n, decrease))
-    k.store(found, d.plus(n, k.word(1)), largest)
+    k.store(outcome, n, d.fold(ops.add, k.word(0), n, decrease))
+    k.store(outcome, d.plus(n, k.word(1)), largest)
 
 
 class _Dense:

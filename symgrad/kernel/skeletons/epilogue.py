@@ -80,20 +80,20 @@ class Written:
         self, places: Sequence[int], totals: Sequence[int], inputs: Sequence[Mapping[str, int]]
     ) -> list[int]:
         """Write what is made of some sums to places; what is to be summed of it."""
-        made = [self._values(t, i) for t, i in zip(totals, inputs, strict=True)]
+        results = [self._values(t, i) for t, i in zip(totals, inputs, strict=True)]
         for n, buffer in enumerate(self.writes):
-            for place, values in zip(places, made, strict=True):
+            for place, values in zip(places, results, strict=True):
                 self.k.store(buffer, place, values[n])
         names = [o.name for o in self.outputs]
         if self.summed in names:
-            return [values[names.index(self.summed)] for values in made]
+            return [values[names.index(self.summed)] for values in results]
         return [i[self.summed] for i in inputs] if self.summed else []
 
     def _values(self, total: int, inputs: Mapping[str, int]) -> list[int]:
         """What all buffers get."""
         first = self.graph.names[0]
-        known = {i: total if n == first else inputs[n] for n, i in self.nodes.items()}
-        return inline(self.k, self.graph, [o.nodes[0] for o in self.outputs], known)
+        arguments = {i: total if n == first else inputs[n] for n, i in self.nodes.items()}
+        return inline(self.k, self.graph, [o.nodes[0] for o in self.outputs], arguments)
 
 
 @dataclass(frozen=True)

@@ -77,13 +77,13 @@ class Products:
     def cells(self) -> tuple[int, ...]:
         """For each result its number among all products that are added up."""
         start = {block: 16 * k for k, block in enumerate(self._blocks)}
-        found: list[int] = []
+        numbers: list[int] = []
         for a, b in self.pairs:
             if self._place[a] > self._place[b]:
                 a, b = b, a
             row, column = self._place[a][1], self._place[b][1]
-            found.append(start[self._block((a, b))] + 4 * row + column)
-        return tuple(found)
+            numbers.append(start[self._block((a, b))] + 4 * row + column)
+        return tuple(numbers)
 
     def pay(self) -> bool:
         """Whether they are worth it: there are few factors, and products, for many results."""
@@ -133,8 +133,8 @@ def in_products(reduction: Reduction) -> list[Products]:
     """The results of a reduction in tiles of products, or none if it does not pay."""
     if reduction.lookups:
         return []
-    found = [Products(tile) for tile in cut(reduction, MOST_RESULTS)]
-    return found if all(products.pay() for products in found) else []
+    tiles = [Products(tile) for tile in cut(reduction, MOST_RESULTS)]
+    return tiles if all(products.pay() for products in tiles) else []
 
 
 def group_products(products: Products) -> KernelIR:
@@ -165,10 +165,10 @@ class _Program(Rows):
 
         def iteration(t: int, sums: list[int]) -> list[int]:
             first = k.add(ops.word_add, begin, k.add(ops.word_mul, t, jump))
-            factors, found = self._factors(k.add(ops.word_add, first, k.local)), list[int]()
+            factors, added = self._factors(k.add(ops.word_add, first, k.local)), list[int]()
             for mine, some in zip(self.mine, _cut(sums, CELLS_OF_PAIR), strict=True):
-                found += self._added(mine, factors, some)
-            return found
+                added += self._added(mine, factors, some)
+            return added
 
         inits = [zero] * (CELLS_OF_PAIR * len(self.steps))
         sums, _ = k.loop(k.word(0), iterations, inits, iteration, most=self.tile.most)
@@ -182,15 +182,15 @@ class _Program(Rows):
     def _factors(self, row: int) -> dict[int, int]:
         """The factors at a row, or 0 for each past the end."""
         k, zero = self.k, self.k.constant(0.0)
-        there = k.add(ops.word_lt, row, k.count)
+        inside = k.add(ops.word_lt, row, k.count)
         at = k.add(ops.word_min, row, k.add(ops.word_sub, k.count, k.word(1)))
         k.names[at] = "row"
         wanted = sorted({i for s in self.steps for quad in s.quads for i in quad} - {NO_FACTOR})
-        values = inlined(k, self.graph, wanted, self.known, lambda i: self.column(at, 0, i))
-        found = {NO_FACTOR: k.constant(1.0)}
+        values = inlined(k, self.graph, wanted, self.invariants, lambda i: self.column(at, 0, i))
+        factors = {NO_FACTOR: k.constant(1.0)}
         for i, value in zip(wanted, values, strict=True):
-            found[i] = k.add(ops.where, there, value, zero)
-        return found
+            factors[i] = k.add(ops.where, inside, value, zero)
+        return factors
 
     def _added(self, mine: _Mine, factors: Mapping[int, int], sums: Sequence[int]) -> list[int]:
         """The sums of a pair after the rows in the group's memory, where factors are written."""
@@ -231,8 +231,8 @@ class _Program(Rows):
                 more = self._got(k.add(ops.word_add, k.local, threads))
                 return [k.add(ops.add, a, b) for a, b in zip(parts, more, strict=True)]
 
-            found, _ = k.loop(k.word(1), k.word(step.thread_groups), self._got(k.local), iteration)
-            for c, value in enumerate(found):
+            totals, _ = k.loop(k.word(1), k.word(step.thread_groups), self._got(k.local), iteration)
+            for c, value in enumerate(totals):
                 number = k.offset(k.add(ops.word_add, k.local, k.word(start)), 4, c)
                 to = k.add(ops.word_add, k.group, k.add(ops.word_mul, number, k.groups))
                 k.store(self.partials, k.add(ops.word_add, to, k.word(self.head)), value)
@@ -260,12 +260,14 @@ class _Mine:
 
 
 def _chosen(k: KernelIR, which: int, words: Sequence[int]) -> int:
-    """The word with a number, among some that are known."""
-    found = k.word(words[0])
+    """The word number ``which`` of some constants, chosen at run time."""
+    chosen = k.word(words[0])
     for n, word in enumerate(words[1:], 1):
         if word != words[n - 1]:
-            found = k.add(ops.word_where, k.add(ops.word_lt, which, k.word(n)), found, k.word(word))
-    return found
+            chosen = k.add(
+                ops.word_where, k.add(ops.word_lt, which, k.word(n)), chosen, k.word(word)
+            )
+    return chosen
 
 
 def _cut(values: Sequence[int], size: int) -> Iterator[Sequence[int]]:

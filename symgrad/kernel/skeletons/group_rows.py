@@ -52,46 +52,46 @@ class Rows:
         self.rows = k.buffer("rows", "read", vector=tile.load)
         arrays = self._arrays()
         self.parameters = k.buffer("parameters", "read", vector=1 if arrays else 4)
-        self.known: dict[int, Value] = {
+        self.invariants: dict[int, Value] = {
             array: View(self.parameters, k.word(c), size) for array, (c, size) in arrays.items()
         }
         """What does not change from row to row, but for parameters if they are too many."""
         self.entries = GroupEntries(k, whole)
         (tables,) = constants(k, (self.graph, tile.reduction.outputs[0].nodes))
-        self.known |= tables
+        self.invariants |= tables
         self.partials = k.buffer("partials", "write")
         self.entries.write_to()
         self.head = 2 * len(tile.results) - len(tile.summed)
         """Where the sums of groups begin."""
-        self.known |= self._fixed()
+        self.invariants |= self._fixed()
 
     def _arrays(self) -> dict[int, tuple[int, int]]:
         """Where arrays of parameters begin, which are read where they are, and their sizes."""
-        found = inputs_in_a_row(self.graph, self.tile.reduction.outputs[0].nodes)
-        return {i: (c, n) for i, (c, n) in found.items() if c + n <= self.tile.whole.parameters}
+        places = inputs_in_a_row(self.graph, self.tile.reduction.outputs[0].nodes)
+        return {i: (c, n) for i, (c, n) in places.items() if c + n <= self.tile.whole.parameters}
 
     def _fixed(self) -> dict[int, int]:
         """What rows need of the parameters, but for these themselves if they are too many."""
         nodes, carried = self.graph.nodes, self.tile.split.carried
         inputs = [i for i in carried if nodes[i][0] is INPUT]
-        made = [i for i in carried if nodes[i][0] is not INPUT]
-        values = inline(self.k, self.graph, made, self.known, self.parameter)
-        found = dict(zip(made, values, strict=True))
+        computed = [i for i in carried if nodes[i][0] is not INPUT]
+        values = inline(self.k, self.graph, computed, self.invariants, self.parameter)
+        fixed = dict(zip(computed, values, strict=True))
         if len(inputs) <= HOISTED_PARAMETERS:
-            found |= {i: self.parameter(i) for i in inputs}
-        return found
+            fixed |= {i: self.parameter(i) for i in inputs}
+        return fixed
 
-    def parameter(self, i: int, here: bool = False) -> int:
-        """The parameter that an input is, read before all rows or ``here``."""
+    def parameter(self, i: int, at_use: bool = False) -> int:
+        """The parameter that an input is, read before all rows, or ``at_use``."""
         number = self.graph.nodes[i][1]
-        return self._named(i, self.k.load(self.parameters, self.k.word(number), here))
+        return self._named(i, self.k.load(self.parameters, self.k.word(number), at_use))
 
     def column(self, at: int, part: int, i: int) -> int:
         """What an input is in row number ``part`` of a load of the table."""
         k, columns, width = self.k, self.tile.whole.columns, self.tile.load
         number = self.graph.nodes[i][1] - self.tile.whole.parameters
         if not self._is_of_row(i):
-            return self.parameter(i, here=True)
+            return self.parameter(i, at_use=True)
         if number >= columns:
             return self._named(i, self.entries.value(at, number - columns))
         vectors = columns // width if self.tile.rows == 1 else 1
@@ -113,8 +113,8 @@ class Rows:
         values = [*tile.reduction.factors, *fixed]
 
         def store() -> None:
-            known = inline(k, self.graph, values, self.known, self.parameter)
-            for c, value in enumerate(known):
+            computed = inline(k, self.graph, values, self.invariants, self.parameter)
+            for c, value in enumerate(computed):
                 k.store(self.partials, k.word(c), value)
 
         if values:
@@ -192,8 +192,8 @@ class _Sums(Rows):
                 self._load(at)
             self.add_row(at, 0)
             for part in range(1, rows):
-                there = k.add(ops.word_lt, k.offset(at, rows, part), k.count)
-                k.when(there, partial(self.add_row, at, part))
+                exists = k.add(ops.word_lt, k.offset(at, rows, part), k.count)
+                k.when(exists, partial(self.add_row, at, part))
             return ()
 
         k.loop(first, last, (), iteration, most=self.block if self.totals else self.most // rows)
@@ -237,10 +237,10 @@ class _Sums(Rows):
         columns = [i for i in self.tile.whole.row_inputs if i in needed]
 
         def body(*values: int) -> None:
-            given = dict(zip(columns, values, strict=True))
-            for i, value in given.items():
+            value_of = dict(zip(columns, values, strict=True))
+            for i, value in value_of.items():
                 self._named(i, value)
-            self._sum(lambda i: given[i] if i in given else self.parameter(i, here=True))
+            self._sum(lambda i: value_of[i] if i in value_of else self.parameter(i, at_use=True))
 
         routine = k.routine("add_row", "f" * len(columns), body)
         return lambda at, part: routine(*[self.column(at, part, i) for i in columns])
@@ -259,7 +259,7 @@ class _Sums(Rows):
         k, roots = self.k, [self.tile.roots[c] for c in self.tile.summed]
         order = sorted(range(self.count), key=roots.__getitem__)  # as they become known
         wanted = [*(roots[n] for n in order), *more]
-        values = inlined(k, self.graph, wanted, self.known, column)
+        values = inlined(k, self.graph, wanted, self.invariants, column)
         for n in order:
             k.store(self.sums, k.word(n), next(values), add=True)
         return values

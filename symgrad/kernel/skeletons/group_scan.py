@@ -75,8 +75,8 @@ class Together(Accumulation):
 
         def iteration(number: int, carried: Sequence[int]) -> Sequence[int]:
             at = start + Index(k, number)
-            there = (start if totals else self.zero).below(at)
-            return self._chunk(row, at, carried, there, inside)
+            has_earlier = (start if totals else self.zero).below(at)
+            return self._chunk(row, at, carried, has_earlier, inside)
 
         first = self._before(row, part) if self.program.several else self.nothing()
         count = self.span.at_most(chunks - start.at_most(chunks))
@@ -98,12 +98,12 @@ class Together(Accumulation):
         count = each.at_most(part - start.at_most(part))
         own, _ = k.loop(k.word(0), count.id, self.nothing(), iteration)
         self._scan_ends([own])
-        found = self._end(0, (part - part.at_most(1)) // each)
+        total = self._end(0, (part - part.at_most(1)) // each)
         k.barrier()
-        return found
+        return total
 
     def _chunk(
-        self, row: Index, number: Index, carried: Sequence[int], there: int, inside: int
+        self, row: Index, number: Index, carried: Sequence[int], has_earlier: int, inside: int
     ) -> Sequence[int]:
         """What a chunk's last element is, scanned, after writing the results of all."""
         k, last = self.k, Index(self.k, self.k.word(self.chunk.width - 1))
@@ -111,7 +111,7 @@ class Together(Accumulation):
         self._scan_ends([run[-1] for run in runs])
         scanned: list[list[list[int]]] = []
         for n, run in enumerate(runs):
-            before = there if not n else None
+            before = has_earlier if not n else None
             scanned.append(self._following(n, run, carried, before))
             carried = self.after(before, carried, self._end(n, last))
         if not self.program.totals:
@@ -121,23 +121,24 @@ class Together(Accumulation):
 
     def _scanned(self, run: Sequence[list[int]]) -> list[list[int]]:
         """A run of elements, scanned."""
-        found = [run[0]]
+        scanned = [run[0]]
         for element in run[1:]:
-            found.append(self.recipe.combine(self.k, *found[-1], *element))
-        return found
+            scanned.append(self.recipe.combine(self.k, *scanned[-1], *element))
+        return scanned
 
     def _following(
-        self, n: int, run: Sequence[Sequence[int]], carried: Sequence[int], there: int | None
+        self, n: int, run: Sequence[Sequence[int]], carried: Sequence[int], has_earlier: int | None
     ) -> list[list[int]]:
         """The elements of a scanned run with all that is before them."""
         earlier = self._end(n, self.local - self.local.at_most(1))
         follows = self.zero.below(self.local)
-        before = self.value(follows, self.after(there, carried, earlier), carried)
-        any_before = there and self.k.add(ops.logical_or, follows, there)
+        before = self.value(follows, self.after(has_earlier, carried, earlier), carried)
+        any_before = has_earlier and self.k.add(ops.logical_or, follows, has_earlier)
         return [self.after(any_before, before, element) for element in run]
 
     def _scan_ends(self, own: Sequence[Sequence[int]]) -> None:
         """The ends of some runs of all invocations, scanned: each step has them reach further."""
+        # Hillis and Steele's scan, of radix REACH
         k, size = self.k, self.recipe.size
         self._put_ends(self.zero, own)
         k.barrier()
@@ -147,10 +148,10 @@ class Together(Accumulation):
             reach = Index(k, k.add(ops.word_shift_left, k.word(1), (iteration * 2).id))
             ends = [values[i : i + size] for i in range(0, len(values), size)]
             for far in (reach * times for times in range(1, REACH)):
-                there = k.add(ops.logical_not, self.local.below(far))
+                has_earlier = k.add(ops.logical_not, self.local.below(far))
                 at = (self.local - far.at_most(self.local) + iteration % 2 * self.chunk.width).id
                 ends = [
-                    self.after(there, [k.load(one, at) for one in earlier], end)
+                    self.after(has_earlier, [k.load(one, at) for one in earlier], end)
                     for earlier, end in zip(self.ends, ends, strict=False)
                 ]
             self._put_ends((iteration + 1) % 2 * self.chunk.width, ends)
@@ -192,15 +193,15 @@ class Quads:
         """See `Access`."""
         k = self.group.k
         for n, run in enumerate(runs):
-            there = self._quad(number, n).below(self.quarter)
-            k.when(all_hold(k, there, inside), partial(self._store, row, number, n, run))
+            exists = self._quad(number, n).below(self.quarter)
+            k.when(all_hold(k, exists, inside), partial(self._store, row, number, n, run))
 
     def _store(self, row: Index, number: Index, n: int, run: Sequence[list[int]]) -> None:
         """Write the results of a run."""
         group = self.group
         readers = [self._reader(row, number, n, lane) for lane in range(FOUR)]
-        made = [group.planes(group.results(e, r)) for e, r in zip(run, readers, strict=True)]
-        for results in zip(*made, strict=True):
+        planes = [group.planes(group.results(e, r)) for e, r in zip(run, readers, strict=True)]
+        for results in zip(*planes, strict=True):
             for lane, (output, plane, value) in enumerate(results):
                 at = self._at(row, number, n, lane, plane)
                 group.k.store(group.outputs[output], at, value)

@@ -41,7 +41,7 @@ class _Program:
         self.states = k.buffer("states", "write")
         parts = [iteration.update, *([iteration.rows] if iteration.rows else [])]
         tables = constants(k, *((p.graph, [i for o in p.outputs for i in o.nodes]) for p in parts))
-        self.tables: list[dict[int, Value]] = [{**found} for found in tables]
+        self.tables: list[dict[int, Value]] = [{**table} for table in tables]
         """Tables of constants in the update, and at rows."""
         self.steps, self.rows = k.argument("steps"), k.argument("rows")
         self.threads, width = ThreadGroup(k), iteration.state
@@ -100,8 +100,8 @@ class _Program:
             self.threads.first(lambda: k.when(exists, lambda: _count(k, progress, (done, active))))
             return
         counted, width = k.buffer("counted", "group", "u", 2 * (k.target.width + 1)), k.target.width
-        for n, found in enumerate((done, active)):
-            mine = k.add(ops.word_where, exists, found, k.word(0))
+        for n, count in enumerate((done, active)):
+            mine = k.add(ops.word_where, exists, count, k.word(0))
             k.store(counted, k.add(ops.word_add, k.word(n * (width + 1)), k.local), mine)
         k.barrier()
         k.when(exists, lambda: self._store(state))
@@ -144,8 +144,8 @@ class _Program:
     def step(self, state: Sequence[int]) -> list[int]:
         """The next state."""
         rows = self.iteration.rows
-        given = [*state, *(self.sums(rows, state) if rows else ())]
-        return _values(self.kernel, self.iteration.update, given, self.tables[0])
+        inputs = [*state, *(self.sums(rows, state) if rows else ())]
+        return _values(self.kernel, self.iteration.update, inputs, self.tables[0])
 
     # sums over rows ------------------------------------------------------------------------------
 
@@ -153,14 +153,14 @@ class _Program:
         """The sums of what is computed at every row of a problem, times their factors."""
         k, graph = self.kernel, rows.graph
         terms = [i for o in rows.outputs for i in o.nodes]
-        known = self.tables[1] | _inputs(graph, state[: rows.parameters])
+        arguments = self.tables[1] | _inputs(graph, state[: rows.parameters])
         carried = stages(rows).carried
-        known |= zip(carried, inline(k, graph, carried, known), strict=True)
-        factors = inline(k, graph, rows.factors, known)
+        arguments |= zip(carried, inline(k, graph, carried, arguments), strict=True)
+        factors = inline(k, graph, rows.factors, arguments)
 
         def at(row: int) -> list[int]:
             mine = _inputs(graph, self.columns(row), rows.parameters)
-            return inline(k, graph, terms, known | mine)
+            return inline(k, graph, terms, arguments | mine)
 
         totals = self.over_rows(at, len(terms))
         return [k.add(ops.mul, t, f) for t, f in zip(totals, factors, strict=True)]
@@ -168,10 +168,10 @@ class _Program:
     def columns(self, row: int) -> list[int]:
         """The numbers of a row: what is shared first."""
         k, shared, own = self.kernel, self.iteration.shared, self.iteration.own
-        found = [k.load(self.shared, k.offset(row, shared, c)) for c in range(shared)]
+        columns = [k.load(self.shared, k.offset(row, shared, c)) for c in range(shared)]
         if self.own_number:
-            found += [self.own_number(k.offset(row, own, c)) for c in range(own)]
-        return found
+            columns += [self.own_number(k.offset(row, own, c)) for c in range(own)]
+        return columns
 
     def over_rows(self, at: Callable[[int], Sequence[int]], count: int) -> list[int]:
         """The sums of so many values over the rows, by stretches, whose sums are added up wide."""
@@ -191,8 +191,8 @@ class _Program:
         up = k.add(ops.word_add, self.rows, k.word(size - 1))
         stretches = k.add(ops.word_div, up, k.word(size))
         totals, _ = k.loop(k.word(0), stretches, target.wide_zero(k) * count, stretch)
-        found = [target.narrow(k, total) for total in target.grouped(totals)]
-        return found if threads.alone else self._gathered(found)
+        narrowed = [target.narrow(k, total) for total in target.grouped(totals)]
+        return narrowed if threads.alone else self._gathered(narrowed)
 
     def _stretch(
         self, at: Callable[[int], Sequence[int]], first: int, sums: Sequence[int]
@@ -261,8 +261,8 @@ class _Program:
             return sums
 
         iterations = k.add(ops.word_div, k.add(ops.word_sub, end, first), k.word(many))
-        found, _ = k.loop(k.word(0), iterations, sums, some)
-        return k.add(ops.word_add, first, k.add(ops.word_mul, iterations, k.word(many))), found
+        totals, _ = k.loop(k.word(0), iterations, sums, some)
+        return k.add(ops.word_add, first, k.add(ops.word_mul, iterations, k.word(many))), totals
 
     def _own(self) -> Load:
         """What reads a problem's own data, once they stand as neighbours read them."""
@@ -285,9 +285,9 @@ class _Program:
         return lambda i: k.load(local, i)
 
 
-def _count(k: KernelIR, into: Buffer, found: Sequence[int]) -> None:
+def _count(k: KernelIR, into: Buffer, words: Sequence[int]) -> None:
     """Add words to those of a buffer."""
-    for n, x in enumerate(found):
+    for n, x in enumerate(words):
         k.store(into, k.word(n), x, add=True)
 
 
@@ -314,9 +314,9 @@ def _inputs(graph: Graph, values: Sequence[int], first: int = 0) -> dict[int, in
 
 
 def _values(
-    k: KernelIR, computation: Computation, given: Sequence[int], tables: Mapping[int, Value]
+    k: KernelIR, computation: Computation, arguments: Sequence[int], tables: Mapping[int, Value]
 ) -> list[int]:
-    """The results of a computation, of inputs that are given."""
+    """The results of a computation of some arguments."""
     roots = [i for o in computation.outputs for i in o.nodes]
-    known = {**tables, **_inputs(computation.graph, given)}
-    return list(inlined(k, computation.graph, roots, known))
+    values = {**tables, **_inputs(computation.graph, arguments)}
+    return list(inlined(k, computation.graph, roots, values))

@@ -88,13 +88,13 @@ class _Runs:
             k.names |= {base: "base", **{x: f"sum{n}" for n, x in enumerate(sums)}}
             self._fill(base)
             k.barrier()
-            found = [
+            added = [
                 x
                 for j, mine in enumerate(self.mine)
                 for x in mine.added(base, sums[QUAD * j : QUAD * (j + 1)])
             ]
             k.barrier()
-            return found
+            return added
 
         tiles = k.add(ops.word_div, up, k.word(ROWS_PER_TILE))
         sums, _ = k.loop(k.word(0), tiles, [zero] * (QUAD * self.columns), tile)
@@ -159,8 +159,8 @@ class _Mine:
             def add_row(i: int, part: list[int]) -> list[int]:
                 k.names |= {x: f"part{n}" for n, x in enumerate(part)}
                 at = k.add(ops.word_sub, k.add(ops.word_add, column, i), base)
-                found = [k.load(self.runs.tile, k.offset(at, QUAD, n)) for n in range(QUAD)]
-                return [k.add(ops.add, a, b) for a, b in zip(part, found, strict=True)]
+                numbers = [k.load(self.runs.tile, k.offset(at, QUAD, n)) for n in range(QUAD)]
+                return [k.add(ops.add, a, b) for a, b in zip(part, numbers, strict=True)]
 
             part, _ = k.loop(first, last, [k.constant(0.0)] * QUAD, add_row)
             return [k.add(ops.add, a, b) for a, b in zip(sums, part, strict=True)]
@@ -182,8 +182,8 @@ class _Mine:
             at = k.add(ops.word_add, first, k.add(ops.word_mul, self.quad, k.word(QUAD)))
             for n, value in enumerate(sums):
                 inside = k.add(ops.word_lt, k.offset(self.quad, QUAD, n), k.word(place.count))
-                here = k.add(ops.word_add, at, k.word(n))
-                k.when(inside, lambda a=here, v=value: k.store(self.runs.sums, a, v))
+                index = k.add(ops.word_add, at, k.word(n))
+                k.when(inside, lambda a=index, v=value: k.store(self.runs.sums, a, v))
 
         exists = k.add(ops.word_lt, self.run, self.runs.last)
         k.when(exists, (lambda: entry(place)) if place else column)
@@ -225,15 +225,15 @@ class Entries:
 
     def values(self, row: int) -> dict[int, int]:
         """What a row looks up, by the nodes of the inputs that it is."""
-        k, found = self.k, dict[int, int]()
+        k, values = self.k, dict[int, int]()
         number = self.reduction.parameters + self.reduction.columns
         for n, lookup in enumerate(self.reduction.lookups):
             for c in range(lookup.width):
                 if number + c in self._inputs:
                     place = k.offset(self._entry(row, n), lookup.width, c)
-                    found[self._inputs[number + c]] = k.load(self.tables[n], place)
+                    values[self._inputs[number + c]] = k.load(self.tables[n], place)
             number += lookup.width
-        return found
+        return values
 
     def add(self, row: int, values: Sequence[int]) -> None:
         """Add the values of `nodes` to the entries of a row."""

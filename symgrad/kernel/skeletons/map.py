@@ -47,18 +47,18 @@ def _structured(computation: Computation, target: Target) -> KernelIR:
 
     def column(i: int) -> int:
         number = graph.nodes[i][1]
-        found = k.load(x, k.shifted(row, number))
-        k.names[found] = graph.names[number]
-        return found
+        value = k.load(x, k.shifted(row, number))
+        k.names[value] = graph.names[number]
+        return value
 
     parts = [stretches(graph, o.nodes) for o in computation.outputs]
-    roots = [part.root for found in parts for part in found]
-    known = views(k, graph, roots, x, row)
+    roots = [part.root for output_parts in parts for part in output_parts]
+    row_views = views(k, graph, roots, x, row)
     outputs = [k.buffer(o.name, "write") for o in computation.outputs]
-    values = iter(written(k, graph, roots, known, column))
+    values = iter(written(k, graph, roots, row_views, column))
     rows = [
-        (buffer, len(o.nodes), found, [next(values) for _ in found])
-        for buffer, o, found in zip(outputs, computation.outputs, parts, strict=True)
+        (buffer, len(o.nodes), output_parts, [next(values) for _ in output_parts])
+        for buffer, o, output_parts in zip(outputs, computation.outputs, parts, strict=True)
     ]
     stretched = [row for row in rows if len(row[2]) < row[1]]
 
@@ -70,7 +70,7 @@ def _structured(computation: Computation, target: Target) -> KernelIR:
         k.when(k.add(ops.word_lt, k.cell, k.count), store_stretches)
     else:
         store_stretches()
-    for buffer, columns, found, results in rows:
-        if len(found) == columns:
+    for buffer, columns, output_parts, results in rows:
+        if len(output_parts) == columns:
             k.store_row(buffer, numbers(results))
     return k

@@ -128,20 +128,20 @@ class _Matmul:
             k.barrier()
             return [*sums, *loads]
 
-        found, _ = k.loop(begin.id, end.id, [*zeros, *loaded], iteration)
-        self._results(found[: len(zeros)])
+        totals, _ = k.loop(begin.id, end.id, [*zeros, *loaded], iteration)
+        self._results(totals[: len(zeros)])
 
     def _products(self, sums: Sequence[int]) -> Sequence[int]:
         """The sums and what a tile adds to them."""
-        t, found = self.tiles, list(sums)
+        t, totals = self.tiles, list(sums)
         for step in range(t.depth):
             left = self._factors(0, step, self.y, t.y, t.down)
             right = self._factors(1, step, self.x, t.x, t.across)
             for r, a in enumerate(left):
                 for c, b in enumerate(right):
                     at = r * t.across + c
-                    found[at] = self.k.add(ops.fma, a, b, found[at])
-        return found
+                    totals[at] = self.k.add(ops.fma, a, b, totals[at])
+        return totals
 
     def _factors(self, which: int, step: int, own: Index, among: int, many: int) -> list[int]:
         """What the invocation, one ``among`` so many, needs of an operand for a step."""
@@ -162,10 +162,10 @@ class _Matmul:
             before = self.result * self.g["m"] + row
             for q, four in enumerate(fours):
                 start = r * t.across + q * FOUR
-                made = self._four(row, before, four, sums[start : start + FOUR], shared[q])
-                if made:
+                results = self._four(row, before, four, sums[start : start + FOUR], shared[q])
+                if results:
                     columns[q] = [
-                        self.k.add(ops.add, a, b) for a, b in zip(columns[q], made, strict=True)
+                        self.k.add(ops.add, a, b) for a, b in zip(columns[q], results, strict=True)
                     ]
         if self.written.summed:
             self._sum_columns(columns)
@@ -186,8 +186,8 @@ class _Matmul:
 
         def add(y: int, totals: Sequence[int]) -> Sequence[int]:
             four = Index(k, y) * fours + mine
-            found = [k.load(shared, place) for place in four.lanes(FOUR)]
-            return [k.add(ops.add, a, b) for a, b in zip(totals, found, strict=True)]
+            shares = [k.load(shared, place) for place in four.lanes(FOUR)]
+            return [k.add(ops.add, a, b) for a, b in zip(totals, shares, strict=True)]
 
         totals, _ = k.loop(k.word(0), k.word(t.y), [k.constant(0.0)] * FOUR, add)
         down = self.first[0] // t.rows
@@ -234,23 +234,23 @@ class _Matmul:
         What is to be summed of them.
         """
         n = self.g["n"]
-        here = self._inside(row)
+        conditions = self._inside(row)
         if self.p.quads:
             fours = n // FOUR
             place = before * fours + four
             return self._where(
-                here and [*here, four.below(fours)],
+                conditions and [*conditions, four.below(fours)],
                 lambda: self.written.four(place, sums, shared),
             )
-        found: list[int] = []
+        results: list[int] = []
         for c in range(FOUR):
             column = four * FOUR + c
             place = before * n + column
-            found += self._where(
-                [*here, column.below(n)],
+            results += self._where(
+                [*conditions, column.below(n)],
                 lambda place=place, c=c: self.written.one(place, sums[c], shared[c]),
             )
-        return found
+        return results
 
     def _inside(self, row: Index) -> list[int]:
         """What says that a row is there, if it may not be."""

@@ -53,7 +53,7 @@ class _Program:
         length = max(SIDE * len(self.numbers), tile_numbers(self.n))
         self.tile = self.threads.array("factors", length, vector=4)
         self.work = self.threads.array("work", half(self.n + 1))
-        self.kept = self.threads.array("matrix", self.size)
+        self.entries = self.threads.array("matrix", self.size)
         self.products = products_of(self.threads, self.n, self.tile, self.work)
         self.exists, self.problem = self._problem()
         k.names[self.problem] = "problem"
@@ -113,7 +113,7 @@ class _Program:
         self.threads.share(k.word(len(self.numbers)), number)
         self.threads.share(
             k.word(self.size),
-            lambda i: k.store(self.kept, i, k.load(self.states, self._element(i))),
+            lambda i: k.store(self.entries, i, k.load(self.states, self._element(i))),
         )
         self.threads.wait()
         return [k.load(self.tile, k.word(SIDE * i)) for i in range(len(self.numbers))]
@@ -131,7 +131,7 @@ class _Program:
             self.threads.share(k.word(len(self.numbers)), number)
             self.threads.share(
                 k.word(self.size),
-                lambda i: k.store(self.states, self._element(i), k.load(self.kept, i)),
+                lambda i: k.store(self.states, self._element(i), k.load(self.entries, i)),
             )
 
         store() if k.target.whole else k.when(self.exists, store)
@@ -162,38 +162,38 @@ class _Program:
         """The next state."""
         k, update = self.k, self.iteration.update
         k.names |= {v: f"s{i}" for v, i in zip(state, self.numbers, strict=True)}
-        here = dict(zip(self.numbers, state, strict=True))
-        self.products.add_up(self.rows, self._fillers(here), self.matrix.weight)
+        current = dict(zip(self.numbers, state, strict=True))
+        self.products.add_up(self.rows, self._fillers(current), self.matrix.weight)
         inputs = _inputs(update.graph, update.outputs)
-        known: dict[int, Value] = {**self.tables[0]}
-        known |= {
-            i: self._known(number, here)
+        values: dict[int, Value] = {**self.tables[0]}
+        values |= {
+            i: self._input(number, current)
             for number, i in inputs.items()
             if number < self.iteration.state + 1 + self.n + self.size
         }
         for call, output in zip(self.matrix.calls, update.outputs[1:], strict=True):
-            found = self._call(call, inline(k, update.graph, output.nodes, known))
-            known |= {inputs[i]: v for i, v in found.items() if i in inputs}
+            results = self._call(call, inline(k, update.graph, output.nodes, values))
+            values |= {inputs[i]: v for i, v in results.items() if i in inputs}
         after = [update.outputs[0].nodes[i] for i in self.numbers]
-        return inline(k, update.graph, after, known)
+        return inline(k, update.graph, after, values)
 
     def _fillers(self, state: dict[int, int]) -> list[Row]:
         """What computes the derivatives and the residual of a row, for each residual."""
         data = self.data
         inputs = [_inputs(data.graph, [o]) for o in data.outputs]
         return [
-            partial(self._row, state, known, o)
-            for known, o in zip(inputs, data.outputs, strict=True)
+            partial(self._row, state, nodes, o)
+            for nodes, o in zip(inputs, data.outputs, strict=True)
         ]
 
     def _row(
         self, state: dict[int, int], inputs: dict[int, int], output: Output, row: int
     ) -> list[int]:
-        known = {
+        values = {
             i: state[n] if n < self.data.parameters else self._column(row, n)
             for n, i in inputs.items()
         }
-        return inline(self.k, self.data.graph, output.nodes, {**self.tables[1], **known})
+        return inline(self.k, self.data.graph, output.nodes, {**self.tables[1], **values})
 
     def _column(self, row: int, number: int) -> int:
         """A column of a row: what is shared comes first."""
@@ -204,13 +204,13 @@ class _Program:
         before = k.add(ops.word_mul, self.problem, self.rows)
         return k.load(self.own, k.offset(k.add(ops.word_add, before, row), it.own, c - it.shared))
 
-    def _known(self, number: int, state: dict[int, int]) -> int:
+    def _input(self, number: int, state: dict[int, int]) -> int:
         """An input of the update: a number of the state, or a sum."""
         k = self.k
         if number < self.iteration.state:
             if number in state:
                 return state[number]
-            return k.load(self.kept, k.word(number - self.matrix.first))
+            return k.load(self.entries, k.word(number - self.matrix.first))
         sum_ = number - self.iteration.state
         if sum_ == 0:
             loss = k.load(self.work, k.word(self.size + self.n))
@@ -227,16 +227,16 @@ class _Program:
             k.when(
                 k.add(ops.ne, arguments[0], k.constant(0.0)),
                 lambda: threads.share(
-                    k.word(self.size), lambda i: k.store(self.kept, i, k.load(self.work, i))
+                    k.word(self.size), lambda i: k.store(self.entries, i, k.load(self.work, i))
                 ),
             )
             return {}
         threads.first(lambda: self._give(arguments))
         threads.wait()
         if call.kind == "product":
-            multiply(threads, self.n, self.kept, self.tile)
+            multiply(threads, self.n, self.entries, self.tile)
         else:
-            system = System(threads, self.n, self.kept, self.tile, self.work)
+            system = System(threads, self.n, self.entries, self.tile, self.work)
             system.solve(fixed=len(arguments) > FIXED * self.n)
         threads.wait()
         place_ = 1 if call.kind == "product" else RIGHT
@@ -246,8 +246,8 @@ class _Program:
         """Write the arguments of a call to quads, one for each variable."""
         k, zero = self.k, self.k.constant(0.0)
         for v in range(self.n):
-            given = [*arguments[v :: self.n], *[zero] * SIDE][:SIDE]
-            for c, value in enumerate(given):
+            quad = [*arguments[v :: self.n], *[zero] * SIDE][:SIDE]
+            for c, value in enumerate(quad):
                 k.store(self.tile, k.word(SIDE * v + c), value)
 
 

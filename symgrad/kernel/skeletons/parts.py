@@ -38,9 +38,9 @@ class Joined:
     def _copy(self, k: KernelIR, array: Buffer, joined: Buffer, start: Index, end: Index) -> None:
         cell = Index(k, k.cell)
         inside = k.add(ops.logical_not, cell.below(start))
-        here = k.add(ops.logical_and, inside, cell.below(end))
-        at = k.add(ops.word_where, here, (cell - start).id, k.word(0))
-        k.when(here, lambda: k.store(joined, k.cell, k.load(array, at)))
+        within = k.add(ops.logical_and, inside, cell.below(end))
+        at = k.add(ops.word_where, within, (cell - start).id, k.word(0))
+        k.when(within, lambda: k.store(joined, k.cell, k.load(array, at)))
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,8 @@ class Products:
         count = SIDE * quads(self.n)
 
         def row(slot: int) -> None:
-            found = [*numbers((start + Index(k, slot)).id)]
-            self._put(slot, found + [zero] * (count - len(found)))
+            values = [*numbers((start + Index(k, slot)).id)]
+            self._put(slot, values + [zero] * (count - len(values)))
 
         self.threads.share(end.id, row)
         missing = end.ceil_div(ROWS_UNROLLED) * ROWS_UNROLLED - end
@@ -152,8 +152,8 @@ class Products:
                     sums = self._multiplied(down, across, row + r, sums)
                 return sums
 
-            found, _ = k.loop(k.word(0), fours.id, zeros, four)
-            return [k.add(ops.add, a, b) for a, b in zip(sums, found, strict=True)]
+            parts, _ = k.loop(k.word(0), fours.id, zeros, four)
+            return [k.add(ops.add, a, b) for a, b in zip(sums, parts, strict=True)]
 
         return k.loop(k.word(0), iterations, zeros, some)[0]
 
@@ -180,10 +180,10 @@ class Products:
             row, column = (k.offset(b, SIDE, c) for b, c in zip(block, (i, j), strict=True))
             inside = Index(k, row).below(self.n + 1)
             lower = Index(k, column).below(Index(k, row) + 1)
-            found = value if weight == 1.0 else k.add(ops.mul, value, k.constant(weight))
+            weighted = value if weight == 1.0 else k.add(ops.mul, value, k.constant(weight))
             k.when(
                 k.add(ops.logical_and, inside, lower),
-                lambda r=row, c=column, v=found: k.store(self.sums, place(k, r, c), v, add=True),
+                lambda r=row, c=column, v=weighted: k.store(self.sums, place(k, r, c), v, add=True),
             )
 
 
@@ -218,8 +218,8 @@ class Carried(Products):
         return [*self.k.target.wide_zero(self.k)] * SIDE**2
 
     def _added(self, totals: Sequence[int], end: Index) -> list[int]:
-        k, found = self.k, self._summed(self.block, end, self.share, self.shared)
-        parts = zip(k.target.grouped(totals), found, strict=True)
+        k, sums = self.k, self._summed(self.block, end, self.share, self.shared)
+        parts = zip(k.target.grouped(totals), sums, strict=True)
         return [p for total, x in parts for p in k.target.wide_add(k, total, x)]
 
     def _finish(self, totals: Sequence[int], weight: float) -> None:
@@ -256,8 +256,8 @@ class InMemory(Products):
         k = self.k
 
         def add(block: Place, at: list[int]) -> None:
-            found = self._summed(block, end, Index(k, k.word(0)), 1)
-            for i, x in zip(at, found, strict=True):
+            sums = self._summed(block, end, Index(k, k.word(0)), 1)
+            for i, x in zip(at, sums, strict=True):
                 parts = k.target.wide_add(k, self._total(i), x)
                 for buffer, part in zip(self.wide, parts, strict=True):
                     k.store(buffer, i, part)

@@ -32,7 +32,7 @@ class Stretch:
 
 def stretches(graph: Graph, nodes: Sequence[int]) -> list[Stretch]:
     """The results in order: elements in a row of an array together, all others one by one."""
-    return [part for start in _starts(graph, nodes) for part in _made(graph, nodes, *start)]
+    return [part for start in _starts(graph, nodes) for part in _parts(graph, nodes, *start)]
 
 
 def _element(graph: Graph, i: int) -> tuple[int, int] | None:
@@ -47,19 +47,19 @@ def _starts(graph: Graph, nodes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Where stretches begin and end."""
     start, expected = 0, None
     for n, i in enumerate(nodes):
-        found = _element(graph, i)
-        if n and (found is None or found != expected):
+        entry = _element(graph, i)
+        if n and (entry is None or entry != expected):
             yield start, n
             start = n
-        expected = found and (found[0], found[1] + 1)
+        expected = entry and (entry[0], entry[1] + 1)
     yield start, len(nodes)
 
 
-def _made(graph: Graph, nodes: Sequence[int], start: int, end: int) -> list[Stretch]:
-    found = _element(graph, nodes[start])
-    if found is None or end - start < SHORTEST:
+def _parts(graph: Graph, nodes: Sequence[int], start: int, end: int) -> list[Stretch]:
+    entry = _element(graph, nodes[start])
+    if entry is None or end - start < SHORTEST:
         return [Stretch(i) for i in nodes[start:end]]
-    return [Stretch(found[0], end - start, found[1])]
+    return [Stretch(entry[0], end - start, entry[1])]
 
 
 def store(

@@ -64,9 +64,9 @@ class _Sums:
             self.carried, self.products = False, self._products(each)
         self.others = [c for c in range(self.count) if c not in self.products.terms]
         """Results that are no products of factors which are kept."""
-        size, kept = max(self.count, 1), len(self.products.kept)
-        self.block = min(target.block, self.summing.cached // kept) if kept else target.block
-        self.kept = k.buffer("kept", "own", size=self.block * kept) if kept else None
+        size, factors = max(self.count, 1), len(self.products.kept)
+        self.block = min(target.block, self.summing.cached // factors) if factors else target.block
+        self.factor_cache = k.buffer("kept", "own", size=self.block * factors) if factors else None
         self.added = k.buffer("added", "own", size=size)
         """The sums over a stretch, but for those in ``arrays``."""
         slopes = [k.buffer(f"slopes{n}", "own", size=size) for n, size in enumerate(arrays.sizes)]
@@ -99,9 +99,9 @@ class _Sums:
         """A parameter, where it is first needed."""
         k, graph = self.k, self.graph
         number = graph.nodes[i][1]
-        found = k.load(self.parameters, k.word(number))
-        k.names[found] = graph.names[number]
-        return found
+        value = k.load(self.parameters, k.word(number))
+        k.names[value] = graph.names[number]
+        return value
 
     def factors(self) -> list[int]:
         """What the sums are multiplied with."""
@@ -144,24 +144,24 @@ class _Sums:
         k, graph = self.k, self.graph
         row = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.stride))
         k.names[row] = "row"
-        known: dict[int, Value] = dict(self.views)
+        values: dict[int, Value] = dict(self.views)
         for i, c in self.columns.items():
-            known[i] = x = k.load(self.rows, k.offset(row, self.reduction.columns, c))
+            values[i] = x = k.load(self.rows, k.offset(row, self.reduction.columns, c))
             k.names[x] = graph.names[graph.nodes[i][1]]
         inside = k.add(ops.word_lt, row, k.count)
-        known |= self.entries.values(row)
-        adding = Adding(self.arrays, self._adder(inside, known))
+        values |= self.entries.values(row)
+        adding = Adding(self.arrays, self._adder(inside, values))
         roots = [*nodes, *self.entries.nodes, *self.ends]
-        found = numbers(written(k, graph, roots, known, self._parameter, adding))
-        self.entries.add(row, [self._or_nothing(inside, v) for v in found[len(nodes) :]])
-        return inside, found[: len(nodes)]
+        results = numbers(written(k, graph, roots, values, self._parameter, adding))
+        self.entries.add(row, [self._or_nothing(inside, v) for v in results[len(nodes) :]])
+        return inside, results[: len(nodes)]
 
-    def _adder(self, inside: int, known: Mapping[int, Value]) -> Callable[[Buffer, int], int]:
+    def _adder(self, inside: int, values: Mapping[int, Value]) -> Callable[[Buffer, int], int]:
         """What is added to an array where a turn would add a value."""
         nodes = [condition for condition, _ in self.conditions.values()]
-        found = inline(self.k, self.graph, nodes, known, self._parameter)
+        conditions = inline(self.k, self.graph, nodes, values, self._parameter)
         adds: dict[Buffer, int] = {}
-        for (array, (_, holds)), condition in zip(self.conditions.items(), found, strict=True):
+        for (array, (_, holds)), condition in zip(self.conditions.items(), conditions, strict=True):
             wanted = condition if holds else self.k.add(ops.logical_not, condition)
             adds[array] = self.k.add(ops.logical_and, inside, wanted)
         return lambda array, value: self._or_nothing(adds.get(array, inside), value)
@@ -180,9 +180,9 @@ class _Sums:
 
     def _products(self, each: Sequence[int]) -> Products:
         """The results that are taken apart: none, if their factors do not stay in the cache."""
-        found = products_of(self.reduction, each)
-        fits = len(found.kept) * ROWS_WITH_NEAR_FACTORS <= self.summing.cached
-        return found if fits else Products({}, ())
+        products = products_of(self.reduction, each)
+        fits = len(products.kept) * ROWS_WITH_NEAR_FACTORS <= self.summing.cached
+        return products if fits else Products({}, ())
 
     def kernel(self) -> KernelIR:
         """The whole program."""
@@ -243,24 +243,24 @@ class _Sums:
         for c, v in zip(singly, values, strict=False):
             old = k.load(self.added, k.word(c))
             k.store(self.added, k.word(c), self.target.kept(k, inside, k.add(ops.add, old, v), old))
-        known = dict(zip(more, values[len(singly) + len(factors) :], strict=True))
+        value_of = dict(zip(more, values[len(singly) + len(factors) :], strict=True))
         for case in chosen:
-            self._add_case(case, inside, known)
-        if self.kept:
+            self._add_case(case, inside, value_of)
+        if self.factor_cache:
             row = k.add(ops.word_sub, t, first)
             for c, v in enumerate(values[len(singly) : len(singly) + len(factors)]):
-                kept = self.target.kept(k, inside, v, k.constant(0.0))
-                k.store(self.kept, k.offset(row, len(factors), c), kept)
+                stored = self.target.kept(k, inside, v, k.constant(0.0))
+                k.store(self.factor_cache, k.offset(row, len(factors), c), stored)
         return ()
 
-    def _add_case(self, case: Case, inside: int, known: Mapping[int, int]) -> None:
+    def _add_case(self, case: Case, inside: int, value_of: Mapping[int, int]) -> None:
         """Add what a row contributes in a case to sums in memory."""
-        k, condition = self.k, known[case.condition]
+        k, condition = self.k, value_of[case.condition]
         if not case.holds:
             condition = k.add(ops.logical_not, condition)
 
         def add() -> None:
-            values = inline(k, self.graph, [*case.values.values()], known, self._parameter)
+            values = inline(k, self.graph, [*case.values.values()], value_of, self._parameter)
             for c, v in zip(case.values, values, strict=True):
                 k.store(self.added, k.word(c), v, add=True)
 
@@ -268,19 +268,19 @@ class _Sums:
 
     def _add_products(self, results: Sequence[int], rows: int) -> None:
         """Add up results of so many rows whose factors have been kept."""
-        k, kept = self.k, self.kept
-        assert kept, "factors are kept somewhere"
+        k, factors = self.k, self.factor_cache
+        assert factors, "factors are kept somewhere"
         terms = [self.products.terms[c] for c in results]
         place = {i: c for c, i in enumerate(self.products.kept)}
         wanted = dict.fromkeys(i for pairs in terms for pair in pairs for i in pair)
         wanted.pop(NO_FACTOR, None)
 
         def iteration(t: int, sums: Sequence[int]) -> Sequence[int]:
-            at = {i: k.load(kept, k.offset(t, len(place), place[i])) for i in wanted}
+            at = {i: k.load(factors, k.offset(t, len(place), place[i])) for i in wanted}
             return [self._with(s, at, pairs) for s, pairs in zip(sums, terms, strict=True)]
 
-        found, _ = k.loop(k.word(0), rows, [k.constant(0.0)] * len(terms), iteration, some=True)
-        for c, x in zip(results, found, strict=True):
+        totals, _ = k.loop(k.word(0), rows, [k.constant(0.0)] * len(terms), iteration, some=True)
+        for c, x in zip(results, totals, strict=True):
             if self.summing.brief:
                 k.store(self.added, k.word(c), x)
             else:
@@ -336,8 +336,8 @@ class _Sums:
         """The sum of a result over the group, times the factor that stands in its place."""
         k = self.k
         at = k.add(ops.word_add, k.add(ops.word_mul, k.group, k.word(self.count)), c)
-        found = self.target.over_lanes(k, self._total(c))
-        k.store(self.sums, at, k.add(wide_mul, k.load(self.sums, at), found))
+        total = self.target.over_lanes(k, self._total(c))
+        k.store(self.sums, at, k.add(wide_mul, k.load(self.sums, at), total))
 
 
 def _alike(factors: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -352,5 +352,5 @@ def _alike(factors: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The first of each run of numbers that follow each other, and the one after its last."""
     for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        found = [n for _, n in run]
-        yield found[0], found[-1] + 1
+        members = [n for _, n in run]
+        yield members[0], members[-1] + 1

@@ -80,23 +80,23 @@ class Rowwise:
         kinds, level = dict(self.kinds), dict[str, int]()
         waiting = [o for o in self.computation.outputs if o.name in kinds]
         while waiting:
-            known = [o for o in waiting if self.needs(o) <= level.keys()]
-            assert known, "a reduction needs itself"
+            ready = [o for o in waiting if self.needs(o) <= level.keys()]
+            assert ready, "a reduction needs itself"
             ahead = max(level.values(), default=-1) + 1
-            level |= {o.name: ahead for o in known}
-            waiting = [o for o in waiting if o not in known]
-        found: list[list[Output]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
+            level |= {o.name: ahead for o in ready}
+            waiting = [o for o in waiting if o not in ready]
+        levels: list[list[Output]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
         for o in self.computation.outputs:
             if o.name in level:
-                found[level[o.name]].append(o)
-        return found
+                levels[level[o.name]].append(o)
+        return levels
 
     def standing(self, names: Collection[str]) -> dict[str, str]:
         """Of some results, those that are an input with a number for each element, and which."""
         once = {*self.by_column, *self.by_row}
         arrays = {self.inputs[name]: name for name in self.arrays if name not in once}
-        found = {o.name: arrays.get(o.nodes[0]) for o in self.results if o.name in names}
-        return {name: array for name, array in found.items() if array}
+        array_of = {o.name: arrays.get(o.nodes[0]) for o in self.results if o.name in names}
+        return {name: array for name, array in array_of.items() if array}
 
     def without(self, names: Collection[str]) -> Rowwise:
         """All but some results."""
@@ -170,7 +170,7 @@ class _Program:
         }
         self.rows, self.n = (Index(k, k.argument(name)) for name in ("rows", "n"))
         self.units = self.n // self.many if program.quads else self.n
-        self.known: dict[int, int] = {}
+        self.row_values: dict[int, int] = {}
         self.tile: Buffer | None = None
         none = [k.constant(0.0)] * (program.iterations * self.many * len(program.summed))
         if program.each == 1:
@@ -189,8 +189,8 @@ class _Program:
         exists = self.number.below(self.rows.ceil_div(each))
 
         def store(unit: Index, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
-            found = [[next(sums) for _ in range(self.many)] for _ in names]
-            values, place = list(zip(*found, strict=True)), self.number * self.units + unit
+            by_name = [[next(sums) for _ in range(self.many)] for _ in names]
+            values, place = list(zip(*by_name, strict=True)), self.number * self.units + unit
             k.when(all_hold(k, *inside, exists), lambda: self._put(names, place, values))
             return ()
 
@@ -203,11 +203,11 @@ class _Program:
         if self.threads.alone:
             self.exists = Index(k, k.cell).below(Index(k, k.count))
         self.row = number.at_most(self.rows - 1)
-        self.known = {}
+        self.row_values = {}
         if LENGTH in inputs:
-            self.known[inputs[LENGTH]] = k.add(ops.word_float, self.n.id)
+            self.row_values[inputs[LENGTH]] = k.add(ops.word_float, self.n.id)
         for name in self.rowwise.by_row:
-            self.known[inputs[name]] = k.load(self.buffers[name], self.row.id)
+            self.row_values[inputs[name]] = k.load(self.buffers[name], self.row.id)
         for level in self.rowwise.levels:
             self._reduce(level)
         return self._store(sums)
@@ -252,9 +252,11 @@ class _Program:
     def _values(self, nodes: Sequence[int], unit: Index) -> list[list[int]]:
         """The values of nodes at each column of a unit."""
         needed, inputs = set(reachable(self.graph, nodes)), self.rowwise.inputs
-        arrays = [n for n in self.buffers if inputs[n] in needed and inputs[n] not in self.known]
+        arrays = [
+            n for n in self.buffers if inputs[n] in needed and inputs[n] not in self.row_values
+        ]
         own, shared = self._columns(self._place(unit)), self._columns(unit)
-        found: list[list[int]] = []
+        values: list[list[int]] = []
         loaded = {
             n: [
                 self.k.load(self.buffers[n], at)
@@ -263,9 +265,9 @@ class _Program:
             for n in arrays
         }
         for c in range(self.many):
-            known = self.known | {inputs[n]: loaded[n][c] for n in arrays}
-            found.append(inline(self.k, self.graph, nodes, known))
-        return found
+            arguments = self.row_values | {inputs[n]: loaded[n][c] for n in arrays}
+            values.append(inline(self.k, self.graph, nodes, arguments))
+        return values
 
     # reductions ----------------------------------------------------------------------------------
 
@@ -286,15 +288,15 @@ class _Program:
                 carries = [k.add(COMBINED[kind], a, b) for kind, a, b in parts]
             return carries
 
-        found = list(self._each(nothing, add))
+        totals = list(self._each(nothing, add))
         if k.target.in_step and not self.threads.alone:
-            found = [k.add(OVER[kind], v) for kind, v in zip(kinds, found, strict=True)]
+            totals = [k.add(OVER[kind], v) for kind, v in zip(kinds, totals, strict=True)]
         elif not self.threads.alone:
-            for start in range(0, len(found), SUMS_AT_A_TIME):
+            for start in range(0, len(totals), SUMS_AT_A_TIME):
                 some = slice(start, start + SUMS_AT_A_TIME)
-                found[some] = self._over_group(found[some], kinds[some])
+                totals[some] = self._over_group(totals[some], kinds[some])
         symbols = (self.rowwise.inputs.get(o.name) for o in level)
-        self.known |= {i: v for i, v in zip(symbols, found, strict=True) if i is not None}
+        self.row_values |= {i: v for i, v in zip(symbols, totals, strict=True) if i is not None}
 
     def _over_group(self, values: Sequence[int], kinds: Sequence[str]) -> list[int]:
         """Reductions over the thread group: halves are added to halves, in memory."""
@@ -319,9 +321,9 @@ class _Program:
 
         k.loop(k.word(0), k.word(size.bit_length() - 1), (), add)
         k.barrier()
-        found = [k.load(tile, k.word(c * size)) for c in range(len(values))]
+        totals = [k.load(tile, k.word(c * size)) for c in range(len(values))]
         k.barrier()
-        return found
+        return totals
 
     def _memory(self, size: int) -> Buffer:
         """The thread group's memory, all of which is used again for the next reductions."""
@@ -344,14 +346,14 @@ class _Program:
         def store(unit: Index, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
             values = self._values([*(o.nodes[0] for o in each), *added], unit)
             self._when(inside, lambda: self._put([o.name for o in each], self._place(unit), values))
-            for row in zip(*(made[len(each) :] for made in values), strict=True):
+            for row in zip(*(column[len(each) :] for column in values), strict=True):
                 after.extend(self._with(next(before), x) for x in row)
             return ()
 
         if each:
             self._each((), store)
         if whole:
-            values = inline(k, self.graph, [o.nodes[0] for o in whole], self.known)
+            values = inline(k, self.graph, [o.nodes[0] for o in whole], self.row_values)
             first = [] if self.threads.alone else [self.member.below(1)]
             self._when(first, lambda: self._store_whole(whole, values))
         return after
@@ -359,8 +361,8 @@ class _Program:
     def _put(self, names: Sequence[str], unit: Index, values: Sequence[Sequence[int]]) -> None:
         """Store the first values at each column of a unit in results of these names."""
         for n, name in enumerate(names):
-            for place, made in zip(self._columns(unit), values, strict=True):
-                self.k.store(self.written[name], place, made[n])
+            for place, column in zip(self._columns(unit), values, strict=True):
+                self.k.store(self.written[name], place, column[n])
 
     def _with(self, total: int, x: int) -> int:
         """A sum, with a number of the row if there is one."""
@@ -369,9 +371,9 @@ class _Program:
 
     def _when(self, conditions: Conditions, body: Callable[[], None]) -> None:
         """Do something where all conditions hold, and there is a row."""
-        found = [*conditions, *([] if self.exists is None else [self.exists])]
-        if found:
-            self.k.when(all_hold(self.k, *found), body)
+        all_conditions = [*conditions, *([] if self.exists is None else [self.exists])]
+        if all_conditions:
+            self.k.when(all_hold(self.k, *all_conditions), body)
         else:
             body()
 

@@ -82,13 +82,13 @@ class Split:
         while lanes * STATES_PER_INVOCATION < states and lanes < target.width:
             lanes *= 2
         each, channels = -(-states // lanes), target.width // lanes
-        made = [
+        splits = [
             cls(states, lanes, each, channels, n, min(n, KEPT_STEPS), flushed)
             for n in (16, 8, 4, 2, 1)
             for flushed in (4, 2, 1)
             if flushed <= n <= most and n >= min(lanes, most)  # all bring numbers of a tile
         ]
-        return next((s for s in made if s.shared(target.width) <= GROUP_BYTES), made[-1])
+        return next((s for s in splits if s.shared(target.width) <= GROUP_BYTES), splits[-1])
 
     def shared(self, width: int) -> int:
         """The bytes of shared memory that both ways take, at most: tiles, and rows of sums."""
@@ -161,9 +161,9 @@ class Place:
             "state": self.batch * self.wide * states,
         }
 
-    def of(self, name: Given, index: Index, *, here: bool = False) -> int:
-        """A number that is given; it is read ``here``, or wherever that is known to be possible."""
-        return self.k.load(self.given, (self.start[name] + index).id, here=here)
+    def of(self, name: Given, index: Index, *, at_use: bool = False) -> int:
+        """A number of an array, read ``at_use`` or wherever that is known to be possible."""
+        return self.k.load(self.given, (self.start[name] + index).id, here=at_use)
 
     def at(self, t: Index, channel: Index) -> Index:
         """The index of a step and a channel of this sequence."""
@@ -177,7 +177,7 @@ class Place:
         """The index of a state of this channel."""
         return self.channel * self.split.states + n
 
-    def kept(self, tile: Index, n: Index) -> Index:
+    def checkpoint(self, tile: Index, n: Index) -> Index:
         """The index of a state before a tile."""
         rows = tile * self.batch + self.sequence
         return (rows * self.wide + self.channel) * self.split.states + n
@@ -193,5 +193,5 @@ class Written:
     def __init__(self, k: KernelIR, stateful: bool, back: bool) -> None:
         self.y = k.buffer("y", "write")
         self.last = k.buffer("last", "write") if stateful else None
-        self.kept = k.buffer("kept", "write") if back else None
+        self.checkpoints = k.buffer("kept", "write") if back else None
         self.readings = k.buffer("readings", "write") if back else None

@@ -19,7 +19,7 @@ class _Alone:
         self.split = Split.of(recurrence.states, k.target)
         self.place = Place(k, self.split)
         self.inputs = {name: k.buffer(name, "read") for name in names}
-        self.there = all_hold(k, self.place.inside, self.place.real)
+        self.exists = all_hold(k, self.place.inside, self.place.real)
 
     def every_state(
         self, body: Callable[[Index, list[int]], Sequence[int]], inits: Sequence[int] = ()
@@ -79,13 +79,13 @@ class _Alone:
     def sum_lanes(self, value: int, buffer: Buffer, at: Index) -> None:
         """Write the sum over the group's channels."""
         k = self.k
-        found = k.add(lane_sum, value)
+        total = k.add(lane_sum, value)
         first = all_hold(k, Index(k, k.local).below(1), self.place.real)
-        k.when(first, lambda: k.store(buffer, at.id, found))
+        k.when(first, lambda: k.store(buffer, at.id, total))
 
     def store(self, buffer: Buffer, at: Index, value: int) -> None:
         """Write a number of the invocation's channel."""
-        self.k.when(self.there, lambda: self.k.store(buffer, at.id, value))
+        self.k.when(self.exists, lambda: self.k.store(buffer, at.id, value))
 
 
 class ForwardAlone(_Alone):
@@ -119,8 +119,8 @@ class ForwardAlone(_Alone):
         self.every_state(each)
 
     def _tile(self, tile: Index) -> None:
-        if (kept := self.written.kept) is not None:
-            self._keep(kept, lambda n: self.place.kept(tile, n))
+        if (checkpoints := self.written.checkpoints) is not None:
+            self._keep(checkpoints, lambda n: self.place.checkpoint(tile, n))
         self.steps(tile, self._step)
 
     def _step(self, _: Index, step: Index) -> None:
@@ -186,8 +186,8 @@ class BackwardAlone(_Alone):
 
     def _tile(self, tile: Index) -> None:
         k, p, r = self.k, self.place, self.recurrence
-        kept = self.inputs["kept"]
-        self.copy(lambda n: k.load(kept, p.kept(tile, n).id), self.states, self.zero)
+        checkpoints = self.inputs["kept"]
+        self.copy(lambda n: k.load(checkpoints, p.checkpoint(tile, n).id), self.states, self.zero)
 
         def advance(t: Index, step: Index) -> None:
             (d,) = r.size(k, self.number("delta", step))
@@ -210,8 +210,8 @@ class BackwardAlone(_Alone):
 
         def each(n: Index, sums: Sequence[int]) -> Sequence[int]:
             s = k.load(self.states, (t * self.split.states + n).id)
-            given = s, d, self.weight(n), self.factor("B", step, n), u, self.factor("C", step, n)
-            ds, dd, da, db, du = r.reverse(k, *given, k.load(self.carried, n.id), dy)
+            values = s, d, self.weight(n), self.factor("B", step, n), u, self.factor("C", step, n)
+            ds, dd, da, db, du = r.reverse(k, *values, k.load(self.carried, n.id), dy)
             k.store(self.carried, n.id, ds)
             k.store(self.weights, n.id, da, add=True)
             db = k.add(ops.where, p.inside, db, k.constant(0.0))

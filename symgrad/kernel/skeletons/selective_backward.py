@@ -40,7 +40,7 @@ class _Together(Tiles):
     def __init__(self, k: KernelIR, recurrence: Recurrence) -> None:
         split = Split.of(recurrence.states, k.target)
         super().__init__(k, split, recurrence, ["u", "delta", "dy"])
-        self.kept = k.buffer("kept", "read")
+        self.checkpoints = k.buffer("kept", "read")
         self.du, self.ddelta = k.buffer("du", "write"), k.buffer("ddelta", "write")
         self.sums = k.buffer("sums", "write")
         self._inputs = self.tiles["u"], self.tiles["dy"]
@@ -71,8 +71,8 @@ class _Together(Tiles):
         part = p.local // channels
         channel = p.first + (p.local - part * channels)
         at = p.sums["D"] + (p.sequence * self.split.lanes + part) * p.wide + channel
-        there = all_hold(k, channel.below(p.wide), p.real)
-        k.when(there, lambda: k.store(self.sums, at.id, value))
+        exists = all_hold(k, channel.below(p.wide), p.real)
+        k.when(exists, lambda: k.store(self.sums, at.id, value))
 
     def _iteration(self, number: int, carries: Sequence[int]) -> Sequence[int]:
         """A tile: the one before it is loaded first of all."""
@@ -83,7 +83,7 @@ class _Together(Tiles):
         skip = self._skips(carries[2 * each], loaded)
         k.barrier()
         ahead = self.load(tile - tile.at_most(1))
-        first = self.states(lambda n: k.load(self.kept, self.place.kept(tile, n).id))
+        first = self.states(lambda n: k.load(self.checkpoints, self.place.checkpoint(tile, n).id))
         stretches = self.split.steps // self.split.kept
 
         def stretch(part: int, carries: Sequence[int]) -> Sequence[int]:
@@ -92,8 +92,8 @@ class _Together(Tiles):
 
         inits = [*carried, *weights]
         iterations = k.word(0), k.word(stretches)
-        found, _ = k.loop(*iterations, inits, stretch, down=True, most=stretches, some=True)
-        return [*found, skip, *ahead]
+        results, _ = k.loop(*iterations, inits, stretch, down=True, most=stretches, some=True)
+        return [*results, skip, *ahead]
 
     def _skips(self, sum_: int, loaded: dict[str, list[int]]) -> int:
         """The sum of the cotangents of D over the steps that an invocation has brought."""
@@ -134,8 +134,8 @@ class _Together(Tiles):
 
     def _advance(self, t: Index, d: int, states: Sequence[int]) -> list[int]:
         u, b = self.number("u", t), self.factor("B", t)
-        known = zip(states, self.weights, b, strict=True)
-        return [self.recurrence.advance(self.k, s, d, a, b, u)[0] for s, a, b in known]
+        terms = zip(states, self.weights, b, strict=True)
+        return [self.recurrence.advance(self.k, s, d, a, b, u)[0] for s, a, b in terms]
 
     def _back(
         self,
@@ -150,17 +150,17 @@ class _Together(Tiles):
         k, p, split = self.k, self.place, self.split
         u, dy = self.number("u", t), self.number("dy", t)
         factors = zip(self.factor("B", t), self.factor("C", t), strict=True)
-        found = [
+        cotangents = [
             self.recurrence.reverse(k, s, d, a, b, u, c, ds, dy)
             for s, a, (b, c), ds in zip(states, self.weights, factors, carried, strict=True)
         ]
         at = p.column + row * split.channels
-        self.sizes.put(at, p.lane, total(k, [f[1] for f in found]))
-        self.drives.put(at, p.lane, total(k, [f[4] for f in found]))
-        for j, f in enumerate(found):
+        self.sizes.put(at, p.lane, total(k, [f[1] for f in cotangents]))
+        self.drives.put(at, p.lane, total(k, [f[4] for f in cotangents]))
+        for j, f in enumerate(cotangents):
             self._gather(j, row, f[3])
-        added = [k.add(ops.add, w, f[2]) for w, f in zip(weights, found, strict=True)]
-        return [f[0] for f in found], added
+        added = [k.add(ops.add, w, f[2]) for w, f in zip(weights, cotangents, strict=True)]
+        return [f[0] for f in cotangents], added
 
     def _gather(self, j: int, row: int, value: int) -> None:
         at = self.numbers[j] + row * self.split.states
@@ -171,7 +171,7 @@ class _Together(Tiles):
         k, p, split = self.k, self.place, self.split
         k.barrier()
 
-        def store(row: Index, there: int) -> None:
+        def store(row: Index, inside: int) -> None:
             t = row // split.channels
             column = row - t * split.channels
             step, channel, at = tile * split.steps + first + t, p.first + column, first + t
@@ -185,8 +185,8 @@ class _Together(Tiles):
                 k.store(self.du, place, du)
                 k.store(self.ddelta, place, dd)
 
-            there = all_hold(k, there, step.below(p.length), channel.below(p.wide), p.real)
-            k.when(there, both)
+            inside = all_hold(k, inside, step.below(p.length), channel.below(p.wide), p.real)
+            k.when(inside, both)
 
         self.sizes.each(store)
         store_sums(self, self.factor_sums, tile * split.steps + first, self.sums)

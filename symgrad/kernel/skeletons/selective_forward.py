@@ -67,8 +67,10 @@ class ForwardTogether(Tiles):
         """A tile: what the next one needs is loaded before anything is done with this one."""
         k, each, tile = self.k, self.split.each, Index(self.k, number)
         states, loaded = carries[:each], self.parted(carries[each:])
-        if self.written.kept is not None:
-            self.store_states(self.written.kept, states, lambda n: self.place.kept(tile, n))
+        if self.written.checkpoints is not None:
+            self.store_states(
+                self.written.checkpoints, states, lambda n: self.place.checkpoint(tile, n)
+            )
         self.stage(tile, loaded)
         k.barrier()
         ahead = self.load(tile + 1)
@@ -96,8 +98,8 @@ class ForwardTogether(Tiles):
         k, r, t = self.k, self.recurrence, Index(self.k, number)
         d, u = self.number("delta", t), self.number("u", t)
         b, weights = self.factor("B", t), self.factor("C", t)
-        known = zip(states, self.weights, b, strict=True)
-        states = [r.advance(k, s, d, a, b, u)[0] for s, a, b in known]
+        terms = zip(states, self.weights, b, strict=True)
+        states = [r.advance(k, s, d, a, b, u)[0] for s, a, b in terms]
         parts = [r.weigh(k, c, s)[0] for s, c in zip(states, weights, strict=True)]
         p = self.place
         self.sums.put(t * self.split.channels + p.column, p.lane, total(k, parts))
@@ -128,5 +130,5 @@ class ForwardTogether(Tiles):
             row = (Index(k, k.local) + k.target.width * i).at_most(self.sums.rows - 1)
             (skip,) = self.recurrence.weigh(k, weight, u)
             y = k.add(ops.add, self.sums.sum(row), skip)
-            there = t.below(split.steps), step.below(p.length), channel.below(p.wide), p.real
-            k.when(all_hold(k, *there), lambda at=at, y=y: k.store(self.written.y, at, y))
+            inside = t.below(split.steps), step.below(p.length), channel.below(p.wide), p.real
+            k.when(all_hold(k, *inside), lambda at=at, y=y: k.store(self.written.y, at, y))

@@ -17,10 +17,10 @@ FACTORS: Final[tuple[Given, ...]] = ("B", "C")
 
 def total(k: KernelIR, values: Sequence[int]) -> int:
     """The sum of some values."""
-    found = values[0]
+    partial_sum = values[0]
     for value in values[1:]:
-        found = k.add(ops.add, found, value)
-    return found
+        partial_sum = k.add(ops.add, partial_sum, value)
+    return partial_sum
 
 
 class Tile:
@@ -38,12 +38,12 @@ class Tile:
 
     def places(self) -> list[tuple[Index, Index]]:
         """The step and the column of each number of an invocation."""
-        found: list[tuple[Index, Index]] = []
+        places: list[tuple[Index, Index]] = []
         for i in range(self.rounds):
             index = Index(self.k, self.k.local) + self.width * i
             row = index // self.columns
-            found.append((row, index - row * self.columns))
-        return found
+            places.append((row, index - row * self.columns))
+        return places
 
     def write(self, values: Sequence[int]) -> None:
         """Store what an invocation has brought."""
@@ -151,13 +151,13 @@ class Tiles:
     def load(self, tile: Index) -> list[int]:
         """What an invocation brings of a tile: 0 behind the last step and the last channel."""
         first = tile * self.split.steps
-        found: list[int] = []
+        numbers: list[int] = []
         for name, buffer in self.inputs.items():
             for t, c in self.tiles[name].places():
-                found.append(self._number(buffer, first + t, self.place.first + c))
+                numbers.append(self._number(buffer, first + t, self.place.first + c))
         for name, factor in self.factors.items():
-            found += [self._factor(name, first + t, n) for t, n in factor.places()]
-        return found
+            numbers += [self._factor(name, first + t, n) for t, n in factor.places()]
+        return numbers
 
     def _number(self, buffer: Buffer, step: Index, channel: Index) -> int:
         p, k = self.place, self.k
@@ -168,16 +168,16 @@ class Tiles:
     def _factor(self, name: Given, step: Index, n: Index) -> int:
         p = self.place
         row = p.sequence * p.length + step.at_most(p.length - 1)
-        value = p.of(name, row * self.split.states + n, here=True)
+        value = p.of(name, row * self.split.states + n, at_use=True)
         return self.where(step.below(p.length), value)
 
     def parted(self, loaded: Sequence[int]) -> dict[str, list[int]]:
         """What was loaded, by names."""
-        found: dict[str, list[int]] = {}
+        by_name: dict[str, list[int]] = {}
         rest = iter(loaded)
         for name, tile in [*self.tiles.items(), *self.factors.items()]:
-            found[name] = [next(rest) for _ in range(tile.rounds)]
-        return found
+            by_name[name] = [next(rest) for _ in range(tile.rounds)]
+        return by_name
 
     def stage(self, tile: Index, loaded: dict[str, list[int]], slope: Tile | None = None) -> None:
         """Write a tile to shared memory; a step behind the last has no size."""
@@ -194,13 +194,13 @@ class Tiles:
 
     def _sizes(self, tile: Index, values: Sequence[int]) -> list[tuple[int, int]]:
         """The size of each step that an invocation brings, and its derivative."""
-        found: list[tuple[int, int]] = []
+        sizes: list[tuple[int, int]] = []
         for value, (t, _) in zip(values, self.tiles["delta"].places(), strict=True):
             (d,) = self.recurrence.size(self.k, value)
             (slope,) = self.recurrence.slope(self.k, value, self.k.constant(1.0))
             inside = (tile * self.split.steps + t).below(self.place.length)
-            found.append((self.where(inside, d), slope))
-        return found
+            sizes.append((self.where(inside, d), slope))
+        return sizes
 
     def number(self, name: str, t: Index) -> int:
         """The number of the invocation's channel in a step of the tile."""
@@ -219,12 +219,12 @@ def store_sums(tiles: Tiles, sums: Gathered, first: Index, buffer: Buffer) -> No
     k, p, states = tiles.k, tiles.place, tiles.split.states
     k.barrier()
 
-    def store(row: Index, there: int) -> None:
+    def store(row: Index, inside: int) -> None:
         t = row // states
         step, n = first + t, row - t * states
         value, at = sums.sum(row), p.partial(step, n).id
-        there = all_hold(k, there, step.below(p.length), p.real)
-        k.when(there, lambda: k.store(buffer, at, value))
+        inside = all_hold(k, inside, step.below(p.length), p.real)
+        k.when(inside, lambda: k.store(buffer, at, value))
 
     sums.each(store)
     k.barrier()

@@ -17,7 +17,7 @@ ACROSS: Final = 8
 """Invocations that work on a row of the factor: others work on the next ones."""
 
 RIGHT, DIAGONAL, FLOOR, FIXED = range(4)
-"""What a quad of ``given`` has of a variable; the solution comes to stand where RIGHT is."""
+"""What a quad of ``quads`` has of a variable; the solution comes to stand where RIGHT is."""
 
 
 def half(n: int) -> int:
@@ -31,8 +31,8 @@ def place(k: KernelIR, i: int, j: int) -> int:
     return k.add(ops.word_add, k.add(ops.word_div, row, k.word(2)), j)
 
 
-def multiply(threads: ThreadGroup, n: int, matrix: Buffer, given: Buffer) -> None:
-    """The first numbers of the quads in ``given`` times the matrix, to their second ones."""
+def multiply(threads: ThreadGroup, n: int, matrix: Buffer, quads: Buffer) -> None:
+    """The first numbers of the quads in ``quads`` times the matrix, to their second ones."""
     k = threads.k
 
     def row(i: int) -> None:
@@ -40,11 +40,11 @@ def multiply(threads: ThreadGroup, n: int, matrix: Buffer, given: Buffer) -> Non
             low = k.add(ops.word_min, i, j)
             high = k.add(ops.word_sub, k.add(ops.word_add, i, j), low)
             number = k.load(matrix, place(k, high, low))
-            product = k.add(ops.mul, number, k.load(given, k.offset(j, 4, 0)))
+            product = k.add(ops.mul, number, k.load(quads, k.offset(j, 4, 0)))
             return [k.add(ops.add, sums[0], product)]
 
-        (found,), _ = k.loop(k.word(0), k.word(n), [k.constant(0.0)], add)
-        k.store(given, k.offset(i, 4, 1), found)
+        (total,), _ = k.loop(k.word(0), k.word(n), [k.constant(0.0)], add)
+        k.store(quads, k.offset(i, 4, 1), total)
 
     threads.share(k.word(n), row)
 
@@ -52,16 +52,16 @@ def multiply(threads: ThreadGroup, n: int, matrix: Buffer, given: Buffer) -> Non
 class System:
     """The system A x = right of n variables, which a thread group solves.
 
-    A is ``matrix``, but for what is ``given`` in a quad of each variable: the diagonal, and which
+    A is ``matrix``, but for what is ``quads`` in a quad of each variable: the diagonal, and which
     are fixed, whose rows and columns are else 0. A pivot that is below its floor becomes the floor.
     ``work`` takes the factor, the lower half of one variable more.
     """
 
     def __init__(
-        self, threads: ThreadGroup, n: int, matrix: Buffer, given: Buffer, work: Buffer
+        self, threads: ThreadGroup, n: int, matrix: Buffer, quads: Buffer, work: Buffer
     ) -> None:
         self.threads, self.k, self.n = threads, threads.k, n
-        self.matrix, self.given, self.work = matrix, given, work
+        self.matrix, self.quads, self.work = matrix, quads, work
         self.across = min(ACROSS, threads.size)
         self.down = threads.size // self.across
         if threads.alone:
@@ -80,7 +80,7 @@ class System:
 
         def finish(i: int) -> None:
             x = k.add(ops.mul, k.load(self.work, self._right(i)), self._inverse(i))
-            k.store(self.given, k.offset(i, 4, RIGHT), x)
+            k.store(self.quads, k.offset(i, 4, RIGHT), x)
 
         self.threads.share(n, finish)
 
@@ -148,8 +148,8 @@ class System:
         return k.add(ops.ratio, k.constant(1.0), k.add(ops.where, low, floor, pivot))
 
     def _of(self, i: int, what: int) -> int:
-        """What is given of the i-th variable."""
-        return self.k.load(self.given, self.k.offset(i, 4, what))
+        """A number of the quad of the i-th variable."""
+        return self.k.load(self.quads, self.k.offset(i, 4, what))
 
     def _right(self, i: int) -> int:
         """Where the right side stands."""

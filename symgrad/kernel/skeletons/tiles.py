@@ -169,14 +169,14 @@ class Loads:
             quad = step // FOUR
             rows = [self._quad(block.which, s + quad) for s in block.starts]
             return [self._kept(inside, row[c]) for c in range(FOUR) for row in rows]
-        found: list[int] = []
+        numbers: list[int] = []
         for c in range(FOUR):
             inside, at = self._clamped(step + c, 1)
             if not operand.along:
                 at = at * self.g[f"{'ab'[block.which]}_row"]
             indices = [s + at for s in block.starts]
-            found += [self._kept(inside, i) for i in self._numbers(block.which, indices)]
-        return found
+            numbers += [self._kept(inside, i) for i in self._numbers(block.which, indices)]
+        return numbers
 
     def _clamped(self, step: Index, many: int) -> tuple[int, Index]:
         """Whether so many steps are there, and the steps, or the last ones instead of them."""

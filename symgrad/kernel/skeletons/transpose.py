@@ -34,8 +34,8 @@ def transpose_program(target: Target) -> KernelIR:
         abreast = target.width // TILE_SIDE
 
         def some(i: int, _: list[int]) -> tuple[()]:
-            here = line + Index(k, i) * abreast
-            k.when(inside(here), lambda: move(here))
+            own_line = line + Index(k, i) * abreast
+            k.when(inside(own_line), lambda: move(own_line))
             return ()
 
         k.loop(k.word(0), k.word(TILE_SIDE // abreast), (), some)

@@ -127,16 +127,16 @@ class Shared:
         k = KernelIR(target, "shared")
         sums = k.buffer("sums", "read") if self.sums else None
         old = k.buffer("old", "read") if self.shared else None
-        given = k.buffer("given", "write")
+        written = k.buffer("given", "write")
         new = k.buffer("new", "write") if self.shared else None
-        known = [] if old is None else [k.load(old, k.word(n)) for n in range(self.shared)]
+        old_values = [] if old is None else [k.load(old, k.word(n)) for n in range(self.shared)]
         totals = [] if sums is None else self._totals(k, sums)
-        found = self.formula(k, *totals, *known)
+        results = self.formula(k, *totals, *old_values)
 
         def store() -> None:
-            for n, value in enumerate([*known, *found[self.shared :]]):
-                k.store(given, k.word(n), value)
-            for n, value in enumerate(found[: self.shared]):
+            for n, value in enumerate([*old_values, *results[self.shared :]]):
+                k.store(written, k.word(n), value)
+            for n, value in enumerate(results[: self.shared]):
                 assert new is not None, "numbers share something"
                 k.store(new, k.word(n), value)
 
@@ -152,12 +152,12 @@ class Shared:
 
         def add(iteration: int, totals: Sequence[int]) -> Sequence[int]:
             at = cell + Index(k, iteration) * width
-            found: list[int] = []
+            added: list[int] = []
             for n in range(RANGES):
                 x = k.load(sums, (at.at_most(many - 1) * RANGES + n).id)
-                known = k.add(ops.where, at.below(many), x, k.constant(0.0))
-                found += target.wide_add(k, tuple(totals[n * parts : (n + 1) * parts]), known)
-            return found
+                number = k.add(ops.where, at.below(many), x, k.constant(0.0))
+                added += target.wide_add(k, tuple(totals[n * parts : (n + 1) * parts]), number)
+            return added
 
         totals, _ = k.loop(k.word(0), many.ceil_div(width).id, [*zero * RANGES], add)
         return target.sum_group(
@@ -185,14 +185,14 @@ class EachNumber:
         shared = k.buffer("given", "read")
         results = [k.buffer(f"y{i}", "write") for i in range(len(self.formula.roots))]
         size = Index(k, k.argument("size"))
-        given = [k.load(shared, k.word(n)) for n in range(self.given)]
+        shared_numbers = [k.load(shared, k.word(n)) for n in range(self.given)]
         first = Index(k, k.group) * (NUMBERS_PER_INVOCATION * target.width) + Index(k, k.local)
         places = [first + target.width * i for i in range(NUMBERS_PER_INVOCATION)]
-        found = [
-            self.formula(k, *(k.load(a, at.at_most(size - 1).id) for a in arrays), *given)
+        new_numbers = [
+            self.formula(k, *(k.load(a, at.at_most(size - 1).id) for a in arrays), *shared_numbers)
             for at in places
         ]
-        for at, values in zip(places, found, strict=True):
+        for at, values in zip(places, new_numbers, strict=True):
             k.when(at.below(size), lambda at=at, values=values: _store(k, results, at, values))
         return k
 
