@@ -81,14 +81,14 @@ class Sought:
         roots = [None if i is None else new[i] for i in self.roots]
         return replace(self, roots=roots, wrt=[new[i] for i in self.wrt])
 
-    def entries(self, graph: Graph, found: Mapping[int, Mapping[int, int]]) -> Entries:
-        """The matrix of what was found, by root and by the first place of a variable."""
+    def entries(self, graph: Graph, derivatives: Mapping[int, Mapping[int, int]]) -> Entries:
+        """The matrix of the derivatives, by root and by the first place of a variable."""
         places = {columns[0]: columns for columns in self.places.values()}
         cells = [
             (r, c, i)
             for r, root in enumerate(self.roots)
             if root is not None
-            for first, i in found.get(root, {}).items()
+            for first, i in derivatives.get(root, {}).items()
             if not _is_zero(graph, i)
             for c in places[first]
             if c <= r or not self.symmetric
@@ -124,12 +124,12 @@ def accumulated(
         return _cheapest(graph, sought, measure or simplified_size)
     if mode == "reverse":
         return _reverse(graph, sought), mode
-    found = linearize(graph, sought)
+    linearization = linearize(graph, sought)
     if mode == "mixed":
-        order = eliminated(found.of, math.inf)
+        order = eliminated(linearization.of, math.inf)
         assert order is not None, "there is no limit"
-        found = replace(found, order=order[0])
-    return _made(mode, graph, sought, found), mode
+        linearization = replace(linearization, order=order[0])
+    return _made(mode, graph, sought, linearization), mode
 
 
 def _has_structures(graph: Graph, sought: Sought) -> bool:
@@ -153,15 +153,15 @@ def _cheapest(graph: Graph, sought: Sought, measure: Measure) -> tuple[Entries, 
     part, new = excerpt(graph, every, min(sought.wrt, default=len(graph)))
     inner = sought.renamed(new)
     copy = part.copy()
-    found = linearize(copy, inner)
-    if any(_is_own(part.nodes[i][0]) for i in found.weights):
+    linearization = linearize(copy, inner)
+    if any(_is_own(part.nodes[i][0]) for i in linearization.weights):
         return _reverse(graph, sought), "reverse"
-    costs, order = counted(found.of)
-    found = replace(found, order=order)
+    costs, order = counted(linearization.of)
+    linearization = replace(linearization, order=order)
 
     def tried(mode: Mode) -> int:
         trial = (part if mode == "reverse" else copy).copy()
-        entries = _made(mode, trial, inner, found)
+        entries = _made(mode, trial, inner, linearization)
         return measure(trial, [*inner.ends, *entries.values()])
 
     least = min(costs.values())
@@ -187,7 +187,7 @@ def _made(mode: Mode, graph: Graph, sought: Sought, known: Linearized) -> Entrie
 def linearize(graph: Graph, sought: Sought) -> Linearized:
     """The partial derivatives between variables and roots, which become nodes."""
     weights = linearized(graph, sought.ends, sought.wrt)
-    columns = {i: found[0] for i, found in sought.places.items() if i in weights}
+    columns = {i: numbers[0] for i, numbers in sought.places.items() if i in weights}
     rows = {i: r for r, i in enumerate(sought.roots) if i is not None and i in weights}
     return Linearized(weights, linear(graph, weights, columns, rows, sought.symmetric))
 
@@ -202,8 +202,8 @@ def counted(of: Linear) -> tuple[dict[Mode, int], list[int]]:
     Mixed mode is absent if it takes many more than the others, or cannot take much fewer, as many
     edges would be used only once.
     """
-    found = sweeps(of)
-    costs: dict[Mode, int] = {"reverse": found["reverse"], "forward": found["forward"]}
+    operations = sweeps(of)
+    costs: dict[Mode, int] = {"reverse": operations["reverse"], "forward": operations["forward"]}
     least = min(costs.values())
     if MOST_OPERATIONS_TRIED < least <= sum(map(len, of.edges.values())):
         return costs, []
@@ -216,8 +216,8 @@ def counted(of: Linear) -> tuple[dict[Mode, int], list[int]]:
 
 def simplified_size(graph: Graph, roots: Sequence[int]) -> int:
     """The operations of these roots when they are simplified."""
-    made, ends = simplify(graph, roots)
-    return sum(1 for i in reachable(made, ends) if made.nodes[i][0].arity)
+    simplified, ends = simplify(graph, roots)
+    return sum(1 for i in reachable(simplified, ends) if simplified.nodes[i][0].arity)
 
 
 # --- the modes ------------------------------------------------------------------------------------
@@ -227,15 +227,15 @@ def _reverse(graph: Graph, sought: Sought) -> Entries:
     """One sweep for each root, over what it depends on."""
     places, one = sought.places, graph.constant(1.0)
     start = min(places, default=len(graph))
-    found: dict[int, dict[int, int]] = {}
+    derivatives: dict[int, dict[int, int]] = {}
     for r, root in enumerate(sought.roots):
         if root is not None:
             end = r + 1 if sought.symmetric else len(sought.wrt)
             below = reachable(graph, [root], start)
             near = [i for i in below if i in places and places[i][0] < end]
             row = zip(near, vjp(graph, {root: one}, near), strict=True)
-            found[root] = {places[i][0]: d for i, d in row if d is not None}
-    return sought.entries(graph, found)
+            derivatives[root] = {places[i][0]: d for i, d in row if d is not None}
+    return sought.entries(graph, derivatives)
 
 
 def _forward(graph: Graph, sought: Sought, known: Linearized) -> Entries:
@@ -244,27 +244,30 @@ def _forward(graph: Graph, sought: Sought, known: Linearized) -> Entries:
     seeds = {i: {c: (None, one)} for i, c in of.columns.items()}
     tangents = pushed(graph, known.weights, seeds, lambda i, c: c <= of.last[i])
     with differentiating(graph):
-        found = {i: {c: selected(graph, t) for c, t in tangents[i].items()} for i in of.rows}
-    return sought.entries(graph, found)
+        derivatives = {i: {c: selected(graph, t) for c, t in tangents[i].items()} for i in of.rows}
+    return sought.entries(graph, derivatives)
 
 
 def _mixed(graph: Graph, sought: Sought, known: Linearized) -> Entries:
     """Elimination of the nodes in between, those first that cost least."""
     of, one = known.of, graph.constant(1.0)
-    into = {i: {a: [part] for a, part in found.items()} for i, found in known.weights.items()}
+    into = {
+        i: {a: [part] for a, part in derivatives.items()}
+        for i, derivatives in known.weights.items()
+    }
     into |= {of.root_vertex(i): {i: [(None, one)]} for i in of.rows}
     for i, c in of.columns.items():
         into[i][variable_vertex(c)] = [(None, one)]
     with differentiating(graph):
         _eliminate(graph, into, known.order, of)
-        found = {
+        derivatives = {
             i: {
                 variable_vertex(p): selected(graph, collected(graph, parts))
                 for p, parts in into[of.root_vertex(i)].items()
             }
             for i in of.rows
         }
-    return sought.entries(graph, found)
+    return sought.entries(graph, derivatives)
 
 
 def _eliminate(

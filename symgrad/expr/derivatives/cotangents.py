@@ -56,7 +56,7 @@ def collected(graph: Graph, parts: list[Contribution]) -> Contribution:
     grouped: dict[int | None, list[int]] = {}
     for mask, g in parts:
         grouped.setdefault(mask, []).append(g)
-    sums = {mask: balanced_sum(graph, found) for mask, found in grouped.items()}
+    sums = {mask: balanced_sum(graph, terms) for mask, terms in grouped.items()}
     if len(sums) == 2:
         (first, a), (second, b) = sums.items()
         choice = _choice(graph, first, second)

@@ -93,8 +93,8 @@ def linear(
     edges = {
         i: {a: GENERAL for a in graph.args(i) if a in weights}
         if is_structure(graph, i)
-        else {a: _kind(graph, part) for a, part in found.items()}
-        for i, found in weights.items()
+        else {a: _kind(graph, part) for a, part in partials.items()}
+        for i, partials in weights.items()
     }
     return Linear(edges, columns, rows, lower)
 
@@ -122,14 +122,14 @@ def sweeps(of: Linear) -> dict[str, int]:
     both = {"forward": _forward(of), "reverse": _reverse(of)}
     budget = BUDGET * (1 + sum(map(len, of.edges.values())))
     while True:
-        found = {mode: _swept(*sweep, budget) for mode, sweep in both.items()}
-        least = min(found.values())
+        costs = {mode: _swept(*sweep, budget) for mode, sweep in both.items()}
+        least = min(costs.values())
         if least <= budget:
             break
         budget *= BUDGET
     return {
         mode: cost if cost <= budget else _swept(*both[mode], 2 * least)
-        for mode, cost in found.items()
+        for mode, cost in costs.items()
     }
 
 
@@ -157,14 +157,14 @@ def _swept(edges: Kinds, seeds: Mapping[int, int], last: Mapping[int, int], budg
     cost no more than a sweep in their sum: that is what colouring the columns, or rows, of a sparse
     Jacobian is for, and it would save nothing here.
     """
-    cost, found = 0, dict[int, dict[int, int]]()
+    cost, kinds = 0, dict[int, dict[int, int]]()
     for i, neighbours in edges.items():
-        here, most = ({seeds[i]: UNIT} if i in seeds else {}), last[i]
+        own, most = ({seeds[i]: UNIT} if i in seeds else {}), last[i]
         for a, weight in neighbours.items():
-            for c, kind in found[a].items():
+            for c, kind in kinds[a].items():
                 if c <= most:
-                    cost += _combined(here, c, weight, kind)
-        found[i] = here
+                    cost += _combined(own, c, weight, kind)
+        kinds[i] = own
         if cost > budget:
             break
     return cost
@@ -173,11 +173,11 @@ def _swept(edges: Kinds, seeds: Mapping[int, int], last: Mapping[int, int], budg
 def _combined(into: dict[int, int], key: int, a: int, b: int) -> int:
     """Add a product of two kinds to what is there: the operations that takes."""
     cost = 1 if a and b and a + b > 2 * CONSTANT else 0
-    there = into.get(key)
-    if there is None:
+    present = into.get(key)
+    if present is None:
         into[key] = a if a > b else b
         return cost
-    into[key] = max(a, b, there, CONSTANT)
+    into[key] = max(a, b, present, CONSTANT)
     return cost + (into[key] == GENERAL)
 
 

@@ -64,7 +64,7 @@ def linearized(graph: Graph, roots: Sequence[int], wrt: Sequence[int]) -> Weight
             parts: dict[int, list[Contribution]] = {}
             for a, g in pull_back(graph, i, one, active):
                 parts.setdefault(a, []).append(masked(graph, None, g))
-            weights[i] = {a: collected(graph, found) for a, found in parts.items()}
+            weights[i] = {a: collected(graph, contributions) for a, contributions in parts.items()}
     return weights
 
 
@@ -88,13 +88,13 @@ def _structures(
     seeds: Mapping[int, Tangents],
     keep: Callable[[int, int], bool] = lambda _, __: True,
 ) -> Structures:
-    found = Structures(graph, _pushed_within)
-    tangents = found.tangents
+    structures = Structures(graph, _pushed_within)
+    tangents = structures.tangents
     with differentiating(graph):
         for i, partials in weights.items():
             graph.place = graph.places[i]
             if i not in seeds and is_structure(graph, i):
-                moved = found.visit(i)
+                moved = structures.visit(i)
                 tangents[i] = {c: t for c, t in moved.items() if keep(i, c)}
                 continue
             parts: dict[int, list[Contribution]] = {c: [t] for c, t in seeds.get(i, {}).items()}
@@ -102,8 +102,8 @@ def _structures(
                 for c, t in tangents[a].items():
                     if keep(i, c):
                         parts.setdefault(c, []).append(product(graph, weight, t))
-            tangents[i] = {c: collected(graph, found) for c, found in parts.items()}
-    return found
+            tangents[i] = {c: collected(graph, contributions) for c, contributions in parts.items()}
+    return structures
 
 
 def _pushed_within(graph: Graph, seeds: Mapping[int, Tangents], roots: Sequence[int]) -> Structures:
@@ -116,6 +116,6 @@ def jvp(graph: Graph, tangents: Mapping[int, int], roots: Sequence[int]) -> list
     weights = linearized(graph, roots, list(tangents))
     weights |= {i: {} for i in tangents if i in weights}  # what is given does not follow
     seeds = {i: {0: (None, t)} for i, t in tangents.items()}
-    found = pushed(graph, weights, seeds)
-    parts = [found[i].get(0) if i in found else None for i in roots]
+    moved = pushed(graph, weights, seeds)
+    parts = [moved[i].get(0) if i in moved else None for i in roots]
     return [None if part is None else selected(graph, part) for part in parts]

@@ -35,16 +35,16 @@ def _spread(
     graph: Graph, seeds: Mapping[int, int], after: Mapping[int, Sequence[int]]
 ) -> list[int]:
     """The bits of the seeds that reach each node, also those ``after`` a turn."""
-    users, found = _users(graph), [0] * len(graph)
+    users, reached = _users(graph), [0] * len(graph)
     stack = list(seeds.items())
     while stack:
         i, bits = stack.pop()
-        new = bits & ~found[i]
+        new = bits & ~reached[i]
         op = graph.nodes[i][0]
         if new and op.result in MOVED and op is not ops.stop_gradient:
-            found[i] |= new
+            reached[i] |= new
             stack += [(u, new) for u in (*users[i], *after.get(i, ()))]
-    return found
+    return reached
 
 
 def between(
@@ -87,11 +87,11 @@ def _dependence(op: Loop | Choice) -> list[int]:
         params = op.body.params[1:] if is_loop else op.body.params
         seeds = {p: 1 << n for n, p in enumerate(params)}
         if is_loop:
-            found = varied(op, seeds)
-            _dependences[op] = [found[c] for c in params[: op.carries]]
+            reached = varied(op, seeds)
+            _dependences[op] = [reached[c] for c in params[: op.carries]]
         else:
-            found = _spread(op.body.graph, seeds, {})
-            _dependences[op] = [found[a] | found[b] for a, b in zip(*op.sides(), strict=True)]
+            reached = _spread(op.body.graph, seeds, {})
+            _dependences[op] = [reached[a] | reached[b] for a, b in zip(*op.sides(), strict=True)]
     return _dependences[op]
 
 

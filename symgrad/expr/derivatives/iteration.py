@@ -74,14 +74,16 @@ class _Iteration(Restoring):
 
     def _results(self) -> None:
         """What the transpose makes of its carries, and the carries, in the same order."""
-        graph, found = self.graph, self.found
+        graph, cotangents = self.graph, self.found
         self.starts: dict[Source, int] = dict(self.live)
         self.results: dict[Source, int] = {}
         for kind, j in self.live:
             carry = self.carries[j]
-            self.results[kind, j] = found[carry] if carry in found else zero_like(graph, carry)
+            self.results[kind, j] = (
+                cotangents[carry] if carry in cotangents else zero_like(graph, carry)
+            )
         for q, total in self.sums.items():
-            more = found.get(self.captures[q])
+            more = cotangents.get(self.captures[q])
             if more is not None and more != total:
                 number = graph.type(total) == "f"
                 self.starts["sum", q] = total

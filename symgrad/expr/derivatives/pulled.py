@@ -56,36 +56,36 @@ class Pulled:
         assert isinstance(self.sweep, Restoring), "only what may run many times is restored"
         return self.sweep
 
-    def put(self, found: Transposed) -> None:
+    def put(self, transposed: Transposed) -> None:
         """Put the transpose beside it, and hand on the cotangents that it finds."""
-        self._made, self._homes, self._extras = self.i, list[int](), list[int]()
-        if found.forward is not None:
-            self._keep(found.forward, found)
+        self._node, self._homes, self._extras = self.i, list[int](), list[int]()
+        if transposed.forward is not None:
+            self._keep(transposed.forward, transposed)
         ends = self._ends_back()
-        arguments = [self._argument(source) for source in found.arguments]
+        arguments = [self._argument(source) for source in transposed.arguments]
         if self.restore:
             self._around.settle([*ends, *arguments], self.i)
-        self._hand_on(found, self.graph.add(found.reverse, *ends, *arguments))
+        self._hand_on(transposed, self.graph.add(transposed.reverse, *ends, *arguments))
 
     # --- what keeps -------------------------------------------------------------------------------
 
-    def _keep(self, op: Loop | Choice, found: Transposed) -> None:
+    def _keep(self, op: Loop | Choice, transposed: Transposed) -> None:
         """Put beside it what does the same and keeps what the transpose reads."""
         graph = self.graph
         new = self._leaf if self.restore else self._empty
-        homes = [new(kind, size) for kind, size in found.homes]
+        homes = [new(kind, size) for kind, size in transposed.homes]
         last = [self.ends[0], self._run] if isinstance(op, Loop) else [self._run]
-        self._made = graph.add(op, *self.ends, *self.inits, *homes, *self.captures, *last)
+        self._node = graph.add(op, *self.ends, *self.inits, *homes, *self.captures, *last)
         for j in list(self.results):
             self._result(j)
         n = (
             len(self.inits)
             if isinstance(op, Loop)
-            else op.results - len(found.extras) - len(found.homes)
+            else op.results - len(transposed.extras) - len(transposed.homes)
         )
-        extras = [self._pick(n + m, kind) for m, kind in enumerate(found.extras)]
+        extras = [self._pick(n + m, kind) for m, kind in enumerate(transposed.extras)]
         n += len(extras)
-        ends = [self._pick(n + m, kind) for m, (kind, _) in enumerate(found.homes)]
+        ends = [self._pick(n + m, kind) for m, (kind, _) in enumerate(transposed.homes)]
         if self.restore:
             self._around.homes += zip(homes, ends, strict=True)
             self._extras = [self._around.keep(e) for e in extras]
@@ -103,7 +103,7 @@ class Pulled:
         return self._around.slot if self.restore else self.graph.intern((WORD, 0))
 
     def _pick(self, j: int, kind: str) -> int:
-        return pick(self.graph, self._made, j, kind)
+        return pick(self.graph, self._node, j, kind)
 
     def _result(self, j: int) -> int:
         """Result j as the reverse sweep has it, unless it restores it."""
@@ -115,7 +115,7 @@ class Pulled:
             else (self.op.body.graph.type(self.op.body.yields[j]))
         )
         old = self.results.setdefault(j, pick(self.graph, self.i, j, kind))
-        if self._made == self.i:
+        if self._node == self.i:
             return old
         new = self._pick(j, kind)
         (self._around.forward if self.restore else self.sweep.replace)[old] = new
@@ -168,10 +168,10 @@ class Pulled:
         result = self._result(j)
         return self._around.keep(result) if self.restore else result
 
-    def _hand_on(self, found: Transposed, back: int) -> None:
+    def _hand_on(self, transposed: Transposed, back: int) -> None:
         """Give cotangents to the arguments, and to the sweep arrays as they were."""
         graph, sweep, mask = self.graph, self.sweep, self._mask()
-        for n, (kind, k) in enumerate(found.results):
+        for n, (kind, k) in enumerate(transposed.results):
             if kind == "error":
                 continue
             own = isinstance(self.op, Loop) and kind != "sum"

@@ -48,10 +48,10 @@ class Structures:
             self._choice(i, op, args)
             return {}
         if isinstance(op, Pick):
-            made, ways = self.wide.get(args[0], (i, {}))
+            node, ways = self.wide.get(args[0], (i, {}))
             kind = op.result
             return {
-                d: (None, pick(graph, made, n, kind)) for (j, d), n in ways.items() if j == op.index
+                d: (None, pick(graph, node, n, kind)) for (j, d), n in ways.items() if j == op.index
             }
         moved = self._of(args[0])
         if op is GET:
@@ -67,22 +67,22 @@ class Structures:
         graph = self.graph
         value, *given = (WRAP[graph.type(a)](graph, a) for a in [i, *args])
         moved = [self._of(a) for a in args]
-        found: dict[int, Contribution] = {}
+        results: dict[int, Contribution] = {}
         for d in sorted({d for tangents in moved for d in tangents}):
             changes = [WRAP["F"](graph, t[d]) if d in t else None for t in moved]
-            found[d] = None, op.push(value, *given, *changes).id
-        return found
+            results[d] = None, op.push(value, *given, *changes).id
+        return results
 
     def _written(self, i: int, moved: Mapping[int, int]) -> Tangents:
         """The tangents of a version of an array."""
         graph, (op, *args) = self.graph, self.graph.nodes[i]
         values = self._of(args[2]) if graph.type(i) == "F" else {}
-        found: dict[int, Contribution] = {}
+        tangents: dict[int, Contribution] = {}
         for d in sorted(moved.keys() | values.keys()):
             array = moved[d] if d in moved else graph.intern((ZEROS, length(graph, i)))
             value = values[d] if d in values else graph.constant(0.0)
-            found[d] = None, graph.add(op, array, args[1], value)
-        return found
+            tangents[d] = None, graph.add(op, array, args[1], value)
+        return tangents
 
     def _of(self, i: int) -> dict[int, int]:
         """The tangents of node i as nodes."""
@@ -93,12 +93,12 @@ class Structures:
 
     def stands(self) -> dict[int, int]:
         """For results of loops and choices, those of what has tangents too."""
-        graph, found = self.graph, dict[int, int]()
+        graph, picks = self.graph, dict[int, int]()
         for i in range(len(graph)):
             op, *args = graph.nodes[i]
             if op.__class__ is Pick and args[0] in self.wide:
-                found[i] = pick(graph, self.wide[args[0]][0], op.index, op.result)
-        return {i: other for i, other in found.items() if other != i}
+                picks[i] = pick(graph, self.wide[args[0]][0], op.index, op.result)
+        return {i: other for i, other in picks.items() if other != i}
 
     # --- loops and choices ------------------------------------------------------------------------
 
@@ -109,41 +109,41 @@ class Structures:
         moved = _moved(op, first, outside)
         names = {way: like(inner, carries[way[0]], "dot") for way in moved}
         more = {way: like(inner, params[way[0]], "dot") for way in outside}
-        found = self._push(inner, _seeds(carries, names, params, more), op.body.yields)
+        structures = self._push(inner, _seeds(carries, names, params, more), op.body.yields)
         m, yields = op.carries, op.body.yields
-        ends = [found.of(yields[j], d, carries[j]) for j, d in moved]
+        ends = [structures.of(yields[j], d, carries[j]) for j, d in moved]
         region, _ = close(
             inner,
             [op.body.params[0], *carries, *names.values(), *params, *more.values()],
             [*yields[:m], *ends, *yields[m:]],
-            found.stands(),
+            structures.stands(),
         )
         wide = loop_op(region, m + len(ends), op.test, op.down, op.most)
         starts = [first[w] if w in first else zero_like(graph, inits[w[0]]) for w in moved]
-        made = graph.add(wide, *args[:2], *inits, *starts, *captures, *outside.values())
-        self.wide[i] = made, {way: m + n for n, way in enumerate(moved)}
+        loop = graph.add(wide, *args[:2], *inits, *starts, *captures, *outside.values())
+        self.wide[i] = loop, {way: m + n for n, way in enumerate(moved)}
 
     def _choice(self, i: int, op: Choice, args: Sequence[int]) -> None:
         graph, (condition, *captures) = self.graph, args
         outside, inner, params = self._ways(captures), op.body.copy(), op.body.params
         more = {way: like(inner, params[way[0]], "dot") for way in outside}
-        found = self._push(inner, _seeds((), {}, params, more), op.body.yields)
+        structures = self._push(inner, _seeds((), {}, params, more), op.body.yields)
         sides = op.sides()
         ways = sorted(
             {
                 (j, d)
                 for side in sides
                 for j, y in enumerate(side)
-                for d in found.tangents.get(y, ())
+                for d in structures.tangents.get(y, ())
             }
         )
-        yields = [[*side, *[found.of(side[j], d, side[j]) for j, d in ways]] for side in sides]
+        yields = [[*side, *[structures.of(side[j], d, side[j]) for j, d in ways]] for side in sides]
         region, _ = close(
-            inner, [*params, *more.values()], [*yields[0], *yields[1]], found.stands()
+            inner, [*params, *more.values()], [*yields[0], *yields[1]], structures.stands()
         )
         wide = choice_op(region, op.results + len(ways))
-        made = graph.add(wide, condition, *captures, *outside.values())
-        self.wide[i] = made, {way: op.results + n for n, way in enumerate(ways)}
+        choice = graph.add(wide, condition, *captures, *outside.values())
+        self.wide[i] = choice, {way: op.results + n for n, way in enumerate(ways)}
 
     def of(self, i: int, direction: int, kind: int) -> int:
         """A tangent of node i, which may be the zero of the type of another node."""
@@ -158,12 +158,12 @@ def _moved(op: Loop, inits: Iterable[Way], captures: Iterable[Way]) -> list[Way]
     for given, ids in ((inits, carries), (captures, params)):
         for n, d in given:
             seeds[ids[n]] = seeds.get(ids[n], 0) | 1 << d
-    found = varied(op, seeds)
+    reached = varied(op, seeds)
     return [
         (j, d)
         for j, c in enumerate(carries)
-        for d in range(found[c].bit_length())
-        if found[c] >> d & 1
+        for d in range(reached[c].bit_length())
+        if reached[c] >> d & 1
     ]
 
 

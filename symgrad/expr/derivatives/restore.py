@@ -143,13 +143,13 @@ class Restoring(Sweep):
         """The first node that overwrites an array of which node i reads a version to restore."""
         graph, known = self.graph, self._expires
         for n in range(len(known), len(graph)):
-            found = self._overwritten.get(n)
-            if found is None:
+            expiry = self._overwritten.get(n)
+            if expiry is None:
                 over = n in self._writers or not self._writers.isdisjoint(graph.args(n))
-                found = (
+                expiry = (
                     math.inf if over else min((known[a] for a in graph.args(n)), default=math.inf)
                 )
-            known.append(found)
+            known.append(expiry)
         return known[i]
 
     def take(self, roots: Iterable[int]) -> set[int]:
@@ -169,12 +169,12 @@ class Restoring(Sweep):
         if i in self.replace:
             return self.replace[i]
         node = self.graph.nodes[i]
-        found = self.restored.get(i, i)
-        if found == i and node[0].__class__ is Pick and node[1] in self._writers:
-            found = self.keep(i)
-        if found != i:
-            self.replace[i] = found
-        return found
+        other = self.restored.get(i, i)
+        if other == i and node[0].__class__ is Pick and node[1] in self._writers:
+            other = self.keep(i)
+        if other != i:
+            self.replace[i] = other
+        return other
 
 
 def kept_name(graph: Graph, i: int) -> str:
@@ -210,5 +210,5 @@ def copied(graph: Graph, to: tuple[int, int], source: tuple[int, int], n: int) -
     root = inner.add(PUTS[kind], target, inner.add(ops.word_add, at, k), value)
     region, _ = close(inner, [k, target, other, at, start], [root])
     ends = graph.intern((WORD, 0)), graph.intern((WORD, n))
-    made = graph.add(loop_op(region, 1, most=n), *ends, to[0], source[0], to[1], source[1])
-    return pick(graph, made, 0, kind)
+    loop = graph.add(loop_op(region, 1, most=n), *ends, to[0], source[0], to[1], source[1])
+    return pick(graph, loop, 0, kind)

@@ -91,31 +91,31 @@ class _Both:
     def _wanted(self) -> list[Source]:
         """What the transpose gives: cotangents of captures that a side has, and arrays restored."""
         params = self.op.body.params
-        found = [
+        sums = [
             ("sum", q)
             for q in sorted(self.asked.captures)
             if any(params[q] in side.found for side in self.sides)
         ]
-        return found + [("old", q) for q in sorted(self._origins())]
+        return sums + [("old", q) for q in sorted(self._origins())]
 
     def _origins(self) -> dict[int, int]:
         """Which capture each array that is restored is a version of: the result, by the capture."""
-        found: dict[int, int] = {}
+        origins: dict[int, int] = {}
         for j in self.olds:
             at = self.regions.origin(self.op, j)
             assert at is not None, "only what can be undone is restored"
-            found.setdefault(at - 1, j)
-        return found
+            origins.setdefault(at - 1, j)
+        return origins
 
     def _results(self, side: _Side, wanted: Sequence[Source]) -> dict[Source, int]:
         params, zero = self.op.body.params, self.graph.constant(0.0)
-        made: dict[Source, int] = {}
+        results: dict[Source, int] = {}
         for kind, q in wanted:
             if kind == "old":
-                made[kind, q] = side.restored[params[q]]
+                results[kind, q] = side.restored[params[q]]
             else:
-                made[kind, q] = side.found.get(params[q], self.arrays.get(q, zero))
-        return made
+                results[kind, q] = side.found.get(params[q], self.arrays.get(q, zero))
+        return results
 
     def _sources(self, taken: set[int]) -> dict[int, Source]:
         homes = [home for side in self.sides for home, _ in side.homes]
@@ -168,6 +168,6 @@ def standing(graph: Graph, roots: Sequence[int], replace: Mapping[int, int]) -> 
                 if i in replace:
                     new[i] = new[replace[i]]
                 elif i not in new:
-                    made = [new[a] for a in needs]
-                    new[i] = graph.add(graph.nodes[i][0], *made) if made else i
+                    arguments = [new[a] for a in needs]
+                    new[i] = graph.add(graph.nodes[i][0], *arguments) if arguments else i
     return [new[r] for r in roots]

@@ -114,10 +114,10 @@ def in_strips(graph: Graph, i: int, length: int) -> dict[int, int]:
     if op.test:
         inits += [zero, graph.intern((TRUTH, 1))]
     mined = strip_mined(op, length)
-    made = graph.add(mined, zero, strips, *inits, *captures, lo, hi)
+    loop = graph.add(mined, zero, strips, *inits, *captures, lo, hi)
     types = op.body.types(op.body.yields[: op.carries])
-    found = {j: pick(graph, made, j, kind) for j, kind in enumerate(types)}
-    return found | ({TURNS: pick(graph, made, op.carries, "u")} if op.test else {})
+    results = {j: pick(graph, loop, j, kind) for j, kind in enumerate(types)}
+    return results | ({TURNS: pick(graph, loop, op.carries, "u")} if op.test else {})
 
 
 def strip_mined(op: Loop, length: int) -> Loop:
@@ -126,23 +126,23 @@ def strip_mined(op: Loop, length: int) -> Loop:
     With a test it carries two more: how many iterations have been taken, and whether that goes on.
     """
     assert op.most is not None, "strips are counted"
-    body, made = op.body.graph, Graph()
-    made.tracing, made.sources, made.place = False, body.sources, body.places[-1]
+    body, outer = op.body.graph, Graph()
+    outer.tracing, outer.sources, outer.place = False, body.sources, body.places[-1]
     n, *params = [
-        made.input(name, body.type(p), size_of(body, p))
+        outer.input(name, body.type(p), size_of(body, p))
         for p, name in zip(op.body.params, body.names, strict=True)
     ]
-    lo, hi = made.input("first", "u"), made.input("end", "u")
-    more = [made.input("turns", "u"), made.input("going", "b")] if op.test else []
-    size = made.intern((WORD, length))
-    start = made.add(ops.word_add, lo, made.add(ops.word_mul, n, size))
-    end = made.add(ops.word_min, made.add(ops.word_add, start, size), hi)
-    strip = made.add(strip_of(op, length), start, end, *params)
+    lo, hi = outer.input("first", "u"), outer.input("end", "u")
+    more = [outer.input("turns", "u"), outer.input("going", "b")] if op.test else []
+    size = outer.intern((WORD, length))
+    start = outer.add(ops.word_add, lo, outer.add(ops.word_mul, n, size))
+    end = outer.add(ops.word_min, outer.add(ops.word_add, start, size), hi)
+    strip = outer.add(strip_of(op, length), start, end, *params)
     carries, captures = op.split(params)
-    results = [pick(made, strip, j, made.type(c)) for j, c in enumerate(carries)]
+    results = [pick(outer, strip, j, outer.type(c)) for j, c in enumerate(carries)]
     if op.test:
-        results += _counted(made, strip, more, length)
-    region, _ = close(made, [n, *carries, *more, *captures, lo, hi], [*results, *more[1:]])
+        results += _counted(outer, strip, more, length)
+    region, _ = close(outer, [n, *carries, *more, *captures, lo, hi], [*results, *more[1:]])
     count = op.carries + len(more)
     return loop_op(region, count, op.test, op.down, -(-op.most // length))
 

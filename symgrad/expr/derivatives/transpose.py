@@ -82,8 +82,8 @@ class Transposer:
             raise _unbounded(sweep.graph, i)
         if (op, asked) not in self._loops:
             self._loops[op, asked] = transposed_loop(op, asked, self)
-        found = self._loops[op, asked]
-        numbers = sum(size for _, size in found.homes)
+        transposed = self._loops[op, asked]
+        numbers = sum(size for _, size in transposed.homes)
         keeping = self._keeping
         if op in self._chosen:
             keeping = replace(keeping, choice="auto")
@@ -91,19 +91,19 @@ class Transposer:
         if length:
             self.pull_loop(sweep, self._in_strips(sweep, i, length), parts)
         else:
-            node.put(found)
+            node.put(transposed)
 
     def _in_strips(self, sweep: Sweep, i: int, length: int) -> int:
         """The loop in strips, which stands for loop i from now on."""
         graph = sweep.graph
         results = in_strips(graph, i, length)
-        made = graph.nodes[results[0]][1]
-        self._mined.add(graph.nodes[made][0])
-        self._chosen |= {graph.nodes[made][0], strip_of(graph.nodes[i][0], length)}
+        loop = graph.nodes[results[0]][1]
+        self._mined.add(graph.nodes[loop][0])
+        self._chosen |= {graph.nodes[loop][0], strip_of(graph.nodes[i][0], length)}
         for j, old in self.picks(graph, i).items():
             if j in results:
                 sweep.replace[old] = graph.strips[old] = results[j]
-        return made
+        return loop
 
     def pull_choice(self, sweep: Sweep, i: int, parts: Mapping[int, Contribution]) -> None:
         """Hand on the cotangents of a choice's results, and restore the arrays that it wrote."""
@@ -118,13 +118,13 @@ class Transposer:
 
     def picks(self, graph: Graph, i: int) -> dict[int, int]:
         """The results of node i that there are, by their numbers."""
-        start, found = self._picks.get(graph, (0, {}))
+        start, picks = self._picks.get(graph, (0, {}))
         for n in range(start, len(graph)):
             node = graph.nodes[n]
             if node[0].__class__ is Pick:
-                found.setdefault(node[1], {})[node[0].index] = n
-        self._picks[graph] = len(graph), found
-        return found.setdefault(i, {})
+                picks.setdefault(node[1], {})[node[0].index] = n
+        self._picks[graph] = len(graph), picks
+        return picks.setdefault(i, {})
 
 
 _LIMITED: Final = {

@@ -55,9 +55,9 @@ def write(a: Any, i: Any, value: Any, add: bool, mask: Any = None) -> None:
 def _written(add: bool) -> Callable[..., Any]:
     def reference(a: Any, i: Any, value: Any) -> Any:
         width = max(a.shape[1], np.size(i), np.size(value))
-        made = np.array(np.broadcast_to(a, (len(a), width)))
-        write(made, i, value, add)
-        return made
+        copy = np.array(np.broadcast_to(a, (len(a), width)))
+        write(copy, i, value, add)
+        return copy
 
     return reference
 

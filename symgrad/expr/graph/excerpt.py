@@ -17,14 +17,14 @@ def excerpt(graph: Graph, roots: Sequence[int], start: int) -> tuple[Graph, dict
     """
     order = _needed(graph, roots, start)
     given = [i for i in order if graph.nodes[i][0] is INPUT or _is_cut(graph, i, start)]
-    made = Graph.of([], [], (), graph.sources)
-    new = {i: made.input("") for i in given}
+    part = Graph.of([], [], (), graph.sources)
+    new = {i: part.input("") for i in given}
     rest = [i for i in order if i not in new]
-    rebuild(graph, rest, Copy(made, new))
+    rebuild(graph, rest, Copy(part, new))
     near = takewhile(lambda r: r.stop > start, reversed(graph.derived))
     ends = [[len(given) + bisect_left(rest, i) for i in (r.start, r.stop)] for r in near]
-    made.derived = [range(*pair) for pair in reversed(ends)]
-    return made, new
+    part.derived = [range(*pair) for pair in reversed(ends)]
+    return part, new
 
 
 def _is_cut(graph: Graph, i: int, start: int) -> bool:

@@ -86,16 +86,16 @@ _NUMPYS: Final = re.compile(r"\b(?:np|numpy)\.([\w.]+)\(\s*([\[(])?")
 
 def _list_given(part: str) -> str:
     """What to do where NumPy's function was given a list, which it does not ask whose it is."""
-    found = _NUMPYS.search(part)
-    if not found or not found[2]:
+    match = _NUMPYS.search(part)
+    if not match or not match[2]:
         return ""
-    return f"NumPy turns a list into an array of its own; use np.{found[1]}(sg.array([...]), ...)"
+    return f"NumPy turns a list into an array of its own; use np.{match[1]}(sg.array([...]), ...)"
 
 
 def located(message: str) -> str:
     """The message with the user's line below it, and what to do where SciPy's code is at work."""
-    found, name = caller(), scipy_function()
-    place = f"\n  at {found[0]}" if found else ""
+    line, name = caller(), scipy_function()
+    place = f"\n  at {line[0]}" if line else ""
     return f"{message}{place}{_for_scipys(name) if name else ''}"
 
 
@@ -127,9 +127,9 @@ class Explaining:
         elif isinstance(error, (TypeError, ValueError, RuntimeError)) and not isinstance(
             error, SymgradError
         ):
-            found = scipy_call(error)
-            if found:
-                name, place = found
+            call = scipy_call(error)
+            if call:
+                name, place = call
                 message = f"SciPy's {name} takes no expressions\n  at {place}"
                 raise TraceError(f"{message}{_for_scipys(name)}") from error
             if _FRAMEWORKS.search(str(error)):
@@ -138,8 +138,8 @@ class Explaining:
 
 def refuse_bool() -> NoReturn:
     """Raise the error of asking whether an expression is true."""
-    found = caller()
-    part = found[1] if found else ""
+    line = caller()
+    part = line[1] if line else ""
     if scipy_function():
         remedy = "SciPy's code asks"
     elif _list_given(part):
@@ -150,7 +150,7 @@ def refuse_bool() -> NoReturn:
         remedy = "sorting depends on values; use sg.minimum and sg.maximum, or sg.where"
     elif re.search(r"\bin\b", part) and "for " not in part:
         remedy = "`in` compares values; use sg.where on comparisons joined by |"
-    elif found and re.search(r"\b(and|or|not)\b", found[0].text):
+    elif line and re.search(r"\b(and|or|not)\b", line[0].text):
         remedy = "use & for and, | for or, ~ for not, and sg.where(condition, a, b) to choose"
     else:
         remedy = "use sg.where(condition, a, b), which takes both branches into the kernel"
@@ -161,8 +161,8 @@ def refuse_bool() -> NoReturn:
 
 def refuse_number(kind: str) -> NoReturn:
     """Raise the error of asking for the value of an expression."""
-    found = caller()
-    part = found[1] if found else ""
+    line = caller()
+    part = line[1] if line else ""
     called = re.search(r"\bmath\.(\w+)\(", part)
     if scipy_function():
         remedy = "SciPy's code asks for it"
@@ -174,7 +174,7 @@ def refuse_number(kind: str) -> NoReturn:
             "an array of numbers cannot hold expressions; give NumPy one that can, as in "
             "sg.array(np.zeros(3))"
         )
-    elif kind == "float" and found and re.search(r"\]\s*[-+*/]?=(?!=)", found[0].text):
+    elif kind == "float" and line and re.search(r"\]\s*[-+*/]?=(?!=)", line[0].text):
         remedy = (
             "an array of numbers cannot hold expressions; begin with an array that can, as in "
             "out = sg.array(np.zeros(3))"

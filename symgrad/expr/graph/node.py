@@ -282,10 +282,10 @@ class Graph:
 
     def copy(self) -> Graph:
         """The same nodes in an arena of its own, which is the user's no more."""
-        made = Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
-        made.derived, made.strips = list(self.derived), dict(self.strips)
-        made.keeping = self.keeping
-        return made
+        copy = Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
+        copy.derived, copy.strips = list(self.derived), dict(self.strips)
+        copy.keeping = self.keeping
+        return copy
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -296,13 +296,13 @@ class Graph:
     def intern(self, node: Node) -> int:
         """The id of this node, made now unless it exists; commutative arguments are in order."""
         new = len(self.nodes)
-        found = self.index.setdefault(node, new)
-        if found == new:
+        number = self.index.setdefault(node, new)
+        if number == new:
             self.nodes.append(node)
             self.places.append(self.place)
         elif self.repeats is not None:
-            self.repeats.append((new, found, self.place))
-        return found
+            self.repeats.append((new, number, self.place))
+        return number
 
     def __getattr__(self, name: str) -> Any:
         if name != "index":
@@ -323,13 +323,13 @@ class Graph:
             args = (args[1], args[0], *args[2:])
         node = (op, *args)
         new = len(self.nodes)
-        found = self.index.setdefault(node, new)  # as `intern` does, without another call
-        if found == new:
+        number = self.index.setdefault(node, new)  # as `intern` does, without another call
+        if number == new:
             self.nodes.append(node)
             self.places.append(self.place)
         elif self.repeats is not None:
-            self.repeats.append((new, found, self.place))
-        return found
+            self.repeats.append((new, number, self.place))
+        return number
 
     def find(self, op: Op, *args: int) -> int | None:
         """The id of ``op(*args)``, if there is such a node."""
@@ -339,12 +339,12 @@ class Graph:
 
     def constant(self, value: float) -> int:
         """The id of a float constant."""
-        found = self._floats.get(value) if value else None
-        if found is None:
-            found = self.intern((CONST, float_bits(value)))
+        number = self._floats.get(value) if value else None
+        if number is None:
+            number = self.intern((CONST, float_bits(value)))
             if value:
-                self._floats[value] = found
-        return found
+                self._floats[value] = number
+        return number
 
     def input(self, name: str, kind: str = "f", length: int | None = None) -> int:
         """The id of a new input; only those of a region are of other types than float."""
@@ -361,11 +361,11 @@ class Graph:
     @property
     def heads(self) -> frozenset[Op]:
         """The operations and leaves that occur, needed or not: only new nodes are looked at."""
-        seen, found = self._heads
+        seen, heads = self._heads
         if seen < len(self.nodes):
-            found = found.union([node[0] for node in self.nodes[seen:]])
-            self._heads = len(self.nodes), found
-        return found
+            heads = heads.union([node[0] for node in self.nodes[seen:]])
+            self._heads = len(self.nodes), heads
+        return heads
 
     def args(self, i: int) -> Sequence[int]:
         """The argument ids of node i; none for a leaf."""

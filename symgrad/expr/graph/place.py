@@ -131,11 +131,11 @@ def place_here(graph: Sources) -> int:
         return 0
     code, at = frame.f_code, frame.f_lasti
     key = (id(code), at)  # the code object is kept by ``sources``; hashing it would read all of it
-    found = graph.known.get(key)
-    if found is None:
-        graph.known[key] = found = len(graph.sources)
+    number = graph.known.get(key)
+    if number is None:
+        graph.known[key] = number = len(graph.sources)
         graph.sources.append((code, at))
-    return found
+    return number
 
 
 class OnePlace:
@@ -190,11 +190,11 @@ def resolve_places(graph: Sources) -> None:
     for k, source in enumerate(graph.sources):
         if isinstance(source, tuple):
             code, at = source
-            found = _resolved.get((id(code), at))
-            if found is None:
+            resolved = _resolved.get((id(code), at))
+            if resolved is None:
                 if id(code) not in positions:
                     positions[id(code)] = list(code.co_positions())
-                found = code, place_of(code, at, positions[id(code)])
-                _resolved[id(code), at] = found
-            graph.sources[k] = found[1]
+                resolved = code, place_of(code, at, positions[id(code)])
+                _resolved[id(code), at] = resolved
+            graph.sources[k] = resolved[1]
     graph.known.clear()

@@ -20,14 +20,14 @@ def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:
     needed = bytearray(max(ends, default=-1) + 1)
     for i in ends:
         needed[i] = 1
-    found: list[int] = []
+    order: list[int] = []
     end = len(needed)
     while (last := needed.rfind(1, start, end)) >= 0:
         end = max(start, last + 1 - _STRETCH)
         for i in range(last, end - 1, -1):
             if not needed[i]:
                 continue
-            found.append(i)
+            order.append(i)
             node = nodes[i]
             arity = node[0].arity
             if arity == 2:  # as the last, but most are one of these: in half the time
@@ -39,8 +39,8 @@ def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:
             elif arity:
                 for a in node[1:]:
                     needed[a] = 1
-    found.reverse()
-    return found
+    order.reverse()
+    return order
 
 
 def inputs_of(graph: Graph) -> list[int]:
@@ -63,10 +63,10 @@ def users(graph: Graph, order: Sequence[int]) -> dict[int, int]:
 
 def flags(graph: Graph, ranges: Iterable[range]) -> bytearray:
     """1 for the nodes in these ranges, 0 for all others."""
-    found = bytearray(len(graph))
+    marks = bytearray(len(graph))
     for r in ranges:
-        found[r.start : r.stop] = b"\1" * len(r)
-    return found
+        marks[r.start : r.stop] = b"\1" * len(r)
+    return marks
 
 
 def leaves(graph: Graph, order: Iterable[int]) -> Iterator[int]:

@@ -37,23 +37,23 @@ def outline(graph: Graph, inputs: Iterable[int] | None = None) -> Copy:
 
     The new graph is not the user's: no lines are looked up for it.
     """
-    made, ids = Graph(), [-1] * len(graph)
-    made.tracing, made.sources = False, graph.sources
+    target, ids = Graph(), [-1] * len(graph)
+    target.tracing, target.sources = False, graph.sources
     for i in inputs_of(graph) if inputs is None else inputs:
         op, number, *length = graph.nodes[i]
-        ids[i] = made.input(graph.names[number], op.result, *length)
-    return Copy(made, ids)
+        ids[i] = target.input(graph.names[number], op.result, *length)
+    return Copy(target, ids)
 
 
 def continued(graph: Graph, start: int) -> Copy:
     """The start of a copy: all nodes before this one as they are, needed or not, and all inputs."""
-    made = Graph.of(graph.nodes[:start], graph.places[:start], graph.names, graph.sources)
-    made.derived = [range(r.start, min(r.stop, start)) for r in graph.derived if r.start < start]
+    target = Graph.of(graph.nodes[:start], graph.places[:start], graph.names, graph.sources)
+    target.derived = [range(r.start, min(r.stop, start)) for r in graph.derived if r.start < start]
     ids = [*range(start), *[-1] * (len(graph) - start)]
     for i in range(start, len(graph)):
         if graph.nodes[i][0] in ANY_INPUT:
-            ids[i] = made.intern(graph.nodes[i])
-    return Copy(made, ids)
+            ids[i] = target.intern(graph.nodes[i])
+    return Copy(target, ids)
 
 
 def rebuild(
@@ -81,7 +81,7 @@ def rebuild(
             and those that the arguments are in the new graph; ``make`` may add to it.
     """
     target, ids, nodes = copy.graph, copy.ids, graph.nodes
-    made, lines, known = target.nodes, target.places, target.index
+    arena, lines, known = target.nodes, target.places, target.index
     places = graph.places if target.sources is graph.sources else [target.place] * len(graph)
     default, before = make or target.add, target.place
     for i in order:
@@ -93,7 +93,7 @@ def rebuild(
             _, a, b = node
             a, b = ids[a], ids[b]
             node = (op, a, b)
-            is_kept = is_kept or (op, made[a][0], made[b][0]) in kept
+            is_kept = is_kept or (op, arena[a][0], arena[b][0]) in kept
         elif arity == 3:
             node = (op, ids[node[1]], ids[node[2]], ids[node[3]])
         elif arity:
@@ -108,10 +108,10 @@ def rebuild(
             continue
         if op.commutative and node[1] > node[2]:
             node = (op, node[2], node[1], *node[3:])
-        new = len(made)
-        ids[i] = found = known.setdefault(node, new)  # as `Graph.intern` does
-        if found == new:
-            made.append(node)
+        new = len(arena)
+        ids[i] = number = known.setdefault(node, new)  # as `Graph.intern` does
+        if number == new:
+            arena.append(node)
             lines.append(places[i])
     target.place = before
     return copy

@@ -48,9 +48,9 @@ class Region:
 
     def copy(self) -> Graph:
         """Its nodes in an arena to build on."""
-        made = self.graph.copy()
-        made.sources = self.graph.sources
-        return made
+        copy = self.graph.copy()
+        copy.sources = self.graph.sources
+        return copy
 
     def __reduce__(self) -> Any:
         return Region, (self.graph, self.params, self.yields)
@@ -134,12 +134,12 @@ def _meaning(*_: Any) -> Any:
 
 
 def _interned(kind: type[_Kind], key: tuple[Any, ...], signature: str, **said: Any) -> _Kind:
-    found = _known.get((kind, key))
-    if found is None:
+    op = _known.get((kind, key))
+    if op is None:
         name = kind.__name__.lower()
-        made = kind(name=name, signature=signature, reference=_meaning, **said)
-        found = _known.setdefault((kind, key), made)
-    return found
+        new = kind(name=name, signature=signature, reference=_meaning, **said)
+        op = _known.setdefault((kind, key), new)
+    return op
 
 
 def loop_op(
@@ -206,9 +206,9 @@ def close(
     ids = [closing.take(p) for p in params]
     for root in roots:
         closing.visit(root)
-    made = closing.finished()
+    body = closing.finished()
     ids += [closing.new[i] for i in closing.captured]
-    return Region(made, tuple(ids), tuple(closing.new[r] for r in roots)), closing.captured
+    return Region(body, tuple(ids), tuple(closing.new[r] for r in roots)), closing.captured
 
 
 class _Closing:
@@ -218,8 +218,8 @@ class _Closing:
         self, graph: Graph, replace: Mapping[int, int], capture: Callable[[int], bool] | None
     ) -> None:
         self.graph, self._replace, self._capture = graph, replace, capture
-        self.made = Graph()
-        self.made.tracing, self.made.sources = False, graph.sources
+        self.target = Graph()
+        self.target.tracing, self.target.sources = False, graph.sources
         self.new: dict[int, int] = {}
         self.captured: list[int] = []
         self._derived = flags(graph, graph.derived)
@@ -227,8 +227,8 @@ class _Closing:
 
     def take(self, i: int) -> int:
         """A parameter for node i."""
-        name = name_of(self.graph, i) or f"c{len(self.made.names)}"
-        new = self.made.input(name, self.graph.type(i), size_of(self.graph, i))
+        name = name_of(self.graph, i) or f"c{len(self.target.names)}"
+        new = self.target.input(name, self.graph.type(i), size_of(self.graph, i))
         self.new[i] = new
         return new
 
@@ -254,7 +254,7 @@ class _Closing:
                 self.new[i] = self.new[other]
             return [] if other in self.new else [other]
         if node[0].constant:
-            self.new[i] = self.made.intern(node)
+            self.new[i] = self.target.intern(node)
             return []
         if self._capture is not None and self._capture(i):
             self.captured.append(i)
@@ -267,22 +267,22 @@ class _Closing:
         return missing
 
     def _copy(self, i: int, node: tuple[Any, ...]) -> None:
-        made, before = self.made, len(self.made)
-        made.place = self.graph.places[i]
-        self.new[i] = made.add(node[0], *[self.new[a] for a in node[1:]])
+        target, before = self.target, len(self.target)
+        target.place = self.graph.places[i]
+        self.new[i] = target.add(node[0], *[self.new[a] for a in node[1:]])
         if self._derived[i] and self.new[i] == before:
-            start = made.derived.pop().start if self._goes_on(before) else before
-            made.derived.append(range(start, before + 1))
+            start = target.derived.pop().start if self._goes_on(before) else before
+            target.derived.append(range(start, before + 1))
 
     def _goes_on(self, new: int) -> bool:
         """Whether the last range of derived nodes ends where a new node stands."""
-        return bool(self.made.derived) and self.made.derived[-1].stop == new
+        return bool(self.target.derived) and self.target.derived[-1].stop == new
 
     def finished(self) -> Graph:
         """The graph of the region."""
-        self.made.place = 0
-        self.made.release()
-        return self.made
+        self.target.place = 0
+        self.target.release()
+        return self.target
 
 
 def name_of(graph: Graph, i: int) -> str:
@@ -339,8 +339,8 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
 def _line_of(graph: Graph, i: int) -> Place | None:
     """The user's line that led to a node, or to what is in its region."""
     op = graph.nodes[i][0]
-    found = graph.place_of(i)
-    if found or not isinstance(op, Regional):
-        return found
+    place = graph.place_of(i)
+    if place or not isinstance(op, Regional):
+        return place
     inner = (op.body.graph.place_of(j) for j in reachable(op.body.graph, op.body.yields))
     return next((line for line in inner if line), None)

@@ -78,8 +78,8 @@ def _is_sound(node: Node, i: int, kinds: Sequence[str], wanted: str) -> bool:
         return before and kinds[a] + kinds[b] == wanted and not (op.commutative and a > b)
     if not args or min(args) < 0 or max(args) >= i:
         return False
-    found = "".join([kinds[a] for a in args])
-    return found == wanted and not (op.commutative and args[0] > args[1])
+    types = "".join([kinds[a] for a in args])
+    return types == wanted and not (op.commutative and args[0] > args[1])
 
 
 def _is_plain(node: Node, names: int) -> bool:
@@ -100,9 +100,9 @@ def _node_faults(graph: Graph, i: int) -> Iterator[str]:
         yield f"{shown} has an argument that does not stand before it"
         return
     wanted = op.signature.split("->")[0]
-    found = "".join(graph.type(a) for a in rest)
-    if found != wanted:
-        yield f"{shown} takes {wanted}, not {found}"
+    types = "".join(graph.type(a) for a in rest)
+    if types != wanted:
+        yield f"{shown} takes {wanted}, not {types}"
     if op.commutative and rest[0] > rest[1]:
         yield f"{shown} has its arguments out of order"
     if isinstance(op, Pick) and _result_type(graph.nodes[rest[0]][0], op.index) != op.result:

@@ -45,7 +45,7 @@ def _transformed(op: Loop | Choice, transform: Pass) -> Loop | Choice:
     graph, yields = transform(body.graph, body.yields)
     if graph is body.graph and tuple(yields) == body.yields:
         return op
-    made = Region(graph, tuple(inputs_of(graph)), tuple(yields))
+    region = Region(graph, tuple(inputs_of(graph)), tuple(yields))
     if isinstance(op, Loop):
-        return loop_op(made, op.carries, op.test, op.down, op.most)
-    return choice_op(made, op.results)
+        return loop_op(region, op.carries, op.test, op.down, op.most)
+    return choice_op(region, op.results)

@@ -21,8 +21,8 @@ def warn_of_elements(graph: Graph | None, count: int) -> None:
     if count < MOST_WRITTEN_OUT or graph is None or graph.has_warned:
         return
     graph.has_warned = True
-    found = caller()
-    _warn(count, found[0] if found else None)
+    line = caller()
+    _warn(count, line[0] if line else None)
 
 
 def warn_of_lines(graph: Graph) -> None:

@@ -29,14 +29,14 @@ def exhausted(graph: Graph, roots: Sequence[int]) -> int | None:
     That is a loop with a test that still holds after the most iterations there may be, or one that
     counts further; in a loop around it, in any turn.
     """
-    found = list[int | None]()
+    conditions = list[int | None]()
     for i in reachable(graph, roots) if has_regions(graph) else ():
         op = graph.nodes[i][0]
         if isinstance(op, Loop):
-            found += [_own(graph, i, op), _of_any_iteration(graph, i, op)]
+            conditions += [_own(graph, i, op), _of_any_iteration(graph, i, op)]
         elif isinstance(op, Choice):
-            found.append(_of_a_side(graph, i, op))
-    return _any(graph, found)
+            conditions.append(_of_a_side(graph, i, op))
+    return _any(graph, conditions)
 
 
 def _any(graph: Graph, conditions: Iterable[int | None]) -> int | None:
@@ -76,10 +76,10 @@ def _of_any_iteration(graph: Graph, i: int, op: Loop) -> int | None:
     after = inner.add(ops.logical_or, before, within)
     yields = [*op.body.yields[:m], after, *op.body.yields[m:]]
     region, _ = close(inner, [*params[: m + 1], before, *params[m + 1 :]], yields)
-    made = loop_op(region, m + 1, op.test, op.down, op.most)
+    wide = loop_op(region, m + 1, op.test, op.down, op.most)
     given = graph.args(i)
     not_yet = graph.intern((TRUTH, 0))
-    return pick(graph, graph.add(made, *given[: m + 2], not_yet, *given[m + 2 :]), m, "b")
+    return pick(graph, graph.add(wide, *given[: m + 2], not_yet, *given[m + 2 :]), m, "b")
 
 
 def _of_a_side(graph: Graph, i: int, op: Choice) -> int | None:

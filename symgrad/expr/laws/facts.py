@@ -81,12 +81,12 @@ class Facts:
 
     def interval(self, i: int, depth: int = 0) -> Interval:
         """The proven interval of node i."""
-        found = self._known.get(i)
-        if found is None:
+        interval = self._known.get(i)
+        if interval is None:
             if depth > self._DEPTH:
                 return ANY
-            found = self._known[i] = self._conclude(i, depth)
-        return found
+            interval = self._known[i] = self._conclude(i, depth)
+        return interval
 
     def _conclude(self, i: int, depth: int) -> Interval:
         node = self.graph.nodes[i]
@@ -176,20 +176,20 @@ class Facts:
 
         A product of many is a factor itself.
         """
-        found = self._factors.get(i)
-        if found is not None:
-            return found
+        factors = self._factors.get(i)
+        if factors is not None:
+            return factors
         nodes = self.graph.nodes
         op, *args = nodes[i]
         if op is not ops.mul or depth > self._DEPTH:
             return frozenset((i,))
         a, b = args
-        found = self._single(a, depth + 1) ^ self._single(b, depth + 1)
-        if len(found) > _MOST_FACTORS:
-            found = frozenset((i,))
+        factors = self._single(a, depth + 1) ^ self._single(b, depth + 1)
+        if len(factors) > _MOST_FACTORS:
+            factors = frozenset((i,))
         if all(nodes[k][0] is not ops.mul or k in self._factors for k in args):
-            self._factors[i] = found  # it is whole
-        return found
+            self._factors[i] = factors  # it is whole
+        return factors
 
     def _argument(self, i: int, depth: int) -> Interval:
         return self.interval(i, depth) if self.graph.type(i) == "f" else ANY

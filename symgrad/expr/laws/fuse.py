@@ -57,7 +57,7 @@ def fused(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     fusing = _Fusing(graph, start)
     for items in levels:
         fusing.fuse(items)
-    return fusing.made, fusing.finished(order, roots)
+    return fusing.target, fusing.finished(order, roots)
 
 
 def _levels(graph: Graph, order: Sequence[int]) -> list[list[int]]:
@@ -67,15 +67,15 @@ def _levels(graph: Graph, order: Sequence[int]) -> list[list[int]]:
     wait for itself.
     """
     nodes, level = graph.nodes, defaultdict[int, int](int)
-    found: list[list[int]] = []
+    levels: list[list[int]] = []
     last = max((i for i in order if isinstance(nodes[i][0], Regional)), default=-1)
     for i in order[: bisect_right(order, last)]:
         level[i] = max([level[a] for a in graph.args(i)], default=0)
         if isinstance(nodes[i][0], Regional):
-            found += [[]] if level[i] == len(found) else []
-            found[level[i]].append(i)
+            levels += [[]] if level[i] == len(levels) else []
+            levels[level[i]].append(i)
             level[i] += 1
-    return found
+    return levels
 
 
 def _alike(
@@ -95,7 +95,7 @@ class _Fusing:
 
     def __init__(self, graph: Graph, start: int) -> None:
         copy = continued(graph, start)
-        self._graph, self.made = graph, copy.graph
+        self._graph, self.target = graph, copy.graph
         self._derived = flags(graph, graph.derived)
         self._new: list[int] = list(copy.of(range(len(graph)))[1])
         """What stands for each node; -1 is nothing yet."""
@@ -126,14 +126,14 @@ class _Fusing:
         return [a for a in self._graph.args(i) if self._new[a] < 0]
 
     def _add(self, i: int) -> int:
-        node, made, before = self._graph.nodes[i], self.made, len(self.made)
-        made.place = self._graph.places[i]
+        node, target, before = self._graph.nodes[i], self.target, len(self.target)
+        target.place = self._graph.places[i]
         if node[0].__class__ is Pick and (node[1], node[0].index) in self._results:
             return self._results[node[1], node[0].index]
         args = [self._new[a] for a in self._graph.args(i)]
-        new = made.add(node[0], *args) if args else made.intern(node)
+        new = target.add(node[0], *args) if args else target.intern(node)
         if self._derived[i] and new == before:
-            made.derived.append(range(new, new + 1))
+            target.derived.append(range(new, new + 1))
         return new
 
     def fuse(self, nodes: Sequence[int]) -> None:
@@ -143,14 +143,14 @@ class _Fusing:
                 self._one(group)
 
     def _one(self, group: Sequence[int]) -> None:
-        graph, made = self._graph, self.made
-        made.place = graph.places[group[0]]
+        graph, target = self._graph, self.target
+        target.place = graph.places[group[0]]
         items = [(graph.nodes[i][0], tuple(self.build(graph.args(i)))) for i in group]
         one = _one_choice if isinstance(items[0][0], Choice) else _few_loops
-        for (n, j), result in one(made, items).items():
+        for (n, j), result in one(target, items).items():
             self._results[group[n], j] = result
             if self._new[group[n]] < 0:
-                self._new[group[n]] = made.nodes[result][1]
+                self._new[group[n]] = target.nodes[result][1]
 
 
 class _Joint:
@@ -203,16 +203,16 @@ def _one_choice(graph: Graph, choices: Sequence[Item]) -> dict[Slot, int]:
         outside |= dict.fromkeys(captures)
         yields.append(copied(joint.graph, op.body, joint.captures(op.body, captures, 0)))
     numbers: dict[tuple[int, int], int] = {}
-    found: dict[Slot, int] = {}
+    slots: dict[Slot, int] = {}
     for n, ends in enumerate(joint.finished(yields)):
         sides = zip(ends[: len(ends) // 2], ends[len(ends) // 2 :], strict=True)
         for j, both in enumerate(sides):
-            found[n, j] = numbers.setdefault(both, len(numbers))
+            slots[n, j] = numbers.setdefault(both, len(numbers))
     both = [*[a for a, _ in numbers], *[b for _, b in numbers]]
     op = choice_op(joint.region([("outside", a) for a in outside], both), len(numbers))
-    made = graph.add(op, choices[0][1][0], *outside)
+    choice = graph.add(op, choices[0][1][0], *outside)
     types = op.body.types(op.body.yields)
-    return {at: pick(graph, made, n, types[n]) for at, n in found.items()}
+    return {at: pick(graph, choice, n, types[n]) for at, n in slots.items()}
 
 
 # --- loops ----------------------------------------------------------------------------------------
@@ -220,18 +220,18 @@ def _one_choice(graph: Graph, choices: Sequence[Item]) -> dict[Slot, int]:
 
 def _few_loops(graph: Graph, loops: Sequence[Item]) -> dict[Slot, int]:
     """One loop in place of those that share carries: what stands for their results."""
-    classes, found = _Classes(graph, loops), dict[Slot, int]()
+    classes, results = _Classes(graph, loops), dict[Slot, int]()
     for together in classes.together() if classes.settled else ():
         if len(together) < len(loops):  # what is inside may be one with what is inside the others
             part = _few_loops(graph, [loops[n] for n in together])
-            found |= {(together[n], j): result for (n, j), result in part.items()}
+            results |= {(together[n], j): result for (n, j), result in part.items()}
             continue
         loop, numbers = classes.merged()
-        found |= {(n, TURNS): pick(graph, loop, TURNS, "u") for n in together}
+        results |= {(n, TURNS): pick(graph, loop, TURNS, "u") for n in together}
         for at, number in numbers.items():
             kind = graph.type(graph.nodes[loop][3 + number])
-            found[at] = pick(graph, loop, number, kind)
-    return found
+            results[at] = pick(graph, loop, number, kind)
+    return results
 
 
 class _Classes:
@@ -305,8 +305,8 @@ class _Classes:
         keys = ["counter", *[("carry", c) for c in numbers], *[("outside", a) for a in outside]]
         region = self._joint.region(keys, [*yields, *self._test(0)])
         op, (lo, hi, *_) = self._ops[0], self._loops[0][1]
-        made = loop_op(region, len(numbers), op.test, op.down, op.most)
-        loop = self._outer.add(made, lo, hi, *inits, *outside)
+        joint = loop_op(region, len(numbers), op.test, op.down, op.most)
+        loop = self._outer.add(joint, lo, hi, *inits, *outside)
         return loop, {at: numbers[name] for at, name in self._class.items()}
 
 

@@ -30,15 +30,15 @@ def matchers(pattern: Pattern, heads: Sequence[Op], fixed: Collection[int] = ())
 
     The variables in ``fixed`` stand for constants only.
     """
-    found: dict[str, Matcher] = {}
+    functions: dict[str, Matcher] = {}
     for ordered in _orders(pattern):
         if all(_fits(p, h, fixed) for p, h in zip(ordered[1:], heads, strict=True)):
             source, constants = _write(ordered, fixed)
-            if source not in found:
+            if source not in functions:
                 scope: dict[str, Any] = dict(constants)
                 exec(_compiled(source), scope)
-                found[source] = scope["match"]
-    return list(found.values())
+                functions[source] = scope["match"]
+    return list(functions.values())
 
 
 @cache

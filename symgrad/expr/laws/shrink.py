@@ -54,8 +54,8 @@ class Shrinking:
     ``laws`` says whether laws are applied.
     """
 
-    def __init__(self, made: Graph, simplify: Simplify, inline: Inline, laws: bool) -> None:
-        self._made, self._simplify, self._inline, self._laws = made, simplify, inline, laws
+    def __init__(self, graph: Graph, simplify: Simplify, inline: Inline, laws: bool) -> None:
+        self._graph, self._simplify, self._inline, self._laws = graph, simplify, inline, laws
 
     def results(
         self, op: Loop | Choice, wanted: Iterable[int], args: Sequence[int]
@@ -63,26 +63,26 @@ class Shrinking:
         """The results that are wanted, by number, where the arguments are made."""
         if isinstance(op, Choice):
             return self._choice(op, set(wanted), args)
-        found, numbers = dict[int, int](), set(wanted)
+        results, numbers = dict[int, int](), set(wanted)
         if TURNS in numbers and not op.test:
             numbers.remove(TURNS)
-            found[TURNS] = self._iterations(args[0], args[1])
-        return found | self._loop(op, numbers, args)
+            results[TURNS] = self._iterations(args[0], args[1])
+        return results | self._loop(op, numbers, args)
 
     # --- loops ------------------------------------------------------------------------------------
 
     def _iterations(self, lo: int, hi: int) -> int:
         """How many iterations a loop takes that has no test."""
-        made, zero = self._made, self._made.intern((WORD, 0))
+        graph, zero = self._graph, self._graph.intern((WORD, 0))
         count = self._count(lo, hi)
         if count is not None:
-            return made.intern((WORD, count))
-        some = made.add(ops.word_lt, lo, hi)
-        return made.add(ops.word_where, some, made.add(ops.word_sub, hi, lo), zero)
+            return graph.intern((WORD, count))
+        some = graph.add(ops.word_lt, lo, hi)
+        return graph.add(ops.word_where, some, graph.add(ops.word_sub, hi, lo), zero)
 
     def _count(self, lo: int, hi: int) -> int | None:
         """The number of iterations between two bounds, if it is known."""
-        ends = self._made.nodes[lo], self._made.nodes[hi]
+        ends = self._graph.nodes[lo], self._graph.nodes[hi]
         if lo == hi:
             return 0
         return max(0, ends[1][1] - ends[0][1]) if ends[0][0] is ends[1][0] is WORD else None
@@ -90,22 +90,22 @@ class Shrinking:
     def _loop(self, op: Loop, wanted: set[int], args: Sequence[int]) -> dict[int, int]:
         count, (inits, outside) = self._count(args[0], args[1]), op.split(args[2:])
         if count == 0:
-            zero = {TURNS: self._made.intern((WORD, 0))}
+            zero = {TURNS: self._graph.intern((WORD, 0))}
             return {j: inits[j] if j >= 0 else zero[TURNS] for j in wanted}
         fixed = {j for j, init in enumerate(inits) if self._is_fixed(op, j, init)}
-        found = {j: inits[j] for j in wanted & fixed}
+        results = {j: inits[j] for j in wanted & fixed}
         if self._laws and count is not None and not op.test:
             if count == 1 or (count <= UNROLLED_ITERATIONS and op.cost <= UNROLLED_COST):
-                return found | self._written_out(op, wanted - fixed, args, count)
-            found |= self._behind(op, wanted - fixed, outside)
-        return found | self._smaller(op, wanted - found.keys(), args, fixed)
+                return results | self._written_out(op, wanted - fixed, args, count)
+            results |= self._behind(op, wanted - fixed, outside)
+        return results | self._smaller(op, wanted - results.keys(), args, fixed)
 
     def _is_fixed(self, op: Loop, j: int, init: int) -> bool:
         """Whether carry j never changes."""
         then, graph = op.body.yields[j], op.body.graph
         node = graph.nodes[then]
         return then == op.body.params[1 + j] or (
-            node[0].constant and node == self._made.nodes[init]
+            node[0].constant and node == self._graph.nodes[init]
         )
 
     def _written_out(
@@ -115,10 +115,10 @@ class Shrinking:
         (lo, *_), (carries, outside) = args, op.split(args[2:])
         k, *params = op.body.params
         _, needed = _needed(op, wanted)
-        first = self._made.nodes[lo][1] if self._made.nodes[lo][0] is WORD else None
+        first = self._graph.nodes[lo][1] if self._graph.nodes[lo][0] is WORD else None
         assert first is not None or count == 1, "bounds are known"
         for iteration in reversed(range(count)) if op.down else range(count):
-            at = lo if first is None else self._made.intern((WORD, first + iteration))
+            at = lo if first is None else self._graph.intern((WORD, first + iteration))
             new = {k: at, **dict(zip(params, [*carries, *outside], strict=True))}
             then = self._inline(op.body, [op.body.yields[j] for j in needed], new)
             for j, i in zip(needed, then, strict=True):
@@ -164,8 +164,10 @@ class Shrinking:
         region = self._simplified(region)
         small = loop_op(region, len(carries), op.test, op.down, most)
         if self._is_least(small, given):
-            loop = self._made.intern((small, *given))
-            return {j: pick(self._made, loop, numbers[j], _kind(small, numbers[j])) for j in wanted}
+            loop = self._graph.intern((small, *given))
+            return {
+                j: pick(self._graph, loop, numbers[j], _kind(small, numbers[j])) for j in wanted
+            }
         again = self._loop(small, {numbers[j] for j in wanted}, given)
         return {j: again[numbers[j]] for j in wanted}
 
@@ -173,7 +175,7 @@ class Shrinking:
         self, op: Loop, wanted: Iterable[int], args: Sequence[int], count: int | None
     ) -> bool:
         """Whether these results are constants, and known soon."""
-        if count is None or not all(self._made.nodes[a][0].constant for a in args):
+        if count is None or not all(self._graph.nodes[a][0].constant for a in args):
             return False
         iterations = count if op.most is None else min(count, op.most)
         return iterations * _steps(op.body) <= FOLDED_STEPS and all(
@@ -183,9 +185,9 @@ class Shrinking:
     def _folded(self, op: Loop, number: int, args: Sequence[int]) -> int:
         """The constant that a result of a loop of constants is."""
         alone, kind = Graph(), _kind(op, number)
-        loop = alone.intern((op, *[alone.intern(self._made.nodes[a]) for a in args]))
+        loop = alone.intern((op, *[alone.intern(self._graph.nodes[a]) for a in args]))
         ((value,),) = evaluate_graph(alone, [pick(alone, loop, number, kind)], {})
-        return self._made.intern(constant_node(kind, value))
+        return self._graph.intern(constant_node(kind, value))
 
     def _is_least(self, op: Loop, args: Sequence[int]) -> bool:
         """Whether nothing more is seen of a loop that does not change, or that nobody needs."""
@@ -199,19 +201,19 @@ class Shrinking:
 
     def _choice(self, op: Choice, wanted: set[int], args: Sequence[int]) -> dict[int, int]:
         condition, *outside = args
-        node = self._made.nodes[condition]
+        node = self._graph.nodes[condition]
         new, (one, other) = dict(zip(op.body.params, outside, strict=True)), op.sides()
         if not self._laws:
             return self._chosen(op, sorted(wanted), condition, (one, other), new)
         if node[0] is ops.logical_not:
             condition, one, other = node[1], other, one
-            node = self._made.nodes[condition]
+            node = self._graph.nodes[condition]
         equal = one if node[0] is TRUTH and node[1] else other
         same = [j for j in sorted(wanted) if node[0] is TRUTH or one[j] == other[j]]
         ends = self._inline(op.body, [equal[j] for j in same], new)
         rest = sorted(wanted.difference(same))
-        found = dict(zip(same, ends, strict=True))
-        return found | self._chosen(op, rest, condition, (one, other), new)
+        results = dict(zip(same, ends, strict=True))
+        return results | self._chosen(op, rest, condition, (one, other), new)
 
     def _chosen(
         self,
@@ -240,9 +242,9 @@ class Shrinking:
         if self._laws and any(a == b for a, b in zip(first, second, strict=True)):
             again = self._choice(small, set(range(n)), [condition, *kept])
             return {j: again[m] for m, j in enumerate(wanted)}
-        made = self._made.intern((small, condition, *kept))
+        choice = self._graph.intern((small, condition, *kept))
         kinds = region.types(first)
-        return {j: pick(self._made, made, m, kinds[m]) for m, j in enumerate(wanted)}
+        return {j: pick(self._graph, choice, m, kinds[m]) for m, j in enumerate(wanted)}
 
     # --- both -------------------------------------------------------------------------------------
 
@@ -262,7 +264,7 @@ class Shrinking:
         """
         graph, replace, kept = body.copy(), dict[int, int](), dict[int, int]()
         for p, a in outside.items():
-            node = self._made.nodes[a]
+            node = self._graph.nodes[a]
             if node[0].constant:
                 replace[p] = graph.intern(node)
             elif kept.setdefault(a, p) != p:
@@ -271,9 +273,9 @@ class Shrinking:
         return region, list(kept)
 
     def _simplified(self, region: Region) -> Region:
-        made, roots = self._simplify(region.graph, region.yields)
-        made.release()
-        return Region(made, tuple(inputs_of(made)), tuple(roots))
+        graph, roots = self._simplify(region.graph, region.yields)
+        graph.release()
+        return Region(graph, tuple(inputs_of(graph)), tuple(roots))
 
 
 def _steps(body: Region) -> float:
@@ -299,14 +301,14 @@ def _needed(
     body, params = op.body, op.body.params
     still = set(fixed)
     number = {p: j for j, p in enumerate(params[1 : 1 + op.carries]) if j not in still}
-    seen, found = set[int](), set(wanted)
-    stack = [body.yields[j] for j in found] + list(body.yields[op.carries :])
+    seen, numbers = set[int](), set(wanted)
+    stack = [body.yields[j] for j in numbers] + list(body.yields[op.carries :])
     while stack:
         i = stack.pop()
         if i not in seen:
             seen.add(i)
             stack += body.graph.args(i)
-            if i in number and number[i] not in found:
-                found.add(number[i])
+            if i in number and number[i] not in numbers:
+                numbers.add(number[i])
                 stack.append(body.yields[number[i]])
-    return seen, sorted(found)
+    return seen, sorted(numbers)

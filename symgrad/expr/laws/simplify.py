@@ -83,26 +83,26 @@ class _Rebuilding:
     def _structures(self, graph: Graph, order: Sequence[int]) -> dict[int, Make]:
         """What makes loops and choices, which are nodes when they are shrunk, and their results."""
         wanted: dict[int, list[int]] = {}
-        made: dict[int, Make] = {}
-        found: dict[int, dict[int, int]] = {}
+        makes: dict[int, Make] = {}
+        results: dict[int, dict[int, int]] = {}
         for i in order:
             node = graph.nodes[i]
             if node[0].__class__ is Pick:
                 wanted.setdefault(node[1], []).append(node[0].index)
-                made[i] = partial(_result, found, node[1])
+                makes[i] = partial(_result, results, node[1])
         for i, numbers in wanted.items():
-            made[i] = partial(self._shrunk, found, i, numbers)
-        return made
+            makes[i] = partial(self._shrunk, results, i, numbers)
+        return makes
 
     def _shrunk(
-        self, found: dict[int, dict[int, int]], i: int, wanted: Sequence[int], op: Any, *args: int
+        self, results: dict[int, dict[int, int]], i: int, wanted: Sequence[int], op: Any, *args: int
     ) -> int:
-        found[i] = self._shrinking.results(op, wanted, args)
+        results[i] = self._shrinking.results(op, wanted, args)
         return -1  # its results stand for it
 
 
-def _result(found: Mapping[int, Mapping[int, int]], owner: int, op: Pick, _: int) -> int:
-    return found[owner][op.index]
+def _result(results: Mapping[int, Mapping[int, int]], owner: int, op: Pick, _: int) -> int:
+    return results[owner][op.index]
 
 
 def laws_for(level: Level) -> dict[Op, list[tuple[Law, bool]]]:
@@ -170,9 +170,9 @@ class Rewriter:
                     guard is None or guard.holds(self.facts, *[bound[v] for v in guard.variables])
                 ):
                     return self._instantiate(right, bound)
-            found = case.finish(self, op, args)
-            if found is not None:
-                return found
+            node = case.finish(self, op, args)
+            if node is not None:
+                return node
         if op.commutative and args[0] > args[1]:
             args = (args[1], args[0])
         return self.graph.intern((op, *args))
@@ -187,11 +187,11 @@ class Rewriter:
             return power
         if op is ops.mul:
             (a, b), nodes = args, self._nodes
-            found = self._regrouped(a, b) if nodes[b][0] is ops.mul else None
-            if found is None and nodes[a][0] is ops.mul:
-                found = self._regrouped(b, a)
-            if found is not None:
-                return self.make(op, *found)
+            factors = self._regrouped(a, b) if nodes[b][0] is ops.mul else None
+            if factors is None and nodes[a][0] is ops.mul:
+                factors = self._regrouped(b, a)
+            if factors is not None:
+                return self.make(op, *factors)
         return self.make(op, *args)
 
     def _next_power(self, x: int, exponent: int) -> int | None:
@@ -212,8 +212,8 @@ class Rewriter:
                 both = x * y
                 if FLOAT32_SMALLEST <= abs(both) <= FLOAT32_LARGEST:
                     return self.constant(both), c
-            elif self._regroup and (found := graph.find(ops.mul, a, b)) is not None:
-                return found, c
+            elif self._regroup and (factor := graph.find(ops.mul, a, b)) is not None:
+                return factor, c
         return None
 
     def constant(self, value: float) -> int:
@@ -271,11 +271,11 @@ def _choose(rewriter: Rewriter, _: Op, args: Sequence[int]) -> int:
 
 def _read(rewriter: Rewriter, get: Op, args: Sequence[int]) -> int | None:
     """The number that was written where it is read, if that is seen."""
-    made, (array, at) = rewriter.graph, args
+    graph, (array, at) = rewriter.graph, args
     array = rewriter.writes.last(array, at)
-    op, *rest = made.nodes[array]
+    op, *rest = graph.nodes[array]
     if op is ZEROS:
-        return made.constant(0.0)
+        return graph.constant(0.0)
     if op in WRITES and rest[1] == at:
         last, value = rest[0], rest[2]
         if op is ADD_AT:
@@ -297,6 +297,6 @@ def _expand(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int:
     ordered = (
         sorted(args) if op.commutative else args
     )  # so that what f(a, b), f(b, a) are is shared
-    made = rewriter.definitions[op](rewriter, *ordered)
-    rewriter.expanded[(op, *ordered)] = made
-    return made
+    expansion = rewriter.definitions[op](rewriter, *ordered)
+    rewriter.expanded[(op, *ordered)] = expansion
+    return expansion

@@ -68,13 +68,13 @@ class Nest:
 
     def names(self, name: str) -> list[str]:
         """A name for each node, those without one after ``name``."""
-        found: list[str] = []
+        names: list[str] = []
         for block, kind in zip(self.tree.blocks, self.kinds, strict=True):
             path = "" if self.tree.is_leaf else block.name.replace(".", "_")
             start = path if path.isidentifier() else f"{name}{path}"
             single = not block.shape or is_memory(kind)
-            found += [start] if single else [f"{start}{k}" for k in range(block.size)]
-        return found
+            names += [start] if single else [f"{start}{k}" for k in range(block.size)]
+        return names
 
     def joined(self, other: Nest) -> Nest:
         """The same nest, with numbers where either has a number and the other a condition.
@@ -121,15 +121,15 @@ def flattened(graph: Graph, value: Any, what: str) -> tuple[list[int], Nest]:
     Raises:
         TraceError: if there is anything else in it.
     """
-    found, tree = flatten(value, lambda part: _read(graph, part, what))
-    leaves, kinds = iter(found), list[str]()
+    values, tree = flatten(value, lambda part: _read(graph, part, what))
+    leaves, kinds = iter(values), list[str]()
     for block in tree.blocks:
         first = next(leaves) if block.size else None
         alone = not block.size or not block.shape or isinstance(first, Array)
         rest = [] if alone else [next(leaves) for _ in range(block.size - 1)]
         kinds.append("".join(_type(x) for x in (first, *rest)) if block.size else "")
     nest = Nest(tree, tuple(kinds))
-    return [_of_type(graph, x, t, what) for x, t in zip(found, nest.types, strict=True)], nest
+    return [_of_type(graph, x, t, what) for x, t in zip(values, nest.types, strict=True)], nest
 
 
 def is_memory(kind: str) -> bool:
@@ -152,10 +152,10 @@ def _read(graph: Graph, value: Any, what: str) -> tuple[list[Any], Tree] | None:
     if isinstance(value, TracedArray) and value.shape:
         return [in_memory(value.graph, value).view.array], Tree("array", value.shape)
     if isinstance(value, np.ndarray) and value.ndim:
-        found = _elements(value, value.shape, what)
-        if value.size >= LEAST_SWEPT and set(map(_type, found)) == {"f"}:
-            found = [in_memory(graph, value).view.array]
-        return found, Tree("array", value.shape)
+        elements = _elements(value, value.shape, what)
+        if value.size >= LEAST_SWEPT and set(map(_type, elements)) == {"f"}:
+            elements = [in_memory(graph, value).view.array]
+        return elements, Tree("array", value.shape)
     return (_elements(value, (), what), Tree()) if apart(value) is None else None
 
 
@@ -174,9 +174,9 @@ def _elements(value: Any, shape: tuple[int, ...], what: str) -> list[Any]:
 
 def _require_shape(value: Any, shape: tuple[int, ...], what: str) -> None:
     in_memory = isinstance(value, TracedArray)
-    found = () if isinstance(value, Handle) else value.shape if in_memory else np.shape(value)
-    if found != shape:
-        raise TraceError(located(f"{what} has the shape {found}, not {shape}"))
+    actual = () if isinstance(value, Handle) else value.shape if in_memory else np.shape(value)
+    if actual != shape:
+        raise TraceError(located(f"{what} has the shape {actual}, not {shape}"))
 
 
 def _leaf(shape: tuple[int, ...], handles: Sequence[Handle]) -> Any:
@@ -201,11 +201,11 @@ def _type(value: Any) -> str:
 
 def _of_type(graph: Graph, value: Any, wanted: str, what: str) -> int:
     """The node of a number, which is to be of this type; a condition may be a number, 1 or 0."""
-    found = _type(value)
+    kind = _type(value)
     if isinstance(value, Handle):
         require_graph(graph, value)
     elif wanted in _INTEGERS and isinstance(value, numbers.Integral):
         return _INTEGERS[wanted].of(graph, int(value)).id
-    if found != wanted and (found, wanted) != ("b", "f"):
-        raise TraceError(located(f"{what} is {_WORDS[found]} where it has to be {_WORDS[wanted]}"))
+    if kind != wanted and (kind, wanted) != ("b", "f"):
+        raise TraceError(located(f"{what} is {_WORDS[kind]} where it has to be {_WORDS[wanted]}"))
     return value.id if wanted in _INTEGERS else operand(graph, value, wanted)

@@ -54,8 +54,8 @@ def _chosen(pred: Any, sides: Sequence[Callable[[], Any]], whats: Sequence[str])
         region, captured = close(
             graph, [], [*first, *second], capture=lambda i: i < mark or graph.nodes[i][0] is INPUT
         )  # inputs of rows are made when they are first read, which may be in a branch
-        made = graph.add(choice_op(region, len(first)), chosen, *captured)
-        results = [pick(graph, made, j, graph.type(y)) for j, y in enumerate(first)]
+        choice = graph.add(choice_op(region, len(first)), chosen, *captured)
+        results = [pick(graph, choice, j, graph.type(y)) for j, y in enumerate(first)]
     return nest.wrap(graph, results)
 
 

@@ -259,10 +259,10 @@ def _traced_loop(
         loop = OpenLoop(graph, iterations, names or _names(body))
         with body_of(graph):
             result, more = iteration(loop, nest.wrap(graph, loop.carries(inits, nest)))
-        found = nest.in_memory(flattened(graph, result, what)[1])
-        if found == nest:
+        returned = nest.in_memory(flattened(graph, result, what)[1])
+        if returned == nest:
             return _Traced(loop, nest, nest.ids(graph, result, what), more)
-        inits, nest = found.ids(graph, init, "the first carry"), found
+        inits, nest = returned.ids(graph, init, "the first carry"), returned
 
 
 # --- choices --------------------------------------------------------------------------------------

@@ -193,8 +193,8 @@ class _Residual:
             ids = [a.id for a in arguments]
             root = [graph.add(row, ids[j], *ids) for j, row in enumerate(self._rows)]
             known = dict(zip(self.region.params, [*root, *ids[n:]], strict=True))
-            found = iter(copied(graph, self._slopes[k], known))
-            mine = [Expr(graph, next(found)) if moves else None for moves in self._moves]
+            slopes = iter(copied(graph, self._slopes[k], known))
+            mine = [Expr(graph, next(slopes)) if moves else None for moves in self._moves]
             return [*[None] * (n + 1), *mine]
 
         return partials
@@ -214,8 +214,8 @@ class _Residual:
         with deriving(graph):
             matrix = _matrix(graph, by_unknowns)
             sides = _matrix(graph, [[row[q] for q in moving] for row in by_given])
-            found = np.linalg.solve(matrix, -sides) if moving else np.zeros((self.count, 0))
-            yields = [[lift(graph, x).id for x in row] for row in found]
+            slopes = np.linalg.solve(matrix, -sides) if moving else np.zeros((self.count, 0))
+            yields = [[lift(graph, x).id for x in row] for row in slopes]
         return [Region(graph, self.region.params, tuple(ids)) for ids in yields]
 
     @cached_property
@@ -233,7 +233,7 @@ Entries = list[list[int | None]]
 
 def _matrix(graph: Graph, entries: Entries) -> ExprArray:
     """The same as an array of expressions."""
-    made = np.zeros((len(entries), len(entries[0])), dtype=object)
-    for place, i in zip(np.ndindex(made.shape), [i for row in entries for i in row], strict=True):
-        made[place] = 0.0 if i is None else Expr(graph, i)
-    return made.view(ExprArray)
+    matrix = np.zeros((len(entries), len(entries[0])), dtype=object)
+    for place, i in zip(np.ndindex(matrix.shape), [i for row in entries for i in row], strict=True):
+        matrix[place] = 0.0 if i is None else Expr(graph, i)
+    return matrix.view(ExprArray)

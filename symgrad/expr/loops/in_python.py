@@ -46,7 +46,7 @@ def scanned(step: Callable[[Any, Any], Any], carry: Any, rows: Rows, reverse: bo
 
 def _all_nan(carry: Any) -> Any:
     """NaN in the place of all numbers of a nest."""
-    found, tree = flatten(carry, lambda x: ([x], Tree()) if apart(x) is None else None)
+    leaves, tree = flatten(carry, lambda x: ([x], Tree()) if apart(x) is None else None)
     return tree.nest(
-        (math.nan if np.ndim(x) == 0 else np.full(np.shape(x), math.nan) for x in found), None
+        (math.nan if np.ndim(x) == 0 else np.full(np.shape(x), math.nan) for x in leaves), None
     )

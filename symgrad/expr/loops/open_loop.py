@@ -93,12 +93,12 @@ class OpenLoop:
         """A hole for a carry that begins as this node."""
         graph = self._graph
         with OnePlace(graph):
-            made = hole(graph, graph.type(init), size_of(graph, init), name)
+            carry = hole(graph, graph.type(init), size_of(graph, init), name)
         runs = _runs.setdefault(graph, {})
-        runs[made] = (self._iterations.most or 1) * runs.get(init, 1)
+        runs[carry] = (self._iterations.most or 1) * runs.get(init, 1)
         self._inits.append(init)
-        self._holes.append(made)
-        return made
+        self._holes.append(carry)
+        return carry
 
     def carries(self, inits: Sequence[int], nest: Nest) -> list[int]:
         """Holes for all numbers of a nest."""
@@ -119,8 +119,8 @@ class OpenLoop:
             runs = _runs.get(graph, {})
             op, errors = compensated(op, max((runs.get(i, 1) for i in self._inits), default=1))
             inits = [*self._inits, *[graph.constant(0.0)] * errors]
-            made = graph.add(op, iterations.first, iterations.last, *inits, *captured)
-            ends = [pick(graph, made, j, graph.type(y)) for j, y in enumerate(yields)]
+            loop = graph.add(op, iterations.first, iterations.last, *inits, *captured)
+            ends = [pick(graph, loop, j, graph.type(y)) for j, y in enumerate(yields)]
         return iterations.ended(graph, ends)
 
     def _inner(self, roots: Sequence[int]) -> set[int]:

@@ -111,8 +111,8 @@ def _on_unit_interval(f: Integrand, a: Any, b: Any) -> tuple[Integrand, float]:
     """The integrand for a variable from 0 to 1, and a sign: infinite ranges by s/(1 - s)."""
     low, high = (not isinstance(x, Handle) and math.isinf(x) for x in (a, b))
     if high and b < 0 or low and a > 0:
-        found, sign = _on_unit_interval(f, b, a)
-        return found, -sign
+        integrand, sign = _on_unit_interval(f, b, a)
+        return integrand, -sign
     if not low and not high:
         return lambda s: (b - a) * f(a + (b - a) * s), 1.0
 

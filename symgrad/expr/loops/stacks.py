@@ -39,20 +39,20 @@ class Rows:
         Raises:
             InputError: if they differ in length, or nothing says how many rows there are.
         """
-        found, tree = flatten(xs, _array) if xs is not None else ([], None)
-        counts = {len(a) for a in found} | ({count} if count is not None else set[int]())
+        arrays, tree = flatten(xs, _array) if xs is not None else ([], None)
+        counts = {len(a) for a in arrays} | ({count} if count is not None else set[int]())
         if len(counts) != 1:
             known = " and ".join(map(str, sorted(counts)))
             wrong = f"lengths {known} differ" if counts else "the number of steps is unknown"
             raise InputError(located(f"scan: {wrong}: give arrays xs of one length, or length="))
-        return cls(tuple(found), tree, counts.pop())
+        return cls(tuple(arrays), tree, counts.pop())
 
     def in_memory(self, graph: Graph) -> Rows:
         """The same arrays, of which a row may be taken by an expression."""
         if not self.count:
             return self
-        there = TracedArray, Array
-        kept = (a if isinstance(a, there) else in_memory(graph, a) for a in self.arrays)
+        kinds = TracedArray, Array
+        kept = (a if isinstance(a, kinds) else in_memory(graph, a) for a in self.arrays)
         return Rows(tuple(kept), self.tree, self.count)
 
     def __getitem__(self, k: Any) -> Any:
@@ -78,8 +78,8 @@ class Rows:
 
 def array_like(values: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
     """The values as one array, of expressions if there are any among them."""
-    found = np.asarray(values).reshape(shape)
-    return array(found) if found.dtype == object else found
+    stacked = np.asarray(values).reshape(shape)
+    return array(stacked) if stacked.dtype == object else stacked
 
 
 def paired(result: Any, step: Callable[..., Any]) -> tuple[Any, Any]:
@@ -125,16 +125,16 @@ class Kept:
         """Where each turn leaves them: arrays that the loop carries, with the turn's numbers."""
         graph, ids, puts = self._graph, iter(self._ids), list[int]()
         for block, kind in zip(self._nest.tree.blocks, self._nest.kinds, strict=True):
-            made = next(ids) if is_memory(kind) else None
-            size = block.size if made is None else length(graph, made)
+            memory = next(ids) if is_memory(kind) else None
+            size = block.size if memory is None else length(graph, memory)
             stacked = OF_TYPE.get(kind[:1], Array) if len({*kind}) < 2 else Array
             self._arrays.append(stacked)
             blank = graph.intern((EMPTIES[stacked.type], self._count * size))
             home = loop.carry(blank, f"{block.name.replace('.', '_')}_all")
             start = graph.add(ops.word_mul, loop.index, graph.intern((WORD, size)))
-            if made is not None:
+            if memory is not None:
                 zero = graph.intern((WORD, 0))
-                puts.append(copied(graph, (home, start), (made, zero), size))
+                puts.append(copied(graph, (home, start), (memory, zero), size))
                 continue
             for j in range(size):
                 at = graph.add(ops.word_add, start, graph.intern((WORD, j)))

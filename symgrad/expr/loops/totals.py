@@ -41,22 +41,22 @@ def smallest(a: Any, axis: Any = None, **more: Any) -> Any:
 
 def mean(a: Any, axis: Any = None, **more: Any) -> Expr | None:
     """The mean of all elements of a long array in memory; None of anything else."""
-    found = total(swept(as_real, [a]), axis, **more)
-    return None if found is None else found / float(a.size)
+    sum_of_all = total(swept(as_real, [a]), axis, **more)
+    return None if sum_of_all is None else sum_of_all / float(a.size)
 
 
 def variance(a: Any, axis: Any = None, ddof: float = 0, **more: Any) -> Expr | None:
     """The variance of all elements of a long array in memory; None of anything else."""
     middle = mean(a, axis, **more)
     squares = None if middle is None else swept(lambda x: (x - middle) * (x - middle), [a])
-    found = total(squares)
-    return None if found is None else found / float(a.size - ddof)
+    squared = total(squares)
+    return None if squared is None else squared / float(a.size - ddof)
 
 
 def deviation(a: Any, axis: Any = None, ddof: float = 0, **more: Any) -> Expr | None:
     """The standard deviation of a long array in memory; None of anything else."""
-    found = variance(a, axis, ddof, **more)
-    return None if found is None else ops.sqrt(found)
+    spread = variance(a, axis, ddof, **more)
+    return None if spread is None else ops.sqrt(spread)
 
 
 def _folded(a: Any, op: Op, start: float, whole: bool, finish: Finish = lambda op: (op, 0)) -> Any:

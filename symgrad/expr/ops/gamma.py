@@ -64,10 +64,10 @@ def inverse_power(y: Any, s: int) -> Any:
 
 def cotangent_slope(n: int) -> np.ndarray[Any, Any]:
     """The n-th derivative of cot(t), a polynomial in c = cot(t), as c' = -(1 + c**2)."""
-    found = np.polynomial.Polynomial([0.0, 1.0])
+    polynomial = np.polynomial.Polynomial([0.0, 1.0])
     for _ in range(n):
-        found = found.deriv() * np.polynomial.Polynomial([-1.0, 0.0, -1.0])
-    return found.coef
+        polynomial = polynomial.deriv() * np.polynomial.Polynomial([-1.0, 0.0, -1.0])
+    return polynomial.coef
 
 
 def high_polygamma(n: int, x: Any) -> Any:

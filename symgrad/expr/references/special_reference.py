@@ -347,13 +347,13 @@ def _descending(n: int, x: Array) -> Array:
     In the widest floats there are, as it is a long way down.
     """
     x = np.clip(x, 1.0, 25.0).astype(np.longdouble)
-    above, value, total, found = np.zeros_like(x), np.full_like(x, 1e-250), 0.0, 0.0
+    above, value, total, result = np.zeros_like(x), np.full_like(x, 1e-250), 0.0, 0.0
     for k in range(90, 0, -1):
         above, value = value, 2 * k / x * value - above
-        found = value if k - 1 == n else found
+        result = value if k - 1 == n else result
         if k % 2:
             total = total + (2 * value if k > 1 else value)
-    return np.asarray(found / total, np.float64)
+    return np.asarray(result / total, np.float64)
 
 
 def _hankel(n: int, x: Array) -> Array:

@@ -36,16 +36,16 @@ def evaluate_graph(
     length = max((len(a) for a in inputs.values()), default=1)
     run = _Run(length, dtype)
     with np.errstate(all="ignore"):
-        found = run.values(_Order.of(graph, roots), inputs, None, frozenset())
-    sizes = [(*np.shape(v)[:-1], length) for v in found]
-    return [np.broadcast_to(v, size) for v, size in zip(found, sizes, strict=True)]
+        values = run.values(_Order.of(graph, roots), inputs, None, frozenset())
+    sizes = [(*np.shape(v)[:-1], length) for v in values]
+    return [np.broadcast_to(v, size) for v, size in zip(values, sizes, strict=True)]
 
 
 def leaf(node: Node, dtype: Any) -> Any:
     """The value of a constant, a NumPy scalar so that it takes part in no type promotion."""
     if node[0] in FRESH:
-        made = node[0].reference(node[1])
-        return made.astype(dtype) if node[0].result == "F" else made
+        array = node[0].reference(node[1])
+        return array.astype(dtype) if node[0].result == "F" else array
     value = Graph.leaf_value(node)
     with np.errstate(over="ignore"):
         return {"f": dtype, "b": np.bool_, "i": np.int32, "u": np.uint32}[node[0].result](value)
@@ -85,45 +85,45 @@ class _Run:
         self, order: _Order, inputs: Mapping[int, Array], mask: Mask, own: frozenset[int]
     ) -> list[Array]:
         """The values of the roots, where the mask holds; ``own`` inputs may be overwritten."""
-        graph, found = order.graph, _Values(order.last, own)
+        graph, values = order.graph, _Values(order.last, own)
         for i in order.nodes:
             node = graph.nodes[i]
             if node[0].arity:
-                self._operate(found, i, node, mask)
-                found.drop(i, node[1:])
+                self._operate(values, i, node, mask)
+                values.drop(i, node[1:])
             else:
-                found[i] = leaf(node, self._dtype) if node[0].constant else inputs[i]
-        return self._results(found, order)
+                values[i] = leaf(node, self._dtype) if node[0].constant else inputs[i]
+        return self._results(values, order)
 
-    def _results(self, found: _Values, order: _Order) -> list[Array]:
+    def _results(self, computed: _Values, order: _Order) -> list[Array]:
         """The roots; arrays, which the caller may overwrite, each its own."""
         values, taken = [], set[int]()
         for i in order.roots:
-            shared = i in taken or i not in found.own
+            shared = i in taken or i not in computed.own
             values.append(
-                np.array(found[i]) if order.graph.type(i) in ARRAYS and shared else found[i]
+                np.array(computed[i]) if order.graph.type(i) in ARRAYS and shared else computed[i]
             )
             taken.add(i)
         return values
 
-    def _operate(self, found: _Values, i: int, node: Node, mask: Mask) -> None:
+    def _operate(self, values: _Values, i: int, node: Node, mask: Mask) -> None:
         op, *ids = node
-        args = [found[a] for a in ids]
+        args = [values[a] for a in ids]
         if isinstance(op, Loop):
-            found[i] = self._loop(op, args, mask, [found.is_free(i, a, ids) for a in ids])
+            values[i] = self._loop(op, args, mask, [values.is_free(i, a, ids) for a in ids])
         elif isinstance(op, Choice):
-            found[i] = self._choice(op, args, mask)
+            values[i] = self._choice(op, args, mask)
         elif isinstance(op, Pick):
-            found[i] = args[0][op.index]
-            found.own.add(i)
+            values[i] = args[0][op.index]
+            values.own.add(i)
         elif op in WRITES:
-            free = found.is_free(i, ids[0], ids) and self._is_whole(args[0])
-            made = args[0] if free else self._whole(args[0])
-            write(made, args[1], args[2], op is ADD_AT, mask)
-            found[i] = made
-            found.own.add(i)
+            free = values.is_free(i, ids[0], ids) and self._is_whole(args[0])
+            target = args[0] if free else self._whole(args[0])
+            write(target, args[1], args[2], op is ADD_AT, mask)
+            values[i] = target
+            values.own.add(i)
         else:
-            found[i] = op.reference(*args)
+            values[i] = op.reference(*args)
 
     def _loop(self, op: Loop, args: Sequence[Array], mask: Mask, free: Sequence[bool]) -> Any:
         """The carries after the last turn, and how many iterations there were."""
@@ -169,8 +169,8 @@ class _Run:
             return self.values(order, inputs, mask, frozenset())
         condition = np.asarray(args[0])
         masks = [self._also(mask, condition), self._also(mask, ~condition)]
-        for here, order in zip(masks, orders[::-1], strict=True):
-            if here is not None and not here.any():
+        for held, order in zip(masks, orders[::-1], strict=True):
+            if held is not None and not held.any():
                 return self.values(order, inputs, mask, frozenset())
         both = [self.values(o, inputs, m, frozenset()) for o, m in zip(orders, masks, strict=True)]
         return [np.where(condition, a, b) for a, b in zip(*both, strict=True)]

@@ -76,12 +76,12 @@ def compare(graph: Graph, roots: Sequence[int], points: Any) -> Comparison:
     """The graph at points (B, n), which float32 holds exactly."""
     order = reachable(graph, roots)
     row = {i: k for k, i in enumerate(order)}
-    found: list[Floats] = []
+    runs: list[Floats] = []
     for dtype in (np.float32, np.float64):
         given = {i: points[:, k].astype(dtype) for k, i in enumerate(inputs_of(graph))}
         values = evaluate_graph(graph, order, given, dtype)
-        found.append(np.array([v.astype(np.float64) for v in values]))
-    single, double = found
+        runs.append(np.array([v.astype(np.float64) for v in values]))
+    single, double = runs
     return Comparison(
         graph,
         order,
@@ -106,40 +106,42 @@ def ulps(single: Floats, double: Floats, smallest: float = 0.0) -> Floats:
     return np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
 
 
-def incoming(found: Comparison) -> Floats:
+def incoming(comparison: Comparison) -> Floats:
     """The largest error of the arguments of each node, in their ULP.
 
     For a sum it is measured in ULP of the larger argument: noise in a small one does no harm.
     """
-    result = np.zeros_like(found.error)
-    for k, arguments in enumerate(found.rows):
-        if found.graph.nodes[found.order[k]][0] in SUMS:
-            single, double = found.single[arguments], found.double[arguments]
+    result = np.zeros_like(comparison.error)
+    for k, arguments in enumerate(comparison.rows):
+        if comparison.graph.nodes[comparison.order[k]][0] in SUMS:
+            single, double = comparison.single[arguments], comparison.double[arguments]
             largest = np.max(np.abs(double), axis=0)
             with np.errstate(invalid="ignore"):
                 result[k] = np.max(ulps(largest + np.abs(single - double), largest), axis=0)
         elif arguments:
-            result[k] = np.max(found.error[arguments], axis=0)
+            result[k] = np.max(comparison.error[arguments], axis=0)
     return result
 
 
-def kinds(found: Comparison, least: float) -> Any:
+def kinds(comparison: Comparison, least: float) -> Any:
     """What goes wrong at each node and point, as an index of KINDS, or -1.
 
     ``least`` is the error in ULP from which a node is asked about. What is wrong already when it
     comes in is not the node's doing.
     """
-    operations = [found.graph.nodes[i][0] for i in found.order]
-    nan, infinite = np.isnan(found.single), np.isinf(found.single)
-    nan_in, infinite_in = _any_argument(found, nan), _any_argument(found, nan | infinite)
-    made = np.array([[bool(op.arity)] for op in operations])
-    worse = (found.error >= least) & (found.error >= TIMES * np.maximum(incoming(found), 1.0))
+    operations = [comparison.graph.nodes[i][0] for i in comparison.order]
+    nan, infinite = np.isnan(comparison.single), np.isinf(comparison.single)
+    nan_in, infinite_in = _any_argument(comparison, nan), _any_argument(comparison, nan | infinite)
+    computed = np.array([[bool(op.arity)] for op in operations])
+    worse = (comparison.error >= least) & (
+        comparison.error >= TIMES * np.maximum(incoming(comparison), 1.0)
+    )
     worse &= ~(nan | infinite) & np.array([[op is not INPUT] for op in operations])
-    born = infinite & ~infinite_in & made
-    tiny = (np.abs(found.double) < NORMAL) & (found.double != 0.0)
+    born = infinite & ~infinite_in & computed
+    tiny = (np.abs(comparison.double) < NORMAL) & (comparison.double != 0.0)
     tests = [
-        nan & ~nan_in & made,
-        born & np.isfinite(found.double),
+        nan & ~nan_in & computed,
+        born & np.isfinite(comparison.double),
         born,
         worse & np.array([[op.result == "b"] for op in operations]),
         worse & tiny,
@@ -149,56 +151,61 @@ def kinds(found: Comparison, least: float) -> Any:
     return np.select(tests, range(len(tests)), -1)
 
 
-def _any_argument(found: Comparison, mask: Any) -> Any:
-    rows = [mask[a].any(axis=0) if a else np.zeros(mask.shape[1], bool) for a in found.rows]
+def _any_argument(comparison: Comparison, mask: Any) -> Any:
+    rows = [mask[a].any(axis=0) if a else np.zeros(mask.shape[1], bool) for a in comparison.rows]
     return np.array(rows).reshape(mask.shape)
 
 
-def effect(found: Comparison, row: int, columns: Any) -> Floats:
+def effect(comparison: Comparison, row: int, columns: Any) -> Floats:
     """The errors in ULP (roots, columns) of results whose only error is that of one node.
 
     Everything else is computed in float64. A node that is not finite in float64 either is charged
     with every result that is not finite because of it.
     """
-    if not np.isfinite(found.double[row, columns]).all():
-        return np.where(_spread(found, row, columns)[found.roots], np.inf, 0.0)
-    injected = _injected(found, row, columns)
-    return ulps(injected, found.double[np.ix_(found.roots, columns)], SMALLEST)
+    if not np.isfinite(comparison.double[row, columns]).all():
+        return np.where(_spread(comparison, row, columns)[comparison.roots], np.inf, 0.0)
+    injected = _injected(comparison, row, columns)
+    return ulps(injected, comparison.double[np.ix_(comparison.roots, columns)], SMALLEST)
 
 
-def _spread(found: Comparison, row: int, columns: Any) -> Any:
+def _spread(comparison: Comparison, row: int, columns: Any) -> Any:
     """Where (rows, columns) nodes are not finite because one of them is not."""
-    broken = ~np.isfinite(found.single[:, columns])
+    broken = ~np.isfinite(comparison.single[:, columns])
     broken[:row] = False
-    for k in range(row + 1, len(found.rows)):
+    for k in range(row + 1, len(comparison.rows)):
         if broken[k].any():
-            broken[k] &= broken[found.rows[k]].any(axis=0)
+            broken[k] &= broken[comparison.rows[k]].any(axis=0)
     return broken
 
 
-def _injected(found: Comparison, row: int, columns: Any) -> Floats:
+def _injected(comparison: Comparison, row: int, columns: Any) -> Floats:
     """The roots in float64, after one node was given its float32 value."""
-    nodes, order = found.graph.nodes, found.order
-    changed = {row: _typed(found, row, found.single[row, columns])}
+    nodes, order = comparison.graph.nodes, comparison.order
+    changed = {row: _typed(comparison, row, comparison.single[row, columns])}
     for k in range(row + 1, len(order)):
-        arguments = found.rows[k]
+        arguments = comparison.rows[k]
         if not changed.keys().isdisjoint(arguments):
-            given = [changed[a] if a in changed else _value(found, a, columns) for a in arguments]
+            given = [
+                changed[a] if a in changed else _value(comparison, a, columns) for a in arguments
+            ]
             with np.errstate(all="ignore"):
                 changed[k] = nodes[order[k]][0].reference(*given)
     return np.array(
-        [np.asarray(changed.get(r, found.double[r, columns]), np.float64) for r in found.roots]
+        [
+            np.asarray(changed.get(r, comparison.double[r, columns]), np.float64)
+            for r in comparison.roots
+        ]
     )
 
 
-def _value(found: Comparison, row: int, columns: Any) -> Any:
-    node = found.graph.nodes[found.order[row]]
+def _value(comparison: Comparison, row: int, columns: Any) -> Any:
+    node = comparison.graph.nodes[comparison.order[row]]
     if not node[0].arity and node[0] is not INPUT:
         return leaf(node, np.float64)
-    return _typed(found, row, found.double[row, columns])
+    return _typed(comparison, row, comparison.double[row, columns])
 
 
-def _typed(found: Comparison, row: int, values: Floats) -> Any:
+def _typed(comparison: Comparison, row: int, values: Floats) -> Any:
     """Values as the type of a node: conditions are kept as numbers."""
-    kind = found.graph.type(found.order[row])
+    kind = comparison.graph.type(comparison.order[row])
     return values.astype({"f": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32}[kind])

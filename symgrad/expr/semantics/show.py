@@ -38,8 +38,8 @@ COUNTED = 10_000
 @cache
 def _symbol(pattern: str) -> str | None:
     """The operator of ``{0} + {1}``; None for what is not infix."""
-    found = re.fullmatch(r"\{0\} (\S+) \{1\}", pattern)
-    return found[1] if found else None
+    match = re.fullmatch(r"\{0\} (\S+) \{1\}", pattern)
+    return match[1] if match else None
 
 
 def text(expr: Handle) -> str:
@@ -160,12 +160,12 @@ def _escaped(label: str) -> str:
 
 def _near(graph: Graph, root: int, most: int) -> list[int]:
     """The nodes that an expression depends on, those next to it first, at most so many."""
-    found = {root: None}
+    near = {root: None}
     queue = [root]
     for i in queue:
         for a in graph.args(i):
-            if a not in found and len(found) < most:
-                found[a] = None
+            if a not in near and len(near) < most:
+                near[a] = None
                 queue.append(a)
     return queue
 
@@ -176,8 +176,8 @@ def _excerpt(graph: Graph, near: Sequence[int]) -> str:
     for i in sorted(near):
         op = graph.nodes[i][0]
         arguments = [texts.get(a) or _elided(graph, a) for a in graph.args(i)]
-        found = _write_text(op, arguments) if op.arity else _leaf_text(graph, i)
-        texts[i] = found if len(found.shown) <= REPR else Text("...")
+        written = _write_text(op, arguments) if op.arity else _leaf_text(graph, i)
+        texts[i] = written if len(written.shown) <= REPR else Text("...")
     return texts[near[0]].shown
 
 
@@ -302,10 +302,10 @@ def _leaf_latex(graph: Graph, i: int) -> Text:
 
 def _name_latex(name: str) -> str:
     r"""x0 as x_{0}, alpha as \alpha, other long names upright."""
-    found = re.fullmatch(r"([A-Za-z]+?)_?(\d\w*|(?<=_)[^_]\w*|)", name)
-    if not found:
+    match = re.fullmatch(r"([A-Za-z]+?)_?(\d\w*|(?<=_)[^_]\w*|)", name)
+    if not match:
         return _upright(name)
-    head, rest = found[1], found[2].replace("_", ",")
+    head, rest = match[1], match[2].replace("_", ",")
     shown = rf"\{head}" if head in _GREEK else _upright(head)
     return f"{shown}_{{{_upright(rest) if rest.isalpha() else rest}}}" if rest else shown
 

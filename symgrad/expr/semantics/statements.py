@@ -93,13 +93,13 @@ class _Writer:
             elif isinstance(op, Pick):
                 texts[i] = results[args[0]][op.index]
             else:
-                texts[i] = found = self._text(graph, i, texts)
+                texts[i] = text = self._text(graph, i, texts)
                 if (
                     op.arity
                     and i not in roots
-                    and len(found.shown) > (LONGEST if uses[i] == 1 else limit)
+                    and len(text.shown) > (LONGEST if uses[i] == 1 else limit)
                 ):
-                    texts[i] = self._assigned(found, indent)
+                    texts[i] = self._assigned(text, indent)
         return [texts[i] for i in roots]
 
     def _text(self, graph: Graph, i: int, texts: Mapping[int, Text]) -> Text:
@@ -129,10 +129,10 @@ class _Writer:
             self._line(within, style.stop, test.shown)
         new = self.block(body.graph, body.yields[: op.carries], given, within)
         self._set(within, [*names, *iterations], [*new, *(Text(f"{t} + 1") for t in iterations)])
-        found = dict(enumerate(map(Text, names)))
+        results = dict(enumerate(map(Text, names)))
         for name in iterations:
-            found[TURNS] = Text(name)
-        return found
+            results[TURNS] = Text(name)
+        return results
 
     def _choice(self, op: Choice, args: Sequence[Text], indent: str) -> dict[int, Text]:
         """Write a choice; its results have names."""
@@ -142,8 +142,8 @@ class _Writer:
         heads = style.then, style.otherwise
         for head, side in zip(heads, op.sides(), strict=True):
             self._line(indent, head, args[0].shown)
-            found = self.block(op.body.graph, side, given, within)
-            self._set(within, names, found)
+            values = self.block(op.body.graph, side, given, within)
+            self._set(within, names, values)
         return dict(enumerate(map(Text, names)))
 
     def _set(self, indent: str, names: Sequence[str], values: Sequence[Text]) -> None:
