@@ -40,11 +40,11 @@ def in_turns(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
         return graph, list(roots)
 
     copy = outline(graph)
-    made = copy.graph
+    target = copy.graph
 
     def sine(op: Op, x: int) -> int:
-        turns = _in_turns(made, x)
-        return made.add(op, x) if turns is None else made.add(OF_TURNS[op], turns)
+        turns = _in_turns(target, x)
+        return target.add(op, x) if turns is None else target.add(OF_TURNS[op], turns)
 
     order = reachable(graph, roots)
     changed = {i: sine for i in order if nodes[i][0] in OF_TURNS}
@@ -94,9 +94,9 @@ def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[in
 def _of_several(graph: Graph, order: Iterable[int]) -> list[int]:
     """The sines, cosines and tangents among these nodes whose arguments have several of them."""
     nodes = graph.nodes
-    found = [i for i in order if nodes[i][0] in CIRCULAR]
-    times = Counter([nodes[i][1] for i in found])
-    return [i for i in found if times[nodes[i][1]] > 1]
+    circular = [i for i in order if nodes[i][0] in CIRCULAR]
+    times = Counter([nodes[i][1] for i in circular])
+    return [i for i in circular if times[nodes[i][1]] > 1]
 
 
 def _has(graph: Graph, wanted: Container[Op]) -> bool:

@@ -71,9 +71,9 @@ def with_barriers(
     ``within`` says that the graph is that of a region, whose inputs are results of operations.
     ``meetings`` are those of constants in it; none matter if they are not given.
     """
-    found = _with_barriers(graph, roots, math, variable, within, meetings)
+    opaque = _with_barriers(graph, roots, math, variable, within, meetings)
     again = partial(with_barriers, math=math, variable=variable, within=True, meetings=meetings)
-    return in_regions(*found, again)
+    return in_regions(*opaque, again)
 
 
 def _with_barriers(
@@ -97,8 +97,8 @@ def _with_barriers(
     inputs = {i for i in met.hidden if nodes[i][0] is INPUT}
     for i in order if inputs else ():
         if nodes[i][0].arity and not inputs.isdisjoint(nodes[i][1:]):
-            given = {k for k, a in enumerate(nodes[i][1:]) if a in inputs}
-            hidden[i] = hidden.get(i, set[int]()) | given
+            of_inputs = {k for k, a in enumerate(nodes[i][1:]) if a in inputs}
+            hidden[i] = hidden.get(i, set[int]()) | of_inputs
     again = {i for i in order if nodes[i][0] is ops.opaque and nodes[i][1] in met.hidden}
     changed = [
         i for i in order if hidden.get(i) or i in met.hidden or i in again or _of_itself(nodes[i])
@@ -109,11 +109,11 @@ def _with_barriers(
     target = copy.graph
 
     def build(i: int, op: Op, *args: int) -> int:
-        found = hidden.get(i, ())
-        made = [_opaque(target, a) if k in found else a for k, a in enumerate(args)]
+        operands = hidden.get(i, ())
+        arguments = [_opaque(target, a) if k in operands else a for k, a in enumerate(args)]
         if _of_itself(nodes[i]):
-            return OF_ITSELF[op](Expr(target, made[0])).id
-        new = made[0] if i in again else target.add(op, *made)
+            return OF_ITSELF[op](Expr(target, arguments[0])).id
+        new = arguments[0] if i in again else target.add(op, *arguments)
         return _opaque(target, new) if i in met.hidden else new
 
     return rebuild(graph, order, copy, changed={i: partial(build, i) for i in changed}).of(roots)
@@ -137,8 +137,8 @@ def _rules(
             rules += [({ops.where}, _choices(graph)), (ORDER, _certainties(graph))]
         if math == "accurate" and present & ROUNDINGS:
             rules.append((every - UNMIXED, _remainders(graph)))
-    found = {op: [rule for concerned, rule in rules if op in concerned] for op in every}
-    return {op: chosen for op, chosen in found.items() if chosen}
+    by_op = {op: [rule for concerned, rule in rules if op in concerned] for op in every}
+    return {op: chosen for op, chosen in by_op.items() if chosen}
 
 
 def _of_itself(node: Node) -> bool:

@@ -155,12 +155,12 @@ class Functions(Mapping[Op, Function]):
     ) -> None:
         self._formulas = formulas
         self._finish = finish
-        self._made: dict[Op, Function] = {}
+        self._functions: dict[Op, Function] = {}
 
     def __getitem__(self, op: Op) -> Function:
-        if op not in self._made:
-            self._made[op] = self._finish(define(op, self._formulas[op]))
-        return self._made[op]
+        if op not in self._functions:
+            self._functions[op] = self._finish(define(op, self._formulas[op]))
+        return self._functions[op]
 
     def __contains__(self, op: object) -> bool:
         return op in self._formulas
@@ -310,8 +310,8 @@ def _trace(op: Op, formula: Formula) -> tuple[Graph, int]:
     code = formula.__code__
     names = code.co_varnames[: code.co_argcount]
     kinds = zip(names, op.signature, strict=False)
-    made = [WRAP[t](graph, graph.input(n, t)) for n, t in kinds]
-    return graph, formula(*made).id
+    parameters = [WRAP[t](graph, graph.input(n, t)) for n, t in kinds]
+    return graph, formula(*parameters).id
 
 
 @cache
@@ -408,10 +408,10 @@ def _steps(graph: Graph, root: int) -> Steps:
 
 
 def _replay(steps: Steps, rewriter: Rewriter, arguments: tuple[int, ...]) -> int:
-    made = list(arguments)
+    values = list(arguments)
     for step in steps:
         if step[0].arity:
-            made.append(rewriter.make(step[0], *[made[a] for a in step[1:]]))
+            values.append(rewriter.make(step[0], *[values[a] for a in step[1:]]))
         else:
-            made.append(rewriter.graph.intern(step))
-    return made[-1]
+            values.append(rewriter.graph.intern(step))
+    return values[-1]

@@ -371,9 +371,9 @@ def slope_by_shape(a: Expr, x: Expr, digits: Digits) -> Expr:
     value = ops.where(share > 0.0, share * by_log, -0.0)  # where x/a vanishes the log is infinite
     ends = ((x == 0.0) | (x == math.inf)) & (a > 0.0) & ops.isfinite(a)
     huge = (a >= digits.huge) & ops.isfinite(a) & (x >= 0.0)
-    there = huge & (a == x)
+    at_peak = huge & (a == x)
     edge = ops.where(ends, 0.0, ops.where(huge, -0.0, math.nan))
-    edge = ops.where(there, -_peak(ops.where(there, a, 1.0)), edge)
+    edge = ops.where(at_peak, -_peak(ops.where(at_peak, a, 1.0)), edge)
     return keep_nan(ops.where(usable, value, edge), a, x)
 
 

@@ -17,8 +17,8 @@ def uint32(x: Expr) -> Word:
     x = ops.trunc(x)
     upper = x >= SIGN
     inside = ops.where((x > 0.0) & (x < 2.0 * SIGN), ops.where(upper, x - SIGN, x), 0.0)
-    found = ops.nearest_word(inside) | ops.word_where(upper, SIGN, 0)
-    return ops.word_where(x >= 2.0 * SIGN, 2 * SIGN - 1, found)
+    integer = ops.nearest_word(inside) | ops.word_where(upper, SIGN, 0)
+    return ops.word_where(x >= 2.0 * SIGN, 2 * SIGN - 1, integer)
 
 
 def int32(x: Expr) -> Word:

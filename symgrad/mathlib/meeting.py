@@ -117,13 +117,13 @@ class _Kinds(dict[Op, Kind]):
         self._callee = callee
 
     def __missing__(self, op: Op) -> Kind:
-        found: Kind = "region" if isinstance(op, (Loop, Choice)) else None
+        kind: Kind = "region" if isinstance(op, (Loop, Choice)) else None
         if isinstance(op, Pick) and op.result in "fF":
-            found = "pick"
-        elif found is None and op.arity:
-            found = self._callee(op)
-        self[op] = found
-        return found
+            kind = "pick"
+        elif kind is None and op.arity:
+            kind = self._callee(op)
+        self[op] = kind
+        return kind
 
 
 class Meetings:
@@ -361,6 +361,7 @@ def passage(graph: Graph, root: int, arguments: Sequence[int], callee: Callee) -
     beyond = Meetings(graph, [root], callee, given=arguments, ends=(0,))
     positions = {a: k for k, a in enumerate(arguments)}
     met, handed_on = (
-        frozenset(positions[a] for a in found.met & positions.keys()) for found in (inside, beyond)
+        frozenset(positions[a] for a in meetings.met & positions.keys())
+        for meetings in (inside, beyond)
     )
     return Passage(root in alone.of(graph).shifted, met, handed_on)

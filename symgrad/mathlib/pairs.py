@@ -28,12 +28,12 @@ Pair = tuple[Any, Any]
 
 def parts(value: float, bits: Sequence[int] = (24,)) -> tuple[float, ...]:
     """A number as its first so many bits, the next, and a last float32 for the rest."""
-    found: list[float] = []
+    pieces: list[float] = []
     for count in bits:
         scale = 2.0 ** (count - math.frexp(value)[1])
-        found.append(float(np.float32(math.floor(value * scale + 0.5) / scale)) if value else 0.0)
-        value -= found[-1]
-    return *found, float(np.float32(value))
+        pieces.append(float(np.float32(math.floor(value * scale + 0.5) / scale)) if value else 0.0)
+        value -= pieces[-1]
+    return *pieces, float(np.float32(value))
 
 
 LN2: Final = parts(math.log(2.0), (16, 16))
@@ -192,13 +192,13 @@ def _power(x: Pair, k: int) -> Pair:
     """A whole power, by squares."""
     if k < 0:
         return over(constant(1.0, x[0]), _power(x, -k))
-    found, square = None, x
+    power, square = None, x
     while k:
         if k & 1:
-            found = square if found is None else times(found, square)
+            power = square if power is None else times(power, square)
         k >>= 1
         square = times(square, square) if k else square
-    return found or constant(1.0, x[0])
+    return power or constant(1.0, x[0])
 
 
 def _real_power(x: Pair, p: Pair) -> Pair:
@@ -254,22 +254,22 @@ def left_of(op: Op, wholes: Callable[[Pair], Pair]) -> Callable[[Pair, Pair], Pa
     """A remainder: what whole multiples leave; of infinities float32's."""
 
     def left(a: Pair, b: Pair) -> Pair:
-        found = minus(a, times(b, wholes(over(a, b))))
-        return _select(ops.isfinite(found[0]), found, (op(a[0], b[0]), 0.0))
+        remainder = minus(a, times(b, wholes(over(a, b))))
+        return _select(ops.isfinite(remainder[0]), remainder, (op(a[0], b[0]), 0.0))
 
     return left
 
 
 def smaller(a: Pair, b: Pair) -> Pair:
     """The smaller; NaN where one is."""
-    found = _select(_below(b, a), b, a)
-    return _select(ops.isnan(b[0]), b, found)
+    smallest = _select(_below(b, a), b, a)
+    return _select(ops.isnan(b[0]), b, smallest)
 
 
 def larger(a: Pair, b: Pair) -> Pair:
     """The larger; NaN where one is."""
-    found = _select(_below(a, b), b, a)
-    return _select(ops.isnan(b[0]), b, found)
+    largest = _select(_below(a, b), b, a)
+    return _select(ops.isnan(b[0]), b, largest)
 
 
 RULES: Final[Mapping[Op, Callable[..., Pair]]] = {
@@ -309,19 +309,19 @@ CONDITIONS: Final[Mapping[Op, Callable[[Pair, Pair], Any]]] = {
 def in_pairs(roots: Sequence[Expr], given: Mapping[int, Pair]) -> list[Pair]:
     """Expressions as pairs, those of the input nodes being given."""
     graph = roots[0].graph
-    made: dict[int, Any] = dict(given)
+    pairs: dict[int, Any] = dict(given)
     for i in reachable(graph, [r.id for r in roots]):
         op, *arguments = graph.nodes[i]
-        if i in made:
+        if i in pairs:
             continue
         value = graph.value(i)
         if value is not None:
-            made[i] = constant(value, roots[0])
+            pairs[i] = constant(value, roots[0])
         elif not op.arity:
-            made[i] = WRAP[op.result](graph, i)
+            pairs[i] = WRAP[op.result](graph, i)
         else:
-            made[i] = _applied(graph, op, [made[a] for a in arguments], arguments)
-    return [made[r.id] for r in roots]
+            pairs[i] = _applied(graph, op, [pairs[a] for a in arguments], arguments)
+    return [pairs[r.id] for r in roots]
 
 
 def _applied(graph: Graph, op: Op, values: list[Any], arguments: Sequence[int]) -> Any:

@@ -47,30 +47,30 @@ class _Negating:
     def _users(self) -> dict[int, list[int]]:
         """Who needs the products and differences: nothing else is ever of the other sign."""
         nodes = self.nodes
-        found: dict[int, list[int]] = {i: [] for i in self.order if nodes[i][0] in SIGNED}
+        users: dict[int, list[int]] = {i: [] for i in self.order if nodes[i][0] in SIGNED}
         for i in self.order:
             node = nodes[i]
             if node[0].arity:
                 for a in node[1:]:
-                    if a in found and found[a][-1:] != [i]:
-                        found[a].append(i)
-        return found
+                    if a in users and users[a][-1:] != [i]:
+                        users[a].append(i)
+        return users
 
     def negated(self) -> set[int]:
         """The nodes."""
-        found: set[int] = set()
+        negated_nodes: set[int] = set()
         for i in self.order:
             if self.nodes[i][0] is not ops.neg:
                 continue
             of = self.nodes[i][1]
-            if of in found:
+            if of in negated_nodes:
                 continue
             sources = self._sources(of, FAR)
             origin = of if sources else self._shared_source(of)
             saved, follow = (0, set[int]()) if origin is None else self._saved(origin, FAR)
             if origin is not None and saved > 0:
-                found |= (sources or set()) | follow | {origin}
-        return found
+                negated_nodes |= (sources or set()) | follow | {origin}
+        return negated_nodes
 
     def _shared_source(self, i: int) -> int | None:
         """A factor of node i that has a constant for a factor, and that others need as well."""
@@ -90,9 +90,9 @@ class _Negating:
             return {i}
         for a in args if far else ():
             alone = self.users.get(a) == [i] and a not in self.ends and args.count(a) == 1
-            found = self._sources(a, far - 1) if alone else None
-            if found is not None:
-                return found | {i}
+            sources = self._sources(a, far - 1) if alone else None
+            if sources is not None:
+                return sources | {i}
         return None
 
     def _saved(self, i: int, far: int) -> tuple[int, set[int]]:
@@ -162,17 +162,17 @@ def _with_negated(
             arguments = tuple(
                 target.add(ops.neg, a) if s else a for a, s in zip(arguments, signs, strict=True)
             )
-        made = target.add(op, *arguments)
+        node = target.add(op, *arguments)
         if sign and i in negated:
             negative.add(i)
-        return target.add(ops.neg, made) if sign and i not in negated else made
+        return target.add(ops.neg, node) if sign and i not in negated else node
 
     changed = {i: partial(build, i) for i in concerned}
-    made, ends = rebuild(graph, order, copy, changed=changed).of(roots)
+    rebuilt, ends = rebuild(graph, order, copy, changed=changed).of(roots)
     for k, i in enumerate(roots):
         if i in negative:
-            ends[k] = made.add(ops.neg, ends[k])
-    return made, ends
+            ends[k] = rebuilt.add(ops.neg, ends[k])
+    return rebuilt, ends
 
 
 def _with_constant_negated(

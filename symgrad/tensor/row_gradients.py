@@ -18,7 +18,7 @@ class RowGradients:
 
     def __init__(self, reductions: Reductions, inputs: Sequence[int]) -> None:
         self.reductions, self.graph, self.inputs = reductions, reductions.graph, inputs
-        self.forward = list(reductions.made)
+        self.forward = list(reductions.entries)
         self.wrt = [*inputs, *(r.symbol for r in self.forward)]
         self.each: defaultdict[int, list[int]] = defaultdict(list)
         """What elements give to inputs: a node for each element."""

@@ -221,7 +221,7 @@ def _traced(
             reductions.elements = (*inputs, cotangent)
         gradients = RowGradients(reductions, inputs).of(result, cotangent)
         named |= {f"d_{n}": i for n, i in zip(arguments, gradients, strict=True)}
-    reduced = {graph.names[graph.nodes[r.symbol][1]]: r for r in reductions.made}
+    reduced = {graph.names[graph.nodes[r.symbol][1]]: r for r in reductions.entries}
     named |= {n: r.node for n, r in reduced.items()}
     simple, roots = simplified(graph, list(named.values()), options)
     outputs = tuple(Output(n, (i,)) for n, i in zip(named, roots, strict=True))

@@ -64,8 +64,8 @@ def uniform(
     if not any(map(holds_expressions, (share, minval, maxval))):
         return np.maximum(minval, share * np.subtract(maxval, minval) + minval)
     between = share, minval, maxval
-    found = swept(_between, between)
-    return map_elements(_between, *between) if found is None else found
+    numbers = swept(_between, between)
+    return map_elements(_between, *between) if numbers is None else numbers
 
 
 def normal(key: Key, shape: int | tuple[int, ...] = ()) -> Any:
@@ -160,9 +160,9 @@ def randint(key: Key, shape: int | tuple[int, ...], minval: Any, maxval: Any) ->
     first, second = split(key)
     words = bits(first, shape), bits(second, shape)
     limits = _whole(minval, "minval", SIGN), _whole(maxval, "maxval", SIGN + 1)
-    found = map_elements(_integer, *words, *limits)
+    integers = map_elements(_integer, *words, *limits)
     expressions = any(map(holds_expressions, (*words, *limits)))
-    return found if expressions else np.asarray(found, np.int32)[()]
+    return integers if expressions else np.asarray(integers, np.int32)[()]
 
 
 def _whole(limit: Any, name: str, end: int) -> Any:
@@ -194,8 +194,8 @@ def _integer(high: Any, low: Any, least: Any, end: Any) -> Any:
         shifted = ops.word_mul(_rest(high, span), factor)
         low = _rest(ops.word_add(shifted, _rest(low, span)), span)
     start = least % 2**BITS if not isinstance(least, Word) else least.bits()
-    made = ops.word_add(low, start)
-    return SignedWord(made.graph, made.id) if isinstance(made, Handle) else _signed(made)
+    total = ops.word_add(low, start)
+    return SignedWord(total.graph, total.id) if isinstance(total, Handle) else _signed(total)
 
 
 def _signed(word: int) -> int:
@@ -214,13 +214,13 @@ def shape_of(shape: int | tuple[int, ...] | None, *parameters: Any) -> tuple[int
     Raises:
         InputError: if they do not.
     """
-    given = [p.shape if isinstance(p, TracedArray) else plain(p).shape for p in parameters]
+    shapes_given = [p.shape if isinstance(p, TracedArray) else plain(p).shape for p in parameters]
     sizes, fits = (), False
     with contextlib.suppress(ValueError):
-        common = np.broadcast_shapes(*given)
+        common = np.broadcast_shapes(*shapes_given)
         sizes = common if shape is None else sizes_of(shape)
         fits = np.broadcast_shapes(common, sizes) == sizes
     if not fits:
-        shapes = ", ".join(map(str, given))
+        shapes = ", ".join(map(str, shapes_given))
         raise InputError(located(f"parameters {shapes} do not broadcast to the shape {shape}"))
     return sizes

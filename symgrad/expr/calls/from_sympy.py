@@ -213,10 +213,10 @@ def from_sympy(expression: Any, symbols: Mapping[Any, Any] | None = None) -> Any
         root = sp.sympify(expression, strict=True)
     except sp.SympifyError as error:
         raise InputTypeError(located(f"{expression!r} is no SymPy expression")) from error
-    known = {getattr(key, "name", key): value for key, value in (symbols or {}).items()}
+    meanings = {getattr(key, "name", key): value for key, value in (symbols or {}).items()}
     values: dict[Any, Any] = {}
     for node in _arguments_first(root):
-        values[node] = _converted(node, values, known)
+        values[node] = _converted(node, values, meanings)
     return _number(values[root])
 
 
@@ -242,25 +242,25 @@ def _require_scalar(node: Any) -> None:
     if name in _UNEVALUATED:
         raise InputTypeError(located(f"{node} is not evaluated: call .doit() on the expression"))
     if name not in FROM_SYMPY and node.args and name not in ("Add", "Mul"):
-        known = ", ".join(sorted(FROM_SYMPY.keys() - {"ExprCondPair"}))
-        raise InputTypeError(located(f"SymPy's {name} has no counterpart; there are {known}"))
+        names = ", ".join(sorted(FROM_SYMPY.keys() - {"ExprCondPair"}))
+        raise InputTypeError(located(f"SymPy's {name} has no counterpart; there are {names}"))
 
 
-def _converted(node: Any, values: dict[Any, Any], known: Mapping[str, Any]) -> Any:
+def _converted(node: Any, values: dict[Any, Any], meanings: Mapping[str, Any]) -> Any:
     """A node's value: still SymPy's own object where it is a number that SymPy knows exactly."""
     if isinstance(node, sp.Symbol):
-        return _symbol(node.name, known)
+        return _symbol(node.name, meanings)
     if all(isinstance(values[a], sp.Basic) for a in node.args):
         return node
     special = _SPECIAL.get(type(node).__name__)
-    found = special(node, values) if special else None
-    if found is not None:
-        return found
+    value = special(node, values) if special else None
+    if value is not None:
+        return value
     return FROM_SYMPY[type(node).__name__](*[_number(values[a]) for a in node.args])
 
 
-def _symbol(name: str, known: Mapping[str, Any]) -> Any:
-    value = known[name] if name in known else var(name)
+def _symbol(name: str, meanings: Mapping[str, Any]) -> Any:
+    value = meanings[name] if name in meanings else var(name)
     return value if isinstance(value, Handle) else float(value)
 
 

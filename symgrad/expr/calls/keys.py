@@ -61,11 +61,11 @@ def key(seed: Any) -> Key:
         return Key(np.uint32(0), _word(seed))
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, numbers.Integral):
         raise InputTypeError(located(f"a seed is a whole number, not {seed!r}"))
-    known = int(seed)
-    if not -(2 ** (BITS - 1)) <= known < 2 ** (2 * BITS):
+    integer = int(seed)
+    if not -(2 ** (BITS - 1)) <= integer < 2 ** (2 * BITS):
         raise InputError(located(f"a seed is between -2**31 and 2**64 - 1, not {seed}"))
-    first = 0 if known < 0 else known >> BITS
-    return Key(np.uint32(first), np.uint32(known % 2**BITS))
+    first = 0 if integer < 0 else integer >> BITS
+    return Key(np.uint32(first), np.uint32(integer % 2**BITS))
 
 
 def split(key: Key, num: int | tuple[int, ...] = 2) -> tuple[Any, ...]:
@@ -147,14 +147,14 @@ def each(key: Key, shape: int | Sequence[int], make: Callable[..., Any], *parame
             if isinstance(one, Scalar):
                 return TracedArray(Sweep(graph, sizes, count, one, here(graph)))
         rows = [np.broadcast_to(plain(p), sizes).reshape(-1) for p in parameters]
-        made = [make(k, *[row[k] for row in rows]) for k in range(count)]
+        results = [make(k, *[row[k] for row in rows]) for k in range(count)]
     if not sizes:
-        return made[0]
-    if not any(isinstance(m, Handle) for m in made):
-        return np.array(made).reshape(sizes)
-    result = np.empty(len(made), dtype=object)
-    result[:] = made
-    return result.reshape(sizes).view(ExprArray)
+        return results[0]
+    if not any(isinstance(m, Handle) for m in results):
+        return np.array(results).reshape(sizes)
+    elements = np.empty(len(results), dtype=object)
+    elements[:] = results
+    return elements.reshape(sizes).view(ExprArray)
 
 
 def _at_any_index(graph: Graph, a: Any, sizes: tuple[int, ...]) -> Any:
@@ -170,8 +170,8 @@ def hashed(key: Key, *block: Any) -> Key:
     """The block of two words under a key, as another key."""
     require_key(key)
     rows = ops.threefry_first, ops.threefry_second
-    found = [of_words(op, key.first, key.second, *block) for op in rows]
-    return Key(*[w if isinstance(w, Handle) else np.uint32(w) for w in found])
+    words = [of_words(op, key.first, key.second, *block) for op in rows]
+    return Key(*[w if isinstance(w, Handle) else np.uint32(w) for w in words])
 
 
 def _word(value: Any) -> Any:
@@ -207,8 +207,8 @@ def sizes_of(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 def _graph_of(key: Key, *parameters: Any) -> Graph | None:
     """The graph of expressions among the words of a key and the elements of parameters."""
-    given = [key.first, key.second, *(e for p in parameters for e in _elements(p))]
-    return next((e.graph for e in given if isinstance(e, Handle)), None)
+    operands = [key.first, key.second, *(e for p in parameters for e in _elements(p))]
+    return next((e.graph for e in operands if isinstance(e, Handle)), None)
 
 
 def _elements(a: Any) -> Iterable[Any]:

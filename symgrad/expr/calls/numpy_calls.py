@@ -197,14 +197,14 @@ def apply_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: An
 
 def _given(ufunc: np.ufunc, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that the user gave, and that matter to expressions."""
-    given = {k: v for k, v in options.items() if v is not NOT_GIVEN and k != "dtype"}
-    if given.get("initial", 0) is None:
-        del given["initial"]
-    if given.pop("where", True) is not True:
+    relevant = {k: v for k, v in options.items() if v is not NOT_GIVEN and k != "dtype"}
+    if relevant.get("initial", 0) is None:
+        del relevant["initial"]
+    if relevant.pop("where", True) is not True:
         raise TraceError(
             located(f"np.{ufunc.__name__}(..., where=) is not defined for expressions")
         )
-    return given
+    return relevant
 
 
 def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -294,12 +294,12 @@ def _apply(ufunc: np.ufunc, *arguments: Any) -> Any:
         return function(*arguments)
     values = arguments if ufunc in BITWISE else [np.float64(real_number(a)) for a in arguments]
     with np.errstate(all="ignore"):
-        made = np.asarray(ufunc(*values)).item()
+        value = np.asarray(ufunc(*values)).item()
         integers = all(isinstance(a, numbers.Integral) for a in arguments)
-        whole = isinstance(made, float) and abs(made) < 2**63 and made.is_integer()
+        whole = isinstance(value, float) and abs(value) < 2**63 and value.is_integer()
         if integers and whole and _keeps_integers(ufunc):
             return int(ufunc(*map(np.int64, arguments)))  # type: ignore[arg-type]
-    return made
+    return value
 
 
 @functools.cache
@@ -339,9 +339,9 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
 def _moved(func: Any, args: Any, kwargs: Any) -> Any:
     """What a function gives that moves elements, of whatever kind they are."""
     part = _demote if func in JOINS else _part
-    given = {k: part(v) for k, v in kwargs.items()}
+    options = {k: part(v) for k, v in kwargs.items()}
     try:
-        return _as_expressions(func(*map(part, args), **given))
+        return _as_expressions(func(*map(part, args), **options))
     except (IndexError, TypeError) as error:
         of_numbers = not any(map(holds_expressions, [*args[1:], *kwargs.values()]))
         if of_numbers or isinstance(error, TraceError):

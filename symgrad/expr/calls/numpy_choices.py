@@ -78,12 +78,12 @@ def take(
     moved = array(a).reshape(-1) if axis is None else np.moveaxis(array(a), axis, 0)
     if mode == "wrap":
         indices = call(ops.remainder, indices, len(moved))
-    found = array(moved[indices if np.ndim(indices) else plain(indices)[()]])[()]
+    elements = array(moved[indices if np.ndim(indices) else plain(indices)[()]])[()]
     if not axis:
-        return found
+        return elements
     at = axis % np.ndim(a)
     lead = range(np.ndim(indices))
-    return np.moveaxis(found, tuple(lead), tuple(at + k for k in lead))
+    return np.moveaxis(elements, tuple(lead), tuple(at + k for k in lead))
 
 
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
@@ -94,11 +94,11 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
         return take(arr, array(indices).reshape(-1))
     lines, places = (np.moveaxis(array(x), axis, -1) for x in (arr, indices))
     lead = np.broadcast_shapes(lines.shape[:-1], places.shape[:-1])
-    found = np.empty((*lead, places.shape[-1]), dtype=object)
+    elements = np.empty((*lead, places.shape[-1]), dtype=object)
     for k in np.ndindex(*lead):
         line, at = (np.broadcast_to(plain(x), (*lead, x.shape[-1]))[k] for x in (lines, places))
-        found[k] = plain(take(line, at))
-    return np.moveaxis(array(found), -1, axis)
+        elements[k] = plain(take(line, at))
+    return np.moveaxis(array(elements), -1, axis)
 
 
 def heaviside(x: Any, middle: Any) -> Any:
@@ -195,17 +195,19 @@ def quantile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> Any
         if axis is None
         else tuple(int(k) % a.ndim for k in np.atleast_1d(axis))
     )
-    kept = [k for k in range(a.ndim) if k not in axes]
-    rows = a.transpose([*kept, *axes]).reshape([a.shape[k] for k in kept] + [-1])
+    others = [k for k in range(a.ndim) if k not in axes]
+    rows = a.transpose([*others, *axes]).reshape([a.shape[k] for k in others] + [-1])
     ordered = plain(sort(rows))
     at = q * (ordered.shape[-1] - 1)
     low = np.floor(at).astype(int)
     high = np.minimum(low + 1, ordered.shape[-1] - 1)
-    found = plain(_between(ordered[..., low], ordered[..., high], at - low))
-    found = np.moveaxis(found, tuple(range(len(kept), found.ndim)), tuple(range(q.ndim)))
+    quantiles = plain(_between(ordered[..., low], ordered[..., high], at - low))
+    quantiles = np.moveaxis(
+        quantiles, tuple(range(len(others), quantiles.ndim)), tuple(range(q.ndim))
+    )
     if keepdims:
-        found = np.expand_dims(found, tuple(k + q.ndim for k in axes))
-    return array(found)[()]
+        quantiles = np.expand_dims(quantiles, tuple(k + q.ndim for k in axes))
+    return array(quantiles)[()]
 
 
 def _between(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> Any:
@@ -294,18 +296,18 @@ def table(values: Any, low: float, high: float, kind: str = "linear") -> Callabl
     """
     if kind not in INTERPOLATIONS:
         raise InputError(f"kind={kind!r}: use {' or '.join(map(repr, INTERPOLATIONS))}")
-    found = plain(values).astype(object)
-    if not low < high or found.ndim != 1 or len(found) < (4 if kind == "cubic" else 2):
+    ordinates = plain(values).astype(object)
+    if not low < high or ordinates.ndim != 1 or len(ordinates) < (4 if kind == "cubic" else 2):
         raise InputError(
-            f"{counted(len(found), 'value')} from {low} to {high}: a table needs low < high and a "
-            "one-dimensional array of at least 2 values, or 4 for a cubic"
+            f"{counted(len(ordinates), 'value')} from {low} to {high}: a table needs low < high "
+            "and a one-dimensional array of at least 2 values, or 4 for a cubic"
         )
-    points = np.linspace(low, high, len(found))
+    points = np.linspace(low, high, len(ordinates))
     if kind == "linear":
-        return functools.partial(interp, xp=points, fp=found)
-    pieces = _cubics(points, found)
+        return functools.partial(interp, xp=points, fp=ordinates)
+    pieces = _cubics(points, ordinates)
     return lambda x: map_elements(
-        lambda v: _outside(v, points, found[0], found[-1], piece_of(v, points, pieces)), x
+        lambda v: _outside(v, points, ordinates[0], ordinates[-1], piece_of(v, points, pieces)), x
     )
 
 
@@ -372,18 +374,20 @@ def piece_of(x: Any, points: np.ndarray, pieces: Sequence[tuple[Any, ...]]) -> A
     """The polynomial of the piece that x lies in, at x."""
     if not pieces:  # a single point
         return x * 0.0
-    origin, *coefficients = (_found(x, points[1:-1], list(c)) for c in zip(*pieces, strict=True))
+    origin, *coefficients = (
+        _option_at(x, points[1:-1], list(c)) for c in zip(*pieces, strict=True)
+    )
     offset = x - origin
     return functools.reduce(lambda y, c: y * offset + c, reversed(coefficients))
 
 
-def _found(x: Any, cuts: np.ndarray, options: list[Any]) -> Any:
+def _option_at(x: Any, cuts: np.ndarray, options: list[Any]) -> Any:
     """The option of the interval between cuts that x lies in, by halving."""
     if len(options) == 1:
         return options[0]
     half = len(options) // 2
-    below = _found(x, cuts[: half - 1], options[:half])
-    above = _found(x, cuts[half:], options[half:])
+    below = _option_at(x, cuts[: half - 1], options[:half])
+    above = _option_at(x, cuts[half:], options[half:])
     if (
         below is above
         or not (isinstance(below, Handle) or isinstance(above, Handle))
@@ -399,11 +403,11 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     points = points if sorter is None else points[sorter]
     counts: list[Any] = [float(k) for k in range(len(points) + 1)]
 
-    def found(x: Any, low: int, high: int) -> Any:
+    def count_below(x: Any, low: int, high: int) -> Any:
         if low == high:
             return counts[low]
         half = (low + high) // 2
         beyond = x <= points[half] if side == "left" else x < points[half]
-        return call(ops.where, beyond, found(x, low, half), found(x, half + 1, high))
+        return call(ops.where, beyond, count_below(x, low, half), count_below(x, half + 1, high))
 
-    return map_elements(lambda x: found(x, 0, len(points)), v)
+    return map_elements(lambda x: count_below(x, 0, len(points)), v)

@@ -153,11 +153,11 @@ def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> A
         raise TraceError(
             located("np.gradient takes one spacing for each axis, and edge_order 1 or 2")
         )
-    found = [
+    derivatives = [
         _back(_slopes(_last(f, k), np.asarray(h, dtype=float), edge_order), k)
         for k, h in zip(axes, steps, strict=True)
     ]
-    return found[0] if len(found) == 1 else tuple(found)
+    return derivatives[0] if len(derivatives) == 1 else tuple(derivatives)
 
 
 def _slopes(f: Any, spacing: np.ndarray, edge_order: int) -> Any:
@@ -202,8 +202,10 @@ def _convolve(a: Any, v: Any, mode: str = "full") -> Any:
 
 def _correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     a, v = plain(a).ravel(), plain(v).ravel()
-    found = _convolve(a, v[::-1], mode)
-    return found if len(v) <= len(a) or mode != "same" else _convolve(a, v[::-1])[_centre(a, v)]
+    correlation = _convolve(a, v[::-1], mode)
+    return (
+        correlation if len(v) <= len(a) or mode != "same" else _convolve(a, v[::-1])[_centre(a, v)]
+    )
 
 
 def _centre(a: np.ndarray, v: np.ndarray) -> slice:
@@ -241,8 +243,8 @@ def _linspace(
     if endpoint and num > 1:
         values[-1] = stop + start * np.zeros(())
     stacked = np.stack([plain(v).astype(object) for v in values]) if num else np.empty(0, object)
-    found = array(np.moveaxis(stacked, 0, axis))
-    return (found, array(step)[()]) if retstep else found
+    points = array(np.moveaxis(stacked, 0, axis))
+    return (points, array(step)[()]) if retstep else points
 
 
 def _vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
@@ -262,9 +264,11 @@ def _round(a: Any, decimals: int = 0) -> Any:
 
 def _apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
     rows = _last(arr, axis)
-    found = [plain(func1d(rows[k], *args, **kwargs)) for k in np.ndindex(rows.shape[:-1])]
-    whole = np.stack([f.astype(object) for f in found]).reshape(rows.shape[:-1] + found[0].shape)
-    return array(np.moveaxis(whole, -1, axis) if found[0].ndim else whole)[()]
+    results = [plain(func1d(rows[k], *args, **kwargs)) for k in np.ndindex(rows.shape[:-1])]
+    whole = np.stack([f.astype(object) for f in results]).reshape(
+        rows.shape[:-1] + results[0].shape
+    )
+    return array(np.moveaxis(whole, -1, axis) if results[0].ndim else whole)[()]
 
 
 def _blocks(arrays: Any) -> Any:

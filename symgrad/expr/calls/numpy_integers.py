@@ -22,14 +22,14 @@ def _integers(name: str, a: Any, b: Any) -> tuple[Any, Any]:
         TraceError: if one of them is a real number, or they have no type in common.
     """
     if isinstance(a, Word):
-        found = a, a.same(b)
+        operands = a, a.same(b)
     else:
-        found = (b.same(a) if isinstance(b, Word) else None), b
-    if not all(isinstance(x, Word) for x in found):
+        operands = (b.same(a) if isinstance(b, Word) else None), b
+    if not all(isinstance(x, Word) for x in operands):
         raise TraceError(
             located(f"np.{name} is for integers, not {a!r} and {b!r}: cast by sg.int32")
         )
-    return found
+    return operands
 
 
 def _common(a: Word, b: Word) -> Word:

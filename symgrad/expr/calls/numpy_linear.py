@@ -116,8 +116,8 @@ def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) 
     if ord == 2:
         return _magnitude(x, axis, keepdims)
     if ord == 0:
-        there = map_elements(lambda v: call(ops.where, v != 0.0, 1.0, 0.0), x)
-        return reduce(add_elements, there, axis, keepdims)
+        is_nonzero = map_elements(lambda v: call(ops.where, v != 0.0, 1.0, 0.0), x)
+        return reduce(add_elements, is_nonzero, axis, keepdims)
     size = map_elements(abs, x)
     if np.isinf(ord):
         return reduce(_larger if ord > 0 else _smaller, size, axis, keepdims)
@@ -151,11 +151,11 @@ def _magnitude(x: Any, axis: Any, keepdims: bool) -> Any:
         np.array(part, dtype=object).reshape(np.shape(largest)) for part in zip(*pairs, strict=True)
     )
     squares = map_elements(lambda v, scale: (v * scale) * (v * scale), x, up)
-    found = map_elements(
+    magnitudes = map_elements(
         operator.mul, call(ops.sqrt, reduce(add_elements, squares, axis, True)), down
     )
     shape = np.shape(reduce(add_elements, sizes, axis, keepdims))
-    return array(plain(found).reshape(shape))[()]
+    return array(plain(magnitudes).reshape(shape))[()]
 
 
 def _hypot(a: Any, b: Any) -> Any:
@@ -172,8 +172,8 @@ def _matrix_norm(x: np.ndarray, axes: Sequence[int], keepdims: bool, ord: Any) -
     rows, columns = (axes[0] % x.ndim, axes[1] % x.ndim)
     summed, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = reduce(add_elements, map_elements(abs, x), summed, keepdims=True)
-    found = reduce(_larger if ord > 0 else _smaller, sums, other, keepdims=True)
-    return found if keepdims else array(np.squeeze(plain(found), (rows, columns)))[()]
+    largest = reduce(_larger if ord > 0 else _smaller, sums, other, keepdims=True)
+    return largest if keepdims else array(np.squeeze(plain(largest), (rows, columns)))[()]
 
 
 def _larger(a: Any, b: Any) -> Any:

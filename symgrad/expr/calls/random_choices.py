@@ -59,30 +59,32 @@ def categorical(
         >>> sg.random.categorical(sg.random.key(0), np.log([0.1, 0.2, 0.7]), shape=(8,))
         array([1, 2, 2, 1, 2, 2, 2, 2], dtype=int32)
     """
-    given = logits if isinstance(logits, TracedArray) else plain(logits)
-    if not given.ndim or not -given.ndim <= axis < given.ndim:
-        raise InputError(located(f"logits {given.shape} have no axis {axis} of categories"))
-    at = axis % given.ndim - given.ndim
-    batch = tuple(n for k, n in enumerate(given.shape) if k != axis % given.ndim)
+    scores_given = logits if isinstance(logits, TracedArray) else plain(logits)
+    if not scores_given.ndim or not -scores_given.ndim <= axis < scores_given.ndim:
+        raise InputError(located(f"logits {scores_given.shape} have no axis {axis} of categories"))
+    at = axis % scores_given.ndim - scores_given.ndim
+    batch = tuple(n for k, n in enumerate(scores_given.shape) if k != axis % scores_given.ndim)
     sizes = batch if shape is None else sizes_of(shape)
     lead = sizes[: len(sizes) - len(batch)]
     if sizes != (*lead, *batch):
         raise InputError(
-            located(f"categories of logits {given.shape} have shapes that end in {batch}")
+            located(f"categories of logits {scores_given.shape} have shapes that end in {batch}")
         )
     drawn_shape = list(sizes)
-    drawn_shape.insert(len(sizes) + 1 + at, given.shape[at])
+    drawn_shape.insert(len(sizes) + 1 + at, scores_given.shape[at])
     noise = gumbel(key, tuple(drawn_shape))
-    if not holds_expressions(noise) and not holds_expressions(given):
-        return np.argmax(noise + given, axis=at).astype(np.int32)[()]
-    scores = noise + (given if isinstance(given, TracedArray) else array(given))
+    if not holds_expressions(noise) and not holds_expressions(scores_given):
+        return np.argmax(noise + scores_given, axis=at).astype(np.int32)[()]
+    scores = noise + (
+        scores_given if isinstance(scores_given, TracedArray) else array(scores_given)
+    )
     if isinstance(scores, TracedArray) and scores.ndim == 1:
         return _largest_in_memory(scores)
     lines = np.moveaxis(plain(scores), at, -1)
-    found = np.empty(lines.shape[:-1], object)
-    for index in np.ndindex(found.shape):
-        found[index] = _largest(list(lines[index]))
-    return array(found)[()]
+    categories = np.empty(lines.shape[:-1], object)
+    for index in np.ndindex(categories.shape):
+        categories[index] = _largest(list(lines[index]))
+    return array(categories)[()]
 
 
 def _largest(scores: Sequence[Any]) -> Any:
@@ -134,9 +136,9 @@ def permutation(key: Key, x: Any, axis: int = 0, independent: bool = False) -> A
         own = places[index]
         order = _order(key, n, math.prod(sizes), functools.partial(_word_of, own))
         lines[index] = plain(take(lines[index], order))
-    found = np.moveaxis(lines, -1, at)
-    traced = any(isinstance(v, Handle) for v in found.flat)
-    return array(found) if traced else found.astype(plain(x).dtype)
+    permuted = np.moveaxis(lines, -1, at)
+    traced = any(isinstance(v, Handle) for v in permuted.flat)
+    return array(permuted) if traced else permuted.astype(plain(x).dtype)
 
 
 def _taken(x: Any, order: Any, axis: int) -> Any:
@@ -269,9 +271,9 @@ def _without(key: Key, n: int, count: int, p: Any) -> Any:
     scores = gumbel(key, (n,)) + call(ops.log, p)
     if not holds_expressions(scores):
         return np.argsort(-scores, kind="stable")[:count].astype(np.int32)
-    found, left = list[Any](), list(plain(scores))
+    chosen, left = list[Any](), list(plain(scores))
     for _ in range(count):
         at = _largest(left)
-        found.append(at)
+        chosen.append(at)
         left = [ops.where(at == k, -math.inf, s) for k, s in enumerate(left)]
-    return array(found)
+    return array(chosen)

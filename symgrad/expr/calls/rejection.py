@@ -128,9 +128,9 @@ def _gamma_of(key: Key) -> Any:
 def _marsaglia_tsang(key: Key, a: Any) -> Any:
     """d v of a cube v of a normal number, refused by chance; for a < 1 of a + 1, times a power."""
     usable = ops.lt(0.0, a)
-    given = ops.where(usable, a, 1.0)
-    large = given >= 1.0
-    d = ops.where(large, given, given + 1.0) - 1.0 / 3.0
+    shape = ops.where(usable, a, 1.0)
+    large = shape >= 1.0
+    d = ops.where(large, shape, shape + 1.0) - 1.0 / 3.0
     c = (1.0 / 3.0) / ops.sqrt(d)
 
     def draw(carry: Any) -> Any:
@@ -147,13 +147,13 @@ def _marsaglia_tsang(key: Key, a: Any) -> Any:
     def step(carry: Any) -> Any:
         key, inner, last = split(carry[0], 3)
         first = draw((inner, 0.0, 0.0))
-        _, x, v = while_loop(lambda found: found[2] <= 0.0, draw, first, STEPS)
+        _, x, v = while_loop(lambda carry_in: carry_in[2] <= 0.0, draw, first, STEPS)
         return key, x * x, v * (v * v), uniform(last)
 
     key, boost = split(key)
-    zero = 0.0 * given
+    zero = 0.0 * shape
     v = while_loop(refused, step, (key, zero, zero + 1.0, zero + 2.0), STEPS)[2]
-    power = ops.pow(1.0 - uniform(boost), 1.0 / ops.where(large, 1.0, given))
+    power = ops.pow(1.0 - uniform(boost), 1.0 / ops.where(large, 1.0, shape))
     return ops.where(usable, d * v * ops.where(large, 1.0, power), math.nan)
 
 

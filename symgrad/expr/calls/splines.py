@@ -130,8 +130,8 @@ def _bent(rise: Any, first: Any, last: Any, h: float) -> tuple[Any, Any]:
 
 def _derivative(coefficients: Sequence[Any], nu: int) -> list[Any]:
     """Those of a derivative, constant first."""
-    found = [math.perm(k, nu) * c for k, c in enumerate(coefficients) if k >= nu]
-    return found or [0.0]
+    terms = [math.perm(k, nu) * c for k, c in enumerate(coefficients) if k >= nu]
+    return terms or [0.0]
 
 
 def _horner(coefficients: Sequence[Any], x: float) -> Any:
@@ -151,7 +151,7 @@ def _ends(bc_type: Any, rises: Sequence[Any]) -> tuple[Any, Any]:
         InputError: for anything else.
     """
     pair = (bc_type, bc_type) if isinstance(bc_type, str) else tuple(bc_type)
-    found = []
+    conditions = []
     for end in pair:
         order = end[0] if not isinstance(end, str) and len(end) == 2 else None
         if len(pair) != 2 or (end not in (*NAMED, "not-a-knot") if order is None else
@@ -160,10 +160,10 @@ def _ends(bc_type: Any, rises: Sequence[Any]) -> tuple[Any, Any]:
             raise InputError(
                 located(f"bc_type={bc_type!r}: use {names}, or a pair such as ((1, 0.0), (2, 0.0))")
             )
-        found.append(tuple(end) if order is not None else NAMED.get(end))
+        conditions.append(tuple(end) if order is not None else NAMED.get(end))
     if len(rises) == 1:  # as SciPy: without another piece to be one with, the line's slope
-        found = [(1, rises[0]) if end is None else end for end in found]
-    return found[0], found[1]
+        conditions = [(1, rises[0]) if end is None else end for end in conditions]
+    return conditions[0], conditions[1]
 
 
 def _rows(h: np.ndarray, rises: list[Any], first: Any, last: Any) -> list[Row]:
@@ -201,11 +201,13 @@ def _solved(rows: list[Row]) -> list[Any]:
         share = factors.get(k - 1, 0.0) / pivots[-1]
         pivots.append(factors[k] - share * rows[k - 1][0].get(k, 0.0))
         rights.append(right - share * rights[-1] if share else right)
-    found = [rights[-1] * (1.0 / pivots[-1])]
+    unknowns = [rights[-1] * (1.0 / pivots[-1])]
     for k in range(len(rows) - 2, -1, -1):
         above = rows[k][0].get(k + 1, 0.0)
-        found.append((rights[k] - above * found[-1] if above else rights[k]) * (1.0 / pivots[k]))
-    return found[::-1]
+        unknowns.append(
+            (rights[k] - above * unknowns[-1] if above else rights[k]) * (1.0 / pivots[k])
+        )
+    return unknowns[::-1]
 
 
 def _around(h: np.ndarray, rises: list[Any]) -> list[Any]:

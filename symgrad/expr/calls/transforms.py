@@ -45,10 +45,10 @@ def chosen(argnums: Any, count: int) -> list[int]:
         raise InputError(f"argnums={argnums!r}: the number of an argument, or several, is needed")
     if any(not -count <= k < count for k in wanted):
         raise InputError(f"argnums={argnums}: only {counted(count, 'argument')} came by position")
-    found = [int(k) % count for k in wanted]
-    if len(set(found)) < len(found):
+    positions = [int(k) % count for k in wanted]
+    if len(set(positions)) < len(positions):
         raise InputError(f"argnums={argnums} names an argument twice")
-    return found
+    return positions
 
 
 class _Inputs:
@@ -132,26 +132,26 @@ class _Call:
         leaves, tree = flatten(result, _leaf)
         groups = [_nodes(self.graph, leaf) for leaf in leaves]
         ids = iter(self.at_arguments([i for group in groups for i in group]))
-        made = [_again(self.graph, leaf, ids) for leaf in leaves]
-        return tree.nest(iter(made), None)
+        nested_leaves = [_again(self.graph, leaf, ids) for leaf in leaves]
+        return tree.nest(iter(nested_leaves), None)
 
     def gradients(self, root: int) -> Iterator[Any]:
         """The derivatives of a number by each argument, nested as it is."""
         graph, holes = self.graph, self.holes
-        found = differentiate.vjp(graph, {root: graph.constant(1.0)}, holes)
-        return self._by_argument(found)
+        cotangents = differentiate.vjp(graph, {root: graph.constant(1.0)}, holes)
+        return self._by_argument(cotangents)
 
     def pulled(self, cotangents: dict[int, int]) -> Iterator[Any]:
         """What the transposed derivative makes of cotangents, for each argument."""
         return self._by_argument(differentiate.vjp(self.graph, cotangents, self.holes))
 
-    def _by_argument(self, found: Sequence[int | None]) -> Iterator[Any]:
+    def _by_argument(self, cotangents: Sequence[int | None]) -> Iterator[Any]:
         graph, start = self.graph, len(self.graph)
-        pairs = zip(found, self.holes, strict=True)
+        pairs = zip(cotangents, self.holes, strict=True)
         whole = [_zero(graph, h) if g is None else g for g, h in pairs]
-        there = iter(self.at_arguments(whole))
+        ids = iter(self.at_arguments(whole))
         graph.derived.append(range(start, len(graph)))
-        return (fresh.wrapped(graph, [next(there) for _ in fresh.holes]) for fresh in self.inputs)
+        return (fresh.wrapped(graph, [next(ids) for _ in fresh.holes]) for fresh in self.inputs)
 
 
 def _zero(graph: Graph, like: int) -> int:
@@ -183,9 +183,9 @@ def _again(graph: Graph, leaf: Any, ids: Iterator[int]) -> Any:
         whole = in_memory(graph, leaf).view.array
         return TracedArray(View.whole(type(whole)(graph, next(ids)), leaf.shape))
     if isinstance(leaf, np.ndarray) and leaf.dtype == object:
-        made = np.empty(leaf.size, dtype=object)
-        made[:] = [type(e)(graph, next(ids)) if isinstance(e, Handle) else e for e in leaf.flat]
-        return made.reshape(leaf.shape).view(type(leaf))
+        elements = np.empty(leaf.size, dtype=object)
+        elements[:] = [type(e)(graph, next(ids)) if isinstance(e, Handle) else e for e in leaf.flat]
+        return elements.reshape(leaf.shape).view(type(leaf))
     return leaf
 
 
@@ -218,8 +218,8 @@ def grad(f: Callable[..., Any], argnums: Any, has_aux: bool) -> Callable[..., An
     """A function that gives the gradient of f, and what else it returns."""
 
     def gradient(*args: Any, **named: Any) -> Any:
-        value, found = value_and_grad_at(f, argnums, has_aux, args, named)
-        return (found, value[1]) if has_aux else found
+        value, derivatives = value_and_grad_at(f, argnums, has_aux, args, named)
+        return (derivatives, value[1]) if has_aux else derivatives
 
     return gradient
 
@@ -234,11 +234,11 @@ def jacobian(f: Callable[..., Any], argnums: Any, mode: Mode) -> Callable[..., A
         entries, _ = accumulated(graph, Sought(roots, call.holes), mode)
         places = sorted(entries)
         start = len(graph)
-        there = call.at_arguments([entries[p] for p in places])
+        ids = call.at_arguments([entries[p] for p in places])
         graph.derived.append(range(start, len(graph)))
         dense = np.zeros((len(roots), len(call.holes)), dtype=object)
         dense[:] = 0.0
-        for place, i in zip(places, there, strict=True):
+        for place, i in zip(places, ids, strict=True):
             dense[place] = Expr(graph, i)
         return tree.nest(_by_results(call, tree, dense, argnums), None)
 
@@ -274,8 +274,8 @@ def _numbers(graph: Graph, value: Any) -> tuple[list[int], Tree] | None:
     if isinstance(value, (Handle, int, float, np.number)):
         return [lift(graph, as_float(value)).id], Tree()
     if isinstance(value, (np.ndarray, TracedArray)):
-        found = plain(value)
-        return [lift(graph, as_float(e)).id for e in found.flat], Tree("array", found.shape)
+        elements = plain(value)
+        return [lift(graph, as_float(e)).id for e in elements.flat], Tree("array", elements.shape)
     return None
 
 
@@ -287,16 +287,16 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
         )
     call = _Call(f, primals, {}, range(len(primals)), scalars=True)
     graph = call.graph
-    given = [
+    tangent_ids = [
         i
         for fresh, tangent in zip(call.inputs, tangents, strict=True)
         for i in fresh.nest.ids(graph, tangent, "a tangent")
     ]
     zero = graph.constant(0.0)
-    seeds = {h: t for h, t in zip(call.holes, given, strict=True) if t != zero}
+    seeds = {h: t for h, t in zip(call.holes, tangent_ids, strict=True) if t != zero}
     roots, tree = flatten(call.result, lambda value: _numbers(graph, value))
-    found = differentiate.jvp(graph, seeds, roots) if seeds else [None] * len(roots)
-    moved = call.at_arguments([zero if i is None else i for i in found])
+    derivatives = differentiate.jvp(graph, seeds, roots) if seeds else [None] * len(roots)
+    moved = call.at_arguments([zero if i is None else i for i in derivatives])
     flat = np.empty(len(roots), dtype=object)
     flat[:] = [Expr(graph, i) for i in moved]
     blocks = (_shaped(np.asarray(b.of(flat))) for b in tree.blocks)

@@ -58,8 +58,8 @@ def grad(expr: Any, wrt: Any = None, *, argnums: Any = None, has_aux: bool = Fal
     graph = require_expression(expr).graph
     ids = _ids(graph, wrt)
     _warn_of_namesakes(graph, ids)
-    found = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
-    return _shaped(wrt, [_or_zero(graph, i) for i in found])
+    derivatives = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
+    return _shaped(wrt, [_or_zero(graph, i) for i in derivatives])
 
 
 _AT_NUMBERS: Final = {
@@ -106,10 +106,10 @@ def vjp(
     """
     if callable(exprs):
         return transforms.vjp(exprs, primals, has_aux)
-    given = [*primals, *(v for v in (wrt, cotangents) if v is not None)]
-    if len(given) != 2:
+    others = [*primals, *(v for v in (wrt, cotangents) if v is not None)]
+    if len(others) != 2:
         raise TraceError("sg.vjp(exprs, wrt, cotangents) needs the variables, and the cotangents")
-    wrt, cotangents = given
+    wrt, cotangents = others
     outputs = _outputs(exprs)
     graph = require_expression(outputs[0]).graph
     total: dict[int, list[int]] = {}
@@ -117,8 +117,8 @@ def vjp(
         if not _is_number_zero(cotangent):
             total.setdefault(output.id, []).append(lift(graph, cotangent).id)
     sums = {i: differentiate.balanced_sum(graph, parts) for i, parts in total.items()}
-    found = differentiate.vjp(graph, sums, _ids(graph, wrt))
-    return _shaped(wrt, [_or_zero(graph, i) for i in found])
+    derivatives = differentiate.vjp(graph, sums, _ids(graph, wrt))
+    return _shaped(wrt, [_or_zero(graph, i) for i in derivatives])
 
 
 def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
@@ -142,8 +142,8 @@ def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
         for i, t in zip(_ids(graph, wrt), _list(tangents), strict=True)
         if not _is_number_zero(t)
     }
-    found = differentiate.jvp(graph, seeds, [o.id for o in outputs])
-    return _shaped(exprs, [_or_zero(graph, i) for i in found])
+    derivatives = differentiate.jvp(graph, seeds, [o.id for o in outputs])
+    return _shaped(exprs, [_or_zero(graph, i) for i in derivatives])
 
 
 def hvp(expr: Any, wrt: Any, vector: Any) -> Any:
@@ -235,8 +235,8 @@ def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto", *, argnums: Any =
     outputs, variables = _outputs(exprs), _list(wrt)
     graph = _common_graph([*outputs, *variables])
     roots = [o.id if isinstance(o, Handle) else None for o in outputs]
-    made = accumulated(graph, Sought(roots, _ids(graph, wrt)), mode)
-    return _matrix(graph, *made, (len(outputs), len(variables)))
+    entries = accumulated(graph, Sought(roots, _ids(graph, wrt)), mode)
+    return _matrix(graph, *entries, (len(outputs), len(variables)))
 
 
 def hessian(expr: Any, wrt: Any = None, mode: Mode = "auto", *, argnums: Any = None) -> Any:
@@ -261,8 +261,8 @@ def hessian(expr: Any, wrt: Any = None, mode: Mode = "auto", *, argnums: Any = N
     graph = require_expression(expr).graph
     ids = _ids(graph, wrt)
     gradient = differentiate.vjp(graph, {expr.id: graph.constant(1.0)}, ids)
-    made = accumulated(graph, Sought(gradient, ids, symmetric=True), mode)
-    return _matrix(graph, *made, (len(ids), len(ids)))
+    entries = accumulated(graph, Sought(gradient, ids, symmetric=True), mode)
+    return _matrix(graph, *entries, (len(ids), len(ids)))
 
 
 def _matrix(graph: Graph, entries: Entries, mode: Mode, shape: tuple[int, int]) -> Jacobian:
@@ -362,11 +362,11 @@ def require_expression(value: Any) -> Handle:
 
 
 def _outputs(exprs: Any) -> list[Any]:
-    found = _list(exprs)
-    for value in found:
+    outputs = _list(exprs)
+    for value in outputs:
         if isinstance(value, Word):
             refuse_integer(value, "what is differentiated")
-    return found
+    return outputs
 
 
 def _list(values: Any) -> list[Any]:
@@ -379,8 +379,8 @@ def _elements(values: Any) -> tuple[list[Any], Tree] | None:
         return [values], Tree()
     if isinstance(values, Mapping):
         return None
-    found = np.asarray(array(values))
-    return list(found.flat), Tree("array", found.shape)
+    elements = np.asarray(array(values))
+    return list(elements.flat), Tree("array", elements.shape)
 
 
 def _common_graph(values: Sequence[Any]) -> Graph:

@@ -30,9 +30,9 @@ def column_powers(a: Array, m: int, n: int) -> tuple[Array, Array]:
     """For each of n columns of m rows the `powers` of its largest element."""
     a = DETACHED(a)
 
-    def column(j: Any, made: Any) -> Any:
+    def column(j: Any, parts: Any) -> Any:
         largest = iterations(0, m, lambda i, s: ops.maximum(s, abs(a[i * n + j])), 0.0)
-        return tuple(part.put(j, power) for part, power in zip(made, powers(largest), strict=True))
+        return tuple(part.put(j, power) for part, power in zip(parts, powers(largest), strict=True))
 
     return iterations(0, n, column, (zeros(a.graph, n), zeros(a.graph, n)))
 

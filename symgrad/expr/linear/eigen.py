@@ -31,13 +31,13 @@ def eigenpairs(a: Array, n: int) -> Array:
     Column k of this belongs to eigenvalue k. They are NaN where a has NaN or infinite elements.
     """
     detached = DETACHED(a)
-    return EIGENPAIRS(_found(detached, n), a)
+    return EIGENPAIRS(_eigenpairs_of(detached, n), a)
 
 
 # --- Jacobi's method ------------------------------------------------------------------------------
 
 
-def _found(a: Array, n: int) -> Array:
+def _eigenpairs_of(a: Array, n: int) -> Array:
     """By rotations until nothing is left off the diagonal (Golub and Van Loan, 2013, 8.5)."""
     up, down = column_powers(a, n * n, 1)
     a = scaled(a, up)
@@ -63,10 +63,10 @@ def _found(a: Array, n: int) -> Array:
 
 def _rotated(n: int, p: Any, q: Any, a: Array, v: Array, most: Any) -> tuple[Array, Array, Any]:
     """Rows and columns p and q rotated so that element (p, q) vanishes; the largest tangent."""
-    apart, there = a[q * (n + 1)] - a[p * (n + 1)], a[p * n + q]
-    ratio = apart / (2.0 * there)
+    apart, coupling = a[q * (n + 1)] - a[p * (n + 1)], a[p * n + q]
+    ratio = apart / (2.0 * coupling)
     tangent = ops.copysign(1.0, ratio) / (abs(ratio) + ops.sqrt(ratio * ratio + 1.0))
-    tangent = ops.where(there == 0.0, 0.0, tangent)
+    tangent = ops.where(coupling == 0.0, 0.0, tangent)
     cosine = 1.0 / ops.sqrt(tangent * tangent + 1.0)
     sine = tangent * cosine
 
@@ -104,12 +104,12 @@ def _smallest_first(pairs: Array, n: int, k: Any) -> Array:
 def _product(a: Entry, b: Entry, n: int, start: Array, first: int = 0) -> Array:
     """The product of two n x n matrices, put into an array from element ``first`` on."""
 
-    def row(i: Any, made: Array) -> Array:
-        def element(j: Any, made: Array) -> Array:
+    def row(i: Any, product: Array) -> Array:
+        def element(j: Any, product: Array) -> Array:
             total = iterations(0, n, lambda k, s: s + a(i, k) * b(k, j), 0.0)
-            return made.put(i * n + j + first, total)
+            return product.put(i * n + j + first, total)
 
-        return iterations(0, n, element, made)
+        return iterations(0, n, element, product)
 
     return iterations(0, n, row, start)
 
@@ -122,10 +122,12 @@ def _over_gaps(y: Array, m: Array, n: int, diagonal: Callable[[Any], Any]) -> Ar
 
     def row(i: Any, m: Array) -> Array:
         def element(j: Any, m: Array) -> Array:
-            here = m[i * n + j]
-            there = (i != j) & (here != 0.0)
-            share = here / ops.where(there, y[j] - y[i], 1.0)
-            return m.put(i * n + j, ops.where(i == j, diagonal(i), ops.where(there, share, 0.0)))
+            numerator = m[i * n + j]
+            is_divided = (i != j) & (numerator != 0.0)
+            share = numerator / ops.where(is_divided, y[j] - y[i], 1.0)
+            return m.put(
+                i * n + j, ops.where(i == j, diagonal(i), ops.where(is_divided, share, 0.0))
+            )
 
         return iterations(0, n, element, m)
 

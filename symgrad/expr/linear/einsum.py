@@ -29,9 +29,9 @@ def einsum(*operands: Any, optimize: Any = True) -> Any:
         for group in order[1:-1]:
             chosen = [terms[k] for k in group]
             terms = [t for k, t in enumerate(terms) if k not in group]
-            kept = set(output).union(*[letters for letters, _ in terms])
-            found = "".join(sorted({c for letters, _ in chosen for c in letters} & kept))
-            terms.append((found, _contracted(chosen, found)))
+            needed = set(output).union(*[letters for letters, _ in terms])
+            letters_left = "".join(sorted({c for letters, _ in chosen for c in letters} & needed))
+            terms.append((letters_left, _contracted(chosen, letters_left)))
     return array(_contracted(terms, output))[()]
 
 

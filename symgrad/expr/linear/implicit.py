@@ -83,8 +83,8 @@ def _sizes(a: Array, b: Array) -> tuple[int, int]:
 def _filled(start: Array, n: int, m: int, element: Entry) -> Array:
     """The array with these elements of a matrix of n rows and m columns."""
 
-    def row(i: Any, made: Array) -> Array:
-        return iterations(0, m, lambda j, made: made.put(i * m + j, element(i, j)), made)
+    def row(i: Any, matrix: Array) -> Array:
+        return iterations(0, m, lambda j, matrix: matrix.put(i * m + j, element(i, j)), matrix)
 
     return iterations(0, n, row, start)
 
@@ -171,11 +171,11 @@ def _rule(
         meaning=meaning,
         vjp=vjp,
         push=push,
-        find=partial(_found, name),
+        find=partial(_rule_of, name),
     )
 
 
-def _found(name: str) -> ArrayRule:
+def _rule_of(name: str) -> ArrayRule:
     return next(rule for rule in (SOLUTION, TRANSPOSED, LOGARITHM) if rule.name == name)
 
 

@@ -78,8 +78,8 @@ def _sum(graph: Graph, n: int, m: int, first: Entry | None, *terms: Term) -> Arr
     def more(left: Entry, right: Entry, i: Any, j: Any, k: Any, s: Any) -> Any:
         return s + left(i, k) * right(k, j)
 
-    def row(i: Any, made: Array) -> Array:
-        return iterations(0, m, lambda j, made: made.put(i * m + j, element(i, j)), made)
+    def row(i: Any, matrix: Array) -> Array:
+        return iterations(0, m, lambda j, matrix: matrix.put(i * m + j, element(i, j)), matrix)
 
     return iterations(0, n, row, zeros(graph, n * m))
 

@@ -183,15 +183,15 @@ def slogdet(a: Any) -> Any:
     """
     if not traced(a):
         return np.linalg.slogdet(numbers(a))
-    found = of_matrices(_sign_and_logarithm, np.linalg.slogdet, square(reals(a), "slogdet"))
-    return _SLOGDET(array(found[..., 0])[()], array(found[..., 1])[()])
+    pairs = of_matrices(_sign_and_logarithm, np.linalg.slogdet, square(reals(a), "slogdet"))
+    return _SLOGDET(array(pairs[..., 0])[()], array(pairs[..., 1])[()])
 
 
 def _sign_and_logarithm(matrix: np.ndarray) -> np.ndarray:
     if is_small(matrix):
         return np.array(unrolled.sign_and_logarithm(matrix.tolist()), dtype=object)
-    found = implicit.sign_and_logarithm(stored(graph_of(matrix), matrix))
-    return np.array(found, dtype=object)
+    pair = implicit.sign_and_logarithm(stored(graph_of(matrix), matrix))
+    return np.array(pair, dtype=object)
 
 
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
@@ -274,8 +274,8 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
     a = square(reals(a), "eigh")
     n = a.shape[-1]
     whole = _symmetric(np.swapaxes(a, -1, -2) if UPLO in "Uu" else a)
-    found = of_matrices(_eigenpairs, _eigenpairs_of_numbers, whole)
-    values, vectors = found[..., :n], found[..., n:]
+    pairs = of_matrices(_eigenpairs, _eigenpairs_of_numbers, whole)
+    values, vectors = pairs[..., :n], pairs[..., n:]
     return Eigen(array(values), array(vectors.reshape((*values.shape, n))))
 
 
@@ -349,9 +349,9 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
     up, down = dense.column_powers(matrix, m * n, 1)
     upper, *_ = dense.orthogonalized(dense.scaled(matrix, up), sides, m, n, p)
     upper = np.triu(elements(upper, n, n))
-    found = array(elements(x, n, p)[:, 0] if b.ndim == 1 else elements(x, n, p))
+    solution = array(elements(x, n, p)[:, 0] if b.ndim == 1 else elements(x, n, p))
     left = array(elements(squares, 1, p)[0]) if m > n else np.empty(0)
-    return found, left, n, _singular_values(upper) * down[0]
+    return solution, left, n, _singular_values(upper) * down[0]
 
 
 def _singular_values(upper: np.ndarray) -> Any:

@@ -75,8 +75,8 @@ def _objects(a: np.ndarray) -> Iterable[Any]:
 
 def numbers(a: Any) -> np.ndarray:
     """What holds no expressions as an array of numbers."""
-    found = plain(a)
-    return found.astype(np.float64) if found.dtype == object else found
+    values = plain(a)
+    return values.astype(np.float64) if values.dtype == object else values
 
 
 def of_matrices(
@@ -89,17 +89,17 @@ def of_matrices(
 
     lead = np.broadcast_shapes(*[s.shape[:-2] for s in stacks])
     stacks = tuple(np.broadcast_to(s, lead + s.shape[-2:]) for s in stacks)
-    found = [np.asarray(of_one(*[s[k] for s in stacks]), dtype=object) for k in np.ndindex(lead)]
-    result = np.empty((len(found), *found[0].shape), dtype=object)
-    for k, one in enumerate(found):
+    values = [np.asarray(of_one(*[s[k] for s in stacks]), dtype=object) for k in np.ndindex(lead)]
+    result = np.empty((len(values), *values[0].shape), dtype=object)
+    for k, one in enumerate(values):
         result[k] = one[()]
-    return result.reshape(lead + found[0].shape)
+    return result.reshape(lead + values[0].shape)
 
 
 def is_small(matrix: np.ndarray) -> bool:
     """Whether it is written out: if it is small, mostly zeros, or all numbers."""
-    there = sum(isinstance(e, Handle) or e != 0 for e in matrix.flat)
-    return there <= MOST_WRITTEN
+    nonzeros = sum(isinstance(e, Handle) or e != 0 for e in matrix.flat)
+    return nonzeros <= MOST_WRITTEN
 
 
 def is_given(matrix: np.ndarray) -> bool:
@@ -121,26 +121,26 @@ def stored(graph: Graph, matrix: np.ndarray) -> Array:
 
 def _source(graph: Graph, elements: list[Any]) -> Array | None:
     """The array of which all elements but the numbers 0 are those of the same place."""
-    found: int | None = None
+    source: int | None = None
     for k, e in enumerate(elements):
         if not isinstance(e, Handle):
             if e != 0:
                 return None
             continue
         op, *args = graph.nodes[e.id]
-        if op is not GET or graph.nodes[args[1]] != (WORD, k) or found not in (None, args[0]):
+        if op is not GET or graph.nodes[args[1]] != (WORD, k) or source not in (None, args[0]):
             return None
-        found = args[0]
-    is_whole = found is not None and length(graph, found) == len(elements)
-    return Array(graph, found) if found is not None and is_whole else None
+        source = args[0]
+    is_whole = source is not None and length(graph, source) == len(elements)
+    return Array(graph, source) if source is not None and is_whole else None
 
 
 def elements(a: Array, n: int, m: int) -> np.ndarray:
     """The elements of a matrix in memory."""
-    found = np.empty(n * m, dtype=object)
+    entries = np.empty(n * m, dtype=object)
     with OnePlace(a.graph):
-        found[:] = [a[k] for k in range(n * m)]
-    return found.reshape(n, m)
+        entries[:] = [a[k] for k in range(n * m)]
+    return entries.reshape(n, m)
 
 
 def powers(size: Any) -> tuple[Any, Any]:
@@ -148,6 +148,6 @@ def powers(size: Any) -> tuple[Any, Any]:
 
     Both are 1 where the size is 0, infinite or NaN, and constants to derivatives.
     """
-    there = (size > 0.0) & ops.isfinite(size)
-    exponent = ops.exponent(ops.stop_gradient(ops.where(there, size, 2.0))) - 1.0
+    is_scalable = (size > 0.0) & ops.isfinite(size)
+    exponent = ops.exponent(ops.stop_gradient(ops.where(is_scalable, size, 2.0))) - 1.0
     return tuple(ops.stop_gradient(ops.scalb(1.0, e)) for e in (-exponent, exponent))  # type: ignore[return-value]

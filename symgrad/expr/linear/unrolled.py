@@ -37,13 +37,13 @@ def solution(matrix: Rows, right: Rows) -> np.ndarray:
     if n == 2:
         return _by_cramer(matrix, right)
     rows, inverses, _ = _eliminated([[*m, *r] for m, r in zip(matrix, right, strict=True)], n)
-    found: dict[int, list[Any]] = {}
+    unknowns: dict[int, list[Any]] = {}
     for k in reversed(range(n)):
         rest = rows[k][n:]
         for j in range(k + 1, n):
-            rest = _less(rest, rows[k][j], found[j])
-        found[k] = [multiply_elements(v, inverses[k]) for v in rest]
-    return np.array([found[k] for k in range(n)], dtype=object)
+            rest = _less(rest, rows[k][j], unknowns[j])
+        unknowns[k] = [multiply_elements(v, inverses[k]) for v in rest]
+    return np.array([unknowns[k] for k in range(n)], dtype=object)
 
 
 def _by_cramer(matrix: Rows, right: Rows) -> np.ndarray:
@@ -60,8 +60,8 @@ def _by_cramer(matrix: Rows, right: Rows) -> np.ndarray:
     first = [_minor(x, d, y, b) for x, y in zip(*right, strict=True)]
     second = [_minor(y, a, x, c) for x, y in zip(*right, strict=True)]
     inverse = multiply_elements(inverse, up)
-    found = [[multiply_elements(v, inverse) for v in row] for row in (first, second)]
-    return np.array(found, dtype=object)
+    unknowns = [[multiply_elements(v, inverse) for v in row] for row in (first, second)]
+    return np.array(unknowns, dtype=object)
 
 
 def _reciprocal(pivot: Any) -> Any:
@@ -80,8 +80,8 @@ def _reciprocal_or_zero(pivot: Any) -> Any:
     """The reciprocal, or 0 of 0: then nothing below the pivot is to be eliminated."""
     if is_zero(pivot):
         return 0.0
-    found = 1.0 / pivot
-    return call(ops.where, pivot == 0.0, 0.0, found)
+    reciprocal = 1.0 / pivot
+    return call(ops.where, pivot == 0.0, 0.0, reciprocal)
 
 
 def _eliminated(
@@ -136,10 +136,10 @@ def determinant(rows: Rows) -> Any:
     if len(rows) <= MOST_ROWS_EXPANDED:
         return _expanded(rows)
     reduced, _, exchanges = _eliminated(rows, len(rows), _reciprocal_or_zero)
-    found = _sign_of(exchanges)
+    product = _sign_of(exchanges)
     for k, row in enumerate(reduced):
-        found = multiply_elements(found, row[k])
-    return found
+        product = multiply_elements(product, row[k])
+    return product
 
 
 def _expanded(rows: Rows) -> Any:

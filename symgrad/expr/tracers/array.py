@@ -119,25 +119,25 @@ class TracedArray(NDArrayOperatorsMixin):
         array([ 1.,  2., 13.])
     """
 
-    __slots__ = ("_elements", "_holds", "_made", "graph", "shape")
+    __slots__ = ("_elements", "_holds", "_source", "graph", "shape")
     functions: ClassVar[dict[Any, Callable[..., Any]]] = {}
     """NumPy's functions that take it as it stands in memory, or give None."""
 
-    def __init__(self, made: View | Sweep) -> None:
-        self._made = made
+    def __init__(self, source: View | Sweep) -> None:
+        self._source = source
         self._elements: ExprArray | None = None
-        self.graph = made.graph if isinstance(made, Sweep) else made.array.graph
+        self.graph = source.graph if isinstance(source, Sweep) else source.array.graph
         """The graph of its expressions."""
-        self.shape = made.shape
+        self.shape = source.shape
         """The length of each axis."""
-        self._holds = isinstance(made, Sweep) and isinstance(made.element, Condition)
+        self._holds = isinstance(source, Sweep) and isinstance(source.element, Condition)
 
     @property
     def view(self) -> View:
         """Where the elements stand in memory."""
-        if isinstance(self._made, Sweep):
-            self._made = self._made.view()
-        return self._made
+        if isinstance(self._source, Sweep):
+            self._source = self._source.view()
+        return self._source
 
     @property
     def ndim(self) -> int:
@@ -151,8 +151,8 @@ class TracedArray(NDArrayOperatorsMixin):
 
     def element(self) -> Any:
         """An element, at the index that stands for all; None if they are at all distances."""
-        if isinstance(self._made, Sweep) and self._made.where is here(self.graph):
-            return self._made.element
+        if isinstance(self._source, Sweep) and self._source.where is here(self.graph):
+            return self._source.element
         return element_of(self.view)
 
     @property
@@ -168,12 +168,12 @@ class TracedArray(NDArrayOperatorsMixin):
     def elements(self) -> ExprArray:
         """The array of all elements, each read at its place."""
         if self._elements is None:
-            found = np.empty(self.size, dtype=object)
+            reads = np.empty(self.size, dtype=object)
             with OnePlace(self.graph):
-                found[:] = [self.view.array[place] for place in self.view.words()]
+                reads[:] = [self.view.array[place] for place in self.view.words()]
                 if self._holds:
-                    found[:] = [e > 0.5 for e in found]
-            self._elements = found.reshape(self.shape).view(ExprArray)
+                    reads[:] = [e > 0.5 for e in reads]
+            self._elements = reads.reshape(self.shape).view(ExprArray)
         return self._elements
 
     def __getitem__(self, key: Any) -> Any:
@@ -195,15 +195,15 @@ class TracedArray(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "__call__" and not options:
             own = self.functions.get(ufunc)
-            found = own(*inputs) if own else None if ufunc.signature else swept(ufunc, inputs)
-            if found is not None:
-                return found
+            result = own(*inputs) if own else None if ufunc.signature else swept(ufunc, inputs)
+            if result is not None:
+                return result
         return getattr(ufunc, method)(*_as_elements_of(inputs), **_as_elements_of(options))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         own = self.functions.get(func)
-        found = own(*args, **kwargs) if own else None
-        return func(*_as_elements_of(args), **_as_elements_of(kwargs)) if found is None else found
+        result = own(*args, **kwargs) if own else None
+        return func(*_as_elements_of(args), **_as_elements_of(kwargs)) if result is None else result
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -272,56 +272,56 @@ class At:
         a, key = self._array, self._key
         if isinstance(a, TracedArray) or takes_values(key):
             return self._written(combine(self.get(), values), None)
-        made, places = a.copy(), np.arange(a.size).reshape(a.shape)[key]
+        combined, places = a.copy(), np.arange(a.size).reshape(a.shape)[key]
         if len(np.unique(places)) == places.size:
-            made[key] = combine(a[key], values)
-            return made
-        elements, given = made.reshape(-1), np.broadcast_to(plain(values), places.shape)
-        for place, value in zip(places.flat, given.flat, strict=True):
+            combined[key] = combine(a[key], values)
+            return combined
+        elements, operands = combined.reshape(-1), np.broadcast_to(plain(values), places.shape)
+        for place, value in zip(places.flat, operands.flat, strict=True):
             one = slice(place, place + 1)
             elements[one] = combine(elements[one], value)
-        return made
+        return combined
 
     def _written(self, values: Any, op: Op | None) -> Any:
         """The array in memory with these written to it, in range."""
         a, key = self._array, self._key
         whole = in_memory(_graph_with(a, key), a).view
         graph = whole.array.graph
-        part, made = whole.part(key), whole.array
-        if op is not None and isinstance(made, WordArray):
+        part, memory = whole.part(key), whole.array
+        if op is not None and isinstance(memory, WordArray):
             return self._written(self.get() + values, None)
-        given = np.broadcast_to(plain(values), part.shape)
-        for place, value in zip(part.words(), given.flat, strict=True):
-            new = made.element(value)
-            if new is None and isinstance(made, WordArray):
-                name = made.kind.name
+        elements = np.broadcast_to(plain(values), part.shape)
+        for place, value in zip(part.words(), elements.flat, strict=True):
+            new = memory.element(value)
+            if new is None and isinstance(memory, WordArray):
+                name = memory.kind.name
                 raise TraceError(
                     located(f"{value!r} is a real number, and the array of {name}: cast it first")
                 )
             if part.inside is not None:
-                kept = 0.0 if op else made[place]
-                new = ops.where(Condition(graph, part.inside), new, kept)
-            made = op(made, place, new) if op else made.put(place, new)
-        return TracedArray(View.whole(made, whole.shape))
+                previous = 0.0 if op else memory[place]
+                new = ops.where(Condition(graph, part.inside), new, previous)
+            memory = op(memory, place, new) if op else memory.put(place, new)
+        return TracedArray(View.whole(memory, whole.shape))
 
 
 def _graph_with(a: Any, key: Any) -> Graph:
     """The graph of an array and of an index that is not all known."""
     if isinstance(a, TracedArray):
         return a.graph
-    found = next((e.graph for e in (*each_of(key), *plain(a).flat) if isinstance(e, Handle)), None)
-    assert found is not None, "an index that is an expression is of a graph"
-    return found
+    graph = next((e.graph for e in (*each_of(key), *plain(a).flat) if isinstance(e, Handle)), None)
+    assert graph is not None, "an index that is an expression is of a graph"
+    return graph
 
 
 def in_memory(graph: Graph, a: Any) -> TracedArray:
     """An array of expressions, or of numbers, in memory: all of one array, in order."""
     if isinstance(a, TracedArray) and a.view.is_whole:
         return a
-    found = plain(a)
+    elements = plain(a)
     with OnePlace(graph):
-        made = array_of(graph, list(found.flat))
-    return TracedArray(View.whole(made, found.shape))
+        memory = array_of(graph, list(elements.flat))
+    return TracedArray(View.whole(memory, elements.shape))
 
 
 def swept(function: Callable[..., Any], arguments: Sequence[Any]) -> TracedArray | None:
@@ -338,10 +338,10 @@ def swept(function: Callable[..., Any], arguments: Sequence[Any]) -> TracedArray
             elements.append(_element(graph, a, first.shape))
             if elements[-1] is None:
                 return None
-        made = function(*elements)
-    if not isinstance(made, Scalar):
+        element = function(*elements)
+    if not isinstance(element, Scalar):
         return None
-    return TracedArray(Sweep(graph, first.shape, first.size, made, here(graph)))
+    return TracedArray(Sweep(graph, first.shape, first.size, element, here(graph)))
 
 
 def _element(graph: Graph, a: Any, shape: tuple[int, ...]) -> Any:
@@ -352,25 +352,25 @@ def _element(graph: Graph, a: Any, shape: tuple[int, ...]) -> Any:
     if isinstance(a, TracedArray):
         return a.element() if a.shape == shape else None
     if isinstance(a, np.ndarray) and a.shape == shape:
-        there = all(isinstance(e, Handle) or e != 0 for e in a.flat)
-        return in_memory(graph, a).element() if there else None
+        all_nonzero = all(isinstance(e, Handle) or e != 0 for e in a.flat)
+        return in_memory(graph, a).element() if all_nonzero else None
     return a if isinstance(a, (Scalar, int, float, np.number)) else None
 
 
 def _gathered(a: TracedArray, key: Any) -> ExprArray:
     """The elements at arrays of indices, which stand before all others."""
     parts = parts_of(key)
-    given = [plain(p) for p in parts if isinstance(p, (list, np.ndarray)) and np.ndim(p)]
-    rest = parts[len(given) :]
+    indices = [plain(p) for p in parts if isinstance(p, (list, np.ndarray)) and np.ndim(p)]
+    rest = parts[len(indices) :]
     if any(isinstance(p, (list, np.ndarray)) and np.ndim(p) for p in rest):
         raise TraceError(located("arrays of indices stand before all other indices"))
-    places = np.broadcast_arrays(*[p.astype(object) for p in given])
-    found = [plain(a[(*here, *rest)]) for here in zip(*[p.flat for p in places], strict=True)]
-    inner = found[0].shape if found else ()
-    made = np.empty((len(found), *inner), dtype=object)
-    for k, one in enumerate(found):
-        made[k] = one[()] if not one.ndim else one
-    return made.reshape((*places[0].shape, *inner)).view(ExprArray)
+    places = np.broadcast_arrays(*[p.astype(object) for p in indices])
+    reads = [plain(a[(*index, *rest)]) for index in zip(*[p.flat for p in places], strict=True)]
+    inner = reads[0].shape if reads else ()
+    gathered = np.empty((len(reads), *inner), dtype=object)
+    for k, one in enumerate(reads):
+        gathered[k] = one[()] if not one.ndim else one
+    return gathered.reshape((*places[0].shape, *inner)).view(ExprArray)
 
 
 def _as_elements_of(given: Any) -> Any:
@@ -426,8 +426,8 @@ def _broadcast(arrays: Sequence[np.ndarray]) -> tuple[tuple[int, ...], list[Iter
 
 def call(op: Op, *arguments: Any) -> Any:
     """The operation on expressions, on arrays of them, or, with no expression, on numbers."""
-    if (found := swept(op, arguments)) is not None:
-        return found
+    if (result := swept(op, arguments)) is not None:
+        return result
     arguments = _as_elements_of(arguments)
     arrays = any(isinstance(a, (list, tuple, np.ndarray)) for a in arguments)
     if not arrays and any(isinstance(a, Handle) for a in arguments):

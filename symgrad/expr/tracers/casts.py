@@ -57,8 +57,8 @@ def _cast(x: Any, kind: type[_Integer]) -> Any:
     values = np.asarray(x)
     if values.dtype.kind in "iub":
         return values.astype(kind.name)[()]
-    made = (reference.int32 if kind is SignedWord else reference.uint32)(values)
-    return made.view(kind.name)[()]
+    integers = (reference.int32 if kind is SignedWord else reference.uint32)(values)
+    return integers.view(kind.name)[()]
 
 
 def _of(x: Any, kind: type[_Integer]) -> Any:

@@ -63,9 +63,9 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer, Counter)) and not isinstance(value, bool)
 
 
-def _counted(made: Any, other: Any) -> Any:
+def _counted(value: Any, other: Any) -> Any:
     """What is made of a counter, which is one if the other number is whole."""
-    return Counter(made.graph, made.id) if type(made) is Expr and _is_whole(other) else made
+    return Counter(value.graph, value.id) if type(value) is Expr and _is_whole(other) else value
 
 
 def _divided(a: Counter, n: Any, operation: Callable[[Any, Any], Any]) -> Any:
@@ -75,13 +75,13 @@ def _divided(a: Counter, n: Any, operation: Callable[[Any, Any], Any]) -> Any:
     if i is None:
         method = Expr.__floordiv__ if operation is operator.floordiv else Expr.__mod__
         return _counted(method(a, n), n)
-    made = operation(WRAP["u"](a.graph, i), int(n))
+    result = operation(WRAP["u"](a.graph, i), int(n))
     most = largest(a.graph, i)
     if operation is operator.mod:
-        limit(a.graph, made.id, n - 1 if most is None else min(most, n - 1))
+        limit(a.graph, result.id, n - 1 if most is None else min(most, n - 1))
     else:
-        limit(a.graph, made.id, None if most is None else most // n)
-    return Counter(a.graph, made.as_bound().id)
+        limit(a.graph, result.id, None if most is None else most // n)
+    return Counter(a.graph, result.as_bound().id)
 
 
 def word(graph: Graph, n: int) -> int:
@@ -118,10 +118,10 @@ def whole(graph: Graph, value: int | Expr) -> int | None:
             raise InputError(located(f"loop bounds are below 2**31, and {value:,} is not"))
         return word(graph, value) if 0 <= value < 2**31 else None
     low, high = _between(graph, value.id)
-    made = modulo(graph, value.id) if low >= 0 else None
-    if made is not None and graph.nodes[made][0] is ops.word_sub:
-        limit(graph, made, int(high) if math.isfinite(high) else None, int(low))
-    return made
+    integer = modulo(graph, value.id) if low >= 0 else None
+    if integer is not None and graph.nodes[integer][0] is ops.word_sub:
+        limit(graph, integer, int(high) if math.isfinite(high) else None, int(low))
+    return integer
 
 
 def modulo(graph: Graph, i: int, depth: int = 0) -> int | None:
@@ -159,12 +159,12 @@ def largest(graph: Graph, i: int, depth: int = 0) -> int | None:
     _, noted = _known.get(graph, {}).get(i, (0, None))
     if noted is not None or op not in _LARGEST or depth > MOST_LEVELS:
         return noted
-    found = [largest(graph, a, depth + 1) for a in args]
-    known = [n for n in found if n is not None]
+    limits = [largest(graph, a, depth + 1) for a in args]
+    bounds = [n for n in limits if n is not None]
     if op is ops.word_min:
-        return min(known, default=None)
-    made = _LARGEST[op](*known) if len(known) == len(args) else 2**32
-    return made if made < 2**32 else None
+        return min(bounds, default=None)
+    most = _LARGEST[op](*bounds) if len(bounds) == len(args) else 2**32
+    return most if most < 2**32 else None
 
 
 _LARGEST: Final[dict[Op, Callable[..., int]]] = {
@@ -178,10 +178,10 @@ _LARGEST: Final[dict[Op, Callable[..., int]]] = {
 def ceiling(x: Expr) -> int:
     """The least whole number that is not below x, as a word: 0 where x is negative or NaN."""
     limited = ops.where(x > 0.0, ops.minimum(x, LARGEST_SIGNED), 0.0)
-    made = ops.nearest_word(ops.ceil(limited)).id
+    integer = ops.nearest_word(ops.ceil(limited)).id
     _, high = _between(x.graph, x.id)
-    limit(x.graph, made, max(0, int(high)) if math.isfinite(high) else None)
-    return made
+    limit(x.graph, integer, max(0, int(high)) if math.isfinite(high) else None)
+    return integer
 
 
 def _between(graph: Graph, i: int, depth: int = 0) -> tuple[float, float]:
@@ -190,19 +190,19 @@ def _between(graph: Graph, i: int, depth: int = 0) -> tuple[float, float]:
     Rounding does not take it beyond them: below ``EXACT_BELOW`` they are floats themselves.
     """
     op, *args = graph.nodes[i]
-    known = graph.value(i)
-    if known is not None and math.isfinite(known):
-        found: tuple[float, float] = math.floor(known), math.ceil(known)
+    constant = graph.value(i)
+    if constant is not None and math.isfinite(constant):
+        bounds: tuple[float, float] = math.floor(constant), math.ceil(constant)
     elif op is ops.word_float:
         least, _ = _known.get(graph, {}).get(args[0], (0, None))
         most = largest(graph, args[0])
-        found = least, math.inf if most is None else most
+        bounds = least, math.inf if most is None else most
     elif op in _BETWEEN and depth <= MOST_LEVELS:
         floats = [a for a in graph.args(i) if graph.type(a) == "f"]
-        found = _BETWEEN[op](*[_between(graph, a, depth + 1) for a in floats])
+        bounds = _BETWEEN[op](*[_between(graph, a, depth + 1) for a in floats])
     else:
-        found = -math.inf, math.inf
-    low, high = found  # either may be NaN, the difference of infinities
+        bounds = -math.inf, math.inf
+    low, high = bounds  # either may be NaN, the difference of infinities
     return low if abs(low) < EXACT_BELOW else -math.inf, high if abs(
         high
     ) < EXACT_BELOW else math.inf
@@ -263,28 +263,28 @@ def within(graph: Graph, value: Any, n: int) -> tuple[Any, int | None]:
     Raises:
         InputError: for an integer that is out of range, or a number that is none.
     """
-    found = bound(graph, value, "an index")
-    if isinstance(found, int):
-        if not -n <= found < n:
-            raise InputError(located(f"index {found} is out of range: there are {n} elements"))
-        return found % n, None
-    low, high = _between(graph, found.id)
-    found = found if low >= 0 else ops.where(found < -0.5, found + float(n), found)
-    known = whole(graph, found)
-    i = index(graph, found) if known is None else known
-    if known is not None and high < n:
+    position = bound(graph, value, "an index")
+    if isinstance(position, int):
+        if not -n <= position < n:
+            raise InputError(located(f"index {position} is out of range: there are {n} elements"))
+        return position % n, None
+    low, high = _between(graph, position.id)
+    position = position if low >= 0 else ops.where(position < -0.5, position + float(n), position)
+    exact = whole(graph, position)
+    i = index(graph, position) if exact is None else exact
+    if exact is not None and high < n:
         return WRAP["u"](graph, i), None
     last = WRAP["u"](graph, graph.add(ops.word_min, i, word(graph, n - 1)))
-    return last, ((found > -0.5) & (found < n - 0.5)).id
+    return last, ((position > -0.5) & (position < n - 0.5)).id
 
 
 def index(graph: Graph, value: Any) -> int:
     """An index as a word: an integer, a word, or an expression, whose nearest integer it is."""
     if isinstance(value, Handle) and not isinstance(value, Expr):
         return value.id
-    found = whole(graph, bound(graph, value, "an index"))
-    if found is not None:
-        return found
+    integer = whole(graph, bound(graph, value, "an index"))
+    if integer is not None:
+        return integer
     if not isinstance(value, Expr):
         raise InputError(located(f"an index cannot be negative, and {value} is"))
     return ceiling(value - 0.5)

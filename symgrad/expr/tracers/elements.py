@@ -20,8 +20,8 @@ def plain(value: Any) -> Any:
         result = np.empty((), dtype=object)
         result[()] = value
         return result
-    found = np.asarray(value)
-    return unpacked(found) if found.dtype == object else found
+    elements = np.asarray(value)
+    return unpacked(elements) if elements.dtype == object else elements
 
 
 def unpacked(a: np.ndarray) -> np.ndarray:

@@ -122,8 +122,8 @@ class Expr(Scalar):
         """The expression ``op(*args)``, or what the operation is composed of."""
         if op.compose is not None:
             return op.compose(*map(as_real, args))
-        if op.special is not None and (found := op.special(*args)) is not None:
-            return found
+        if op.special is not None and (special := op.special(*args)) is not None:
+            return special
         graph = self.graph
         if graph.tracing:
             graph.place = place_here(graph)

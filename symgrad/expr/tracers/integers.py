@@ -307,9 +307,9 @@ class Word(Scalar):
             return self.of(self.graph, 0)
         if count is not None:
             return self._as_this(op(self, by))
-        made = op(self.bits(), ops.word_and(by, self.number(BITS - 1)))
+        shifted_bits = op(self.bits(), ops.word_and(by, self.number(BITS - 1)))
         fits = ops.word_lt(by, self.number(BITS))
-        return self._as_this(ops.word_where(fits, made, self.number(0)))
+        return self._as_this(ops.word_where(fits, shifted_bits, self.number(0)))
 
     def shifted_down(self, by: Any) -> Self:
         """Divided by 2**by, rounded down."""
@@ -401,8 +401,8 @@ class SignedWord(Word):
         _, rest = divided(self.magnitude(), size)
         unlike = SignedWord(self.graph, ops.word_xor(self.bits(), divisor.bits()).id)
         apart = unlike.is_negative() & ops.word_lt(self.number(0), rest)
-        found = ops.word_where(apart, ops.word_sub(size, rest), rest)
-        return self._as_this(ops.word_sub(ops.word_xor(found, sign), sign))
+        size_left = ops.word_where(apart, ops.word_sub(size, rest), rest)
+        return self._as_this(ops.word_sub(ops.word_xor(size_left, sign), sign))
 
     def truncated_remainder(self, divisor: Any) -> Self:
         """What is left by the quotient rounded towards 0, as C's %; 0 where the divisor is."""

@@ -38,22 +38,22 @@ class Reductions:
     graph: Graph
     elements: tuple[int, ...]
     length: int
-    made: list[Reduction] = field(default_factory=list)
+    entries: list[Reduction] = field(default_factory=list)
 
     def varies(self, node: int) -> bool:
         """Whether a node has a number for each element, rather than one for the row."""
-        found = reachable(self.graph, [node])
-        return any(i in self.elements for i in found)
+        nodes = reachable(self.graph, [node])
+        return any(i in self.elements for i in nodes)
 
     def of(self, kind: Kind, node: int) -> int:
         """The node of a reduction."""
-        for reduction in self.made:
+        for reduction in self.entries:
             if reduction[:2] == (kind, node):
                 return reduction.symbol
         if not self.varies(node):
             return node if kind != "sum" else self.graph.add(ops.mul, node, self.length)
-        symbol = self.graph.input(f"{kind}_{len(self.made)}")
-        self.made.append(Reduction(kind, node, symbol))
+        symbol = self.graph.input(f"{kind}_{len(self.entries)}")
+        self.entries.append(Reduction(kind, node, symbol))
         return symbol
 
 
@@ -78,8 +78,8 @@ class Row(NDArrayOperatorsMixin, Handle):
         """An operation on elements."""
         return self._wrapped(op(*map(element_of, args)))
 
-    def _wrapped(self, found: Any) -> Any:
-        return Row(found, self._reductions) if isinstance(found, Handle) else found
+    def _wrapped(self, value: Any) -> Any:
+        return Row(value, self._reductions) if isinstance(value, Handle) else value
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "reduce" and ufunc in _REDUCED:

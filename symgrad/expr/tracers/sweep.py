@@ -77,9 +77,9 @@ class Sweep:
                 kind = OF_KIND[type(element)]
             else:
                 element = element.as_float()
-            index, made = index_of(graph, n), hole(graph, kind.type, n)
-            put = graph.add(PUTS[kind.type], made, index, element.id)
-            (end,) = swept(graph, n, {made: graph.intern((EMPTIES[kind.type], n))}, [put])
+            index, array = index_of(graph, n), hole(graph, kind.type, n)
+            put = graph.add(PUTS[kind.type], array, index, element.id)
+            (end,) = swept(graph, n, {array: graph.intern((EMPTIES[kind.type], n))}, [put])
         return View.whole(kind(graph, end), self.shape)
 
 
@@ -103,8 +103,8 @@ def swept(
     region, captured = close(graph, params, yields, capture=lambda i: i not in inner)
     op, more = finish(loop_op(region, len(inits), most=n))
     zeros = [graph.constant(0.0)] * more
-    made = graph.add(op, word(graph, 0), word(graph, n), *inits.values(), *zeros, *captured)
-    return [pick(graph, made, j, graph.type(y)) for j, y in enumerate(yields)]
+    loop = graph.add(op, word(graph, 0), word(graph, n), *inits.values(), *zeros, *captured)
+    return [pick(graph, loop, j, graph.type(y)) for j, y in enumerate(yields)]
 
 
 def element_of(view: View) -> Any:

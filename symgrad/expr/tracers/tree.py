@@ -69,11 +69,11 @@ class Tree:
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """Its arrays, in order; the names of what contains them are joined by dots."""
-        found: list[Block] = []
+        arrays: list[Block] = []
         for name, shape in self._leaves(""):
-            start = found[-1].start + found[-1].size if found else 0
-            found.append(Block(name or "p", start, shape))
-        return tuple(found)
+            start = arrays[-1].start + arrays[-1].size if arrays else 0
+            arrays.append(Block(name or "p", start, shape))
+        return tuple(arrays)
 
     def _leaves(self, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         if self.is_leaf:
@@ -104,15 +104,15 @@ class Tree:
         """
         if self.is_leaf:
             return next(parts)
-        found = [child.nest(parts, wrap) for child in self.children]
+        children = [child.nest(parts, wrap) for child in self.children]
         if self.kind == "dict":
-            return (wrap or self.like or dict)(dict(zip(self.keys, found, strict=True)))
+            return (wrap or self.like or dict)(dict(zip(self.keys, children, strict=True)))
         if self.like is not None:
-            made = copy.copy(self.like)  # not __init__, whose arguments may be others
-            for name, part in zip(self.keys, found, strict=True):
-                object.__setattr__(made, name, part)
-            return made
-        return self.kind(*found) if hasattr(self.kind, "_fields") else self.kind(found)
+            instance = copy.copy(self.like)  # not __init__, whose arguments may be others
+            for name, part in zip(self.keys, children, strict=True):
+                object.__setattr__(instance, name, part)
+            return instance
+        return self.kind(*children) if hasattr(self.kind, "_fields") else self.kind(children)
 
     def reading(self, reads: Iterator[Callable[[], Any]]) -> Callable[[], Any]:
         """What makes a nest, of what these give in the place of its arrays."""
@@ -208,14 +208,14 @@ def flatten(value: Any, leaf: Leaf = numbers_as_array) -> tuple[list[Any], Tree]
 
     ``leaf`` says what is a leaf besides that which is no container, and what it consists of.
     """
-    found = leaf(value)
-    outer = apart(value) if found is None else None
+    own = leaf(value)
+    outer = apart(value) if own is None else None
     if outer is None:
-        return found or ([value], Tree())
+        return own or ([value], Tree())
     pairs = [flatten(part, leaf) for part in outer[1]]
-    made, children = outer[0], tuple(tree for _, tree in pairs)
-    leaves = [v for found, _ in pairs for v in found]
-    return leaves, Tree(made.kind, made.keys, children, made.like)
+    node, children = outer[0], tuple(tree for _, tree in pairs)
+    leaves = [v for part, _ in pairs for v in part]
+    return leaves, Tree(node.kind, node.keys, children, node.like)
 
 
 def _is_array(value: Any) -> bool:
@@ -237,10 +237,10 @@ def tree_of(n: Any) -> Tree:
     Raises:
         InputError: for anything else, and if there are no parameters.
     """
-    found = n if isinstance(n, Tree) else _tree(n, n)
-    if not found.size:
+    tree = n if isinstance(n, Tree) else _tree(n, n)
+    if not tree.size:
         raise InputError("a kernel needs at least one parameter")
-    return found
+    return tree
 
 
 def _tree(n: Any, whole: Any) -> Tree:

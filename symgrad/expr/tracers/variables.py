@@ -48,9 +48,9 @@ def symbols(names: str) -> list[Expr]:
     if not words:
         raise InputError("symbols needs the name of at least one variable")
     graph = _arena()  # one arena for all, also where each would be freed before the next is made
-    made = [var(name) for word in words for name in _range(word)]
-    assert all(v.graph is graph for v in made), "variables made together share an arena"
-    return made
+    variables = [var(name) for word in words for name in _range(word)]
+    assert all(v.graph is graph for v in variables), "variables made together share an arena"
+    return variables
 
 
 def _arena() -> Graph:
@@ -62,7 +62,7 @@ def _arena() -> Graph:
 
 
 def _range(word: str) -> list[str]:
-    found = re.fullmatch(r"(\w*?)(\d*):(\d+)", word)
-    if not found:
+    match = re.fullmatch(r"(\w*?)(\d*):(\d+)", word)
+    if not match:
         return [word]
-    return [f"{found[1]}{k}" for k in range(int(found[2] or 0), int(found[3]))]
+    return [f"{match[1]}{k}" for k in range(int(match[2] or 0), int(match[3]))]

@@ -99,9 +99,9 @@ def array_of(graph: Graph, values: Sequence[Any]) -> Array:
         if len(integers) == len(values):
             empty = OF_KIND[kind](graph, graph.intern((EMPTY_W, len(values))))
             return functools.reduce(lambda a, iv: a.put(*iv), enumerate(integers), empty)
-    made, nothing = zeros(graph, len(values)).id, graph.constant(0.0)
+    array, nothing = zeros(graph, len(values)).id, graph.constant(0.0)
     for i, value in enumerate(values):
         element = operand(graph, value, "f")
         if element != nothing:
-            made = graph.add(PUT, made, graph.intern((WORD, i)), element)
-    return Array(graph, made)
+            array = graph.add(PUT, array, graph.intern((WORD, i)), element)
+    return Array(graph, array)

@@ -63,10 +63,10 @@ class View:
             steps = stride * np.arange(n)
             places += steps.reshape([-1 if k == axis else 1 for k in range(len(self.shape))])
         for place in places.flat:
-            here = word(graph, int(place))
+            position = word(graph, int(place))
             if self.offset is not None:
-                here = graph.add(ops.word_add, self.offset, here) if place else self.offset
-            yield Word(graph, here)
+                position = graph.add(ops.word_add, self.offset, position) if place else self.offset
+            yield Word(graph, position)
 
     def part(self, key: Any) -> View:
         """The elements that an index takes, as NumPy has them.

@@ -112,18 +112,18 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
     @cached_property
     def _whole(self) -> ExprArray:
         """All of them."""
-        return self._made(self._places)
+        return self._elements(self._places)
 
     @cached_property
     def in_memory(self) -> TracedArray:
         """All of them, as an array that an expression may index."""
         return in_memory(self._whole.flat[0].graph, self._whole)
 
-    def _made(self, places: np.ndarray) -> ExprArray:
+    def _elements(self, places: np.ndarray) -> ExprArray:
         require_feasible(places.size)
-        found = np.empty(places.shape, dtype=object)
-        found.reshape(-1)[:] = [self._make(k) for k in places.ravel().tolist()]
-        return found.view(ExprArray)
+        elements = np.empty(places.shape, dtype=object)
+        elements.reshape(-1)[:] = [self._make(k) for k in places.ravel().tolist()]
+        return elements.view(ExprArray)
 
     def __getitem__(self, key: Any) -> Any:
         first, *rest = key if isinstance(key, tuple) else (key,)
@@ -139,7 +139,7 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
         if "_whole" in vars(self) or takes_values(key):
             return self._whole[key]
         places = self._places[key]
-        return self._made(places) if np.ndim(places) else self._make(int(places))
+        return self._elements(places) if np.ndim(places) else self._make(int(places))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._whole[key] = value
@@ -255,9 +255,9 @@ class _Tracer:
             stem = f"{block.name}_{self.names[number]}"
             inputs = tuple(self.graph.input(f"{stem}_{k}") for k in range(block.width))
             self.gathers[key] = Gather(block, number, inputs)
-        found = np.empty(block.width, dtype=object)
-        found[:] = [Expr(self.graph, i) for i in self.gathers[key].inputs]
-        taken = found.reshape(block.shape[1:]).view(ExprArray)
+        elements = np.empty(block.width, dtype=object)
+        elements[:] = [Expr(self.graph, i) for i in self.gathers[key].inputs]
+        taken = elements.reshape(block.shape[1:]).view(ExprArray)
         return taken if block.shape[1:] else taken.item()
 
 
@@ -318,9 +318,9 @@ def _refuse_swapped(
 
 
 def _array(graph: Graph, ids: Sequence[int]) -> ExprArray:
-    found = np.empty(len(ids), dtype=object)
-    found[:] = [Expr(graph, i) for i in ids]
-    return found.view(ExprArray)
+    elements = np.empty(len(ids), dtype=object)
+    elements[:] = [Expr(graph, i) for i in ids]
+    return elements.view(ExprArray)
 
 
 def _require_indices(

@@ -87,14 +87,14 @@ def iterations_of(graph: Graph, events: Events, first: Ints, stretch: Stretch) -
     """The iterations of a stretch that only carries bind together; None if there are few."""
     links = Links(graph, events, stretch)
     start, count = links.iterations()
-    found = Iterations(stretch.start + start, tuple(columns_of(links, start, count)))
-    while found.count >= LEAST_ITERATIONS:
-        late = _last_taken(found, first)
+    candidates = Iterations(stretch.start + start, tuple(columns_of(links, start, count)))
+    while candidates.count >= LEAST_ITERATIONS:
+        late = _last_taken(candidates, first)
         if late < 0:
-            return found
-        if 2 * late > found.count:
+            return candidates
+        if 2 * late > candidates.count:
             return None
-        found = found.later(late + 1)
+        candidates = candidates.later(late + 1)
     return None
 
 
@@ -114,10 +114,10 @@ def columns_of(links: Links, start: int, count: int) -> Iterator[Column]:
 
 def _last_taken(iterations: Iterations, first: Ints) -> int:
     """The last turn that made something which another turn does not take as a carry; -1: none."""
-    made = iterations.made(first)
+    iteration_of = iterations.made(first)
     return max(
         (
-            int(made[slot.values if column.is_fixed else slot.outside].max(initial=-1))
+            int(iteration_of[slot.values if column.is_fixed else slot.outside].max(initial=-1))
             for column in iterations.columns
             for slot in column.slots
         ),

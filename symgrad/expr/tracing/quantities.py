@@ -17,10 +17,10 @@ Columns = int
 
 def quantities(graph: Graph, columns: Sequence[int], outputs: Sequence[int]) -> tuple[int, ...]:
     """The numbers of the columns, input nodes, that are quantities for these outputs."""
-    found = _Dependence()
-    given = {i: 1 << k for k, i in enumerate(columns)}
-    by_node = found.of(graph, given)
-    every = found.together
+    dependence = _Dependence()
+    masks = {i: 1 << k for k, i in enumerate(columns)}
+    by_node = dependence.of(graph, masks)
+    every = dependence.together
     for i in outputs:
         every |= by_node[i]
     return tuple(k for k in range(len(columns)) if every >> k & 1)
@@ -34,35 +34,35 @@ class _Dependence:
 
     def of(self, graph: Graph, given: dict[int, Columns]) -> list[Columns]:
         """What each node of a graph depends on, if its inputs do on these."""
-        found: list[Columns] = []
+        masks: list[Columns] = []
         results: dict[int, list[Columns]] = {}
         for i, (op, *args) in enumerate(graph.nodes):
             if not op.arity:
-                found.append(given.get(i, 0))
+                masks.append(given.get(i, 0))
                 continue
-            each = [found[a] for a in args]
+            each = [masks[a] for a in args]
             if isinstance(op, Pick):
                 mine = results[args[0]]
-                found.append(mine[0] if op.index == TURNS else mine[1 + op.index])
+                masks.append(mine[0] if op.index == TURNS else mine[1 + op.index])
             elif isinstance(op, Loop):
                 results[i] = self._loop(op, each)
-                found.append(0)
+                masks.append(0)
             elif isinstance(op, Choice):
                 results[i] = self._choice(op, each)
-                found.append(0)
+                masks.append(0)
             elif graph.type(i) == "b":
-                found.append(self._compared(each))
+                masks.append(self._compared(each))
             elif op.name == "get":
-                found.append(each[0])
+                masks.append(each[0])
             else:
-                found.append(_union(each if op.name != "put" else [each[0], each[2]]))
-        return found
+                masks.append(_union(each if op.name != "put" else [each[0], each[2]]))
+        return masks
 
     def _compared(self, each: list[Columns]) -> Columns:
         """Nothing; codes of different columns stand for different labels."""
-        there = [columns for columns in each if columns]
-        if any(columns != there[0] for columns in there):
-            self.together |= _union(there)
+        masks = [columns for columns in each if columns]
+        if any(columns != masks[0] for columns in masks):
+            self.together |= _union(masks)
         return 0
 
     def _loop(self, op: Loop, each: list[Columns]) -> list[Columns]:
@@ -82,12 +82,12 @@ class _Dependence:
         return [0, *(a | b for a, b in halves)]
 
     def _region(self, body: Region, params: list[Columns]) -> list[Columns]:
-        found = self.of(body.graph, dict(zip(body.params, params, strict=True)))
-        return [found[i] for i in body.yields]
+        masks = self.of(body.graph, dict(zip(body.params, params, strict=True)))
+        return [masks[i] for i in body.yields]
 
 
 def _union(each: list[Columns]) -> Columns:
-    found = 0
+    union = 0
     for columns in each:
-        found |= columns
-    return found
+        union |= columns
+    return union

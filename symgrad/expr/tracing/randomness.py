@@ -65,8 +65,8 @@ class WatchingRandomNumbers:
         self._functions = list(_functions(f))
 
     def __enter__(self) -> None:
-        found = dict(_generators(self._functions))
-        self._watched = {name: (state, state()) for name, state in found.items()}
+        generators = dict(_generators(self._functions))
+        self._watched = {name: (state, state()) for name, state in generators.items()}
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None or not self._watched:
@@ -127,8 +127,8 @@ def _module_of(function: Any) -> str | None:
 
 def _users(functions: Sequence[Named]) -> Any:
     """The first of them that is the user's."""
-    found = [named.function for named in functions]
-    return next((f for f in found if is_users(_module_of(f))), found[0])
+    functions_named = [named.function for named in functions]
+    return next((f for f in functions_named if is_users(_module_of(f))), functions_named[0])
 
 
 def _generators(functions: Sequence[Named]) -> Iterator[tuple[str, State]]:

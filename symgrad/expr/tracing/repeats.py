@@ -82,10 +82,10 @@ def events_of(graph: Graph, roots: Sequence[int]) -> Events:
 
 def stretches(events: Events) -> list[Stretch]:
     """Where events repeat themselves, most of them first; these may overlap."""
-    found: list[Stretch] = []
+    repeats: list[Stretch] = []
     for period in _periods(events.tokens):
-        found += _of_period(events.tokens, period)
-    return sorted(found, key=lambda s: (-s.saved, s.start))
+        repeats += _of_period(events.tokens, period)
+    return sorted(repeats, key=lambda s: (-s.saved, s.start))
 
 
 def _periods(tokens: Ints) -> list[int]:
@@ -93,14 +93,14 @@ def _periods(tokens: Ints) -> list[int]:
 
     Words are found by a hash; periods are looked at closely later.
     """
-    found: dict[int, None] = {}
+    distances: dict[int, None] = {}
     words, length = tokens.astype(np.uint64), 1
     for wanted in WORDS:
         while length < wanted and len(words) > length:
             words = words[:-length] * MULTIPLIER + words[length:]
             length *= 2
-        found |= dict.fromkeys(_distances(words))
-    return list(found)
+        distances |= dict.fromkeys(_distances(words))
+    return list(distances)
 
 
 def _distances(words: np.ndarray[Any, Any]) -> list[int]:
@@ -143,8 +143,8 @@ class Links:
         self._graph, self.stretch = graph, stretch
         self.ids = events.ids[stretch.start : stretch.stop]
         self.holds = np.ones(len(self.ids), np.bool_)
-        self._made = np.argsort(self.ids, kind="stable")
-        self._sorted = self.ids[self._made]
+        self._order = np.argsort(self.ids, kind="stable")
+        self._sorted = self.ids[self._order]
         self.taken = [self._column(q) for q in range(stretch.period)]
         """What each event of the first period takes."""
 
@@ -154,12 +154,12 @@ class Links:
         args = np.array([nodes[i][1:] for i in self.ids[at].tolist()])
         if nodes[self.ids[q]][0].commutative:
             self._put_in_order(args, at)
-        found: list[Taken] = []
+        taken: list[Taken] = []
         for slot in range(args.shape[1]):
             back, holds = self._link(args[:, slot], at)
             self.holds[at] &= holds
-            found.append(Taken(args[:, slot], back))
-        return found
+            taken.append(Taken(args[:, slot], back))
+        return taken
 
     def _link(self, values: Ints, at: Ints) -> tuple[int, Truths]:
         """How many events ago these nodes were made, and where that, or what else, holds."""
@@ -177,7 +177,7 @@ class Links:
         """How many events before this one node i was made, the last time first."""
         least = at - REACH * self.stretch.period
         first, last = (np.searchsorted(self._sorted, i, side) for side in ("left", "right"))
-        return [at - m for m in self._made[first:last][::-1].tolist() if least <= m < at]
+        return [at - m for m in self._order[first:last][::-1].tolist() if least <= m < at]
 
     def _made_before(self, at: Ints, back: int) -> Ints:
         return np.where(at < back, -1, self.ids[np.maximum(at - back, 0)])
@@ -221,8 +221,8 @@ class Links:
     def _ranks(self, ids: Ints) -> Ints:
         """Numbers for kinds of nodes: constants, other leaves, operations."""
         nodes = self._graph.nodes
-        found = [0 if nodes[i][0].constant else 1 + (nodes[i][0].arity > 0) for i in ids.tolist()]
-        return np.array(found)
+        ranks = [0 if nodes[i][0].constant else 1 + (nodes[i][0].arity > 0) for i in ids.tolist()]
+        return np.array(ranks)
 
     # --- where iterations begin
     # ------------------------------------------------------------------------
@@ -252,13 +252,13 @@ class Links:
         for q, slots in enumerate(self.taken):
             for taken in slots:
                 if taken.back:
-                    made = (q - taken.back) % p
-                    reach[made] = max(reach.get(made, 0), taken.back)
+                    producer = (q - taken.back) % p
+                    reach[producer] = max(reach.get(producer, 0), taken.back)
         change = np.zeros(2 * p + 1, np.int64)
-        for made, back in reach.items():
+        for producer, back in reach.items():
             change[0] += back // p
             change[p] -= back // p
-            change[made + 1] += 1
-            change[made + 1 + back % p] -= 1
+            change[producer + 1] += 1
+            change[producer + 1 + back % p] -= 1
         total = np.cumsum(change)
         return total[:p] + total[p : 2 * p]

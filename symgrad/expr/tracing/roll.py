@@ -54,29 +54,29 @@ def rolled(traced: Trace, rounding: float) -> Trace:
     return replace(traced, graph=graph, inputs=tuple(inputs_of(graph)), outputs=tuple(roots))
 
 
-def rolled_row(made: RowTrace, rounding: float) -> RowTrace:
+def rolled_row(trace: RowTrace, rounding: float) -> RowTrace:
     """The same of a loss of one row."""
-    graph, roots = _rolled(rounding, made.graph, made.outputs)
-    if graph is made.graph:
-        return made
-    new = dict(zip(inputs_of(made.graph), inputs_of(graph), strict=True))
+    graph, roots = _rolled(rounding, trace.graph, trace.outputs)
+    if graph is trace.graph:
+        return trace
+    new = dict(zip(inputs_of(trace.graph), inputs_of(graph), strict=True))
     return replace(
-        made,
+        trace,
         graph=graph,
         outputs=tuple(roots),
-        columns=tuple(new[i] for i in made.columns),
-        parameters={place: new[i] for place, i in made.parameters.items()},
-        gathers=tuple(replace(g, inputs=tuple(new[i] for i in g.inputs)) for g in made.gathers),
+        columns=tuple(new[i] for i in trace.columns),
+        parameters={place: new[i] for place, i in trace.parameters.items()},
+        gathers=tuple(replace(g, inputs=tuple(new[i] for i in g.inputs)) for g in trace.gathers),
     )
 
 
 def _rolled(rounding: float, graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     for _ in range(LEVELS):
-        found = list(_repeated(graph, roots))
-        if not found:
+        repeats = list(_repeated(graph, roots))
+        if not repeats:
             break
         work = graph.copy()
-        stand = _Rolling(work, roots, rounding).rolled(found)
+        stand = _Rolling(work, roots, rounding).rolled(repeats)
         if not stand:
             break
         region, _ = close(work, inputs_of(work), roots, stand)
@@ -122,28 +122,28 @@ class _Rolling:
         self._args = np.fromiter(chain.from_iterable(args), np.int64)
         self._stand: dict[int, int] = {}
 
-    def rolled(self, found: Sequence[tuple[Iterations, Ints]]) -> dict[int, int]:
+    def rolled(self, repeats: Sequence[tuple[Iterations, Ints]]) -> dict[int, int]:
         """What stands for nodes that these iterations made, as far as a loop is worth it."""
-        for iterations, made in sorted(found, key=lambda item: item[0].start):
-            self._roll(iterations, made)
+        for iterations, origins in sorted(repeats, key=lambda item: item[0].start):
+            self._roll(iterations, origins)
         return self._stand
 
-    def _roll(self, iterations: Iterations, made: Ints) -> None:
+    def _roll(self, iterations: Iterations, origins: Ints) -> None:
         start = len(self._graph)
-        uses = list(self._uses(iterations, made))
-        found = rolled_loop(self._graph, iterations, uses, self._stand, self._rounding)
-        if found is None:
+        uses = list(self._uses(iterations, origins))
+        loop = rolled_loop(self._graph, iterations, uses, self._stand, self._rounding)
+        if loop is None:
             return
-        added = len(self._graph) - start - found.free
+        added = len(self._graph) - start - loop.free
         if added + LEAST_SAVED <= iterations.events and 2 * added <= iterations.events:
-            self._stand |= found.ends
+            self._stand |= loop.ends
 
-    def _uses(self, iterations: Iterations, made: Ints) -> Iterator[Use]:
+    def _uses(self, iterations: Iterations, origins: Ints) -> Iterator[Use]:
         """Which results of which iterations are used elsewhere."""
-        wanted = np.zeros(len(made), np.bool_)
-        wanted[self._args[made[self._users] < 0]] = True
+        wanted = np.zeros(len(origins), np.bool_)
+        wanted[self._args[origins[self._users] < 0]] = True
         wanted[list(self._roots)] = True
-        wanted &= made >= 0
+        wanted &= origins >= 0
         for column, c in enumerate(iterations.columns):
             if not c.is_fixed:
                 for iteration in np.flatnonzero(wanted[c.results]).tolist():

@@ -64,9 +64,9 @@ def rolled_loop(
         stand: what stands for nodes that other iterations have made.
         rounding: see `Sequences`.
     """
-    made = _RolledLoop(graph, iterations, stand, rounding)
-    ends = made.ends(uses) if made.is_made else None
-    return None if ends is None else Rolled(ends, made.sequences.free)
+    loop = _RolledLoop(graph, iterations, stand, rounding)
+    ends = loop.ends(uses) if loop.is_made else None
+    return None if ends is None else Rolled(ends, loop.sequences.free)
 
 
 def inputs_in_a_row(graph: Graph, iterations: Iterations) -> range:
@@ -133,17 +133,17 @@ class _RolledLoop:
 
     def _carried(self, column: int, inits: list[int]) -> int:
         """What a column was as many iterations ago as there are inits."""
-        found = self._found(column, inits)
-        if found is None:
-            found = _Carry(column, [], [])
-            self._carries.append(found)
+        carry = self._carry_of(column, inits)
+        if carry is None:
+            carry = _Carry(column, [], [])
+            self._carries.append(carry)
         graph, name = self._graph, self._name(column)
-        for init in inits[len(found.inits) :]:
-            found.holes.append(hole(graph, graph.type(init), size_of(graph, init), name))
-            found.inits.append(init)
-        return found.holes[len(inits) - 1]
+        for init in inits[len(carry.inits) :]:
+            carry.holes.append(hole(graph, graph.type(init), size_of(graph, init), name))
+            carry.inits.append(init)
+        return carry.holes[len(inits) - 1]
 
-    def _found(self, column: int, inits: list[int]) -> _Carry | None:
+    def _carry_of(self, column: int, inits: list[int]) -> _Carry | None:
         """The carry that there is of a column that began like this."""
         for carry in self._carries:
             both = zip(carry.inits, inits, strict=False)
@@ -176,13 +176,13 @@ class _RolledLoop:
 
     def _knows(self, slot: Slot) -> bool:
         assert slot.column is not None, "what is past is of a column"
-        return self._found(slot.column, _inits(slot)) is not None
+        return self._carry_of(slot.column, _inits(slot)) is not None
 
     def _name(self, column: int) -> str:
         """What the user's line calls what it makes, as far as it is seen."""
         place = self._graph.place_of(int(self._iterations.columns[column].results[-1]))
-        found = _ASSIGNED.match(place.text) if place else None
-        return found[1] if found else ""
+        match = _ASSIGNED.match(place.text) if place else None
+        return match[1] if match else ""
 
     # --- what is used after it --------------------------------------------------------------------
 
@@ -244,8 +244,8 @@ class _RolledLoop:
         op, errors = compensated(loop_op(region, len(then), most=count))
         ends = graph.intern((WORD, 0)), graph.intern((WORD, count))
         zeros = [graph.constant(0.0)] * errors
-        made = graph.add(op, *ends, *inits, *zeros, *captured)
-        return {h: pick(graph, made, j, graph.type(h)) for j, h in enumerate(then)}
+        loop = graph.add(op, *ends, *inits, *zeros, *captured)
+        return {h: pick(graph, loop, j, graph.type(h)) for j, h in enumerate(then)}
 
     def _inner(self, then: Mapping[int, int]) -> set[int]:
         """What changes from turn to turn."""

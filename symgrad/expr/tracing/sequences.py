@@ -45,13 +45,13 @@ class Sequences:
         if heads == {WORD}:
             return self._index([graph.nodes[v][1] for v in values])
         if heads == {CONST}:
-            found = self._number(np.array([graph.value(v) for v in values]))
-            if found is not None:
-                return found
+            node = self._number(np.array([graph.value(v) for v in values]))
+            if node is not None:
+                return node
         elif heads == {INPUT}:
             return self._input(values)
-        elif len(heads) == 1 and depth < DEEPEST and (found := self._operation(values, depth)):
-            return found
+        elif len(heads) == 1 and depth < DEEPEST and (node := self._operation(values, depth)):
+            return node
         return self._element(values) if {graph.type(v) for v in values} == {"f"} else None
 
     def _operation(self, values: Sequence[int], depth: int) -> int | None:
@@ -93,8 +93,8 @@ class Sequences:
                 return self._sum(self._product(step, 0.0), start)
         return None
 
-    def _agree(self, found: np.ndarray, numbers: np.ndarray) -> bool:
-        return bool((np.abs(found - numbers) <= self._rounding * np.abs(numbers)).all())
+    def _agree(self, values: np.ndarray, numbers: np.ndarray) -> bool:
+        return bool((np.abs(values - numbers) <= self._rounding * np.abs(numbers)).all())
 
     def _product(self, step: float, shift: float) -> int:
         graph, count = self._graph, self._sum(self._count, shift)

@@ -80,12 +80,12 @@ def asinh(x: Expr) -> Expr:
 
 def _log_or_double(a: Expr, large: Expr, value: Expr, lost: Expr | float) -> Expr:
     """log(2 a) where a is large, else log(1 + value + lost)."""
-    found = log_sum(
+    logarithm = log_sum(
         ops.where(large, a, value),
         ops.where(large, -1.0, lost),
         ops.where(large, 1.0, 0.0),
     )
-    return ops.where(a < math.inf, found, a)
+    return ops.where(a < math.inf, logarithm, a)
 
 
 def acosh(x: Expr) -> Expr:
