@@ -124,7 +124,7 @@ class Keeping:
                 )
 
     def _iterations(self, s: For) -> int:
-        """How often a loop iterations, at most."""
+        """The most iterations of a loop."""
         nodes, facts = self.source.code.graph.nodes, self.source.facts
         lo, hi = nodes[s.lo], nodes[s.hi]
         bound = s.most

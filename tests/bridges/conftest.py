@@ -12,8 +12,13 @@ import pytest
 def cluster() -> Iterator[Any]:
     """A client of two workers, which is not the default one."""
     distributed: Any = pytest.importorskip("distributed", reason="needs distributed")
-    made = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
-    with made as found, distributed.Client(found, set_as_default=False) as client:
+    local = distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address=":0",
+        preload=["dask.array"],  # a thread may not find what another one is still importing
+    )
+    with local, distributed.Client(local, set_as_default=False) as client:
         yield client
 
 

@@ -48,7 +48,7 @@ class Printed:
     modules: tuple[str, ...]
     slots: int
     iterations: int
-    """How often an invocation iterations in all loops of a module together, at most."""
+    """The most iterations of an invocation in all loops of a module together."""
     tables: tuple[tuple[float, ...], ...] = ()
     width: int = POINTS_PER_WORKGROUP
     """The invocations of a workgroup."""

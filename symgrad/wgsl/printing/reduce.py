@@ -64,7 +64,7 @@ class Summation:
     slots: int = 0
     """Numbers of each invocation in scratch memory, the last binding."""
     iterations: int = 0
-    """How often an invocation iterations in the loops of rows, at most."""
+    """The most iterations of an invocation in the loops of rows."""
     long: bool = False
     """Whether rows turn in loops."""
     tables: tuple[tuple[float, ...], ...] = ()
