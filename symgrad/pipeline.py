@@ -26,11 +26,9 @@ from symgrad.expr.derivatives.strips import (
     lengths_of_strips,
     require_checkpoint,
 )
-from symgrad.expr.graph.node import CONST, Graph, bits_float, paused_gc
-from symgrad.expr.graph.reach import reachable
-from symgrad.expr.graph.region import regions
+from symgrad.expr.graph.node import CONST, Graph, bits_float, paused_gc, reachable
+from symgrad.expr.graph.region import in_regions, regions
 from symgrad.expr.graph.verify import is_verified, verify
-from symgrad.expr.graph.within import in_regions
 from symgrad.expr.graph.written_out import warn_of_lines
 from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.tracing.roll import rolled

@@ -15,8 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import INPUT, Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import INPUT, Graph, Op, reachable
 from symgrad.expr.semantics.evaluate import leaf
 
 ULPS: Final = 4.0

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph, Op, inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Condition, Expr

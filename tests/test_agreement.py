@@ -17,7 +17,7 @@ from catalog import Case, every, examples, losses, random_cases, row_case, rows
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.node import inputs_of
 from symgrad.expr.semantics.evaluate import evaluate_graph
 
 GPUS = [d for d in sg.devices() if d.is_gpu]

@@ -21,8 +21,7 @@ from handwritten import BY_HAND, Loss
 from symgrad.expr.calls.numpy_calls import FUNCTIONS, MOVES, REDUCTIONS, SEVERAL, UFUNCS
 from symgrad.expr.calls.scipy_calls import SCIPY
 from symgrad.expr.derivatives.differentiate import vjp
-from symgrad.expr.graph.node import INPUT, Graph, Handle, Masked, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import INPUT, Graph, Handle, Masked, Op, reachable
 from symgrad.expr.laws.laws import LAWS
 from symgrad.expr.ops import TABLE
 from symgrad.expr.ops.arithmetic import div, reciprocal

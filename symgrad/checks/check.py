@@ -15,8 +15,7 @@ from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.calls.sympy_bridge import compile_sympy, to_sympy
 from symgrad.expr.calls.verbs import evaluate
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph, inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.expression import Expr

@@ -12,7 +12,7 @@ from symgrad.bridges.blocks import mapped
 from symgrad.bridges.cluster import device_here
 from symgrad.bridges.tables import aligned, array_of, by_rows, in_blocks, parts
 from symgrad.errors import InputError
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import reachable
 from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr, Handle, lift

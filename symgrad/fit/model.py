@@ -16,7 +16,7 @@ from symgrad.errors import InputError, SymgradError
 from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.derivatives.differentiate import deriving
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.tracers.expression import lift
 from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_forward, fused_jacobian

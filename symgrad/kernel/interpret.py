@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.node import inputs_of
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.kernel.problems import NO_DATA, RowData
 from symgrad.kernel.shapes import Computation, Iteration, Output, Reduction

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from symgrad.expr.graph.node import INPUT, STRUCTURED, Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import INPUT, STRUCTURED, Graph, reachable
 from symgrad.kernel.layout import POINTS_PER_WORKGROUP, invocations
 
 

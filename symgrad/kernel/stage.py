@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import INPUT, Graph, Op
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import INPUT, Graph, Op, inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, Ids, continued, outline, rebuild
 from symgrad.kernel.shapes import Output, Reduction
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.graph.arrays import EMPTIES
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Graph, Op, reachable
 from symgrad.expr.graph.region import Loop, Pick, Regional, regions
 from symgrad.kernel.shapes import Output
 

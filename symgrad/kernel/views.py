@@ -13,8 +13,7 @@ from itertools import chain
 
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import FRESH, PUT, ZEROS, length
-from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph, bits_float
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph, bits_float, reachable
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer
 

@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, Graph, Node, Op, bits_float, float_bits
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, Graph, Node, Op, bits_float, float_bits, reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 
 CIRCULAR: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}

@@ -16,10 +16,9 @@ from math import nan
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, INPUT, Graph, Handle, Node, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, INPUT, Graph, Handle, Node, Op, reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
-from symgrad.expr.graph.within import in_regions
+from symgrad.expr.graph.region import in_regions
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.meeting import Meetings, Seen

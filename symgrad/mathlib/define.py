@@ -11,9 +11,8 @@ from typing import Any, Final, Literal, get_args
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph, Node, Op
-from symgrad.expr.graph.reach import inputs_of, reachable
-from symgrad.expr.graph.within import in_regions
+from symgrad.expr.graph.node import Graph, Node, Op, inputs_of, reachable
+from symgrad.expr.graph.region import in_regions
 from symgrad.expr.laws.simplify import Definition, Rewriter, simplify
 from symgrad.expr.references.integer_powers import is_product, power_chain, power_product
 from symgrad.expr.tracers.expression import WRAP, Expr

@@ -20,8 +20,7 @@ from typing import Any, Final, Literal
 
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import ADD_AT, DETACHED, GET, PUT
-from symgrad.expr.graph.node import CONST, Graph, Op, float_bits
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, Graph, Op, float_bits, reachable
 from symgrad.expr.graph.region import Choice, Loop, Pick
 
 SUMS: Final = frozenset({ops.add, ops.sub})

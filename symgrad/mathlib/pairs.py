@@ -18,8 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Graph, Op, reachable
 from symgrad.expr.tracers.expression import WRAP, Expr
 from symgrad.mathlib.bits import polynomial
 

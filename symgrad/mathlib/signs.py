@@ -10,8 +10,7 @@ from functools import partial
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, Graph, Op, reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 
 PRODUCTS: Final = (ops.mul, ops.div)

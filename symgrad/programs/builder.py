@@ -14,8 +14,7 @@ from symgrad.errors import (
     UnsupportedError,
 )
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import ANY_INPUT
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import ANY_INPUT, reachable
 from symgrad.expr.tracers.expression import Scalar, require_graph
 from symgrad.expr.tracers.integers import BITS, Word
 from symgrad.kernel.layout import GROUP_INVOCATIONS

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 from symgrad.errors import DifferentiationError
 from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import vjp
-from symgrad.expr.graph.node import ANY_INPUT
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import ANY_INPUT, reachable
 from symgrad.expr.tracers.expression import WRAP, Expr
 from symgrad.programs.builder import Builder, Variable
 from symgrad.programs.code import (

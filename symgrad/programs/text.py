@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from symgrad.expr.graph.node import ANY_INPUT
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import ANY_INPUT, reachable
 from symgrad.programs.code import (
     GIVES,
     Array,

@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from symgrad.errors import ProgramError
-from symgrad.expr.graph.node import ANY_INPUT
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import ANY_INPUT, reachable
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.programs.affine import Forms, is_owned, is_stored_once, is_whole
 from symgrad.programs.code import (

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from symgrad.errors import ProgramError
-from symgrad.expr.graph.node import ANY_INPUT
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import ANY_INPUT, reachable
 from symgrad.programs.code import (
     Assign,
     Barrier,

@@ -14,9 +14,8 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
 from symgrad.expr.derivatives.strips import lengths_of_strips
-from symgrad.expr.graph.node import INPUT
+from symgrad.expr.graph.node import INPUT, reachable
 from symgrad.expr.graph.place import describe
-from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.written_out import warn_of_lines
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.tree import Tree, tree_of

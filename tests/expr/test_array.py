@@ -13,8 +13,7 @@ from symgrad.errors import SymgradError, TraceError
 from symgrad.expr.calls import verbs
 from symgrad.expr.calls.numpy_calls import UFUNCS
 from symgrad.expr.calls.numpy_functions import FUNCTIONS, MOVES
-from symgrad.expr.graph.node import Graph, Handle
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Graph, Handle, reachable
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.along import balanced

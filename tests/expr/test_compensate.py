@@ -11,7 +11,7 @@ import pytest
 from symgrad.expr.derivatives.compensate import LEAST_ITERATIONS
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.derivatives.strips import Keeping, MemoryBudget
-from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.node import inputs_of
 from symgrad.expr.graph.region import Loop
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.loops.control import fori_loop

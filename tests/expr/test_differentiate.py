@@ -20,8 +20,7 @@ from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.differentiate import balanced_sum, jvp, vjp
-from symgrad.expr.graph.node import CONST, INPUT, INTEGER, Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import CONST, INPUT, INTEGER, Graph, inputs_of, reachable
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracers import functions

@@ -19,8 +19,17 @@ from strategies import Drawn, graphs, values
 from symgrad.errors import SymgradError
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
-from symgrad.expr.graph.node import CONST, LEAVES, Graph, Op, bits_float, float_bits
-from symgrad.expr.graph.reach import leaves, reachable, users
+from symgrad.expr.graph.node import (
+    CONST,
+    LEAVES,
+    Graph,
+    Op,
+    bits_float,
+    float_bits,
+    leaves,
+    reachable,
+    users,
+)
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.expression import Expr

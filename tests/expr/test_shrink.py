@@ -12,8 +12,7 @@ from looped import array
 import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import GET, PUT
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph, Op, inputs_of, reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 from symgrad.expr.graph.region import Choice, Loop, regions
 from symgrad.expr.graph.verify import verify

@@ -14,8 +14,7 @@ from strategies import ARITHMETIC, EDGES, OPS, Drawn, bits, graphs, points, rand
 
 from symgrad.expr import ops
 from symgrad.expr.derivatives import differentiate
-from symgrad.expr.graph.node import CONST, INPUT, Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, INPUT, Graph, reachable
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws import simplify as module
 from symgrad.expr.laws.simplify import Rewriter, laws_for, simplify

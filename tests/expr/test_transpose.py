@@ -19,8 +19,7 @@ from symgrad.expr.derivatives.accumulate import Sought, accumulated
 from symgrad.expr.derivatives.differentiate import jvp, vjp
 from symgrad.expr.derivatives.strips import Keeping, MemoryBudget
 from symgrad.expr.graph.arrays import ADD_AT, EMPTY, ZEROS
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.node import Graph, Op, inputs_of
 from symgrad.expr.graph.region import Loop, regions
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws.simplify import simplify

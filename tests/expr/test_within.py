@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph, inputs_of, reachable
 from symgrad.expr.graph.rebuild import continued, rebuild
-from symgrad.expr.graph.region import Regional, regions
+from symgrad.expr.graph.region import Regional, in_regions, regions
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.graph.within import in_regions
 from symgrad.expr.loops.choices import cond
 from symgrad.expr.loops.control import fori_loop
 from symgrad.expr.semantics.evaluate import evaluate_graph

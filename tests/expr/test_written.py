@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.expr.graph.arrays import ADD_AT, GET, PUT, ZEROS
+from symgrad.expr.graph.arrays import ADD_AT, GET, PUT, ZEROS, Writes
 from symgrad.expr.graph.node import WORD, Graph
-from symgrad.expr.graph.written import Writes
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.semantics.evaluate import evaluate_graph
 

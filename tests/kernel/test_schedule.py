@@ -12,8 +12,7 @@ import pytest
 from strategies import bits, points, random_graph, values
 
 from symgrad.expr.derivatives import differentiate
-from symgrad.expr.graph.node import INPUT, Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import INPUT, Graph, reachable
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.semantics.evaluate import leaf
 from symgrad.expr.tracers import functions

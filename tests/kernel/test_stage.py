@@ -10,7 +10,7 @@ import pytest
 import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.derivatives import differentiate
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import trace

@@ -10,8 +10,7 @@ from strategies import bits, copied, points, random_graph, values
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.graph.node import INPUT, Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import INPUT, Graph, inputs_of, reachable
 from symgrad.expr.semantics.evaluate import leaf
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.instruction import lone_products, uses_of

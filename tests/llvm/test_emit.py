@@ -10,8 +10,7 @@ import pytest
 from strategies import random_graph
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.node import Graph, inputs_of
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr

@@ -9,8 +9,7 @@ import numpy as np
 from mpmath import mp
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, INPUT, Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, INPUT, Graph, Op, reachable
 from symgrad.mathlib.define import INLINE, Function, define, functions
 
 Array = Any

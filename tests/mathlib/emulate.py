@@ -14,8 +14,7 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
-from symgrad.expr.graph.node import INPUT, Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import INPUT, Graph, inputs_of, reachable
 from symgrad.expr.laws.simplify import Rewriter, simplify
 from symgrad.expr.semantics.evaluate import leaf
 from symgrad.expr.tracers.expression import Expr

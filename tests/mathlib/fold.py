@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, Graph, Op, reachable
 from symgrad.expr.graph.rebuild import outline, rebuild
 from symgrad.mathlib.define import Function
 

@@ -12,8 +12,7 @@ from mpmath import mp
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph, inputs_of, reachable
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.arrange import in_turns, merge_constants

@@ -11,8 +11,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph, inputs_of, reachable
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers

@@ -11,8 +11,7 @@ from mpmath import mp
 import symgrad as sg
 from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph, Op, inputs_of, reachable
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.references.integer_powers import is_split
 from symgrad.expr.semantics.evaluate import evaluate_graph

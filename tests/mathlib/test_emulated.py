@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.node import Graph, inputs_of
 from symgrad.expr.references import reference
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr

@@ -15,8 +15,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.node import Graph, Op, inputs_of
 from symgrad.expr.tracers.expression import Expr
 
 from .cases import BOUNDS, Array, cancelling, grid, truth, ulps

@@ -11,8 +11,7 @@ from strategies import Drawn, graphs, points, values
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Graph, reachable
 from symgrad.mathlib.signs import place_signs
 
 SIGNED = (ops.add, ops.sub, ops.mul, ops.mul, ops.div, ops.neg, ops.neg, ops.exp, ops.maximum)

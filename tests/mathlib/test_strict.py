@@ -11,8 +11,7 @@ from strategies import bits, copied, points, random_graph, values
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph, Op, inputs_of, reachable
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.arrange import share_reductions
 from symgrad.mathlib.barriers import with_barriers

@@ -11,7 +11,7 @@ import pytest
 from optimize.problems import DOUBLE, rosenbrock, rosenbrock_residuals
 
 import symgrad as sg
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import reachable
 from symgrad.llvm.dispatch import loop
 from symgrad.llvm.dispatch.loop import Loop
 from symgrad.mathlib.define import functions

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from strategies import Drawn, bits, graphs, points, random_graph, values
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, INPUT, INTEGER, TRUTH, WORD, Graph, float_bits
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, INPUT, INTEGER, TRUTH, WORD, Graph, float_bits, reachable
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.barriers import with_barriers
 from symgrad.wgsl.printing.expression import PRIMARY, form_of, literal, render

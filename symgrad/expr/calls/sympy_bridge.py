@@ -18,8 +18,17 @@ import sympy
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr import ops
 from symgrad.expr.calls.from_sympy import from_sympy as from_sympy
-from symgrad.expr.graph.node import CONST, INPUT, TRUTH, Graph, Handle, Op, bits_float
-from symgrad.expr.graph.reach import reachable, users
+from symgrad.expr.graph.node import (
+    CONST,
+    INPUT,
+    TRUTH,
+    Graph,
+    Handle,
+    Op,
+    bits_float,
+    reachable,
+    users,
+)
 from symgrad.expr.graph.region import require_straight
 from symgrad.expr.semantics.exact import EXACT, real_or_nan
 from symgrad.expr.semantics.exact import evaluate_exactly as evaluate_exactly

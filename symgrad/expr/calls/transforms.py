@@ -20,8 +20,8 @@ from symgrad.expr.graph.arrays import ZEROS, size_of
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.graph.place import OnePlace, describe
+from symgrad.expr.graph.rebuild import substituted
 from symgrad.expr.graph.region import hole
-from symgrad.expr.graph.substitute import substituted
 from symgrad.expr.loops.carry import Nest, flattened, is_memory
 from symgrad.expr.loops.context import graph_among
 from symgrad.expr.tracers.array import ExprArray, TracedArray, array, in_memory

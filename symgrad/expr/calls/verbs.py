@@ -15,9 +15,8 @@ from symgrad.expr.calls import transforms
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Entries, Mode, Sought, accumulated
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import INPUT, Graph, Handle
+from symgrad.expr.graph.node import INPUT, Graph, Handle, leaves, reachable
 from symgrad.expr.graph.place import resolve_places
-from symgrad.expr.graph.reach import leaves, reachable
 from symgrad.expr.graph.region import regions
 from symgrad.expr.loops.context import require_closed
 from symgrad.expr.semantics.evaluate import evaluate_graph

@@ -26,9 +26,8 @@ from symgrad.expr.derivatives.cotangents import (
 )
 from symgrad.expr.derivatives.count_modes import Linear, eliminated, linear, sweeps, variable_vertex
 from symgrad.expr.derivatives.differentiate import Weights, linearized, pushed, vjp
-from symgrad.expr.graph.excerpt import excerpt
-from symgrad.expr.graph.node import CONST, Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, Graph, Op, reachable
+from symgrad.expr.graph.rebuild import excerpt
 from symgrad.expr.laws.simplify import simplify
 
 Mode = Literal["auto", "forward", "reverse", "mixed"]

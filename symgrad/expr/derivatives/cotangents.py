@@ -14,9 +14,8 @@ from typing import Any, Final
 from symgrad.errors import DifferentiationError
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import GET
-from symgrad.expr.graph.node import CONST, Graph, Handle, Masked, float_bits, real_number
+from symgrad.expr.graph.node import CONST, Graph, Handle, Masked, float_bits, reachable, real_number
 from symgrad.expr.graph.place import resolve_places
-from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Pick
 from symgrad.expr.tracers.expression import WRAP, Expr, lift
 

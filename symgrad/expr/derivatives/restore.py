@@ -14,8 +14,7 @@ from typing import Protocol
 from symgrad.expr import ops
 from symgrad.expr.derivatives.sweep import Regions, Seed, Sweep, like
 from symgrad.expr.graph.arrays import EMPTIES, PUTS, READS, WRITES, length
-from symgrad.expr.graph.node import ARRAYS, INPUTS, WORD, Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import ARRAYS, INPUTS, WORD, Graph, reachable
 from symgrad.expr.graph.region import Choice, Loop, Pick, close, hole, loop_op, pick
 
 

@@ -1,14 +1,15 @@
-"""The nodes of a graph made again, in another or otherwise: the one loop of all such passes."""
+"""Copies of graphs: nodes made again, in another arena, with others in their place, or in part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
 
-from symgrad.expr.graph.node import ANY_INPUT, Graph, Node, Op
-from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.node import ANY_INPUT, INPUT, Graph, Node, Op, inputs_of, reachable
 
 Make = Callable[..., int]
 """``make(op, *arguments)``, of ids in the new graph, is the id there of what stands for a node."""
@@ -115,3 +116,51 @@ def rebuild(
             lines.append(places[i])
     target.place = before
     return copy
+
+
+def substitute(graph: Graph, root: int, replacements: Mapping[int, int]) -> int:
+    """The node that ``root`` becomes when each key's node is replaced by its value's."""
+    return substituted(graph, [root], replacements)[0]
+
+
+def substituted(graph: Graph, roots: Sequence[int], replacements: Mapping[int, int]) -> list[int]:
+    """What each of the roots becomes when each key's node is replaced by its value's."""
+    order = reachable(graph, roots, min(replacements, default=len(graph)))
+    new = {a: a for i in order for a in (i, *graph.args(i))} | dict(replacements)
+    rebuild(graph, [i for i in order if i not in replacements], Copy(graph, new))
+    return [new.get(root, root) for root in roots]
+
+
+def excerpt(graph: Graph, roots: Sequence[int], start: int) -> tuple[Graph, dict[int, int]]:
+    """What the roots need from the node ``start`` on, and the new ids of nodes, in order.
+
+    Numbers that were computed before are inputs; conditions before are made of such.
+    """
+    order = _needed(graph, roots, start)
+    given = [i for i in order if graph.nodes[i][0] is INPUT or _is_cut(graph, i, start)]
+    part = Graph.of([], [], (), graph.sources)
+    new = {i: part.input("") for i in given}
+    rest = [i for i in order if i not in new]
+    rebuild(graph, rest, Copy(part, new))
+    near = takewhile(lambda r: r.stop > start, reversed(graph.derived))
+    ends = [[len(given) + bisect_left(rest, i) for i in (r.start, r.stop)] for r in near]
+    part.derived = [range(*pair) for pair in reversed(ends)]
+    return part, new
+
+
+def _is_cut(graph: Graph, i: int, start: int) -> bool:
+    """Whether a node is an input of the excerpt."""
+    return i < start and bool(graph.nodes[i][0].arity) and graph.type(i) == "f"
+
+
+def _needed(graph: Graph, roots: Sequence[int], start: int) -> list[int]:
+    """The nodes of the excerpt, in ascending order."""
+    seen = set(roots)
+    stack = list(seen)
+    while stack:
+        i = stack.pop()
+        if not _is_cut(graph, i, start):
+            new = [a for a in graph.args(i) if a not in seen]
+            seen.update(new)
+            stack += new
+    return sorted(seen)

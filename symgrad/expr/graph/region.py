@@ -10,9 +10,18 @@ from weakref import WeakSet, WeakValueDictionary
 
 from symgrad.errors import UnsupportedError
 from symgrad.expr.graph.arrays import size_of
-from symgrad.expr.graph.node import HOLES, INPUTS, STRUCTURED, Graph, Op
+from symgrad.expr.graph.node import (
+    HOLES,
+    INPUTS,
+    STRUCTURED,
+    Graph,
+    Op,
+    flags,
+    inputs_of,
+    reachable,
+)
 from symgrad.expr.graph.place import Place, resolve_places
-from symgrad.expr.graph.reach import flags, reachable
+from symgrad.expr.graph.rebuild import continued, rebuild
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,3 +353,40 @@ def _line_of(graph: Graph, i: int) -> Place | None:
         return place
     inner = (op.body.graph.place_of(j) for j in reachable(op.body.graph, op.body.yields))
     return next((line for line in inner if line), None)
+
+
+# --- passes within regions ------------------------------------------------------------------------
+
+
+Pass = Callable[[Graph, Sequence[int]], tuple[Graph, list[int]]]
+"""``(graph, roots) -> (graph, roots)``, which keeps all inputs, in order."""
+
+
+def in_regions(graph: Graph, roots: Sequence[int], transform: Pass) -> tuple[Graph, list[int]]:
+    """The graph with each region that the roots need as ``transform`` makes it.
+
+    The regions within regions are left to ``transform``; so is the graph itself.
+    """
+    order = from_regions_on(graph, roots)
+    regional = {i: graph.nodes[i][0] for i in order if isinstance(graph.nodes[i][0], Regional)}
+    new = {op: _transformed(op, transform) for op in set(regional.values())}
+    if all(op is other for op, other in new.items()):
+        return graph, list(roots)
+    start = min(regional)
+    copy, later = continued(graph, start), (i for i in order if i >= start)
+
+    def make(op: Op, *args: int) -> int:
+        return copy.graph.add(new[op], *args)
+
+    return rebuild(graph, later, copy, changed=dict.fromkeys(regional, make)).of(roots)
+
+
+def _transformed(op: Loop | Choice, transform: Pass) -> Loop | Choice:
+    body = op.body
+    graph, yields = transform(body.graph, body.yields)
+    if graph is body.graph and tuple(yields) == body.yields:
+        return op
+    region = Region(graph, tuple(inputs_of(graph)), tuple(yields))
+    if isinstance(op, Loop):
+        return loop_op(region, op.carries, op.test, op.down, op.most)
+    return choice_op(region, op.results)

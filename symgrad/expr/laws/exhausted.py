@@ -6,8 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import TRUTH, WORD, Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import TRUTH, WORD, Graph, reachable
 from symgrad.expr.graph.region import (
     TURNS,
     Choice,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, WORD, Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, WORD, Graph, Op, reachable
 from symgrad.expr.graph.region import Choice, Loop, Pick
 from symgrad.expr.ops.interval import ANY, BELOW_ZERO, POSITIVE, Interval, join
 

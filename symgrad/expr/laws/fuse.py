@@ -12,8 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from symgrad.expr.graph.arrays import size_of
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import flags, inputs_of, reachable
+from symgrad.expr.graph.node import Graph, flags, inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, continued, rebuild
 from symgrad.expr.graph.region import (
     TURNS,

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import TRUTH, WORD, Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import TRUTH, WORD, Graph, inputs_of, reachable
 from symgrad.expr.graph.region import (
     TURNS,
     Choice,

@@ -13,12 +13,10 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from symgrad.expr import ops
-from symgrad.expr.graph.arrays import ADD_AT, GET, GET_W, WRITES, ZEROS
-from symgrad.expr.graph.node import INPUT, INTEGER, TRUTH, Graph, Node, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.arrays import ADD_AT, GET, GET_W, WRITES, ZEROS, Writes
+from symgrad.expr.graph.node import INPUT, INTEGER, TRUTH, Graph, Node, Op, reachable
 from symgrad.expr.graph.rebuild import Copy, Make, outline, rebuild
 from symgrad.expr.graph.region import Pick, Region, has_regions
-from symgrad.expr.graph.written import Writes
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.laws.fuse import fused
 from symgrad.expr.laws.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS

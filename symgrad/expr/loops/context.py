@@ -10,9 +10,8 @@ import numpy as np
 
 from symgrad.errors import InputTypeError, TraceError
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import ANY_HOLE, Graph, Handle
+from symgrad.expr.graph.node import ANY_HOLE, Graph, Handle, reachable
 from symgrad.expr.graph.place import resolve_places
-from symgrad.expr.graph.reach import reachable
 from symgrad.expr.tracers.array import TracedArray
 from symgrad.expr.tracers.expression import Expr, operand
 from symgrad.expr.tracers.tree import apart

@@ -13,9 +13,8 @@ from symgrad.errors import InputError, UnsupportedError
 from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import deriving, vjp
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Graph, Handle, Op, real_number
+from symgrad.expr.graph.node import Graph, Handle, Op, reachable, real_number
 from symgrad.expr.graph.place import OnePlace, describe
-from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Region, close, hole
 from symgrad.expr.laws.fuse import copied
 from symgrad.expr.loops.carry import Nest, flattened

@@ -13,9 +13,8 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.compensate import compensated
 from symgrad.expr.graph.arrays import GET, PUT, length, size_of
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import WORD, Graph
+from symgrad.expr.graph.node import WORD, Graph, reachable
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import choice_op, close, hole, loop_op, pick
 from symgrad.expr.loops.carry import Nest
 from symgrad.expr.tracers.counter import Counter, ceiling, largest, limit, whole, word

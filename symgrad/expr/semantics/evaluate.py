@@ -10,8 +10,17 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.graph.arrays import ADD_AT, FRESH, WRITES, write
-from symgrad.expr.graph.node import ARRAYS, CONST, TRUTH, WORD, Graph, Node, Op, float_bits
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import (
+    ARRAYS,
+    CONST,
+    TRUTH,
+    WORD,
+    Graph,
+    Node,
+    Op,
+    float_bits,
+    reachable,
+)
 from symgrad.expr.graph.region import Choice, Loop, Pick, Region
 
 Array = Any

@@ -18,8 +18,7 @@ import mpmath
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.graph.arrays import FRESH, ZEROS
-from symgrad.expr.graph.node import CONST, TRUTH, Graph, Node, Op, bits_float
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import CONST, TRUTH, Graph, Node, Op, bits_float, reachable
 from symgrad.expr.graph.region import Choice, Loop, Pick, Region
 from symgrad.expr.ops import TABLE
 

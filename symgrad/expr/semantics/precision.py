@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, INPUT, Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import CONST, INPUT, Graph, inputs_of, reachable
 from symgrad.expr.semantics.evaluate import evaluate_graph, leaf
 
 DIGITS: Final = 24

@@ -8,9 +8,8 @@ from functools import cache
 from typing import Final
 
 from symgrad.expr.graph.arrays import FRESH, READS
-from symgrad.expr.graph.node import CONST, INTEGER, TRUTH, WORD, Graph, Handle, Op
+from symgrad.expr.graph.node import CONST, INTEGER, TRUTH, WORD, Graph, Handle, Op, reachable
 from symgrad.expr.graph.place import resolve_places
-from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Pick, Regional, name_of, regions
 from symgrad.expr.ops import word_float
 from symgrad.expr.semantics.statements import (

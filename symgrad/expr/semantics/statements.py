@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, NamedTuple
 
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import reachable, users
+from symgrad.expr.graph.node import Graph, Op, reachable, users
 from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick, pick_op
 
 PRIMARY, POWER, UNARY, QUOTIENT, PRODUCT, SUM, RELATION, LOGIC, LOOSE = 9, 8, 7, 6, 5, 4, 3, 2, 0

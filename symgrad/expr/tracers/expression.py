@@ -15,7 +15,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
 from symgrad.expr.graph.node import INPUT, INTEGER, TRUTH, WORD, Graph, Handle, Op, real_number
 from symgrad.expr.graph.place import place_here, resolve_places
-from symgrad.expr.graph.substitute import substitute
+from symgrad.expr.graph.rebuild import substitute
 from symgrad.expr.semantics.show import dot, formula, short_text
 
 _LARGEST_EXPONENT = 2**31 - 1

@@ -12,8 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
-from symgrad.expr.graph.node import Graph, Handle, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Graph, Handle, Op, reachable
 from symgrad.expr.tracers.expression import Expr
 
 Kind = Literal["sum", "max", "min"]

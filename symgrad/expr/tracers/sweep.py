@@ -10,9 +10,8 @@ from weakref import WeakKeyDictionary
 
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import EMPTIES, PUTS
-from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.node import Graph, reachable
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import Loop, close, hole, loop_op, pick
 from symgrad.expr.tracers.counter import limit, word
 from symgrad.expr.tracers.expression import Scalar

@@ -16,9 +16,8 @@ import numpy as np
 from symgrad.errors import InputError, NameUnknownError, TraceError
 from symgrad.expr.calls.numpy_calls import apply_function, apply_ufunc
 from symgrad.expr.graph.misuse import Explaining
-from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.node import Graph, reachable
 from symgrad.expr.graph.place import describe, resolve_places
-from symgrad.expr.graph.reach import reachable
 from symgrad.expr.graph.region import has_holes
 from symgrad.expr.loops.context import Tracing, require_closed
 from symgrad.expr.tracers.array import ExprArray, TracedArray, in_memory

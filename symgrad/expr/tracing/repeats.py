@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Graph, reachable
 
 LEAST_ITERATIONS: Final = 8
 """Iterations that a loop has at least."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import Graph, inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.tracers.expression import Expr
 

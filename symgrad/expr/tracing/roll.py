@@ -19,10 +19,8 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr.graph.arrays import WRITES
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import inputs_of
-from symgrad.expr.graph.region import close
-from symgrad.expr.graph.within import in_regions
+from symgrad.expr.graph.node import Graph, inputs_of
+from symgrad.expr.graph.region import close, in_regions
 from symgrad.expr.tracing.gather import RowTrace
 from symgrad.expr.tracing.iterations import Iterations, iterations_of
 from symgrad.expr.tracing.repeats import Ints, events_of, stretches

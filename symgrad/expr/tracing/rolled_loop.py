@@ -9,8 +9,7 @@ from typing import Final
 
 from symgrad.expr.derivatives.compensate import compensated
 from symgrad.expr.graph.arrays import EMPTIES, PUTS, READS, size_of
-from symgrad.expr.graph.node import ANY_INPUT, INPUT, INTEGER, TRUTH, WORD, Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import ANY_INPUT, INPUT, INTEGER, TRUTH, WORD, Graph, reachable
 from symgrad.expr.graph.region import close, hole, loop_op, pick
 from symgrad.expr.tracing.iterations import Column, Iterations, Slot
 from symgrad.expr.tracing.sequences import Sequences

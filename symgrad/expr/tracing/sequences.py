@@ -9,8 +9,7 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import EMPTY, GET, PUT
-from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph
-from symgrad.expr.graph.reach import inputs_of
+from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph, inputs_of
 
 EXACT: Final = 2.0**24
 """Below it whole numbers are float32 numbers."""

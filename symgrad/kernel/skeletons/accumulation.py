@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from symgrad.expr import ops
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.kernel.formula import Formula
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import KernelIR

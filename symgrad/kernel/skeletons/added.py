@@ -14,8 +14,7 @@ from functools import cache, partial
 from itertools import chain
 
 from symgrad.expr.graph.arrays import ADD_AT, GET, ZEROS, length
-from symgrad.expr.graph.node import HOLES, STRUCTURED, WORD, Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import HOLES, STRUCTURED, WORD, Graph, Op, reachable
 from symgrad.expr.graph.rebuild import Copy, Make, continued, rebuild
 from symgrad.expr.graph.region import Loop, Pick, Region
 from symgrad.kernel.shapes import Output, Reduction

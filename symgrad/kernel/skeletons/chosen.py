@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Graph, reachable
 
 RESULTS: Final = 8
 """Results of a case for which it is asked whether a row adds to them, at least."""

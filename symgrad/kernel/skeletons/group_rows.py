@@ -16,8 +16,7 @@ from functools import partial
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import INPUT
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import INPUT, reachable
 from symgrad.kernel.group_sums import add_up, branches_of
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.lower import Value, inline, inlined

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import INPUT, paused_gc
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import INPUT, paused_gc, reachable
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.lower import numbers, written
 from symgrad.kernel.shapes import Computation

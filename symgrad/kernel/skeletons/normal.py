@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import INPUT, Graph, paused_gc
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import INPUT, Graph, paused_gc, reachable
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.lower import Value, inline
 from symgrad.kernel.shapes import Call, Iteration, Output

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import INPUT, Op, paused_gc
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import INPUT, Op, paused_gc, reachable
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.lower import inline

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.graph.node import Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Op, reachable
 from symgrad.kernel import watch
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import NO_DATA, RowData, problems_of

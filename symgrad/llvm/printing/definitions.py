@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from math import isfinite
 
-from symgrad.expr.graph.node import Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Op, reachable
 from symgrad.llvm.printing.instruction import (
     NAMES,
     Shape,

@@ -17,7 +17,7 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import TraceError
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.binding import bind

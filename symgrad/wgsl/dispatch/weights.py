@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import reachable
 from symgrad.kernel.shapes import Computation, Iteration
 from symgrad.kernel.stats import operations
 from symgrad.wgsl.printing.iterate import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
-from symgrad.expr.graph.node import INPUT, Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.binding import bind
 from symgrad.mathlib.define import Function, name_of
 from symgrad.wgsl.printing.expression import PRIMARY, TYPES, Text, literal, render

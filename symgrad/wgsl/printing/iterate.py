@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.errors import InputError
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.reach import reachable
+from symgrad.expr.graph.node import Graph, Op, reachable
 from symgrad.expr.graph.region import Loop, Regional
 from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.kernel.shapes import Iteration

@@ -11,8 +11,7 @@ import mpmath as mp
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import INPUT, Graph
-from symgrad.expr.graph.reach import inputs_of, reachable
+from symgrad.expr.graph.node import INPUT, Graph, inputs_of, reachable
 from symgrad.expr.laws.simplify import Definition, Rewriter, simplify
 from symgrad.expr.semantics.evaluate import evaluate_graph, leaf
 from symgrad.expr.tracers.expression import Expr
