@@ -1,8 +1,9 @@
-"""What is said of problems, or rows, whose loops needed more iterations than they may take."""
+"""Loops that need more iterations than they may take: the condition, and what is said of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,11 +11,97 @@ import numpy as np
 from symgrad.errors import ExhaustedError, ExhaustedWarning, InputError, warn
 from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import deriving
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.laws.exhausted import exhausted
+from symgrad.expr.graph.node import TRUTH, WORD, Graph, reachable
+from symgrad.expr.graph.region import (
+    TURNS,
+    Choice,
+    Loop,
+    Region,
+    choice_op,
+    close,
+    has_regions,
+    hole,
+    loop_op,
+    pick,
+)
+from symgrad.expr.laws.fuse import copied
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.pipeline import Options, simplified
 from symgrad.report.expressions import Expressions
+
+
+def exhausted(graph: Graph, roots: Sequence[int]) -> int | None:
+    """The condition that any loop which the roots need has not ended; None where all do.
+
+    That is a loop with a test that still holds after the most iterations there may be, or one that
+    counts further; in a loop around it, in any turn.
+    """
+    conditions = list[int | None]()
+    for i in reachable(graph, roots) if has_regions(graph) else ():
+        op = graph.nodes[i][0]
+        if isinstance(op, Loop):
+            conditions += [_own(graph, i, op), _of_any_iteration(graph, i, op)]
+        elif isinstance(op, Choice):
+            conditions.append(_of_a_side(graph, i, op))
+    return _any(graph, conditions)
+
+
+def _any(graph: Graph, conditions: Iterable[int | None]) -> int | None:
+    known = [c for c in conditions if c is not None]
+    return functools.reduce(lambda a, b: graph.add(ops.logical_or, a, b), known) if known else None
+
+
+def _own(graph: Graph, i: int, op: Loop) -> int | None:
+    """Whether loop i itself has not ended."""
+    lo, hi, *rest = graph.args(i)
+    if op.most is None:
+        return None
+    if op.test:
+        picks = [pick(graph, i, j, t) for j, t in enumerate(_types(op))]
+        last = graph.add(ops.word_add, lo, pick(graph, i, TURNS, "u"))
+        known = dict(zip(op.body.params, [last, *picks, *rest[op.carries :]], strict=True))
+        test = Region(op.body.graph, op.body.params, op.body.yields[op.carries :])
+        return copied(graph, test, known)[0]
+    first, end = graph.nodes[lo], graph.nodes[hi]
+    if first[0] is end[0] is WORD and end[1] - first[1] <= op.most:
+        return None
+    latest = graph.add(ops.word_add, lo, graph.intern((WORD, op.most)))
+    return graph.add(ops.word_lt, latest, hi)
+
+
+def _types(op: Loop) -> str:
+    return op.body.types(op.body.params[1 : 1 + op.carries])
+
+
+def _of_any_iteration(graph: Graph, i: int, op: Loop) -> int | None:
+    """Whether a loop within loop i has not ended in some turn, which a loop like i carries."""
+    inner, m, params = op.body.copy(), op.carries, op.body.params
+    within = exhausted(inner, op.body.yields)
+    if within is None:
+        return None
+    before = hole(inner, "b", name="exhausted")
+    after = inner.add(ops.logical_or, before, within)
+    yields = [*op.body.yields[:m], after, *op.body.yields[m:]]
+    region, _ = close(inner, [*params[: m + 1], before, *params[m + 1 :]], yields)
+    wide = loop_op(region, m + 1, op.test, op.down, op.most)
+    given = graph.args(i)
+    not_yet = graph.intern((TRUTH, 0))
+    return pick(graph, graph.add(wide, *given[: m + 2], not_yet, *given[m + 2 :]), m, "b")
+
+
+def _of_a_side(graph: Graph, i: int, op: Choice) -> int | None:
+    """Whether a loop within the side that choice i takes has not ended."""
+    inner = op.body.copy()
+    sides = [exhausted(inner, side) for side in op.sides()]
+    if sides == [None, None]:
+        return None
+    yields = [inner.intern((TRUTH, 0)) if s is None else s for s in sides]
+    region, _ = close(inner, op.body.params, yields)
+    return pick(graph, graph.add(choice_op(region, 1), *graph.args(i)), 0, "b")
+
+
+# --- what is said of it ---------------------------------------------------------------------------
+
 
 WhenExhausted = Literal["warn", "raise"]
 

@@ -16,7 +16,7 @@ from strategies import ARITHMETIC, OPS, SMOOTH, Drawn, graphs, random_graph, val
 
 import symgrad as sg
 from symgrad.errors import InputError
-from symgrad.expr.derivatives import accumulate, count_modes
+from symgrad.expr.derivatives import accumulate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated, simplified_size
 from symgrad.expr.derivatives.differentiate import jvp, vjp
 from symgrad.expr.graph.verify import verify
@@ -180,7 +180,7 @@ def test_counting_ends_where_a_mode_is_clearly_the_dearer_one() -> None:
     graph, ids = p[0].graph, [v.id for v in p]
     sought = Sought([o.id for o in outputs], ids)
     of = accumulate.linearize(graph, sought).of
-    counted = count_modes.sweeps(of)
+    counted = accumulate.sweeps(of)
     width = max(map(len, of.edges.values())) * len(outputs)
     assert 2 * counted["forward"] < counted["reverse"] <= 2 * counted["forward"] + width
 

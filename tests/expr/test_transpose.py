@@ -14,7 +14,7 @@ from programs import Kinds, points, random_program
 import symgrad as sg
 from symgrad.errors import DifferentiationError
 from symgrad.expr import ops
-from symgrad.expr.derivatives import iteration
+from symgrad.expr.derivatives import transpose
 from symgrad.expr.derivatives.accumulate import Sought, accumulated
 from symgrad.expr.derivatives.differentiate import jvp, vjp
 from symgrad.expr.derivatives.strips import Keeping, MemoryBudget
@@ -301,13 +301,13 @@ def nest(depth: int) -> Any:
 
 def test_nests_are_transposed_once_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Op] = []
-    whole = iteration._Iteration.__init__  # pyright: ignore[reportPrivateUsage]
+    transposed_loop = transpose.transposed_loop
 
-    def counted(self: Any, op: Loop, *rest: Any) -> None:
+    def counted(op: Loop, *rest: Any) -> Any:
         calls.append(op)
-        whole(self, op, *rest)
+        return transposed_loop(op, *rest)
 
-    monkeypatch.setattr(iteration._Iteration, "__init__", counted)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(transpose, "transposed_loop", counted)
     Derived(nest(7), 2).gradient()
     assert len(calls) == 7
 

@@ -74,10 +74,10 @@ def sources(graph: Graph, i: int) -> Sequence[int]:
         return graph.args(i)
     if op.index == TURNS:
         return ()
-    owner, *given = graph.nodes[rest[0]]
-    given = given[2:] if isinstance(owner, Loop) else given[1:]
+    owner, *arguments = graph.nodes[rest[0]]
+    arguments = arguments[2:] if isinstance(owner, Loop) else arguments[1:]
     bits = _dependence(owner)[op.index]
-    return [a for n, a in enumerate(given) if bits >> n & 1]
+    return [a for n, a in enumerate(arguments) if bits >> n & 1]
 
 
 def _dependence(op: Loop | Choice) -> list[int]:

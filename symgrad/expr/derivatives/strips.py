@@ -91,26 +91,26 @@ def strip_length(op: Loop, numbers: int, keeping: Keeping) -> int:
     return length if length < op.most else 0
 
 
-def _shortest(iterations: int, each: int, root: int, kept: int) -> int:
+def _shortest(iterations: int, each: int, root: int, starts: int) -> int:
     """A strip that stays near if what there is at the start of all fits; else sqrt(n), or more.
 
     Sums within one that is so short need no care.
     """
     near = min(NUMBERS_PER_STRIP // each, PLAIN)
-    fits = near and -(-iterations // near) * each <= kept // 2
-    return near if fits and near < root else max(root, -(-iterations * each // max(1, kept)))
+    fits = near and -(-iterations // near) * each <= starts // 2
+    return near if fits and near < root else max(root, -(-iterations * each // max(1, starts)))
 
 
 def in_strips(graph: Graph, i: int, length: int) -> dict[int, int]:
     """The results, by number, of a loop that does the same as loop i in strips of this length."""
-    op, lo, hi, *given = graph.nodes[i]
+    op, lo, hi, *arguments = graph.nodes[i]
     zero, size = graph.intern((WORD, 0)), graph.intern((WORD, length))
     iterations = graph.add(
         ops.word_where, graph.add(ops.word_lt, lo, hi), graph.add(ops.word_sub, hi, lo), zero
     )
     last = graph.add(ops.word_add, iterations, graph.intern((WORD, length - 1)))
     strips = graph.add(ops.word_div, last, size)
-    inits, captures = op.split(given)
+    inits, captures = op.split(arguments)
     if op.test:
         inits += [zero, graph.intern((TRUTH, 1))]
     mined = strip_mined(op, length)

@@ -1,43 +1,229 @@
 """Reverse mode through loops and choices, by transposition.
 
 The transpose of a loop is a loop that goes the other way over the same counter. It carries the
-cotangents of what the loop carries, and the sums of those of captures. What it reads of the carries
-the loop keeps, one number a turn: a loop that keeps stands beside the one that does not, until they
-are simplified to one. Loops inside are run again, keeping theirs, in each turn of the transpose;
-but where a loop writes an array that has to be restored, the loops around it keep what it has to.
-The transpose of a choice is a choice between the transposes of its sides.
+cotangents of the loop's carries, and the sums of those of captures. The values that it reads are
+residuals, which the loop keeps, one number an iteration: a loop that keeps them stands beside the
+one that does not, until they are simplified to one. Loops inside are run again, keeping theirs, in
+each iteration of the transpose; but where a loop writes an array that has to be restored, the loops
+around it keep its residuals. The transpose of a choice is a choice between the transposes of its
+sides.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from symgrad.errors import DifferentiationError
-from symgrad.expr.derivatives.cotangents import Contribution
-from symgrad.expr.derivatives.iteration import transposed_loop
-from symgrad.expr.derivatives.pulled import Pulled
-from symgrad.expr.derivatives.restore import versions
-from symgrad.expr.derivatives.side import transposed_choice
+from symgrad.expr import ops
+from symgrad.expr.derivatives.adjoint_regions import (
+    Demand,
+    Source,
+    Transposed,
+    transposed_choice,
+    transposed_loop,
+)
+from symgrad.expr.derivatives.cotangents import Contribution, selected
 from symgrad.expr.derivatives.strips import Keeping, in_strips, strip_length, strip_of
-from symgrad.expr.derivatives.sweep import Sweep
-from symgrad.expr.derivatives.transposed import Asked, Transposed
+from symgrad.expr.derivatives.sweep import RegionSweep, ReverseSweep, versions, zero_like
+from symgrad.expr.graph.arrays import EMPTIES
 from symgrad.expr.graph.node import WORD, Graph
 from symgrad.expr.graph.place import resolve_places
-from symgrad.expr.graph.region import Choice, Loop, Pick, Region
+from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick, Region, hole, pick
+
+
+class TransposedNode:
+    """A loop or choice that a sweep has come to, beside which its transpose is put.
+
+    ``parts`` are the cotangents of its results, and ``results`` the nodes of these. If the sweep
+    restores arrays that it wrote, its residuals are kept by the loop around it, and it is not run
+    again.
+    """
+
+    def __init__(
+        self,
+        sweep: ReverseSweep,
+        i: int,
+        parts: Mapping[int, Contribution],
+        results: Mapping[int, int],
+    ) -> None:
+        self.sweep, self.i, self.graph = sweep, i, sweep.graph
+        self.op: Loop | Choice
+        self.op, *rest = self.graph.nodes[i]
+        is_loop = isinstance(self.op, Loop)
+        self.ends, arguments = (rest[:2], rest[2:]) if is_loop else (rest[:1], rest[1:])
+        n = self.op.carries if isinstance(self.op, Loop) else 0
+        self.inits, self.captures = arguments[:n], arguments[n:]
+        self.parts = {j: part for j, part in parts.items() if j >= 0}
+        self.results = dict(results)
+        self.restore = {j for j, r in results.items() if r in sweep.restored}
+
+    def demand(self, zero: bool = False) -> Demand | None:
+        """What its transpose has to do; None if nothing."""
+        moved = self.sweep.is_moved
+        inits = frozenset(n for n, a in enumerate(self.inits) if moved(a))
+        captures = frozenset(n for n, a in enumerate(self.captures) if moved(a))
+        bars = frozenset(self.parts) if inits or captures else frozenset[int]()
+        if not bars and not self.restore:
+            return None
+        iterations = self._around.iterations if self.restore else 0
+        return Demand(
+            bars, inits, captures, frozenset(self.restore), iterations, self.sweep.runs, zero
+        )
+
+    @property
+    def _around(self) -> RegionSweep:
+        """The sweep, where arrays are to be restored."""
+        assert isinstance(self.sweep, RegionSweep), "only what may run many times is restored"
+        return self.sweep
+
+    def put(self, transposed: Transposed) -> None:
+        """Put the transpose beside it, and hand on its cotangents."""
+        self._node, self._residuals, self._extras = self.i, list[int](), list[int]()
+        if transposed.forward is not None:
+            self._keep(transposed.forward, transposed)
+        ends = self._ends_back()
+        arguments = [self._argument(source) for source in transposed.arguments]
+        if self.restore:
+            self._around.settle([*ends, *arguments], self.i)
+        self._hand_on(transposed, self.graph.add(transposed.reverse, *ends, *arguments))
+
+    # --- residuals --------------------------------------------------------------------------------
+
+    def _keep(self, op: Loop | Choice, transposed: Transposed) -> None:
+        """Put beside it the loop or choice that does the same and keeps the residuals."""
+        graph = self.graph
+        new = self._leaf if self.restore else self._empty
+        residuals = [new(kind, size) for kind, size in transposed.residuals]
+        last = [self.ends[0], self._run] if isinstance(op, Loop) else [self._run]
+        self._node = graph.add(op, *self.ends, *self.inits, *residuals, *self.captures, *last)
+        for j in list(self.results):
+            self._result(j)
+        n = (
+            len(self.inits)
+            if isinstance(op, Loop)
+            else op.results - len(transposed.extras) - len(transposed.residuals)
+        )
+        extras = [self._pick(n + m, kind) for m, kind in enumerate(transposed.extras)]
+        n += len(extras)
+        ends = [self._pick(n + m, kind) for m, (kind, _) in enumerate(transposed.residuals)]
+        if self.restore:
+            self._around.residuals += zip(residuals, ends, strict=True)
+            self._extras = [self._around.keep(e) for e in extras]
+        self._residuals = residuals if self.restore else ends
+
+    def _leaf(self, kind: str, size: int) -> int:
+        return hole(self.graph, kind, size, "kept")
+
+    def _empty(self, kind: str, size: int) -> int:
+        return self.graph.intern((EMPTIES[kind], size))
+
+    @property
+    def _run(self) -> int:
+        """The number of the run, among those of the loops that keep its residuals."""
+        return self._around.slot if self.restore else self.graph.intern((WORD, 0))
+
+    def _pick(self, j: int, kind: str) -> int:
+        return pick(self.graph, self._node, j, kind)
+
+    def _result(self, j: int) -> int:
+        """Result j in the reverse sweep, unless that restores it."""
+        kind = (
+            "u"
+            if j == TURNS
+            else self.graph.type(self.inits[j])
+            if self.inits
+            else (self.op.body.graph.type(self.op.body.yields[j]))
+        )
+        old = self.results.setdefault(j, pick(self.graph, self.i, j, kind))
+        if self._node == self.i:
+            return old
+        new = self._pick(j, kind)
+        (self._around.forward if self.restore else self.sweep.replace)[old] = new
+        return old if self.restore else new
+
+    # --- arguments and results of the transpose ---------------------------------------------------
+
+    def _ends_back(self) -> list[int]:
+        """The bounds of a loop that goes back, or the condition of a choice."""
+        if not (isinstance(self.op, Loop) and self.op.test):
+            return list(self.ends)
+        iterations = self._result(TURNS)
+        iterations = self._around.keep(iterations) if self.restore else iterations
+        return [self.ends[0], self.graph.add(ops.word_add, self.ends[0], iterations)]
+
+    def _argument(self, source: Source) -> int:
+        kind, n = source
+        match kind:
+            case "bar":
+                part = self.parts.get(n)
+                return (
+                    zero_like(self.graph, self.inits[n])
+                    if part is None
+                    else (selected(self.graph, part))
+                )
+            case "sum":
+                bar = self.sweep.bars.pop(self.captures[n], None)
+                return zero_like(self.graph, self.captures[n]) if bar is None else bar
+            case "error":
+                return self.graph.constant(0.0)
+            case "old":
+                return self._last_version(n)
+            case "residual":
+                return self._residuals[n]
+            case "extra":
+                return self._extras[n]
+            case "capture":
+                return self.captures[n]
+            case "init":
+                return self.inits[n]
+            case "first":
+                return self.ends[0]
+            case _:
+                return self._run
+
+    def _last_version(self, j: int) -> int:
+        """An array behind the loop or choice, from which its transpose goes back."""
+        if j in self.restore:
+            return self.sweep.restored[self.results[j]]
+        result = self._result(j)
+        return self._around.keep(result) if self.restore else result
+
+    def _hand_on(self, transposed: Transposed, back: int) -> None:
+        """Give cotangents to the arguments, and to the sweep arrays as they were."""
+        graph, sweep, mask = self.graph, self.sweep, self._mask()
+        for n, (kind, k) in enumerate(transposed.results):
+            if kind == "error":
+                continue
+            own = isinstance(self.op, Loop) and kind != "sum"
+            target = (self.inits if own else self.captures)[k]
+            result = pick(graph, back, n, graph.type(target))
+            if kind == "old":
+                if not own or k in self.restore:
+                    sweep.restored.setdefault(target, result)
+            elif sweep.is_moved(target):
+                sweep.give(target, (mask if graph.type(target) == "f" else None, result))
+
+    def _mask(self) -> int | None:
+        """Where any result has a cotangent."""
+        masks = dict.fromkeys(mask for mask, _ in self.parts.values())
+        if None in masks or not masks:
+            return None
+        return functools.reduce(lambda a, b: self.graph.add(ops.logical_or, a, b), masks)  # type: ignore[arg-type]
 
 
 class Transposer:
-    """The transposes of loops and choices, each made once for all that may be asked of it."""
+    """The transposes of loops and choices, each made once for each demand."""
 
     def __init__(self, keeping: Keeping | None = None) -> None:
         self._keeping = keeping or Keeping()
         self._mined: set[Loop] = set()
         self._chosen: set[Loop] = set()
         """Loops over strips and the iterations of these: the user's choice is made for them."""
-        self._loops: dict[tuple[Loop, Asked], Transposed] = {}
-        self._choices: dict[tuple[Choice, Asked], Transposed] = {}
+        self._loops: dict[tuple[Loop, Demand], Transposed] = {}
+        self._choices: dict[tuple[Choice, Demand], Transposed] = {}
         self._origins: dict[tuple[Loop | Choice, int], int | None] = {}
         self._picks: dict[Graph, tuple[int, dict[int, dict[int, int]]]] = {}
 
@@ -71,29 +257,29 @@ class Transposer:
 
     # --- cotangents -------------------------------------------------------------------------------
 
-    def pull_loop(self, sweep: Sweep, i: int, parts: Mapping[int, Contribution]) -> None:
+    def pull_loop(self, sweep: ReverseSweep, i: int, parts: Mapping[int, Contribution]) -> None:
         """Hand on the cotangents of a loop's results, and restore the arrays that it wrote."""
         op, lo = sweep.graph.nodes[i][:2]
-        node = Pulled(sweep, i, parts, self.picks(sweep.graph, i))
-        asked = node.asked(sweep.graph.nodes[lo] == (WORD, 0))
-        if asked is None:
+        node = TransposedNode(sweep, i, parts, self.picks(sweep.graph, i))
+        demand = node.demand(sweep.graph.nodes[lo] == (WORD, 0))
+        if demand is None:
             return
         if op.most is None:
             raise _unbounded(sweep.graph, i)
-        if (op, asked) not in self._loops:
-            self._loops[op, asked] = transposed_loop(op, asked, self)
-        transposed = self._loops[op, asked]
-        numbers = sum(size for _, size in transposed.homes)
+        if (op, demand) not in self._loops:
+            self._loops[op, demand] = transposed_loop(op, demand, self)
+        transposed = self._loops[op, demand]
+        numbers = sum(size for _, size in transposed.residuals)
         keeping = self._keeping
         if op in self._chosen:
             keeping = replace(keeping, choice="auto")
-        length = 0 if asked.restore else strip_length(op, numbers, keeping)
+        length = 0 if demand.restore else strip_length(op, numbers, keeping)
         if length:
             self.pull_loop(sweep, self._in_strips(sweep, i, length), parts)
         else:
             node.put(transposed)
 
-    def _in_strips(self, sweep: Sweep, i: int, length: int) -> int:
+    def _in_strips(self, sweep: ReverseSweep, i: int, length: int) -> int:
         """The loop in strips, which stands for loop i from now on."""
         graph = sweep.graph
         results = in_strips(graph, i, length)
@@ -105,19 +291,19 @@ class Transposer:
                 sweep.replace[old] = graph.strips[old] = results[j]
         return loop
 
-    def pull_choice(self, sweep: Sweep, i: int, parts: Mapping[int, Contribution]) -> None:
+    def pull_choice(self, sweep: ReverseSweep, i: int, parts: Mapping[int, Contribution]) -> None:
         """Hand on the cotangents of a choice's results, and restore the arrays that it wrote."""
         op = sweep.graph.nodes[i][0]
-        node = Pulled(sweep, i, parts, self.picks(sweep.graph, i))
-        asked = node.asked()
-        if asked is None:
+        node = TransposedNode(sweep, i, parts, self.picks(sweep.graph, i))
+        demand = node.demand()
+        if demand is None:
             return
-        if (op, asked) not in self._choices:
-            self._choices[op, asked] = transposed_choice(op, asked, self)
-        node.put(self._choices[op, asked])
+        if (op, demand) not in self._choices:
+            self._choices[op, demand] = transposed_choice(op, demand, self)
+        node.put(self._choices[op, demand])
 
     def picks(self, graph: Graph, i: int) -> dict[int, int]:
-        """The results of node i that there are, by their numbers."""
+        """The nodes that are results of node i, by their numbers."""
         start, picks = self._picks.get(graph, (0, {}))
         for n in range(start, len(graph)):
             node = graph.nodes[n]

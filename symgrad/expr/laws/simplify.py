@@ -19,8 +19,7 @@ from symgrad.expr.graph.rebuild import Copy, Make, outline, rebuild
 from symgrad.expr.graph.region import Pick, Region, has_regions
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.laws.fuse import fused
-from symgrad.expr.laws.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS
-from symgrad.expr.laws.match import Matcher, matchers
+from symgrad.expr.laws.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS, Matcher, matchers
 from symgrad.expr.laws.shrink import Shrinking, Simplify
 from symgrad.expr.ops.law import Guard, Law, Pattern
 from symgrad.expr.semantics.evaluate import FOLDED, constant_node, fold

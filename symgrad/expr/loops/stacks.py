@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
-from symgrad.expr.derivatives.restore import copied
+from symgrad.expr.derivatives.sweep import copied
 from symgrad.expr.graph.arrays import EMPTIES, PUTS, length
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import WORD, Graph
