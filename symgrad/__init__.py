@@ -37,9 +37,8 @@ from symgrad.expr.calls.special import betaln, log_softmax, logsumexp, polygamma
 from symgrad.expr.semantics.show import dot, latex, text
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.array import ExprArray, TracedArray, array
-from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Condition, Expr, symbols, var
 from symgrad.expr.tracers.functions import *
-from symgrad.expr.tracers.variables import symbols, var
 from symgrad.lazy import cumulative as _cumulative
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ if TYPE_CHECKING:
         vjp,
     )
     from symgrad.expr.linear import linalg
-    from symgrad.expr.loops.choices import cond, switch
-    from symgrad.expr.loops.control import fori_loop, scan, while_loop
+    from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
     from symgrad.expr.loops.implicit import custom_root, fixed_point
     from symgrad.expr.loops.quadrature import quad
     from symgrad.expr.tracers.casts import int32, uint32
@@ -265,8 +263,7 @@ _LATER = {
     "symgrad.expr.calls": "random",
     "symgrad.expr.linear": "linalg",
     "symgrad.expr.tracers.casts": "int32 uint32",
-    "symgrad.expr.loops.choices": "cond switch",
-    "symgrad.expr.loops.control": "fori_loop scan while_loop",
+    "symgrad.expr.loops.control": "cond fori_loop scan switch while_loop",
     "symgrad.expr.loops.implicit": "custom_root fixed_point",
     "symgrad.expr.loops.quadrature": "quad",
     "symgrad.expr.calls.splines": "CubicSpline",

@@ -14,9 +14,8 @@ from programs import Numbers
 
 import symgrad as sg
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.loops.choices import cond
-from symgrad.expr.loops.control import fori_loop, scan, while_loop
-from symgrad.expr.tracers.versions import array_of, zeros
+from symgrad.expr.loops.control import cond, fori_loop, scan, while_loop
+from symgrad.expr.tracers.memory import array_of, zeros
 
 
 @dataclass(frozen=True)

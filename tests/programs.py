@@ -17,11 +17,10 @@ from strategies import EXPONENTS, Drawn, types
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Handle, Op
-from symgrad.expr.loops.choices import cond, switch
 from symgrad.expr.loops.context import Tracing
-from symgrad.expr.loops.control import fori_loop, scan, while_loop
+from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
 from symgrad.expr.tracers.expression import Expr
-from symgrad.expr.tracers.versions import Array, array_of
+from symgrad.expr.tracers.memory import Array, array_of
 
 TAME: Final = (
     ops.add, ops.sub, ops.mul, ops.sin, ops.cos, ops.tanh, ops.sigmoid, ops.atan, ops.neg,

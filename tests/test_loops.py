@@ -10,7 +10,7 @@ import pytest
 import symgrad as sg
 from symgrad.errors import InputError, TraceError, UnsupportedError
 from symgrad.expr.graph.region import require_straight
-from symgrad.expr.loops.choices import cond
+from symgrad.expr.loops.control import cond
 
 
 def powers(iterations: int) -> Any:

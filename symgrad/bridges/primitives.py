@@ -17,7 +17,7 @@ from symgrad.bridges import windows
 from symgrad.bridges.jax import jax
 from symgrad.bridges.windows import is_traced
 from symgrad.errors import UnsupportedError
-from symgrad.expr.loops import choices, control
+from symgrad.expr.loops import control
 from symgrad.expr.tracers import functions as sg
 from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.casts import int32, uint32
@@ -242,8 +242,8 @@ class Evaluation:
         if not is_traced(which):
             return list(branches[int(np.clip(which, 0, len(branches) - 1))](*operands))
         if len(branches) == 2:
-            return list(choices.cond(which > 0, branches[1], branches[0], *operands))
-        return list(choices.switch(which, branches, *operands))
+            return list(control.cond(which > 0, branches[1], branches[0], *operands))
+        return list(control.switch(which, branches, *operands))
 
     def _scan(self, equation: Any, *operands: Any) -> Values:
         p = equation.params

@@ -10,7 +10,7 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.expression import Expr
-from symgrad.expr.tracing.replay import replay
+from symgrad.expr.tracing.trace import replay
 from symgrad.optimize.arguments import require_method
 from symgrad.optimize.method import Method
 from symgrad.optimize.minimize import minimize_from

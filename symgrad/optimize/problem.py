@@ -14,9 +14,8 @@ from symgrad.cache import Once
 from symgrad.expr.derivatives.differentiate import deriving
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.array import array
-from symgrad.expr.tracing.replay import replay
 from symgrad.expr.tracing.roll import rolled
-from symgrad.expr.tracing.trace import Trace, trace
+from symgrad.expr.tracing.trace import Trace, replay, trace
 from symgrad.kernel import watch
 from symgrad.kernel.shapes import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.expr.tracers.blocks import Blocks
-from symgrad.expr.tracers.tree import Block, Tree, apart, flatten, numbers_as_array, tree_of
+from symgrad.expr.tracers.tree import Block, Blocks, Tree, apart, flatten, numbers_as_array, tree_of
 from symgrad.expr.tracing.trace import checked_count
 from symgrad.values.arrays import real_numbers
 

@@ -18,8 +18,7 @@ from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.along import balanced
 from symgrad.expr.tracers.array import ExprArray, array
-from symgrad.expr.tracers.expression import Condition, Expr
-from symgrad.expr.tracers.variables import var
+from symgrad.expr.tracers.expression import Condition, Expr, var
 from symgrad.expr.tracing.trace import trace
 
 A = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.5]])

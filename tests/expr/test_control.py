@@ -15,10 +15,9 @@ from symgrad.errors import ForeignExpressionError, InputError, InputTypeError, T
 from symgrad.expr.graph.node import INPUT
 from symgrad.expr.graph.region import Loop, regions
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.loops.choices import cond, switch
-from symgrad.expr.loops.control import fori_loop, scan, while_loop
+from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
 from symgrad.expr.semantics.evaluate import evaluate_graph
-from symgrad.expr.tracers.blocks import Blocks
+from symgrad.expr.tracers.tree import Blocks
 from symgrad.expr.tracing.trace import Trace, trace
 
 POINTS = np.array([[0.5, -1.25, 2.0, 0.75, 3.5], [1.0, 0.25, -2.0, 1.5, 0.0]])

@@ -24,8 +24,7 @@ from symgrad.expr.graph.node import CONST, INPUT, INTEGER, Graph, inputs_of, rea
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracers import functions
-from symgrad.expr.tracers.expression import Expr
-from symgrad.expr.tracers.variables import symbols
+from symgrad.expr.tracers.expression import Expr, symbols
 from symgrad.expr.tracing.trace import trace
 
 ONCE = tuple(op for op in SMOOTH if op.name not in ("opaque", "fma"))

@@ -16,7 +16,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.loops.choices import cond
+from symgrad.expr.loops.control import cond
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracing.trace import trace
 

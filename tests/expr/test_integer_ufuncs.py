@@ -15,8 +15,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls.numpy_calls import BITWISE, SEVERAL, UFUNCS
 from symgrad.expr.tracers.expression import Condition
-from symgrad.expr.tracers.integer_rules import AS_REAL, OF_INTEGERS
-from symgrad.expr.tracers.integers import Word
+from symgrad.expr.tracers.integers import AS_REAL, OF_INTEGERS, Word
 
 LISTED = sorted({*UFUNCS, *SEVERAL}, key=lambda u: u.__name__)
 

@@ -12,13 +12,11 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import LEAVES, Graph, Op
-from symgrad.expr.loops.choices import cond
-from symgrad.expr.loops.control import fori_loop, while_loop
+from symgrad.expr.loops.control import cond, fori_loop, while_loop
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.semantics.show import COUNTED, REPR, dot, latex, number, short_text, text
 from symgrad.expr.tracers import functions as F
-from symgrad.expr.tracers.expression import Expr
-from symgrad.expr.tracers.variables import var
+from symgrad.expr.tracers.expression import Expr, var
 
 HERE: Final = Path(__file__).name
 GRAPH: Final = Graph()  # its own: other tests may have made variables in another order

@@ -17,8 +17,7 @@ from symgrad.expr.graph.rebuild import outline, rebuild
 from symgrad.expr.graph.region import Choice, Loop, regions
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws.simplify import Level, simplify
-from symgrad.expr.loops.choices import cond
-from symgrad.expr.loops.control import fori_loop, while_loop
+from symgrad.expr.loops.control import cond, fori_loop, while_loop
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracing.trace import trace
 

@@ -24,8 +24,7 @@ from symgrad.expr.graph.node import LEAVES, Graph, Handle, Op
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.semantics.exact import EXACT, evaluate_exactly
 from symgrad.expr.tracers import functions as F
-from symgrad.expr.tracers.expression import Expr
-from symgrad.expr.tracers.variables import symbols, var
+from symgrad.expr.tracers.expression import Expr, symbols, var
 
 INF, NAN = math.inf, math.nan
 BITS: Final = {

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from symgrad.expr.tracers.blocks import Blocks
-from symgrad.expr.tracers.tree import Tree, flatten
+from symgrad.expr.tracers.tree import Blocks, Tree, flatten
 
 
 class Pair(NamedTuple):

@@ -16,8 +16,7 @@ from symgrad.expr.calls import verbs
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.array import ExprArray
-from symgrad.expr.tracers.expression import Expr
-from symgrad.expr.tracers.variables import symbols, var
+from symgrad.expr.tracers.expression import Expr, symbols, var
 
 
 def variables(n: int) -> list[Expr]:

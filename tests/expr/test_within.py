@@ -11,11 +11,10 @@ from symgrad.expr.graph.node import Graph, inputs_of, reachable
 from symgrad.expr.graph.rebuild import continued, rebuild
 from symgrad.expr.graph.region import Regional, in_regions, regions
 from symgrad.expr.graph.verify import verify
-from symgrad.expr.loops.choices import cond
-from symgrad.expr.loops.control import fori_loop
+from symgrad.expr.loops.control import cond, fori_loop
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.functions import cos, sin
-from symgrad.expr.tracers.versions import zeros
+from symgrad.expr.tracers.memory import zeros
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import lower

@@ -13,8 +13,7 @@ import scipy.optimize
 
 import symgrad as sg
 from symgrad.errors import InputError, NameUnknownError, TraceError
-from symgrad.expr.tracers import blocks
-from symgrad.expr.tracers.blocks import Blocks
+from symgrad.expr.tracers.tree import Blocks
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 
@@ -242,7 +241,6 @@ def test_tree_functions_know_named_parameters(monkeypatch: pytest.MonkeyPatch) -
         register_pytree_node=lambda kind, flat, whole: known.update({kind: (flat, whole)})
     )
     monkeypatch.setitem(sys.modules, "jax.tree_util", fake)  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr(blocks, "_registered", set[str]())
     made = Blocks({"a": 1, "b": 2})
     flat, whole = known[Blocks]
     parts, names = flat(made)

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.expr.loops.choices import cond
-from symgrad.expr.loops.control import fori_loop, scan, while_loop
+from symgrad.expr.loops.control import cond, fori_loop, scan, while_loop
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.threads import weight_of
 

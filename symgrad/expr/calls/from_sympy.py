@@ -20,8 +20,7 @@ from symgrad.expr import ops
 from symgrad.expr.calls.special import betaln, polygamma
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, Op
-from symgrad.expr.tracers.expression import Expr, as_float, power
-from symgrad.expr.tracers.variables import var
+from symgrad.expr.tracers.expression import Expr, as_float, power, var
 
 sp: Final[Any] = sympy
 Builder = Callable[..., Any]

@@ -20,7 +20,7 @@ from symgrad.expr.tracers.casts import uint32
 from symgrad.expr.tracers.elements import plain
 from symgrad.expr.tracers.expression import Scalar
 from symgrad.expr.tracers.integers import BITS, Word
-from symgrad.expr.tracers.sweep import LEAST_SWEPT, Sweep, here, index_of
+from symgrad.expr.tracers.memory import LEAST_SWEPT, Sweep, here, index_of
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from symgrad.expr.tracers.array import ExprArray, TracedArray, array, in_memory
 from symgrad.expr.tracers.elements import plain
 from symgrad.expr.tracers.expression import Expr, as_float, lift
 from symgrad.expr.tracers.integers import Word, refuse_integer
+from symgrad.expr.tracers.memory import View
 from symgrad.expr.tracers.tree import Tree, flatten
-from symgrad.expr.tracers.view import View
 
 Argnums = int | Sequence[int]
 

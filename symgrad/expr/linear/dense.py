@@ -15,7 +15,7 @@ from symgrad.expr.graph.arrays import DETACHED, EMPTY_W
 from symgrad.expr.linear.matrices import powers
 from symgrad.expr.loops.control import fori_loop
 from symgrad.expr.tracers.casts import uint32
-from symgrad.expr.tracers.versions import Array, WordArray, zeros
+from symgrad.expr.tracers.memory import Array, WordArray, zeros
 
 Entry = Callable[[Any, Any], Any]
 """What gives the element (i, j) of a matrix."""

@@ -16,7 +16,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.arrays import DETACHED, ArrayRule
 from symgrad.expr.linear.dense import Entry, column_powers, exchanged, iterations, scaled
 from symgrad.expr.loops.control import while_loop
-from symgrad.expr.tracers.versions import Array, zeros
+from symgrad.expr.tracers.memory import Array, zeros
 
 MOST_SWEEPS: Final = 24
 """Sweeps over all pairs of rows; some 6 to 10 are needed."""

@@ -18,7 +18,7 @@ import numpy as np
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import DETACHED, EMPTY, ArrayRule
 from symgrad.expr.linear.dense import Entry, eliminated, iterations, substituted
-from symgrad.expr.tracers.versions import Array, WordArray, zeros
+from symgrad.expr.tracers.memory import Array, WordArray, zeros
 
 
 class Factors(NamedTuple):

@@ -23,7 +23,7 @@ from symgrad.expr.linear.dense import (
     scaled,
     substituted,
 )
-from symgrad.expr.tracers.versions import Array, zeros
+from symgrad.expr.tracers.memory import Array, zeros
 
 Term = tuple[Entry, Entry, int]
 """A product of two matrices, and how many columns the first one has."""

@@ -16,7 +16,7 @@ from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.tracers.along import reals
 from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.elements import plain
-from symgrad.expr.tracers.versions import Array, array_of
+from symgrad.expr.tracers.memory import Array, array_of
 
 MOST_WRITTEN: Final = 144
 """Elements that are not the number 0 of the largest matrix that is written out.

@@ -15,10 +15,8 @@ from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.tracers.array import TracedArray, array, in_memory
 from symgrad.expr.tracers.expression import WRAP, Condition, operand, require_graph
 from symgrad.expr.tracers.integers import KINDS, SignedWord, Word, is_typed, kind_of
-from symgrad.expr.tracers.sweep import LEAST_SWEPT
+from symgrad.expr.tracers.memory import LEAST_SWEPT, Array, SignedArray, View, WordArray
 from symgrad.expr.tracers.tree import Tree, apart, flatten
-from symgrad.expr.tracers.versions import Array, SignedArray, WordArray
-from symgrad.expr.tracers.view import View
 
 _WORDS: Final = {
     "f": "a number",

@@ -19,9 +19,8 @@ from symgrad.expr.loops.carry import HANDLES, OF_TYPE, flattened, is_memory
 from symgrad.expr.loops.open_loop import OpenLoop
 from symgrad.expr.tracers.array import TracedArray, array, in_memory
 from symgrad.expr.tracers.expression import WRAP
+from symgrad.expr.tracers.memory import Array, View
 from symgrad.expr.tracers.tree import Tree, apart, flatten
-from symgrad.expr.tracers.versions import Array
-from symgrad.expr.tracers.view import View
 
 
 @dataclass(frozen=True)

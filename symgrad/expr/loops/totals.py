@@ -15,8 +15,8 @@ from symgrad.expr.graph.region import hole
 from symgrad.expr.tracers.array import TracedArray, swept
 from symgrad.expr.tracers.expression import Expr, as_real
 from symgrad.expr.tracers.integers import BITS, Word
-from symgrad.expr.tracers.sweep import LEAST_SWEPT, Finish
-from symgrad.expr.tracers.sweep import swept as swept_over
+from symgrad.expr.tracers.memory import LEAST_SWEPT, Finish
+from symgrad.expr.tracers.memory import swept as swept_over
 
 
 def total(a: Any, axis: Any = None, **more: Any) -> Any:

@@ -30,9 +30,15 @@ from symgrad.expr.tracers.elements import (
     unpacked,
 )
 from symgrad.expr.tracers.expression import Condition, Scalar
-from symgrad.expr.tracers.sweep import LEAST_SWEPT, Sweep, element_of, here
-from symgrad.expr.tracers.versions import WordArray, array_of
-from symgrad.expr.tracers.view import View
+from symgrad.expr.tracers.memory import (
+    LEAST_SWEPT,
+    Sweep,
+    View,
+    WordArray,
+    array_of,
+    element_of,
+    here,
+)
 
 
 class ExprArray(np.ndarray):

@@ -19,15 +19,52 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import WORD, Graph, Op
 from symgrad.expr.graph.place import OnePlace, resolve_places
 from symgrad.expr.tracers.counter import Counter, largest, modulo
-from symgrad.expr.tracers.expression import (
-    WRAP,
-    Condition,
-    Expr,
-    Scalar,
-    as_float,
-    require_graph,
-)
-from symgrad.expr.tracers.integer_rules import AS_REAL, OF_INTEGERS
+from symgrad.expr.tracers.expression import WRAP, Condition, Expr, Scalar, as_float, require_graph
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+OF_INTEGERS: Final[dict[Op, Callable[..., Any]]] = {
+    ops.add: operator.add,
+    ops.sub: operator.sub,
+    ops.mul: operator.mul,
+    ops.fma: lambda a, b, c: a * b + c,
+    ops.neg: operator.neg,
+    ops.abs: abs,
+    ops.sign: lambda x: x.signum(),
+    ops.remainder: operator.mod,
+    ops.fmod: lambda a, b: a.truncated_remainder(b.divisor()),
+    ops.floor_divide: operator.floordiv,
+    ops.pow: operator.pow,
+    ops.lt: operator.lt,
+    ops.le: operator.le,
+    ops.eq: operator.eq,
+    ops.ne: operator.ne,
+    ops.minimum: lambda a, b: a.chosen(a < b, b),
+    ops.maximum: lambda a, b: a.chosen(b < a, b),
+    ops.clip: lambda x, low, high: ops.minimum(ops.maximum(x, low), high),
+    ops.relu: lambda x: ops.maximum(x, 0),
+    ops.where: lambda condition, a, b: a.chosen(condition, b),
+    ops.stop_gradient: _itself,
+    ops.floor: _itself,
+    ops.ceil: _itself,
+    ops.round: _itself,
+    ops.trunc: _itself,
+    ops.fract: lambda x: x.of(x.graph, 0),
+}
+"""What these are of integers of one type: an integer of that type, or a condition."""
+
+AS_REAL: Final[frozenset[Op]] = frozenset(
+    {op for op in ops.TABLE.values() if op.transcendental}
+    | {
+        ops.div, ops.reciprocal, ops.sqrt, ops.rsqrt, ops.cbrt, ops.hypot, ops.copysign, ops.huber,
+        ops.isnan, ops.isinf, ops.isfinite, ops.uint32, ops.int32, ops.ndtr, ops.integer_pow,
+    }
+)  # fmt: skip
+"""What takes integers for the real numbers that they are."""
+
 
 EXACT: Final = 2**24
 """Words below it are float32 numbers."""

@@ -12,8 +12,9 @@ from symgrad.errors import ForeignExpressionError, InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import ArrayOp
 from symgrad.expr.graph.misuse import Explaining
-from symgrad.expr.graph.node import Graph, Handle, Node, Op, real_number
+from symgrad.expr.graph.node import Graph, Handle, Node, Op, inputs_of, reachable, real_number
 from symgrad.expr.graph.place import describe, resolve_places
+from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.graph.region import Choice, Loop, Pick, Regional, has_holes
 from symgrad.expr.loops.context import Tracing, require_closed
 from symgrad.expr.tracers.array import ExprArray, TracedArray
@@ -231,3 +232,11 @@ def _output(graph: Graph, value: Any, f: Any) -> int:
         graph.place = graph.places[value.id]
         return as_float(value).id
     return graph.constant(real_number(value))
+
+
+def replay(graph: Graph, roots: Sequence[int], values: Sequence[Expr]) -> list[Expr]:
+    """What the roots of a graph are where its inputs are these expressions, all of one graph."""
+    ids = {i: values[graph.nodes[i][1]].id for i in inputs_of(graph)}
+    copy = Copy(values[0].graph, ids)
+    rebuild(graph, reachable(graph, roots), copy)
+    return [Expr(copy.graph, copy.ids[r]) for r in roots]
