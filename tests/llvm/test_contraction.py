@@ -13,7 +13,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, inputs_of, reachable
 from symgrad.expr.semantics.evaluate import leaf
 from symgrad.llvm.device.host import host
-from symgrad.llvm.printing.instruction import lone_products, uses_of
+from symgrad.llvm.printing.operations import lone_products, uses_of
 
 TABLE = (
     ops.add, ops.sub, ops.mul, ops.div, ops.neg, ops.reciprocal, ops.abs, ops.sqrt, ops.integer_pow,

@@ -18,11 +18,11 @@ from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
-from symgrad.llvm.printing import arrangement, printer
-from symgrad.llvm.printing.arrangement import Arrangement
-from symgrad.llvm.printing.instruction import Shape
-from symgrad.llvm.printing.masks import ControlFlow
-from symgrad.llvm.printing.needs import Item
+from symgrad.llvm.printing import functions, printer
+from symgrad.llvm.printing.analysis import Item
+from symgrad.llvm.printing.functions import Arrangement
+from symgrad.llvm.printing.operations import Shape
+from symgrad.llvm.printing.statements import Body
 from symgrad.llvm.printing.values import Calls
 from symgrad.mathlib.define import inlined
 
@@ -58,9 +58,9 @@ def test_cut_and_whole_give_the_same_bits(
     columns = dict(zip(inputs_of(graph), points.T, strict=True))
     exact = evaluate_graph(graph, [made.outputs[0].nodes[0]], columns)
     np.testing.assert_allclose(whole[0][:, 0], exact[0], rtol=1e-5)
-    monkeypatch.setattr(arrangement, "LONG_OPERATIONS", 100)
-    monkeypatch.setattr(arrangement, "LONG_BATCH", 100)
-    monkeypatch.setattr(arrangement, "FUNCTION", 64)
+    monkeypatch.setattr(functions, "LONG_OPERATIONS", 100)
+    monkeypatch.setattr(functions, "LONG_BATCH", 100)
+    monkeypatch.setattr(functions, "FUNCTION", 64)
     for shape in (ONE, MANY):
         assert ("@part1" in emitted(made, shape).text) == (length > 100)
         for found, want in zip(run(made, shape, points), whole, strict=True):
@@ -111,11 +111,11 @@ def test_each_function_is_written_from_its_own_nodes() -> None:
     assert len(parts) > 20
     lines = 0
     for items in parts:
-        flow = ControlFlow(arranged, Calls({}, ONE), names, ONE)
-        flow.items(items)
-        lines += len(flow.write.lines)
-    assert lines > arranged.operations
-    assert sum(items.looks for items in parts) <= 4 * arranged.operations
+        body = Body(arranged, Calls({}, ONE), names, ONE)
+        body.items(items)
+        lines += len(body.write.lines)
+    assert lines > arranged.analysis.operations
+    assert sum(items.looks for items in parts) <= 4 * arranged.analysis.operations
 
 
 def test_the_source_is_the_same_every_time() -> None:
@@ -134,6 +134,6 @@ def test_a_product_is_fused_across_a_cut(monkeypatch: pytest.MonkeyPatch) -> Non
     made = computation(graph, [sums[-1].id])
     points = np.random.default_rng(0).random((LANES, 4), dtype=np.float32)
     (whole,) = run(made, ONE, points)
-    monkeypatch.setattr(arrangement, "LONG_OPERATIONS", 10)
-    monkeypatch.setattr(arrangement, "FUNCTION", 32)
+    monkeypatch.setattr(functions, "LONG_OPERATIONS", 10)
+    monkeypatch.setattr(functions, "FUNCTION", 32)
     np.testing.assert_array_equal(run(made, ONE, points)[0], whole)

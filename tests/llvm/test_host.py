@@ -18,7 +18,7 @@ from symgrad.llvm.device import cpu as device
 from symgrad.llvm.device import host as hosts
 from symgrad.llvm.device import recompile
 from symgrad.llvm.device.host import Host, host
-from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.source import Source
 
 from .running import computation, emitted, run

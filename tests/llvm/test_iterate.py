@@ -30,7 +30,7 @@ from symgrad.llvm.device import threads
 from symgrad.llvm.dispatch import loop as running
 from symgrad.llvm.dispatch import points as dispatch
 from symgrad.llvm.dispatch.loop import Loop, run_from
-from symgrad.llvm.printing import arrangement, masks
+from symgrad.llvm.printing import functions, statements
 from symgrad.llvm.printing.printer import print_kernel
 from symgrad.pipeline import DTypeName
 
@@ -42,10 +42,10 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """All forms of a step, for iterations that are short enough for the first."""
     if request.param == "once":
-        monkeypatch.setattr(masks, "WRITTEN_TWICE", -1)
+        monkeypatch.setattr(statements, "WRITTEN_TWICE", -1)
     if request.param in ("parts", "memory"):
-        monkeypatch.setattr(arrangement, "LONG_BATCH", -1)
-        monkeypatch.setattr(arrangement, "FUNCTION", 5)
+        monkeypatch.setattr(functions, "LONG_BATCH", -1)
+        monkeypatch.setattr(functions, "FUNCTION", 5)
     if request.param == "memory":
         monkeypatch.setattr(running, "CARRIED_NUMBERS", 0)
     return request.param
@@ -114,7 +114,7 @@ def test_long_bodies(dtype: DTypeName) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_long_bodies_at_rows(dtype: DTypeName, monkeypatch: pytest.MonkeyPatch) -> None:
     made = fit(20, 40, "both", dtype, more=130)
-    monkeypatch.setattr(arrangement, "LONG_BATCH", 300)
+    monkeypatch.setattr(functions, "LONG_BATCH", 300)
     found = Loop(made.iteration, "accurate", dtype).run(made.state, 10, made.data)
     np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=5 * TOLERANCE[dtype])
 

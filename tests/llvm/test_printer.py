@@ -12,8 +12,8 @@ from symgrad.expr import ops
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
-from symgrad.llvm.printing import arrangement, masks
-from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing import functions, statements
+from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import LOOPED, MOST_BLOCK_BYTES, block_of, print_kernel
 
 from .programs import Drawn, meaning, printed
@@ -48,7 +48,7 @@ def test_what_is_cut_gives_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPa
     want = meaning(partial(drawn, seed), points, 3)
     small = {"LONG_OPERATIONS": 5, "LONG_BATCH": 5, "FUNCTION": 3, "FUNCTIONS_JOINED": 2}
     for name, value in small.items():
-        monkeypatch.setattr(arrangement, name, value)
+        monkeypatch.setattr(functions, name, value)
     for shape, vector in shapes("float32")[:3]:
         for thorough in (False, True):
             found = printed(partial(drawn, seed), shape, points, 3, vector, thorough)
@@ -60,7 +60,7 @@ def test_masked_turns_alone_give_the_same_bits(seed: int, monkeypatch: pytest.Mo
     points = np.random.default_rng(seed).uniform(-1.5, 1.5, (2 * WIDEST, 3)).astype("float32")
     shape = Shape("float32", WIDEST, False)
     want = printed(partial(drawn, seed), shape, points, 3)
-    monkeypatch.setattr(masks, "WRITTEN_TWICE", 0)
+    monkeypatch.setattr(statements, "WRITTEN_TWICE", 0)
     np.testing.assert_array_equal(printed(partial(drawn, seed), shape, points, 3), want)
 
 
@@ -98,7 +98,7 @@ def test_registers_lie_side_by_side_where_a_loop_has_room_for_them() -> None:
     assert block_of(looped(100), vector) == four
     assert block_of(looped(100, operations=200), vector) == two
     assert block_of(looped(MOST_BLOCK_BYTES), vector) == vector
-    assert block_of(looped(100, operations=2 * arrangement.LONG_BATCH), vector) == vector
+    assert block_of(looped(100, operations=2 * functions.LONG_BATCH), vector) == vector
     straight = KernelIR(SimdTarget(WIDEST))
     x, out = straight.buffer("x", "read"), straight.buffer("out", "write")
     straight.store(out, straight.cell, straight.load(x, straight.cell))
@@ -113,7 +113,7 @@ def test_a_loop_is_written_once_however_many_turns_it_takes() -> None:
 
 def test_loops_are_never_compiled_in_the_quickest_way_beside_little_else() -> None:
     shape = Shape("float32", WIDEST, True)
-    source = print_kernel(looped(100, operations=arrangement.LONG_BATCH + 1), {}, shape)
+    source = print_kernel(looped(100, operations=functions.LONG_BATCH + 1), {}, shape)
     assert "@part" in source.text
     assert source.effort == 1
     assert print_kernel(looped(100, operations=LOOPED + 1), {}, shape).effort == 0
@@ -121,7 +121,7 @@ def test_loops_are_never_compiled_in_the_quickest_way_beside_little_else() -> No
 
 def test_loops_of_one_point_are_compiled_quickly_at_first_and_soon_again() -> None:
     many, one = (Shape("float32", lanes, True) for lanes in (WIDEST, 1))
-    kernel = looped(100, operations=arrangement.LONG_OPERATIONS + 1)
+    kernel = looped(100, operations=functions.LONG_OPERATIONS + 1)
     batch, point = (print_kernel(kernel, {}, shape) for shape in (many, one))
     assert (batch.effort, point.effort) == (1, 0)
     assert 0.0 < point.hot < batch.hot < math.inf

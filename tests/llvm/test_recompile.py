@@ -20,7 +20,7 @@ from symgrad.llvm.device import cpu as device
 from symgrad.llvm.device import recompile
 from symgrad.llvm.device.recompile import Function, Job
 from symgrad.llvm.dispatch import sums
-from symgrad.llvm.printing import arrangement, printer
+from symgrad.llvm.printing import functions, printer
 
 from .running import emitted
 from .test_emit import ONE, chain
@@ -33,7 +33,7 @@ def hot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of many functions, which are hot at once, and code that is nowhere."""
     monkeypatch.setattr(printer, "HOT", 0.0)
     for name, value in (("LONG_OPERATIONS", 100), ("LONG_BATCH", 100), ("FUNCTION", 64)):
-        monkeypatch.setattr(arrangement, name, value)
+        monkeypatch.setattr(functions, name, value)
     monkeypatch.setattr(sums, "LONG_BATCH", 100)
     monkeypatch.setattr(device, "_read", lambda key: None)
     monkeypatch.setattr(device, "_write", lambda key, compiled: None)
@@ -178,8 +178,8 @@ def test_the_process_of_a_function_that_is_gone_ends() -> None:
 
 ENDING = """
 import numpy as np, symgrad as sg
-from symgrad.llvm.printing import arrangement, printer
-arrangement.LONG_OPERATIONS = arrangement.LONG_BATCH = 100
+from symgrad.llvm.printing import functions, printer
+functions.LONG_OPERATIONS = functions.LONG_BATCH = 100
 printer.HOT = 0.0
 kernel = sg.fused_forward(400, lambda v: np.prod(sg.sin(v)), device="cpu")
 for _ in range(3):

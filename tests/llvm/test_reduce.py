@@ -16,7 +16,7 @@ from symgrad.kernel.stage import hoisted
 from symgrad.llvm.device import threads
 from symgrad.llvm.dispatch import sums as cpu_sums
 from symgrad.llvm.dispatch.sums import Sums
-from symgrad.llvm.printing import arrangement
+from symgrad.llvm.printing import functions
 
 
 def data(count: int, columns: int = 2, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -184,9 +184,9 @@ def test_parts_are_run_over_several_blocks(
     params = {"all": draw.random(8), "own": draw.random((5, 2))}
     rows = {"city": draw.integers(0, 5, count), "x": draw.random(count), "y": draw.random(count)}
     value, slopes = results()
-    monkeypatch.setattr(arrangement, "LONG_BATCH", 10)
+    monkeypatch.setattr(functions, "LONG_BATCH", 10)
     monkeypatch.setattr(cpu_sums, "LONG_BATCH", 10)
-    monkeypatch.setattr(arrangement, "FUNCTION", 7)
+    monkeypatch.setattr(functions, "FUNCTION", 7)
     again, others = results()
     assert again == value
     for name, slope in slopes.items():

@@ -12,7 +12,7 @@ from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.compiler import SWEEPING
 from symgrad.llvm.dispatch.points import definitions_for
-from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import print_kernel
 
 N = 1000

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from symgrad.errors import DeviceError
 from symgrad.llvm import compiler
-from symgrad.llvm.printing.instruction import BITS, Shape
+from symgrad.llvm.printing.operations import BITS, Shape
 
 LEVELS: Final = {
     "x86-64": "SSE2",

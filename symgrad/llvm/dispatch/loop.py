@@ -23,7 +23,7 @@ from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.device.threads import share_out, weight_of, worth
 from symgrad.llvm.dispatch.points import definitions_for
-from symgrad.llvm.printing.instruction import Shape, lone_products, uses_of
+from symgrad.llvm.printing.operations import Shape, lone_products, uses_of
 from symgrad.llvm.printing.printer import print_kernel
 from symgrad.llvm.printing.source import LONG_BATCH
 from symgrad.mathlib.define import Function as Definition

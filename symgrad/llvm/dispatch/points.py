@@ -21,7 +21,7 @@ from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.device.threads import share_out, weight_of, worth
-from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import block_of, print_kernel
 from symgrad.llvm.printing.source import Source
 from symgrad.mathlib.define import Function as Definition

@@ -20,10 +20,9 @@ from symgrad.llvm.device.pointers import address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.device.threads import share_out, weight_of, worth
 from symgrad.llvm.dispatch.points import definitions_for
-from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import print_kernel
-from symgrad.llvm.printing.source import LONG_BATCH, Source
-from symgrad.llvm.printing.workspace import CACHE_LINE_BYTES
+from symgrad.llvm.printing.source import CACHE_LINE_BYTES, LONG_BATCH, Source
 
 ROWS_PER_PIECE: Final = 2**15
 """Rows that are summed in one piece: what the sums are does not depend on who computes them."""

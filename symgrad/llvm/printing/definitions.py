@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from math import isfinite
 
 from symgrad.expr.graph.node import Op, reachable
-from symgrad.llvm.printing.instruction import (
+from symgrad.llvm.printing.operations import (
     NAMES,
     Shape,
     Writer,

@@ -14,12 +14,11 @@ from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import For, If, Statement, everything
 from symgrad.kernel.verify import verify
 from symgrad.llvm.compiler import SWEEPING
-from symgrad.llvm.printing.arrangement import Arrangement, Outlined
 from symgrad.llvm.printing.definitions import INLINED, closure, definitions, of_each
-from symgrad.llvm.printing.instruction import Shape
-from symgrad.llvm.printing.masks import ControlFlow
-from symgrad.llvm.printing.skeletons import store_block
+from symgrad.llvm.printing.functions import Arrangement, Outlined
+from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.source import HOT, LONG_BATCH, MOST_THOROUGH, Source, module
+from symgrad.llvm.printing.statements import Body
 from symgrad.llvm.printing.values import Calls
 from symgrad.mathlib.define import Function
 
@@ -46,13 +45,14 @@ _BATCH: Final = ("i64 %first", "i64 %end", "i1 %stream", "i32 %count", "i32 %gro
 def block_of(kernel: KernelIR, vector: Shape) -> Shape:
     """The shape of the blocks in which a kernel is best done, by the shape of a register.
 
-    A turn of a loop waits for the last one: while one register waits others have their iterations.
+    An iteration waits for the one before it: while one register waits others have their iterations.
     """
     if any(isinstance(item, For) for item in everything(kernel.main.items)):
         for many, most in SIDE_BY_SIDE.items():
             block = replace(vector, lanes=many * vector.lanes)
             arrangement = Arrangement(kernel, block)
-            fits = arrangement.operations <= most and arrangement.workspace.size <= MOST_BLOCK_BYTES
+            is_short = arrangement.analysis.operations <= most
+            fits = is_short and arrangement.workspace.size <= MOST_BLOCK_BYTES
             if fits and not arrangement.in_memory:
                 return block
     return vector
@@ -98,7 +98,7 @@ class _Module:
         beside = vector if shape.lanes == 1 < vector.lanes else None
         packed = functions if beside else frozenset[Op]()
         self.arrangement = Arrangement(kernel, shape, thorough, packed)
-        scalar, quickest = self.arrangement.scalar, self._effort == 0
+        scalar, quickest = self.arrangement.analysis.scalar, self._effort == 0
         self.calls = Calls(functions, shape, scalar, beside=beside, through_memory=quickest)
         assert shape == vector or not self.arrangement.in_memory, "a block is one register wide"
 
@@ -118,9 +118,9 @@ class _Module:
         """
         a = self.arrangement
         if len(a.parts) > 1:
-            single = a.is_straight or self.quick or self.shape.lanes == 1
-            return 1 if self.thorough or (not single and a.operations <= LOOPED) else 0
-        if a.operations > LONG_BATCH:
+            single = a.analysis.is_straight or self.quick or self.shape.lanes == 1
+            return 1 if self.thorough or (not single and a.analysis.operations <= LOOPED) else 0
+        if a.analysis.operations > LONG_BATCH:
             return 1
         items = everything(self.kernel.main.items)
         swept = self.shape.lanes == 1 and any(map(_sweeps, items))
@@ -129,10 +129,12 @@ class _Module:
     @property
     def _hot(self) -> float:
         """The seconds of running after which it pays to compile it thoroughly."""
-        operations = self.arrangement.operations
+        operations = self.arrangement.analysis.operations
         is_cut = len(self.arrangement.parts) > 1
         quick = is_cut and not self.thorough and operations <= MOST_THOROUGH
-        sooner = LOOPS_GAIN if self.shape.lanes == 1 and not self.arrangement.is_straight else 1
+        sooner = (
+            LOOPS_GAIN if self.shape.lanes == 1 and not self.arrangement.analysis.is_straight else 1
+        )
         return HOT * operations / sooner if quick else math.inf
 
     def _constants(self) -> Iterator[str]:
@@ -157,11 +159,11 @@ class _Module:
             for op in calls.used[calls.beside]:
                 yield from of_each(op, calls.beside)
 
-    def _flow(self, first: int = 0) -> ControlFlow:
+    def _body(self) -> Body:
         """What writes a function."""
-        names = map("%%%d".__mod__, itertools.count(first))
+        names = map("%%%d".__mod__, itertools.count())
         vector = self.vector if self.shape.lanes > 1 else self.shape
-        return ControlFlow(self.arrangement, self.calls, names, vector)
+        return Body(self.arrangement, self.calls, names, vector)
 
     @property
     def _parameters(self) -> list[str]:
@@ -183,34 +185,35 @@ class _Module:
         return itertools.chain.from_iterable(map(self._part, self.arrangement.parts))
 
     def _part(self, part: Outlined) -> list[str]:
-        flow = self._flow()
+        body = self._body()
+        values = body.values
         if part.masked:
-            flow.mask = flow.fetch(len(self.arrangement.slots), flow.type("b", True))
-        flow.items(part.items)
+            values.mask = values.fetch(len(self.arrangement.slots), values.type("b", True))
+        body.items(part.items)
         parameters = ", ".join(self.arrangement.handed)
         head = f"define internal void @part{part.number}({parameters}) noinline #0 {{"
-        return [head, "entry:", *_own_memory(flow), *flow.write.lines, "  ret void", "}", ""]
+        return [head, "entry:", *_own_memory(body), *body.write.lines, "  ret void", "}", ""]
 
     def _point(self) -> list[str]:
         """All of a kernel for the invocation 0 of 1."""
-        flow = self._flow()
-        flow.scope(self.kernel.main)
+        body = self._body()
+        body.scope(self.kernel.main)
         return [
             *self._head(),
-            *_own_memory(flow),
-            *flow.write.lines,
+            *_own_memory(body),
+            *body.write.lines,
             "  ret void",
             "}",
         ]
 
     def _batch(self) -> list[str]:
-        flow = self._flow()
-        flow.block = "block"
+        body = self._body()
+        body.write.block = "block"
         for i in self.arrangement.copied:
-            if i in self.arrangement.lazy:
-                flow.copy(i)
-        flow.scope(self.kernel.main)
-        self._finish(flow)
+            if i in self.arrangement.analysis.lazy:
+                body.values.copy(i)
+        body.scope(self.kernel.main)
+        body.memory.records.finish()
         return [
             *self._head(),
             "  %any = icmp slt i64 %first, %end",
@@ -218,7 +221,7 @@ class _Module:
             "block:",
             "  %b = phi i64 [ %first, %entry ], [ %b.next, %next ]",
             "  %cell = trunc i64 %b to i32",
-            *flow.write.lines,
+            *body.write.lines,
             "next:",
             f"  %b.next = add i64 %b, {self.shape.lanes}",
             "  %more = icmp slt i64 %b.next, %end",
@@ -228,27 +231,15 @@ class _Module:
             "}",
         ]
 
-    def _finish(self, flow: ControlFlow) -> None:
-        """Store the rows of results."""
-        a = self.arrangement
-        for rows in a.transposed:
-            if rows in a.written:
-                flow.transpose(rows, False)
-        rows = [r for r in self.arrangement.rows if r in flow.results]
-        if not rows:
-            flow.write.do("br label %next")
-            return
-        bases = [flow.base(r) for r in rows]
-        store_block(flow.write.of(self.vector), [flow.rows(r) for r in rows], bases)
 
-
-def _own_memory(flow: ControlFlow) -> list[str]:
+def _own_memory(body: Body) -> list[str]:
     """Where functions of several numbers leave their results, if a function calls any."""
-    return [f"  %results = alloca {flow.together.float}"] if flow.together else []
+    together = body.values.together
+    return [f"  %results = alloca {together.float}"] if together else []
 
 
 def _sweeps(item: int | Statement) -> bool:
-    """Whether an item is a loop over arrays that carries no number from turn to turn."""
+    """Whether an item is a loop over arrays that carries no number from iteration to iteration."""
     if not isinstance(item, For) or item.params or (item.most or 0) < SWEPT_ITERATIONS:
         return False
     return not any(isinstance(inner, (For, If)) for inner in item.scope.items)

@@ -1,12 +1,13 @@
-"""The text of a module of LLVM, and how long its functions may be."""
+"""The text of a module of LLVM, the memory it works in, and how long its functions may be."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Final
 
 LONG_OPERATIONS = 2_000
@@ -28,6 +29,9 @@ HOT = 2e-4
 
 MOST_THOROUGH = 50_000
 """Operations up to which that is done: it takes ten seconds of a core."""
+
+
+CACHE_LINE_BYTES: Final = 64
 
 
 @dataclass(frozen=True)
@@ -77,3 +81,35 @@ def module(
     )
     kind = f"void (*)({', '.join(TYPES[p.split()[0]] for p in parameters)})"
     return Source(text + "\n", kind, workspace, effort, hot)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The memory that compiled code works in: arrays that begin at whole cache lines.
+
+    They stand one behind the other; ``bytes`` says by their names how large they are.
+    """
+
+    bytes: Mapping[str, int]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        lines = (-(-n // CACHE_LINE_BYTES) for n in self.bytes.values())
+        return [CACHE_LINE_BYTES * n for n in accumulate(lines, initial=0)]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return self._ends[-1]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the arrays' addresses."""
+        return [f"%{name}" for name in self.bytes]
+
+    def addresses(self) -> list[str]:
+        """The instructions after which ``%NAME`` is the address of each array."""
+        return [
+            f"  %{name} = getelementptr i8, ptr %workspace, i64 {start}"
+            for name, start in zip(self.bytes, self._ends, strict=False)
+        ]

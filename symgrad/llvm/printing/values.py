@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from symgrad.expr.graph.node import Node, Op
 from symgrad.kernel.language import narrow, wide_add, widen
@@ -18,12 +18,11 @@ from symgrad.kernel.statements import (
     lane_min,
     wide_mul,
 )
-from symgrad.llvm.printing.arrangement import Arrangement
-from symgrad.llvm.printing.instruction import Shape, Writer, called, constant
-from symgrad.llvm.printing.packs import LEAST_CALLS, Packed
-from symgrad.llvm.printing.rows import Rows
-from symgrad.llvm.printing.skeletons import Lines
-from symgrad.llvm.printing.workspace import CACHE_LINE_BYTES
+from symgrad.llvm.printing.analysis import Records
+from symgrad.llvm.printing.builder import Builder
+from symgrad.llvm.printing.functions import LEAST_CALLS, Arrangement, Packed
+from symgrad.llvm.printing.operations import Shape, Writer, called, constant
+from symgrad.llvm.printing.source import CACHE_LINE_BYTES
 from symgrad.mathlib.define import Function
 
 _SUMS: Final = frozenset({*OVER_LANES, widen, narrow, wide_add, wide_mul})
@@ -49,26 +48,45 @@ class Calls:
         self.used = {s: Counter[Op]() for s in (*shapes, beside) if s is not None}
 
 
+class Lazy(Protocol):
+    """What reads a number where it is first needed, and stores one as soon as it is known."""
+
+    def read(self, i: int) -> str:
+        """The number, or the numbers, that a node reads."""
+        ...
+
+    def read_of_row(self, s: ReadRow, column: int) -> str:
+        """A number of the invocation's row, or the numbers of the lanes' rows."""
+        ...
+
+    def place(self, records: Records, column: int, i: int) -> None:
+        """Store a value as a column of records in memory."""
+        ...
+
+
 class Values:
-    """What a function writes, and the names of the values that it has so far.
+    """The state of a function that is being written: instructions, names of values, a mask.
 
     A value that varies is a vector, a number for each lane, and any other a scalar, which is spread
-    to a vector where one is needed. ``mask`` says which lanes go on, where not all do.
+    to a vector where one is needed. ``mask`` says which lanes go on, where not all do. ``memory``
+    reads what is written where it is first needed.
     """
 
+    memory: Lazy
+
     def __init__(self, arrangement: Arrangement, calls: Calls, names: Iterator[str]) -> None:
-        self.arrangement, self.kernel = arrangement, arrangement.kernel
-        self.graph, self.shape = arrangement.graph, arrangement.shape
+        self.arrangement, self.analysis = arrangement, arrangement.analysis
+        self.kernel, self.graph = arrangement.kernel, self.analysis.graph
+        self.shape, scalar = arrangement.shape, self.analysis.scalar
         self.lanes = self.shape.lanes
-        self.write = Lines(self.shape, names)
-        scalar = arrangement.scalar
+        self.write = Builder(self.shape, names)
         self._types = [s.types | {"d": s.vector("double")} for s in (scalar, self.shape)]
         self.mask: str | None = None
         self._passing: list[tuple[dict[Any, Any], Any]] = []
-        self._scalars = self._vectors = _Nodes(self, calls, arrangement.scalar, names)
+        self._scalars = self._vectors = _Nodes(self, calls, scalar, names)
         if self.lanes > 1:
             self._vectors = _Nodes(self, calls, self.shape, names)
-        self._varying = arrangement.varying
+        self._varying = self.analysis.varying
         self._calls = calls
         self._aligned: dict[str, int] = {}
         self._size = arrangement.slot
@@ -83,15 +101,11 @@ class Values:
 
     def varies(self, i: int) -> bool:
         """Whether a value is a vector."""
-        return i in self.arrangement.varying
+        return i in self._varying
 
     def type_of(self, i: int) -> str:
         """The type of a value as it is."""
         return self._types[i in self._varying][self.graph.nodes[i][0].result]
-
-    def splat(self, kind: str, text: str) -> str:
-        """The constant in every lane, with its type."""
-        return f"{self.type(kind, True)} {self.shape.splat(self.type(kind, False), text)}"
 
     # names ---------------------------------------------------------------------------------------
 
@@ -100,10 +114,10 @@ class Values:
         wide = i in self._varying if wide is None else wide
         return (self._vectors if wide else self._scalars).names[i]
 
-    def known(self, i: int, name: str) -> None:
-        """A value that has this name from here on."""
+    def define(self, i: int, name: str) -> None:
+        """Give a value its name, and leave it to whatever else needs it."""
         self._writer(i).names[i] = name
-        self.handed(i)
+        self.hand_on(i)
 
     def is_written(self, i: int) -> bool:
         """Whether a value has a name here."""
@@ -112,20 +126,6 @@ class Values:
     def _writer(self, i: int) -> _Nodes:
         """What writes a value as it is."""
         return self._vectors if i in self._varying else self._scalars
-
-    def made(self, i: int, wide: bool) -> str:
-        """The name of a value that has none: of one that is written where it is first needed."""
-        a, writer = self.arrangement, self._vectors if wide else self._scalars
-        if i in a.known and i not in a.special:
-            name = constant(self.graph.nodes[i], writer.shape)
-        elif wide and i not in self._varying:
-            name = self.spread(self.kernel.type(i), self.operand(i, False))
-            self._passing.append((writer.names, i))
-        else:
-            name = self._found(i)
-            self._passing.append((writer.names, i))
-        writer.names[i] = name
-        return name
 
     def spread(self, kind: str, name: str) -> str:
         """A scalar in every lane."""
@@ -136,6 +136,10 @@ class Values:
         zeros = f"<{self.lanes} x i32> zeroinitializer"
         return self.write.value(f"shufflevector {many} {first}, {many} poison, {zeros}")
 
+    def alike(self, ids: Iterable[int], others: Iterable[int]) -> list[str]:
+        """The names of values, of each as a vector if the other that goes with it is one."""
+        return [self.operand(i, self.varies(o)) for i, o in zip(ids, others, strict=True)]
+
     @contextmanager
     def inside(self) -> Generator[None]:
         """A context whose values, if they are lazy or spread, are not known behind it."""
@@ -145,17 +149,57 @@ class Values:
             names.pop(i, None)
         del self._passing[mark:]
 
-    def _found(self, i: int) -> str:
+    def expire(self, names: dict[Any, Any], key: Any) -> None:
+        """Have what some names say of a key forgotten behind the context that is `inside`."""
+        self._passing.append((names, key))
+
+    # masks ---------------------------------------------------------------------------------------
+
+    def both(self, a: str | None, b: str) -> str:
+        """The lanes of two masks; None is all lanes."""
+        return b if a is None else self.write.value(f"and {self.type('b', True)} {a}, {b}")
+
+    def any_lane(self, mask: str, how: str = "or") -> str:
+        """Whether a mask has a lane; or, by "and", whether it has all of them."""
+        name, truths = f"@llvm.vector.reduce.{how}.v{self.lanes}i1", self.type("b", True)
+        return self.write.value(f"call i1 {name}({truths} {mask})")
+
+    def extreme(self, how: str, words: str) -> str:
+        """The largest word of all lanes, by "umax", or the smallest, by "umin"."""
+        name = f"@llvm.vector.reduce.{how}.v{self.lanes}i32"
+        return self.write.value(f"call i32 {name}({self.type('u', True)} {words})")
+
+    def chosen(self, mask: str, kind: str, a: str, b: str) -> str:
+        """a in the lanes of a mask, b in the others."""
+        return self.write.value(f"select <{self.lanes} x i1> {mask}, {kind} {a}, {kind} {b}")
+
+    # what is written where it is first needed ----------------------------------------------------
+
+    def first_needed(self, i: int, wide: bool) -> str:
+        """The name of a value that has none: of one that is written where it is first needed."""
+        a, writer = self.analysis, self._vectors if wide else self._scalars
+        if i in a.known and i not in a.special:
+            name = constant(self.graph.nodes[i], writer.shape)
+        elif wide and i not in self._varying:
+            name = self.spread(self.kernel.type(i), self.operand(i, False))
+            self.expire(writer.names, i)
+        else:
+            name = self._written_late(i)
+            self.expire(writer.names, i)
+        writer.names[i] = name
+        return name
+
+    def _written_late(self, i: int) -> str:
         """A value that has no name yet."""
-        a = self.arrangement
+        a = self.analysis
         if i not in a.lazy:
-            slot = a.slots.get(i)
+            slot = self.arrangement.slots.get(i)
             assert slot is not None or i in a.special, f"value {i} was never computed"
             return self._special(i) if slot is None else self.fetch(slot, self.type_of(i))
         if i in a.row_reads:
-            return self.read_of_row(*a.row_reads[i])
+            return self.memory.read_of_row(*a.row_reads[i])
         if isinstance(self.graph.nodes[i][0], Read) or i in a.reloaded:
-            return self.read(i)
+            return self.memory.read(i)
         writer = self._writer(i)
         writer.write((i,))
         return writer.names[i]
@@ -176,29 +220,17 @@ class Values:
             return self.write.value(f"udiv i32 %cell, {self.lanes}")
         return "%count" if i == k.count else "%groups"
 
-    def read(self, i: int) -> str:
-        """The number, or the numbers, that a node reads."""
-        raise NotImplementedError
-
-    def read_of_row(self, s: ReadRow, column: int) -> str:
-        """A number of the invocation's row, or the numbers of the lanes' rows."""
-        raise NotImplementedError
-
     # between functions ---------------------------------------------------------------------------
 
-    def handed(self, i: int) -> None:
-        """Leave a value, which is known from here on, to other functions that need it, and rows."""
+    def hand_on(self, i: int) -> None:
+        """Leave a value, which is known from here on, to other functions, and to records."""
         if self.arrangement.copies:
             self.copy(i)
         slot = self.arrangement.slots.get(i)
         if slot is not None:
             self.leave(slot, self.type_of(i), self.operand(i))
-        for rows, column in self.arrangement.placed.get(i, ()):
-            self.place(rows, column, i)
-
-    def place(self, rows: Rows, column: int, i: int) -> None:
-        """Store a value as a column of rows in memory."""
-        raise NotImplementedError
+        for records, column in self.arrangement.placed.get(i, ()):
+            self.memory.place(records, column, i)
 
     def copy(self, i: int) -> None:
         """Write the copies of a number, one for each use."""
@@ -279,7 +311,7 @@ class Values:
             vectors.append(f"{many} {vector}")
         results = self.write.value(f"call {many} @{called(op, shape)}({', '.join(vectors)})")
         for lane, i in enumerate(nodes):
-            self.known(i, self.write.value(f"extractelement {many} {results}, i64 {lane}"))
+            self.define(i, self.write.value(f"extractelement {many} {results}, i64 {lane}"))
 
     def _each(
         self, op: Op, nodes: Sequence[int], arguments: Sequence[Sequence[int]], shape: Shape
@@ -290,7 +322,7 @@ class Values:
         self.write.do(f"call void @{called(op, shape)}.each({numbers}, ptr %results)")
         for lane, i in enumerate(nodes):
             place = self.write.element("%results", lane)
-            self.known(i, self.write.value(f"load {one}, ptr {place}"))
+            self.define(i, self.write.value(f"load {one}, ptr {place}"))
 
     def _compute(self, nodes: Iterable[int]) -> None:
         if not self._varying:
@@ -314,14 +346,14 @@ class Values:
                 writer.write(waiting)
             else:
                 continue
-            self.handed(i)
+            self.hand_on(i)
             waiting = []
         writer.write(waiting)
 
     def _write_of_copies(self, i: int, writer: _Nodes) -> None:
         """Write a node, with copies of its own of what it needs, where there are some."""
         copies, names = self.arrangement.copies, writer.names
-        mine = [a for a in dict.fromkeys(self.arrangement.needs(i)) if (i, a) in copies]
+        mine = [a for a in dict.fromkeys(self.analysis.needs(i)) if (i, a) in copies]
         for a in mine:
             names[a] = self.copied(copies[i, a])
         writer.write((i,))
@@ -360,12 +392,12 @@ class _Nodes(Writer):
     """Writes nodes as scalars, or as vectors, among the lines of a function."""
 
     def __init__(self, values: Values, calls: Calls, shape: Shape, fresh: Iterator[str]) -> None:
-        a, lines = values.arrangement, values.write.lines
+        a, lines = values.analysis, values.write.lines
         super().__init__(a.graph, shape, calls.functions, {}, a.products, fresh, lines)
         self._values, self.used = values, calls.used[shape]
 
     def missing(self, i: int) -> str:
-        return self._values.made(i, self.shape.lanes > 1)
+        return self._values.first_needed(i, self.shape.lanes > 1)
 
     def _form(self, op: Op) -> str:
         return "" if op in _SUMS else super()._form(op)

@@ -11,8 +11,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.tracers.expression import Expr
 from symgrad.llvm.device.host import host
-from symgrad.llvm.printing import arrangement
-from symgrad.llvm.printing.instruction import Shape, constant, steps_of
+from symgrad.llvm.printing import functions
+from symgrad.llvm.printing.operations import Shape, constant, steps_of
 
 from .running import computation, emitted, run
 
@@ -151,7 +151,7 @@ def test_values_of_long_code_have_numbers_in_the_order_of_their_making(
     points = np.random.default_rng(0).uniform(0.1, 0.9, (LANES, 2)).astype(np.float32)
     whole = run(made, shape, points)[0]
     for name, value in (("LONG_OPERATIONS", 10), ("LONG_BATCH", 10), ("FUNCTION", 7)):
-        monkeypatch.setattr(arrangement, name, value)
+        monkeypatch.setattr(functions, name, value)
     text = emitted(made, shape).text
     assert "@part9(" in text and "%t" not in text[text.index("@part0(") :]
     np.testing.assert_array_equal(run(made, shape, points)[0], whole)

@@ -10,9 +10,10 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD
 from symgrad.kernel.language import widen
 from symgrad.kernel.statements import Buffer, Read, Scope, Store, scopes_of
-from symgrad.llvm.printing.instruction import Shape
-from symgrad.llvm.printing.memory_access import Memory
-from symgrad.llvm.printing.skeletons import tiles, transpose
+from symgrad.llvm.printing.addresses import Addresses
+from symgrad.llvm.printing.operations import Shape
+from symgrad.llvm.printing.records import tiles, transpose
+from symgrad.llvm.printing.values import Values
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Entry:
     width: int
 
 
-class Tables(Memory):
+class Tables:
     """Reads of entries, and adds to them.
 
     Of an entry that is read all columns are read: a vector of it at a time, also beyond its end.
@@ -32,45 +33,46 @@ class Tables(Memory):
     entry.
     """
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, values: Values, addresses: Addresses) -> None:
+        self._values, self._addresses, self._write = values, addresses, values.write
+        self._shape, self._lanes, self._nodes = values.shape, values.lanes, values.graph.nodes
+        self._step = values.analysis.indices.step
         self._entries: dict[Entry, Sequence[str]] = {}
         self._together: dict[Store, tuple[Store, ...]] = {}
-        if self.lanes > 1 and any(b.atomic for b in self.kernel.buffers):
-            self._join(self.kernel.main)
+        if self._lanes > 1 and any(b.atomic for b in values.kernel.buffers):
+            self._join(values.kernel.main)
 
     def _entry_at(self, buffer: Buffer, index: int) -> tuple[Entry, int] | None:
         """The entry in which an index stands, and its column, if lanes are at entries anywhere."""
-        steps = self.arrangement.indices
-        if not buffer.padded or not self.varies(index) or steps.step(index) is not None:
+        if not buffer.padded or not self._values.varies(index) or self._step(index) is not None:
             return None
-        first, column = self.kernel.columns.get(index, (index, 0))
-        op, *args = self.graph.nodes[first]
+        first, column = self._values.kernel.columns.get(index, (index, 0))
+        op, *args = self._nodes[first]
         for number, width in (args, args[::-1]) if op is ops.word_mul else ():
-            kind, *size = self.graph.nodes[width]
-            if kind is WORD and steps.step(number) is None:
+            kind, *size = self._nodes[width]
+            if kind is WORD and self._step(number) is None:
                 return Entry(buffer, number, size[0]), column
         return Entry(buffer, first, 1), column
 
     # reads ---------------------------------------------------------------------------------------
 
-    def read(self, i: int) -> str:
-        """The number, or the numbers, that a node reads."""
-        op, *args = self.graph.nodes[i]
-        anywhere = isinstance(op, Read) and self.lanes > 1 and not self.mask
+    def read(self, i: int) -> str | None:
+        """The numbers that a node reads, if it reads an entry for each lane."""
+        op, *args = self._nodes[i]
+        anywhere = isinstance(op, Read) and self._lanes > 1 and not self._values.mask
         place = self._entry_at(op.buffer, args[0]) if anywhere else None
         if place is None:
-            return super().read(i)
+            return None
         entry, column = place
         if entry not in self._entries:
             self._entries[entry] = self._columns_of(entry)
-            self._passing.append((self._entries, entry))
+            self._values.expire(self._entries, entry)
         return self._entries[entry][column]
 
     def _columns_of(self, entry: Entry) -> Sequence[str]:
         """A vector for each column of the lanes' entries."""
-        write, lanes, vectors = self.write, self.lanes, list[str]()
-        table, starts = self.memory(entry.buffer), self._offsets(entry)
+        write, lanes, vectors = self._write, self._lanes, list[str]()
+        table, starts = self._addresses.of(entry.buffer), self._offsets(entry)
         for start, new in tiles(entry.width, lanes):
             rows = [write.load(write.element(table, at), start, False) for at in starts]
             columns = transpose(write, rows)
@@ -82,23 +84,25 @@ class Tables(Memory):
 
         To find that anew is quicker than to keep it.
         """
-        write = self.write
+        write = self._write
         numbers = [write.value(f"zext i32 {n} to i64") for n in self._words_of(entry.number)]
         return [write.value(f"mul i64 {n}, {entry.width}") for n in numbers]
 
     def _words_of(self, i: int) -> Iterator[str]:
         """The word of each lane."""
-        op, *args = self.graph.nodes[i]
-        step = self.arrangement.indices.step(args[0]) if isinstance(op, Read) else None
+        op, *args = self._nodes[i]
+        step = self._step(args[0]) if isinstance(op, Read) else None
         if step is None or not isinstance(op, Read):
-            words = f"{self.type('u', True)} {self.operand(i)}"
-            for lane in range(self.lanes):
-                yield self.write.value(f"extractelement {words}, i64 {lane}")
+            words = f"{self._values.type('u', True)} {self._values.operand(i)}"
+            for lane in range(self._lanes):
+                yield self._write.value(f"extractelement {words}, i64 {lane}")
             return
-        first = self._at(self.memory(op.buffer), "i32", self.first(args[0]))
-        for lane in range(self.lanes):
-            at = self.write.value(f"getelementptr i32, ptr {first}, i64 {lane * step}")
-            yield self.write.value(f"load i32, ptr {at}")
+        first = self._addresses.element(
+            self._addresses.of(op.buffer), "i32", self._addresses.first(args[0])
+        )
+        for lane in range(self._lanes):
+            at = self._write.value(f"getelementptr i32, ptr {first}, i64 {lane * step}")
+            yield self._write.value(f"load i32, ptr {at}")
 
     # adds ----------------------------------------------------------------------------------------
 
@@ -123,13 +127,11 @@ class Tables(Memory):
         entries = [self._entry_at(s.buffer, s.index) for s in (a, b)]
         first, second = entries
         same = first is not None and second is not None and first[0] == second[0]
-        return same and self.arrangement.part_of(a) == self.arrangement.part_of(b)
+        return same and self._values.arrangement.part_of(a) == self._values.arrangement.part_of(b)
 
-    def store(self, s: Store) -> None:
-        """Write a statement that stores."""
-        if not s.buffer.atomic or self.lanes == 1:
-            super().store(s)
-        elif s in self._together:
+    def add(self, s: Store) -> None:
+        """Write a statement that adds, with those before it that add to the same entry."""
+        if s in self._together:
             self._add(self._together[s])
 
     def _add(self, stores: Sequence[Store]) -> None:
@@ -147,29 +149,31 @@ class Tables(Memory):
 
     def _added(self, i: int) -> str:
         """A float that is added, 0 where its lane does not go on."""
-        op, *args = self.graph.nodes[i]
+        op, *args = self._nodes[i]
         assert op is widen, "floats are added to tables of wide ones"
-        value = self.operand(args[0], True)
-        if self.mask is None:
+        value = self._values.operand(args[0], True)
+        if self._values.mask is None:
             return value
-        return self.chosen(self.mask, self.shape.float, value, self.shape.number(0.0))
+        return self._values.chosen(
+            self._values.mask, self._shape.float, value, self._shape.number(0.0)
+        )
 
     def _add_columns(self, entry: Entry, first: int, values: Sequence[str]) -> None:
         """Add to neighbouring columns, in vectors that may reach beyond: they add zeros there."""
-        write, lanes, starts = self.write, self.lanes, self._offsets(entry)
+        write, lanes, starts = self._write, self._lanes, self._offsets(entry)
         for k in range(0, len(values), lanes):
             part = list(values[k : k + lanes])
-            sizes = _sizes(len(part), self.shape)
-            part += [self.shape.number(0.0)] * (sum(sizes) - len(part))
+            sizes = _sizes(len(part), self._shape)
+            part += [self._shape.number(0.0)] * (sum(sizes) - len(part))
             rows = transpose(write, part + ["poison"] * (lanes - len(part)))
             for start, row in zip(starts, rows, strict=True):
                 at = write.value(f"add i64 {start}, {first + k}")
-                self._add_row(self.memory(entry.buffer), at, row, sizes)
+                self._add_row(self._addresses.of(entry.buffer), at, row, sizes)
 
     def _add_row(self, table: str, at: str, row: str, sizes: Sequence[int]) -> None:
         """Add the numbers of a vector to those of a table, in pieces."""
-        write, kind, taken = self.write, self.shape.float, 0
-        cast = "bitcast" if self.shape.dtype == "float64" else "fpext"
+        write, kind, taken = self._write, self._shape.float, 0
+        cast = "bitcast" if self._shape.dtype == "float64" else "fpext"
         for size in sizes:
             wide = f"<{size} x double>"
             mask = ", ".join(f"i32 {k}" for k in range(taken, taken + size))

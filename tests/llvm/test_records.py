@@ -10,8 +10,8 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.shapes import Computation
 from symgrad.llvm.device.host import host
-from symgrad.llvm.printing.arrangement import UNROLLED_COLUMNS
-from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.functions import UNROLLED_COLUMNS
+from symgrad.llvm.printing.operations import Shape
 
 from .running import computation, run
 

@@ -18,8 +18,8 @@ from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.statements import lane_sum
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
-from symgrad.llvm.printing.arrangement import UNROLLED_COLUMNS
-from symgrad.llvm.printing.instruction import Shape
+from symgrad.llvm.printing.functions import UNROLLED_COLUMNS
+from symgrad.llvm.printing.operations import Shape
 
 from .programs import run_kernel
 from .running import aligned, computation
