@@ -43,7 +43,7 @@ from symgrad.lazy import cumulative as _cumulative
 
 if TYPE_CHECKING:
     from symgrad.bridges.from_jax import from_jax
-    from symgrad.checks.check import Report, check
+    from symgrad.checks import Report, check
     from symgrad.expr.calls import random
     from symgrad.expr.calls.splines import CubicSpline
     from symgrad.expr.calls.sympy_bridge import from_sympy, to_sympy
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from symgrad.programs.builder import Builder, Variable
     from symgrad.programs.program import Program, grad_program, program
     from symgrad.report.audit import Audit, Suspect
-    from symgrad.report.memory_use import Memory, free_memory, memory
+    from symgrad.report.device import Memory, free_memory, memory
     from symgrad.report.profiling import Profile, profile
     from symgrad.report.progress import Progress
     from symgrad.rows.bound import BoundKernel
@@ -258,7 +258,7 @@ _LATER = {
     "symgrad.report.audit": "Audit Suspect",
     "symgrad.bridges.from_jax": "from_jax",
     "symgrad.rows.bound": "BoundKernel",
-    "symgrad.checks.check": "Report check",
+    "symgrad.checks": "Report check",
     "symgrad.rows.kernel": "DataKernel",
     "symgrad.expr.calls": "random",
     "symgrad.expr.linear": "linalg",
@@ -274,7 +274,7 @@ _LATER = {
     "fused_least_squares",
     "symgrad.front.fused_second": "fused_hessian fused_hvp",
     "symgrad.front.kernels": "Kernel",
-    "symgrad.report.memory_use": "Memory free_memory memory",
+    "symgrad.report.device": "Memory free_memory memory",
     "symgrad.optimize": "schedules",
     "symgrad.fit.curve_fit": "curve_fit",
     "symgrad.fit.fit_many": "fit_many",

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.bridges.blocks import mapped
-from symgrad.bridges.cluster import device_here
+from symgrad.bridges.cluster import device_here, mapped
 from symgrad.bridges.tables import aligned, array_of, by_rows, in_blocks, parts
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import reachable

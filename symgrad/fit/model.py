@@ -30,7 +30,7 @@ from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import DeviceChoice
-from symgrad.values.rounding import warn_if_rounded
+from symgrad.values.arrays import warn_if_rounded
 
 JACOBIAN_ROWS: Final = 2**16
 """Rows whose Jacobian is in memory at a time."""

@@ -18,7 +18,7 @@ from symgrad.fit.data import Data, NanPolicy, Refused
 from symgrad.front.fused import fused_jacobian
 from symgrad.optimize.arguments import real
 from symgrad.optimize.models import names_of
-from symgrad.report.figure import new_figure
+from symgrad.report.screen import new_figure
 
 INK, CURVE = "#22313f", "#d1495b"
 

@@ -26,8 +26,7 @@ from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType
 from symgrad.report.progress import Asked, staged
 from symgrad.targets import DeviceChoice
-from symgrad.values.arrays import real_numbers
-from symgrad.values.rounding import warn_if_rounded
+from symgrad.values.arrays import real_numbers, warn_if_rounded
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from symgrad import targets
 from symgrad.backend import backend_of
-from symgrad.bridges.blocks import run_blocks
+from symgrad.bridges.cluster import run_blocks
 from symgrad.bridges.jax import as_jax
 from symgrad.bridges.pytorch import as_torch
 from symgrad.bridges.rows import Loss, PointLoss, RowFunction
@@ -27,16 +27,14 @@ from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.optimize.over_points import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import CACHED_NODES, Built, Options, Shaders, weight
-from symgrad.report.audit import Audit, labels
+from symgrad.report.audit import Audit, Expressions, labels
 from symgrad.report.exhausted import WhenExhausted, flags, report, require_choice
-from symgrad.report.expressions import Expressions
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, staged
 from symgrad.report.show_kernel import html
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result, Scalar
-from symgrad.web.kernels import points_exported
-from symgrad.web.minimization import Minimization, Steps
+from symgrad.web.kernels import Minimization, Steps, points_exported
 from symgrad.wgsl.arrays.array import DeviceArray
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.tracers.tree import Tree
 from symgrad.optimize.method import Bounds, Method, Tolerances
+from symgrad.values.arrays import warn_if_rounded
 from symgrad.values.parameters import rows_of
-from symgrad.values.rounding import warn_if_rounded
 
 VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 

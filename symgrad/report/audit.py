@@ -1,4 +1,7 @@
-"""`Kernel.audit`: which operations lose precision in float32, and at which of the user's lines."""
+"""`Kernel.audit`: which operations lose precision in float32, and at which of the user's lines.
+
+A kernel keeps its results as `Expressions`, as they are before lowering, to be audited or read.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import numpy as np
 
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import Place
+from symgrad.expr.graph.region import require_straight
 from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.semantics.precision import (
     DIGITS,
@@ -408,3 +412,40 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def _html_row(cells: Sequence[str], tag: str) -> str:
     return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """Groups of nodes: for each of a kernel's results those of its numbers."""
+
+    graph: Graph
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes of all groups."""
+        return [i for ids in self.groups for i in ids]
+
+    def in_groups(self) -> tuple[tuple[Expr, ...], ...]:
+        """The expressions themselves."""
+        return tuple(tuple(Expr(self.graph, i) for i in ids) for ids in self.groups)
+
+    def without_code(self) -> Expressions:
+        """The same without what only differentiation needs, such as a user's own functions."""
+        clean, roots = simplify(self.graph, self.nodes, level=False)
+        ends = iter(roots)
+        return Expressions(clean, tuple(tuple(next(ends) for _ in ids) for ids in self.groups))
+
+    def audit(
+        self,
+        name: str,
+        labels: Sequence[str],
+        points: Any,
+        level: Level,
+        least: float,
+        progress: Asked = False,
+    ) -> Audit:
+        """Their audit at points (B, n) of float32, as a kernel that simplifies so far runs them."""
+        require_straight(self.graph, self.nodes, f"the audit of {name}")
+        named = list(zip(labels, self.nodes, strict=True))
+        return audit(name, self.graph, named, points, level, least, progress)

@@ -27,7 +27,7 @@ from symgrad.expr.graph.region import (
 from symgrad.expr.laws.fuse import copied
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.pipeline import Options, simplified
-from symgrad.report.expressions import Expressions
+from symgrad.report.audit import Expressions
 
 
 def exhausted(graph: Graph, roots: Sequence[int]) -> int | None:

@@ -17,7 +17,7 @@ from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.watch import Watch, current, watching
 from symgrad.pipeline import dtype_name
-from symgrad.report.limits import WARM_UP_SECONDS, Limits, limits_of
+from symgrad.report.device import WARM_UP_SECONDS, Limits, limits_of
 from symgrad.targets import Device, Devices
 from symgrad.wgsl.device.gpus import Gpu, opened_gpus
 from symgrad.wgsl.device.timing import GpuWatch

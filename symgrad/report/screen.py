@@ -1,10 +1,12 @@
-"""What the command line shows: text, tables and progress, with rich where it is installed."""
+"""Text, tables, progress and figures, shown with rich and matplotlib where they are installed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
+
+from symgrad.errors import SymgradError
 
 T = TypeVar("T")
 
@@ -154,3 +156,16 @@ def open_meter() -> Meter:
     if not (console.is_terminal or console.is_jupyter):
         return PlainMeter()
     return RichMeter(console, rich.progress)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of a size in inches.
+
+    Raises:
+        SymgradError: where matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise SymgradError("matplotlib is not installed: pip install 'symgrad[plot]'") from error
+    return Figure(figsize=(width, height), layout="constrained")

@@ -26,7 +26,7 @@ from symgrad.kernel.shapes import Computation, Output, Reduction
 from symgrad.kernel.stage import Staged, arranged, staged
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Shaders, simplified
-from symgrad.report.expressions import Expressions
+from symgrad.report.audit import Expressions
 from symgrad.rows.kernel import DataKernel
 from symgrad.rows.loss import (
     Request,

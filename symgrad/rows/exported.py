@@ -9,8 +9,14 @@ from symgrad.errors import InputError
 from symgrad.optimize.over_data import RowLoss, require_squares
 from symgrad.rows.program import RowProgram
 from symgrad.values.parameters import of_row
-from symgrad.web.kernels import RowSums, SumOutput, require_float32, rows_exported
-from symgrad.web.minimization import Minimization, Steps
+from symgrad.web.kernels import (
+    Minimization,
+    RowSums,
+    Steps,
+    SumOutput,
+    require_float32,
+    rows_exported,
+)
 
 
 class ExportedRows(RowProgram):

@@ -26,7 +26,7 @@ from symgrad.kernel.shapes import Lookup, Output, Reduction
 from symgrad.kernel.stage import arranged, hoisted
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Options, require_options, simplified, size
-from symgrad.report.expressions import Expressions
+from symgrad.report.audit import Expressions
 from symgrad.rows.penalty import Penalty
 from symgrad.values.tables import NAN_POLICIES, Columns, NanPolicy, Reduce
 from symgrad.wgsl.printing.names import unique

@@ -13,9 +13,8 @@ import numpy as np
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tracers.tree import Block, Tree
 from symgrad.expr.tracing.trace import require_feasible
-from symgrad.values.arrays import real_numbers
+from symgrad.values.arrays import real_numbers, warn_if_rounded
 from symgrad.values.codes import Codes, declared
-from symgrad.values.rounding import warn_if_rounded
 
 NanPolicy = Literal["propagate", "raise", "omit"]
 

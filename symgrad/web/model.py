@@ -27,10 +27,8 @@ from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.models import in_order, require_of_one_x
 from symgrad.optimize.result import MESSAGES
 from symgrad.pipeline import VALUES, Options, Shaders, build
-from symgrad.web.files import MARK, write_files
-from symgrad.web.kernels import points_exported
-from symgrad.web.minimization import Minimization, Steps
-from symgrad.web.module import Exported, in_a_script, text_of
+from symgrad.web.kernels import Minimization, Steps, points_exported
+from symgrad.web.module import MARK, Exported, in_a_script, text_of, write_files
 
 TRIED: Final = np.linspace(0.5, 2.0, 8)
 """Where a model is tried that comes without data."""

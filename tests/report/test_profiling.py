@@ -13,8 +13,8 @@ from catalog import rosenbrock
 
 import symgrad as sg
 from symgrad.kernel import watch
-from symgrad.report import limits
-from symgrad.report.limits import Limits, limits_of
+from symgrad.report import device
+from symgrad.report.device import Limits, limits_of
 from symgrad.report.profiling import MEANING, Profile
 from symgrad.targets import choose
 from symgrad.wgsl.device.gpus import open_gpu
@@ -83,9 +83,9 @@ KINDS: dict[str, Callable[[Any], Made]] = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that are measured in no time."""
-    small = limits._Work(2**12, 2**8, 4)
-    monkeypatch.setattr(limits, "WORK", dict.fromkeys(limits.WORK, small))
-    monkeypatch.setattr(limits, "LEAST_SECONDS", 1e-4)
+    small = device.Work(2**12, 2**8, 4)
+    monkeypatch.setattr(device, "WORK", dict.fromkeys(device.WORK, small))
+    monkeypatch.setattr(device, "LEAST_SECONDS", 1e-4)
     monkeypatch.setattr("symgrad.report.profiling.REPEAT_SECONDS", 1e-3)
 
 

@@ -12,7 +12,7 @@ import scipy.optimize
 
 import symgrad as sg
 from symgrad.errors import PrecisionWarning
-from symgrad.values.rounding import warn_if_rounded
+from symgrad.values.arrays import warn_if_rounded
 from symgrad.values.tables import Columns, columns_of, read
 from symgrad.wgsl.device.gpus import list_gpus
 

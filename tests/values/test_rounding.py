@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.values.rounding import excessive_rounding
+from symgrad.values.arrays import excessive_rounding
 
 DAYS = 2459000.1 + np.arange(50) / 24.0
 RNG = np.random.default_rng(5)

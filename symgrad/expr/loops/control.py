@@ -283,6 +283,9 @@ def _checked(most: Any) -> int | None:
     return int(most)
 
 
+# --- choices --------------------------------------------------------------------------------------
+
+
 def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
     """``then(*operands) if pred else otherwise(*operands)``, of which one side is computed.
 

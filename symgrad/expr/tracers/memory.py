@@ -116,6 +116,9 @@ def array_of(graph: Graph, values: Sequence[Any]) -> Array:
     return Array(graph, array)
 
 
+# --- views ----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class View:
     """Elements of an array in memory, at regular distances from a first one.

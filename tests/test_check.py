@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.checks.check import Report
+from symgrad.checks import Report
 from symgrad.values.tables import Reduce
 
 POINTS = np.random.default_rng(0).uniform(0.2, 2.0, (20, 2))

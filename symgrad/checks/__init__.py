@@ -1,1 +1,0 @@
-"""Kernels beside the truth."""
