@@ -3,9 +3,9 @@
 The integral of (a cos(t)**2 + b sin(t)**2)/sqrt(cos(t)**2 + k**2 sin(t)**2), t from 0 to pi/2, is
 1/(1 + k) times that of a + b, 2 (a k + b)/(1 + k) and 2 sqrt(k)/(1 + k), which is nearer to 1
 (Landen; Bulirsch, 1965, Numerische Mathematik 7, cel2), where the integrals of the cosines and the
-sines are series in s, the ratio of 1 - that and 1 + that. Next to k = 0 they are series of which
-each power has a logarithm. For k > 1 the integral is 1/k times that of b, a and 1/k. Where a and b
-are not negative no digits are lost.
+sines are series in s, the ratio of 1 - that and 1 + that. The formula is that of k and of 1/k at
+once. Next to k = 0 they are series of which each power has a logarithm, and those next to infinity
+are 1/k times the integrals of b, a and 1/k. Where a and b are not negative no digits are lost.
 
 The formulas are the same in float32 and float64; the number of terms is not.
 """
@@ -15,21 +15,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.ops.elliptic import about_one
-from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.bits import keep_nan, polynomial
+from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.mathlib.bits import keep_nan, polynomial, quotient
 
 CUT: Final = 3.0 - 2.0 * math.sqrt(2.0)
-"""The k below which series about 0 are taken; s is no larger, from there on."""
+"""The k below which, and 1/k above which series about 0 are taken; s is no larger in between."""
 
 TERMS: Final = 6
 """Of each series: the next is below 2**-30 of the value."""
 
-LEAST: Final = 2.0**-80
-"""Below sqrt(p) of any p but 0."""
+LARGEST: Final = 2.0**65
+"""Above sqrt(p) of any p but infinity."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Series:
 
     terms: tuple[tuple[float, float], ...]
 
-    def __call__(self, k: Expr) -> Expr:
-        """At p = k**2."""
-        square, log = k * k, math.log(4.0) - ops.log(k)
-        of_log, rest = (polynomial(square, part) for part in zip(*self.terms, strict=True))
-        return of_log * log + rest
+    def __call__(self, p: Expr, log: Expr) -> Expr:
+        """At p, whose L is the logarithm."""
+        (c, d), *others = self.terms
+        of_log, rest = (polynomial(p, part) for part in zip(*others, strict=True))
+        return (c * log + d) + p * (of_log * log + rest)
 
 
 def about_zero(count: int) -> tuple[Series, Series, Series, Series]:
@@ -63,49 +63,61 @@ def about_zero(count: int) -> tuple[Series, Series, Series, Series]:
 
 @dataclass(frozen=True)
 class Digits:
-    """What differs between float32 and float64: the series, and `LEAST`."""
+    """What differs between float32 and float64: the series, and `LARGEST`."""
 
     even: Sequence[float]
     odd: Sequence[float]
     zero: tuple[Series, Series, Series, Series]
-    least: float
+    largest: float
 
 
-def digits(terms: int, least: float) -> Digits:
-    """Those of so many terms."""
+def digits(terms: int, largest: float) -> Digits:
+    """The series of this number of terms."""
     series = [0.25 * math.pi * c for c in about_one(2 * terms)]
-    return Digits(series[::2], series[1::2], about_zero(terms), least)
+    return Digits(series[::2], series[1::2], about_zero(terms), largest)
 
 
-SINGLE: Final = digits(TERMS, LEAST)
+SINGLE: Final = digits(TERMS, LARGEST)
 
 
 @dataclass(frozen=True)
 class Place:
-    """p and what the integrals at p are made of.
+    """p, and what the integrals at p are computed from.
 
     Attributes:
-        over: sqrt(p), or 1 for p <= 1.
-        small: k or 1/k, below `CUT`, else about it.
-        large: the same where it is above.
-        inside: whether it is below.
+        root: sqrt(p).
+        outside: whether it is below `CUT` or above 1/`CUT`.
+        far: whether it is above 1.
     """
 
     p: Expr
-    over: Expr
-    small: Expr
-    large: Expr
-    inside: Any
+    root: Expr
+    outside: Condition
+    far: Condition
     digits: Digits
 
-    def chosen(self, series: Expr, weighed: Callable[[Expr, Expr], Expr]) -> Expr:
-        """The series about 0 where that is near, else what is made of the sums in s."""
-        root = ops.sqrt(self.large)
+    def series(self, *series: Series) -> list[Expr]:
+        """The series about 0 at p or 1/p, whose logarithms are those of 4/sqrt(p) or 4 sqrt(p)."""
+        root = ops.where(self.outside, self.root, CUT)
+        root = ops.where(root < self.digits.largest, root, self.digits.largest)
+        log = ops.abs(ops.log(root * ops.where(self.far, 4.0, 0.25)))
+        p = ops.where(self.outside, self.p, CUT * CUT)
+        p = ops.where(p > 1.0, 1.0 / p, p)
+        return [one(p, log) for one in series]
+
+    def over_root(self, series: Expr) -> Expr:
+        """A series over sqrt(p) for p > 1."""
+        return series * ops.where(self.far, ops.rsqrt(self.p), 1.0)
+
+    def chosen(self, series: Expr, weighed: Callable[[Expr, Expr, Expr], Expr]) -> Expr:
+        """The series about 0, or what is ``weighed`` of the sums in s and k, (1 + sqrt(k))**2."""
+        k = ops.where(self.outside, 1.0, self.root)
+        root = ops.sqrt(k)
         ratio = (1.0 - root) / (1.0 + root)
         s = ratio * ratio
         even, odd = (polynomial(s * s, c) for c in (self.digits.even, self.digits.odd))
-        value = weighed(even, s * odd) / ((1.0 + self.large) + 2.0 * root)
-        return ops.where(self.inside, series, value)
+        value = quotient(weighed(even, s * odd, k), (1.0 + k) + 2.0 * root)
+        return ops.where(self.outside, series, value)
 
     def ended(self, value: Expr, at_zero: float) -> Expr:
         """The value for p > 0, that at 0, and NaN for p < 0."""
@@ -115,45 +127,51 @@ class Place:
 
 
 def place(p: Expr, digits: Digits) -> Place:
-    """That of p."""
-    root, far = ops.sqrt(p), p > 1.0
-    over = ops.where(far, root, 1.0)
-    k = ops.where(far, 1.0 / over, root)
-    k = ops.where(k < digits.least, digits.least, k)
-    inside = k < CUT
-    return Place(p, over, ops.where(inside, k, CUT), ops.where(inside, 1.0, k), inside, digits)
+    """The place of p."""
+    root = ops.sqrt(p)
+    return Place(p, root, (root < CUT) | (root > 1.0 / CUT), root > 1.0, digits)
 
 
 def first_kind(p: Expr, digits: Digits) -> Expr:
     """K(1 - p)."""
     at = place(p, digits)
-    value = at.chosen(digits.zero[0](at.small), lambda even, _: 4.0 * even)
-    return at.ended(value / at.over, math.inf)
+    (series,) = at.series(digits.zero[0])
+    return at.ended(at.chosen(at.over_root(series), lambda even, _odd, _k: 4.0 * even), math.inf)
 
 
 def second_kind(p: Expr, digits: Digits) -> Expr:
     """E(1 - p)."""
     at = place(p, digits)
-    more, less = 1.0 + at.large, 1.0 - at.large
-    value = at.chosen(
-        digits.zero[1](at.small), lambda even, odd: (more * more) * even - (less * less) * odd
-    )
-    return at.ended(value * at.over, 1.0)
+    (series,) = at.series(digits.zero[1])
+
+    def weighed(even: Expr, odd: Expr, k: Expr) -> Expr:
+        twice = 2.0 * (1.0 + ops.where(at.outside, 1.0, p))
+        return twice * even - ((1.0 - k) * (1.0 - k)) * (even + odd)
+
+    return at.ended(at.chosen(series * ops.where(at.far, at.root, 1.0), weighed), 1.0)
 
 
-def of_cosines(p: Expr, digits: Digits, swapped: bool = False) -> Expr:
-    """B(1 - p), or D(1 - p): the integral of the squares of cosines, or of sines."""
+def of_cosines(p: Expr, digits: Digits) -> Expr:
+    """B(1 - p), the integral of the squares of cosines."""
     at = place(p, digits)
-    cosines = (p > 1.0) if swapped else ~(p > 1.0)
-    series = ops.where(cosines, digits.zero[2](at.small), digits.zero[3](at.small))
-    share = 2.0 * ops.where(cosines, at.large, 1.0) / (1.0 + at.large)
-    value = at.chosen(series, lambda even, odd: (even - odd) + share * (even + odd))
-    return at.ended(value / at.over, math.inf if swapped else 1.0)
+    cosines, sines = at.series(*digits.zero[2:])
+    series = at.over_root(ops.where(at.far, sines, cosines))
+    value = at.chosen(series, lambda even, odd, k: 2.0 * even - _inclined(even, odd, k))
+    return at.ended(value, 1.0)
 
 
 def of_sines(p: Expr, digits: Digits) -> Expr:
-    """D(1 - p)."""
-    return of_cosines(p, digits, swapped=True)
+    """D(1 - p), the integral of the squares of sines."""
+    at = place(p, digits)
+    cosines, sines = at.series(*digits.zero[2:])
+    series = at.over_root(ops.where(at.far, cosines, sines))
+    value = at.chosen(series, lambda even, odd, k: 2.0 * even + _inclined(even, odd, k))
+    return at.ended(value, math.inf)
+
+
+def _inclined(even: Expr, odd: Expr, k: Expr) -> Expr:
+    """Half of what the squares of sines weigh more than those of cosines."""
+    return quotient(1.0 - k, 1.0 + k) * (even + odd)
 
 
 def ellipkm1(p: Expr) -> Expr:

@@ -186,8 +186,11 @@ SHARE: Final = 64.0
 subnormal x would overflow, and the low part of a small one be subnormal."""
 
 
-def _power_over_gamma(a: Pair, following: Expr, x: Expr, digits: Digits) -> Expr:
-    """x**a exp(-x)/Gamma(a + 1) for a > -1 and 0 < x < inf; the one that follows is a + 1."""
+def _power_over_gamma(a: Pair, following: Expr, x: Expr, digits: Digits, factor: Any = 1.0) -> Expr:
+    """A factor times x**a exp(-x)/Gamma(a + 1) for a > -1 and 0 < x < inf; ``following`` is a + 1.
+
+    It underflows only where the product does.
+    """
     large = a[0] >= 3.5
     high, low = _deviance(a, x, large, digits)
     ln2 = [SHARE * part for part in digits.ln2]
@@ -196,7 +199,7 @@ def _power_over_gamma(a: Pair, following: Expr, x: Expr, digits: Digits) -> Expr
     value = ops.exp(high)
     value = value + value * ops.where(value > 0.0, low, 0.0)
     small = _reciprocal_gamma(ops.where(large, 0.5, a[0]), following, digits)
-    value = value * ops.where(large, _peak(ops.where(large, a[0], 4.0)), small)
+    value = value * ops.where(large, _peak(ops.where(large, a[0], 4.0)), small) * factor
     return value * ops.where(way < 0.0, 2.0**SHARE, ops.where(way > 0.0, 2.0**-SHARE, 1.0))
 
 
@@ -365,10 +368,10 @@ def slope_by_shape(a: Expr, x: Expr, digits: Digits) -> Expr:
         step = inner + float(k)
         less = (at / step) * (series / step + less)
         series = 1.0 + (at / step) * series
-    share = _power_over_gamma((inner, 0.0), inner, at, digits)
     upper = (inner * log + 1.0) * integral + inner * moment
     by_log = ops.where(lower, log * series - less, -upper)
-    value = ops.where(share > 0.0, share * by_log, -0.0)  # where x/a vanishes the log is infinite
+    by_log = ops.where(ops.isfinite(by_log), by_log, -0.0)  # where x/a vanishes the log is infinite
+    value = _power_over_gamma((inner, 0.0), inner, at, digits, by_log)
     ends = ((x == 0.0) | (x == math.inf)) & (a > 0.0) & ops.isfinite(a)
     huge = (a >= digits.huge) & ops.isfinite(a) & (x >= 0.0)
     at_peak = huge & (a == x)

@@ -66,7 +66,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "gammainc_slope": (8, 8),
     "betainc": (7.5, 7.5), "betaincc": (7.5, 7.5), "beta_density": (5.2, 5.2),
     "exp_square": (2, 2), "erfcx": (5, 5.5), "gamma": (6.8, 7.3),
-    "ellipkm1": (4, 4.4), "ellipe": (6.2, 6.2), "elliptic_b": (5, 5.2), "elliptic_d": (5, 5.2),
+    "ellipkm1": (3.4, 4), "ellipe": (5.2, 5.2), "elliptic_b": (4.8, 4.8), "elliptic_d": (4.6, 4.6),
 }  # fmt: skip
 """Largest errors on NumPy, and on llvmpipe and SwiftShader, in ULP, a little rounded up.
 
@@ -77,9 +77,13 @@ a bound here.
 INEXACT: Final[dict[str, float]] = {
     "cbrt": 1.2, "hypot": 1.4, "asin": 2.6, "acos": 1.6, "atan": 2.8,
     "logistic": 5.1, "logistic_difference": 5.3, "direction": 2.6, "real_reciprocal_square": 7,
-    "pentagamma": 4.5, "inverse_mills": 4.1, "j1_ratio": 4.6,
+    "pentagamma": 4.5, "inverse_mills": 4.1, "j1": 4.1, "j1_ratio": 4.6, "ellipe": 5.6,
+    "elliptic_b": 5.2, "elliptic_d": 5.6, "gammainc_slope": 9.6,
 }  # fmt: skip
-"""Those on an H200 that are larger: GPUs need not round quotients and roots correctly."""
+"""Those on an H200 that are larger: GPUs need not round quotients and roots correctly.
+
+The device that `emulate` has with quotients off by 1.9 ULP is held to them too.
+"""
 
 EDGES: Final = np.array(
     [

@@ -2,15 +2,14 @@
 
 K = B + D and E = B + p D, where B and D are the integrals of cos(t)**2 and sin(t)**2, each over
 sqrt(cos(t)**2 + p sin(t)**2), t from 0 to pi/2. Their derivatives are differences of B and D over
-1 - p; next to p = 1 these cancel, and B and D are power series in s = (1 - r)/(1 + r), r = sqrt(p):
-pi/8 (1 + s) G(-s) and pi/8 (1 + s) G(s).
+1 - p. About p = 1 these cancel, but not what they are after a step of Landen's: with k = sqrt(p)
+and the integrals e of the cosines and o of the sines, both series in the square of
+(1 - sqrt(k))/(1 + sqrt(k)), B and D are 2 e -+ (1 - k)/(1 + k) (e + o), over (1 + sqrt(k))**2.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 from symgrad.expr.graph.node import Op
@@ -25,7 +24,7 @@ from symgrad.lazy import sympy as _sp
 # fmt: off
 
 def about_one(count: int) -> tuple[float, ...]:
-    """So many coefficients of G, by those of the series of K and E in s (Gauss; Ivory)."""
+    """Coefficients of e and o in turns, from the series of K and E in s (Gauss; Ivory)."""
     squares = [(math.comb(2 * k, k) / 4.0**k) ** 2 for k in range(count // 2 + 1)]
     odd = [
         squares[k] * (1.0 - 1.0 / (2 * k - 1) ** 2) + squares[k - 1] for k in range(1, len(squares))
@@ -33,27 +32,31 @@ def about_one(count: int) -> tuple[float, ...]:
     return tuple(c for k, o in enumerate(odd) for c in (2.0 * squares[k], o))
 
 
-_G: Final = about_one(44)
-_B_SLOPE: Final = tuple((-1) ** k * k * (b - a) for k, (a, b) in enumerate(pairwise(_G), 1))
-"""The derivative of (1 + s) G(-s) in s."""
-_D_SLOPE: Final = tuple(k * (b + a) for k, (a, b) in enumerate(pairwise(_G), 1))
-"""That of (1 + s) G(s)."""
+_G: Final = tuple(0.25 * math.pi * c for c in about_one(24))
 
 
-def _slope(p: Any, series: Sequence[float], difference: Any) -> Any:
-    """The derivative by p: a difference over 2 (1 - p), or for p about 1 the series."""
-    near = (p > 0.25) & (p < 4.0)
-    r, total = sqrt(where(near, p, 1.0)), 0.0
-    s = (1.0 - r) / (1.0 + r)
-    for c in reversed(series):
-        total = total * s + c
-    inside = -math.pi / 8.0 * total / (r * ((1.0 + r) * (1.0 + r)))
-    return where(near, inside, difference / (2.0 * (1.0 - where(near, 0.0, p))))
+def _slope(p: Any, of_sines: bool, difference: Any) -> Any:
+    """The derivative of B or D by p: a difference over 2 (1 - p), or for p about 1 the series."""
+    near = (p > 1.0 / 34.0) & (p < 34.0)
+    inside = where(near, p, 1.0)
+    k = sqrt(inside)
+    root = sqrt(k)
+    ratio = (1.0 - root) / (1.0 + root)
+    s, even, odd = ratio * ratio, 0.0, 0.0
+    for a, b in zip(_G[-2::-2], _G[::-2], strict=True):
+        even, odd = even * (s * s) + a, odd * (s * s) + b
+    odd = odd * s
+    both, square, landen = even + odd, (1.0 + inside) + 2.0 * k, (1.0 + k) + 2.0 * root
+    if of_sines:
+        value = 0.5 * ((even - odd) + (2.0 * k / square) * both) / (inside * landen)
+    else:
+        value = both / (square * landen)
+    return where(near, -value, difference / (2.0 * (1.0 - where(near, 0.0, p))))
 
 
 def _d_slope(y: Any, p: Any) -> Any:
     """(D - B/p)/(2 (1 - p)), where D is infinite too -inf."""
-    return _slope(p, _D_SLOPE, where(p > 0.0, y, 0.0) - elliptic_b(p) / p)
+    return _slope(p, True, where(p > 0.0, y, 0.0) - elliptic_b(p) / p)
 
 
 
@@ -83,7 +86,7 @@ ellipe = Op(
 elliptic_b = Op(
     name="elliptic_b", signature="f->f", reference=reference.elliptic_b, cost=110,
     meaning="B(1 - p) of the parameter m = 1 - p, (E - p K)/m: of the derivative of K",
-    partials=lambda y, p: (_slope(p, _B_SLOPE, y - elliptic_d(p)),), transcendental=True,
+    partials=lambda y, p: (_slope(p, False, y - elliptic_d(p)),), transcendental=True,
     exact=lambda p: _mp.pi / 4 * _mp.hyp2f1(0.5, 0.5, 2, 1 - p), latex=r"B\left(1 - {0}\right)",
     domain="p >= 0", edges="1 at 0, 0 at inf", interval=interval.at_least(0.0),
     points=((0.75,), (1.0,), (0.01,), (1e-9,), (1.5,), (3.0,), (1e6,)),

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.comparison import where
-from symgrad.expr.ops.exponential import log
+from symgrad.expr.ops.exponential import log, log1p
 from symgrad.expr.ops.gamma import digamma
 from symgrad.expr.references import incomplete_reference as reference
 from symgrad.expr.references import shape_reference
@@ -35,15 +35,18 @@ def _density_slope(y: Any, a: Any, x: Any) -> Any:
 def _log_over_shape(a: Any, x: Any) -> Any:
     """log x - digamma(a), of the density's derivative by a; 0 at x = 0, where that is 0 mostly.
 
-    For large a it is log(x/a) and log a - digamma(a), by its asymptotic series (DLMF 5.11.2), as
-    two large numbers would cancel.
+    For large a it is log(x/a), by x - a next to x = a, and log a - digamma(a), by its asymptotic
+    series (DLMF 5.11.2), as two large numbers would cancel.
     """
     inside, large = x > 0.0, a >= 16.0
-    positive, r = where(inside, x, 1.0), 1.0 / where(large, a, 16.0)
+    size = where(large, a, 16.0)
+    positive, r, apart = where(inside, x, 1.0), 1.0 / size, (x - size) / size
+    near = abs(apart) < 0.5
     s, series = r * r, 691 / 32760
     for k in (132, 240, 252, 120, 12):
         series = 1 / k - s * series
-    far = log(positive / where(large, a, 16.0)) + r * (0.5 + r * series)
+    ratio = where(near, log1p(where(near, apart, 0.0)), log(where(near, 1.0, positive / size)))
+    far = ratio + r * (0.5 + r * series)
     return where(inside, where(large, far, log(positive) - digamma(a)), 0.0)
 
 

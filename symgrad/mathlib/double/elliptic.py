@@ -7,7 +7,7 @@ from typing import Final
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.elliptic import Digits, digits, first_kind, of_cosines, of_sines, second_kind
 
-DOUBLE: Final[Digits] = digits(12, 2.0**-540)
+DOUBLE: Final[Digits] = digits(12, 2.0**513)
 """The terms that are left out are below 2**-60 of the value."""
 
 
