@@ -18,10 +18,10 @@ from symgrad.expr.tracers.array import (
     call,
     holds_expressions,
     map_elements,
+    plain,
     swept,
 )
 from symgrad.expr.tracers.casts import int32
-from symgrad.expr.tracers.elements import plain
 from symgrad.expr.tracers.integers import BITS, SIGN, SignedWord, Word
 
 DIGITS: Final = 23

@@ -15,9 +15,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle, Op
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.tracers.array import ExprArray, TracedArray, in_memory
+from symgrad.expr.tracers.array import ExprArray, TracedArray, in_memory, plain
 from symgrad.expr.tracers.casts import uint32
-from symgrad.expr.tracers.elements import plain
 from symgrad.expr.tracers.expression import Scalar
 from symgrad.expr.tracers.integers import BITS, Word
 from symgrad.expr.tracers.memory import LEAST_SWEPT, Sweep, here, index_of

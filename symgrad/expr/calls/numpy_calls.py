@@ -44,9 +44,9 @@ from symgrad.expr.tracers.array import (
     array,
     holds_expressions,
     map_elements,
+    plain,
     unknown,
 )
-from symgrad.expr.tracers.elements import plain
 from symgrad.expr.tracers.expression import Expr, as_real
 from symgrad.expr.tracers.integers import Word
 

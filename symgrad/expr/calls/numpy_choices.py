@@ -16,8 +16,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.tracers.along import reduce
-from symgrad.expr.tracers.array import array, call, holds_expressions, map_elements
-from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.array import array, call, holds_expressions, map_elements, plain
 from symgrad.expr.tracers.expression import as_real
 
 INTERPOLATIONS: Final = ("linear", "cubic")

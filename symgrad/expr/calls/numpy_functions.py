@@ -28,8 +28,7 @@ from symgrad.expr.tracers.along import (
     reals,
     reduce,
 )
-from symgrad.expr.tracers.array import array, call, map_elements
-from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.array import array, call, map_elements, plain
 from symgrad.lazy import linalg
 
 # --- reductions -----------------------------------------------------------------------------------

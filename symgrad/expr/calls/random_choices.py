@@ -24,9 +24,9 @@ from symgrad.expr.tracers.array import (
     call,
     holds_expressions,
     in_memory,
+    plain,
 )
 from symgrad.expr.tracers.casts import int32, uint32
-from symgrad.expr.tracers.elements import plain
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.integers import BITS, SignedWord
 

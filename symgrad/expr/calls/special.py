@@ -16,8 +16,7 @@ from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.along import balanced
-from symgrad.expr.tracers.array import ExprArray, call, holds_expressions, map_elements
-from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.array import ExprArray, call, holds_expressions, map_elements, plain
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.row import Row
 

@@ -13,8 +13,7 @@ from symgrad.expr import ops
 from symgrad.expr.calls.numpy_choices import piece_of, points_of, require_table
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.tracers.array import map_elements
-from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.array import map_elements, plain
 
 NAMED: Final = {"natural": (2, 0.0), "clamped": (1, 0.0)}
 """The order of a derivative at an end, and its value there."""

@@ -12,8 +12,7 @@ import numpy as np
 from symgrad.errors import TraceError, counted
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.tracers.along import add_elements, matmul, multiply_elements, reduce
-from symgrad.expr.tracers.array import array, map_elements
-from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.array import array, map_elements, plain
 
 Term = tuple[str, np.ndarray]
 """An operand with a letter for each of its axes."""

@@ -36,8 +36,7 @@ from symgrad.expr.linear.matrices import (
     traced,
 )
 from symgrad.expr.tracers.along import matmul, reals
-from symgrad.expr.tracers.array import array
-from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.array import array, plain
 
 __all__ = [
     "cholesky",

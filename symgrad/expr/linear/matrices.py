@@ -14,8 +14,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import INPUT, WORD, Graph, Handle
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.tracers.along import reals
-from symgrad.expr.tracers.array import array
-from symgrad.expr.tracers.elements import plain
+from symgrad.expr.tracers.array import array, plain
 from symgrad.expr.tracers.memory import Array, array_of
 
 MOST_WRITTEN: Final = 144

@@ -13,8 +13,7 @@ from symgrad.errors import TraceError
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.tracers.array import ExprArray, map_elements
-from symgrad.expr.tracers.elements import graph_of, plain
+from symgrad.expr.tracers.array import ExprArray, graph_of, map_elements, plain
 from symgrad.expr.tracers.expression import as_real
 
 
