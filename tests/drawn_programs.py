@@ -181,7 +181,7 @@ def points(p: sg.Program, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return [
         rng.integers(0, 40, a.shape).astype(np.uint32)
-        if a.kind != "f32"
+        if a.kind != "f"
         else rng.normal(size=a.shape)
         for a in p.code.of("input")
     ]

@@ -11,9 +11,11 @@ from symgrad.kernel.statements import (
     Fill,
     For,
     If,
+    Let,
     Load,
     Read,
     ReadRow,
+    Reduce,
     Statement,
     Store,
     StoreRow,
@@ -21,7 +23,10 @@ from symgrad.kernel.statements import (
 
 
 def operands(kernel: KernelIR, item: int | Statement) -> Sequence[int]:
-    """The values that an item needs where it stands: not those that its scopes need."""
+    """The values that an item needs where it stands: not those that its scopes need.
+
+    Of an index they are what it is made of, where the item knows that.
+    """
     match item:
         case int():
             return kernel.graph.args(item)
@@ -29,10 +34,12 @@ def operands(kernel: KernelIR, item: int | Statement) -> Sequence[int]:
             return lo, hi, *inits
         case If(condition=condition):
             return (condition,)
-        case Load(index=index):
-            return (index,)
-        case Store(index=index, value=value):
-            return index, value
+        case Load(index=index, axes=axes):
+            return axes or (index,)
+        case Store(index=index, axes=axes, value=value):
+            return (*axes, value) if axes else (index, value)
+        case Let(value=value) | Reduce(value=value):
+            return (value,)
         case ReadRow(row=row):
             return (row,)
         case StoreRow(values=values):

@@ -22,15 +22,20 @@ class Arena:
     is written in them.
 
     The arena may begin as a copy of another ``graph``'s, of which `compute` takes what is needed.
+    Or it is that graph, and its nodes are ``floating``: they stand in no scope, and are computed
+    wherever a statement needs them. So programs are written; `place` gives each node a scope.
     """
 
-    def __init__(self, graph: Graph | None = None) -> None:
-        self.graph = graph.copy() if graph else Graph()
-        self.graph.tracing = False
+    def __init__(self, graph: Graph | None = None, floating: bool = False) -> None:
+        graph = Graph() if graph is None else graph
+        self.graph, self.floating = graph if floating else graph.copy(), floating
         self.at = self.main = Scope()
-        self.main.index.update(zip(self.graph.nodes, range(len(self.graph)), strict=True))
-        self.home: dict[int, Scope] = dict.fromkeys(range(len(self.graph)), self.main)
+        self.home: dict[int, Scope] = {}
         """The scope of each node."""
+        if not floating:
+            self.graph.tracing = False
+            self.main.index.update(zip(self.graph.nodes, range(len(self.graph)), strict=True))
+            self.home.update(dict.fromkeys(range(len(self.graph)), self.main))
         self.columns: dict[int, tuple[int, int]] = {}
         """Words that are `offset`s: those of the first column, and the numbers of the columns."""
         self.computed: list[int] = []
@@ -43,8 +48,13 @@ class Arena:
         yield
         self.at, self.graph.place = before, place
 
-    def value(self, kind: str) -> int:
-        """A new value of this kind, known from the start of the scope or from a statement on."""
+    def value(self, kind: str, name: str = "value") -> int:
+        """A new value of this kind, known from the start of the scope or from a statement on.
+
+        Of one that floats, ``name`` is told to the user.
+        """
+        if self.floating:
+            return self.graph.input(name, kind)
         return self._made((VALUES[kind], len(self.graph)), self.at)
 
     def add(self, op: Op, *args: int) -> int:

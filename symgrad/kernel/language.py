@@ -127,20 +127,26 @@ class KernelIR(Arena):
       3. ``graph.places`` names the user's line of each node, where there is one.
     """
 
-    def __init__(self, target: Target, name: str = "kernel", graph: Graph | None = None) -> None:
-        super().__init__(graph)
+    def __init__(
+        self,
+        target: Target,
+        name: str = "kernel",
+        graph: Graph | None = None,
+        floating: bool = False,
+    ) -> None:
+        super().__init__(graph, floating)
         self.target, self.name = target, name
         self.names: dict[int, str] = {}
         """What the user calls some of the nodes."""
         self.buffers: list[Buffer] = []
-        self.cell, self.count = self.value("u"), self.value("u")
+        names = "cell", "count", "local", "group", "groups"
+        mine = [self.value("u", name) for name in names]
+        self.cell, self.count = mine[:2]
         """The invocation's number, and how many there are to do."""
-        self.local, self.group, self.groups = self.value("u"), self.value("u"), self.value("u")
+        self.local, self.group, self.groups = mine[2:]
         """Its number in its group; the group's number, and how many of them there are."""
         self.lengths: dict[Buffer, int] = {}
         """How long some of the host's buffers are."""
-        mine = self.cell, self.count, self.local, self.group, self.groups
-        names = "cell", "count", "local", "group", "groups"
         self.given: dict[int, str] = dict(zip(mine, names, strict=True))
         """What an invocation is told before anything is computed: names, by values."""
         self.arguments: dict[int, str] = {}
@@ -154,6 +160,10 @@ class KernelIR(Arena):
         word = self._made((VALUES["u"], len(self.graph)), self.main)
         self.given[word] = self.arguments[word] = self.names[word] = name
         return word
+
+    def leaf_name(self, i: int) -> str:
+        """What a leaf is called, of a kernel that floats."""
+        return self.graph.names[self.graph.nodes[i][1]]
 
     # buffers -------------------------------------------------------------------------------------
 

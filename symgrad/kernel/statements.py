@@ -10,8 +10,16 @@ import numpy as np
 
 from symgrad.expr.graph.node import Node, Op
 
-Space = Literal["read", "write", "own", "group"]
-"""Whose memory a buffer is: the host's, only read or also written; an invocation's; a group's."""
+Space = Literal["read", "write", "own", "group", "variable"]
+"""Whose memory a buffer is: the host's, only read or also written; an invocation's; a group's.
+
+A variable is a single number of an invocation's, in a kernel that floats: `place` makes values of
+what is stored there.
+"""
+
+
+Operation = Literal["sum", "max", "min"]
+"""What a group makes of a value of each of its invocations."""
 
 
 BOUND: Final = ("read", "write")
@@ -88,6 +96,8 @@ class Buffer:
     host. One of a group may have rows of so many vectors, ``row``: an index may then be of row * r
     + column, or of column + c, with a known number c, which is that of a row and of a first column
     there: the column is within the row. Targets need to look only at whether it is.
+
+    One of several axes has a ``shape``; an index counts its numbers in C order.
     """
 
     name: str
@@ -99,6 +109,7 @@ class Buffer:
     padded: bool = False
     data: tuple[float, ...] | None = field(default=None, repr=False)
     row: int = 0
+    shape: tuple[int, ...] = ()
     read: Read = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -122,6 +133,11 @@ class Scope:
     def __post_init__(self) -> None:
         self.depth = self.parent.depth + 1 if self.parent else 0
 
+    @property
+    def statements(self) -> list[Statement]:
+        """The statements among the items."""
+        return [item for item in self.items if not isinstance(item, int)]
+
     def enclosing(self) -> Iterator[Scope]:
         """The scope itself, and those around it, from within."""
         scope: Scope | None = self
@@ -138,7 +154,8 @@ class For:
     ``yields``; ``results`` are what the last one yields. A loop that goes up may have a ``test``,
     known before the item number ``test_at`` of the scope: it ends where that does not hold.
     ``count`` is the k at which the loop ended: lo and the iterations taken, ``most`` at most;
-    ``some`` says that lo < hi.
+    ``some`` says that lo < hi. A loop that floats has no carries and no count, and does no more
+    than ``most`` iterations, whatever its bounds are.
     """
 
     scope: Scope
@@ -146,11 +163,11 @@ class For:
     lo: int
     hi: int
     down: bool
-    params: list[int]
-    inits: list[int]
-    yields: list[int]
-    results: list[int]
-    count: int
+    params: list[int] = field(default_factory=list)
+    inits: list[int] = field(default_factory=list)
+    yields: list[int] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    count: int = -1
     test: int | None = None
     test_at: int = 0
     most: int | None = None
@@ -163,8 +180,8 @@ class If:
 
     condition: int
     sides: tuple[Scope, Scope]
-    yields: tuple[list[int], list[int]]
-    results: list[int]
+    yields: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    results: list[int] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -172,23 +189,25 @@ class Load:
     """``result = buffer[index]``, read here: what somebody writes to, or what is not to be kept.
 
     Where it is ``agreed``, all invocations of a group read the same number, and wait for each other
-    before that and behind it.
+    before that and behind it. In a kernel that floats, ``axes`` are what an index is made of.
     """
 
     result: int
     buffer: Buffer
     index: int
     agreed: bool = False
+    axes: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)
 class Store:
-    """``buffer[index] = value``, or with ``add``, ``+=``."""
+    """``buffer[index] = value``, or with ``add``, ``+=``; ``axes`` are as in `Load`."""
 
     buffer: Buffer
     index: int
     value: int
     add: bool = False
+    axes: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)
@@ -250,7 +269,30 @@ class Barrier:
     """All invocations of a group wait here for each other, and see what each has stored."""
 
 
-Statement = For | If | Load | Store | ReadRow | StoreRow | Fill | Routine | Call | Barrier
+@dataclass(eq=False)
+class Let:
+    """What a value is called, in a kernel that floats: it is computed where it is needed."""
+
+    name: str
+    value: int
+
+
+@dataclass(eq=False)
+class Reduce:
+    """``result`` is made of the values of ``among`` neighbours, in a kernel that floats.
+
+    Each of them gets it. They are all invocations of a group, or a power of two of them.
+    """
+
+    result: int
+    operation: Operation
+    value: int
+    among: int
+
+
+Statement = (
+    For | If | Load | Store | ReadRow | StoreRow | Fill | Routine | Call | Barrier | Let | Reduce
+)
 
 
 def scopes_of(item: int | Statement) -> Sequence[Scope]:
@@ -271,6 +313,12 @@ def everything(items: Iterable[int | Statement]) -> list[int | Statement]:
     return flattened
 
 
+def within(*scopes: Scope) -> list[Statement]:
+    """All statements of scopes and of those within them, as they are written."""
+    items = everything(item for scope in scopes for item in scope.items)
+    return [item for item in items if not isinstance(item, int)]
+
+
 def results_of(item: int | Statement) -> Sequence[int]:
     """The values that are known behind an item."""
     match item:
@@ -280,7 +328,7 @@ def results_of(item: int | Statement) -> Sequence[int]:
             return *results, count
         case If(results=results):
             return results
-        case Load(result=result):
+        case Load(result=result) | Reduce(result=result):
             return (result,)
         case ReadRow(results=found):
             return (*found.values(),)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
+from symgrad.expr.graph.node import reachable
+from symgrad.kernel.accesses import operands
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     OVER_LANES,
+    Buffer,
     For,
     If,
     Load,
     ReadRow,
+    Reduce,
     Routine,
     Statement,
+    Store,
 )
 
 
@@ -22,56 +28,94 @@ def varying(kernel: KernelIR, memory: bool = False) -> frozenset[int]:
     With ``memory`` also those that are loaded from what invocations write to, at one index or not:
     compilers of WGSL take no such value for uniform.
     """
-    flow = _Flow(kernel, memory)
-    flow.follow(kernel.main.items)
-    return frozenset(flow.variant)
+    return frozenset(Uniformity(kernel, memory).variant)
 
 
-class _Flow:
-    """What is found to vary, following the items of a kernel in their order."""
+class Uniformity:
+    """What varies of a kernel, and where invocations part: its items are followed in their order.
 
-    def __init__(self, kernel: KernelIR, memory: bool) -> None:
-        self.nodes, self.memory = kernel.graph.nodes, memory
-        self.variant = {kernel.cell, kernel.local}
+    ``variant`` are the values that may differ among the invocations of a group, or ``among`` groups
+    as well; of a kernel that floats, also what is made of such values does. ``parted`` are the
+    statements that stand where invocations may go different ways, and the outermost statement at
+    which they part.
+    """
 
-    def follow(self, items: Iterable[int | Statement]) -> None:
-        """Find what varies of what some items make."""
+    def __init__(
+        self,
+        kernel: KernelIR,
+        memory: bool = False,
+        among: Literal["invocations", "groups"] = "invocations",
+    ) -> None:
+        self.kernel, self.nodes, self.memory, self.among = kernel, kernel.graph.nodes, memory, among
+        self.variant = {kernel.cell, kernel.local if among == "invocations" else kernel.group}
+        self.parted: dict[Statement, For | If] = {}
+        self._variables: set[Buffer] = set()
+        """The variables that vary."""
+        self._follow(kernel.main.items, None)
+
+    def varies(self, i: int) -> bool:
+        """Whether a value of a kernel that floats may differ."""
+        return not self.variant.isdisjoint(reachable(self.kernel.graph, [i]))
+
+    def _follow(self, items: Iterable[int | Statement], head: For | If | None) -> None:
+        """Find what varies of what some items make, where invocations have parted at a ``head``."""
         nodes, variant = self.nodes, self.variant
         for item in items:
             if not isinstance(item, int):
-                self._statement(item)
+                if head is not None:
+                    self.parted[item] = head
+                if self.kernel.floating:
+                    self._compute(item)
+                self._statement(item, head)
                 continue
             node = nodes[item]
             varies = node[1] in variant or not variant.isdisjoint(node[2:])
             if varies and node[0] not in OVER_LANES:
                 variant.add(item)
 
-    def _statement(self, item: Statement) -> None:
+    def _compute(self, item: Statement) -> None:
+        """Follow what a statement needs, which stands nowhere."""
+        index = [item.index] if isinstance(item, Load | Store) else []
+        needed = reachable(self.kernel.graph, [*operands(self.kernel, item), *index])
+        self._follow([i for i in needed if self.nodes[i][0].arity], None)
+
+    def _statement(self, item: Statement, head: For | If | None) -> None:
         match item:
             case Load(result=result, buffer=buffer, index=index, agreed=False):
-                if self.memory or buffer.space == "own" or index in self.variant:
+                memory = self.memory and buffer.space in ("write", "group")
+                stored = buffer.space == "own" or buffer in self._variables
+                if memory or stored or index in self.variant:
+                    self.variant.add(result)
+            case Store(buffer=buffer, value=value) if buffer.space == "variable":
+                if head is not None or value in self.variant:
+                    self._variables.add(buffer)
+            case Reduce(result=result, value=value, among=among):
+                width = self.kernel.target.width
+                agreed = among == width and self.among == "invocations"
+                if among not in (1, width) or (value in self.variant and not agreed):
                     self.variant.add(result)
             case ReadRow(row=row, results=columns):
                 if row in self.variant:
                     self.variant.update(columns.values())
             case Routine(scope=scope, params=params):
                 self.variant.update(params)
-                self.follow(scope.items)
+                self._follow(scope.items, head)
             case If():
-                self._if(item)
+                self._if(item, head)
             case For():
-                self._for(item)
+                self._for(item, head)
             case _:
                 pass
 
-    def _if(self, item: If) -> None:
+    def _if(self, item: If, head: For | If | None) -> None:
+        parts = item.condition in self.variant
         for side in item.sides:
-            self.follow(side.items)
+            self._follow(side.items, head or (item if parts else None))
         for result, *values in zip(item.results, *item.yields, strict=False):
             if not self.variant.isdisjoint((item.condition, *values)):
                 self.variant.add(result)
 
-    def _for(self, loop: For) -> None:
+    def _for(self, loop: For, head: For | If | None) -> None:
         """Follow the iterations, until what is carried varies no more than before.
 
         Where one invocation takes more iterations than another, what a carry is differs too.
@@ -80,9 +124,10 @@ class _Flow:
         while True:
             new.update(self._carried(loop))
             variant |= new
-            self.follow(loop.scope.items)
+            variables = len(self._variables)
+            self._follow(loop.scope.items, head or (loop if self._ends(loop) else None))
             new = set(self._carried(loop))
-            if new <= variant:
+            if new <= variant and len(self._variables) == variables:
                 break
         pairs = zip(loop.params, loop.results, strict=False)
         variant.update(result for param, result in pairs if param in variant)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD
-from symgrad.programs.code import Array, Code, Dispatch, For, Load, Store, everything
+from symgrad.kernel.statements import Buffer, For, Load, Store, within
+from symgrad.programs.code import Dispatch
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,13 @@ class Form:
 class Forms:
     """The forms of the words of a dispatch, as far as they have one."""
 
-    def __init__(self, code: Code, dispatch: Dispatch) -> None:
-        self.nodes = code.graph.nodes
+    def __init__(self, dispatch: Dispatch) -> None:
+        self.nodes = dispatch.graph.nodes
         self.known: dict[int, Form | None] = {dispatch.cell: Form(1, 0, 0)}
         self.known[dispatch.local] = Form(0, 0, dispatch.width - 1)
-        for s in everything(dispatch.body):
+        for s in dispatch.statements:
             if isinstance(s, For):
-                self.known[s.counter] = self._counted(s)
+                self.known[s.k] = self._counted(s)
 
     def _counted(self, s: For) -> Form | None:
         """The form of a loop's counter, whose bounds are numbers."""
@@ -74,13 +75,12 @@ class Forms:
         return None
 
 
-def accesses(dispatch: Dispatch, a: Array) -> list[Load | Store]:
+def accesses(dispatch: Dispatch, a: Buffer) -> list[Load | Store]:
     """The statements that read or write an array."""
-    statements = everything(dispatch.body)
-    return [s for s in statements if isinstance(s, Load | Store) and s.array is a]
+    return [s for s in dispatch.statements if isinstance(s, Load | Store) and s.buffer is a]
 
 
-def is_owned(forms: Forms, dispatch: Dispatch, a: Array) -> bool:
+def is_owned(forms: Forms, dispatch: Dispatch, a: Buffer) -> bool:
     """Whether each element is one invocation's: of a row that is as long as all its rests."""
     index_forms = [forms.of(s.index) for s in accesses(dispatch, a)]
     scale = max((f.scale for f in index_forms if f), default=0)
@@ -88,15 +88,15 @@ def is_owned(forms: Forms, dispatch: Dispatch, a: Array) -> bool:
     return fits and all(f is not None and f.scale == scale and f.high < scale for f in index_forms)
 
 
-def is_stored_once(dispatch: Dispatch, a: Array) -> bool:
+def is_stored_once(dispatch: Dispatch, a: Buffer) -> bool:
     """Whether there is one store, which each invocation comes to once, to elements of its own."""
     stores = [s for s in accesses(dispatch, a) if isinstance(s, Store)]
-    loops = [s for s in everything(dispatch.body) if isinstance(s, For)]
-    inside = any(s in stores for loop in loops for s in everything(loop.body))
+    loops = [s for s in dispatch.statements if isinstance(s, For)]
+    inside = any(s in stores for loop in loops for s in within(loop.scope))
     return len(stores) == 1 and not inside
 
 
-def is_whole(dispatch: Dispatch, a: Array) -> bool:
+def is_whole(dispatch: Dispatch, a: Buffer) -> bool:
     """Whether each invocation stores the element of its number, and there are no others."""
-    stores = (s for s in dispatch.body if isinstance(s, Store) and s.array is a)
+    stores = (s for s in dispatch.main.items if isinstance(s, Store) and s.buffer is a)
     return dispatch.invocations >= a.size and any(s.index == dispatch.cell for s in stores)

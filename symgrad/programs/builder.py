@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from symgrad.errors import (
@@ -14,36 +15,32 @@ from symgrad.errors import (
     UnsupportedError,
 )
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import ANY_INPUT, reachable
+from symgrad.expr.graph.node import ANY_INPUT, INTEGER, reachable
 from symgrad.expr.tracers.expression import Scalar, require_graph
 from symgrad.expr.tracers.integers import BITS, Word
 from symgrad.kernel.layout import GROUP_INVOCATIONS
-from symgrad.programs.code import (
-    GLOBAL,
-    TYPES,
-    Array,
-    Assign,
+from symgrad.kernel.statements import (
     Barrier,
-    Code,
-    Declare,
-    Dispatch,
     For,
-    Get,
     If,
-    Kind,
     Let,
     Load,
-    Name,
     Operation,
     Reduce,
-    Space,
+    Scope,
     Statement,
     Store,
 )
-from symgrad.programs.reserved import WORDS
-from symgrad.programs.values import (
+from symgrad.programs.code import (
     HANDLES,
+    KINDS,
+    TYPES,
+    Array,
+    Code,
+    Dispatch,
     Index,
+    Kind,
+    Role,
     axis_indices,
     constant,
     converted,
@@ -51,6 +48,7 @@ from symgrad.programs.values import (
     is_global,
     kind_of,
 )
+from symgrad.programs.reserved import WORDS
 
 
 class Variable:
@@ -69,8 +67,8 @@ class Variable:
         array([6.], dtype=float32)
     """
 
-    def __init__(self, builder: Builder, name: Name) -> None:
-        self._builder, self.name = builder, name
+    def __init__(self, builder: Builder, array: Array, scope: Scope) -> None:
+        self._builder, self.array, self.scope = builder, array, scope
 
     @property
     def value(self) -> Any:
@@ -78,7 +76,7 @@ class Variable:
         return self._builder.get(self)
 
     def __repr__(self) -> str:
-        return f"<variable {self.name.name}: {self.name.kind}>"
+        return repr(self.array)
 
 
 class Builder:
@@ -101,10 +99,8 @@ class Builder:
     def __init__(self, name: str) -> None:
         self.code = Code(name)
         self._names: set[str] = set()
-        self._blocks: list[list[Statement]] = []
         self._known: list[set[int]] = []
         """The leaves that are made in each open block."""
-        self._variables: list[set[Name]] = []
         self._needs: dict[int, frozenset[int]] = {}
         """The leaves that values are made of."""
         self._dispatch: Dispatch | None = None
@@ -131,9 +127,10 @@ class Builder:
         """An array of each invocation, of which nothing is known until something is stored."""
         return self._array(name, "private", shape, kind)
 
-    def _array(self, name: str, space: Space, shape: int | Sequence[int], kind: Kind) -> Array:
-        if kind not in TYPES or (kind == "bool" and space in GLOBAL):
-            kinds = [k for k in TYPES if k != "bool" or space not in GLOBAL]
+    def _array(self, name: str, role: Role, shape: int | Sequence[int], kind: Kind) -> Array:
+        is_shared = role not in ("workgroup", "private")
+        kinds = [k for k in KINDS if k != "bool" or not is_shared]
+        if kind not in kinds:
             raise UnsupportedError(located(f"{name} of {kind!r}: it may be of {', '.join(kinds)}"))
         if not name.isidentifier() or not name.isascii() or name in WORDS:
             raise InputError(located(f"no array can be called {name!r}: use letters and digits"))
@@ -144,16 +141,16 @@ class Builder:
             raise InputError(
                 located(f"{name} has the shape {shape!r}: it must consist of whole numbers")
             )
-        array = Array(name, space, kind, sizes)
+        array = Array(name, role, KINDS[kind], sizes)
         self._names.add(name)
-        if space in GLOBAL:
+        if is_shared:
             if self._dispatch:
                 raise ProgramError(located(f"declare {array} before any dispatch"))
             self.code.arrays.append(array)
             return array
         if array.size == 0:
             raise InputError(located(f"{name} has no elements: an array of its space has some"))
-        self._open(f"declare {array}").arrays.append(array)
+        self._open(f"declare {array}").buffers.append(array)
         return array
 
     # dispatches ----------------------------------------------------------------------------------
@@ -174,11 +171,10 @@ class Builder:
             )
         if not 1 <= invocations < 2**BITS - GROUP_INVOCATIONS:
             raise InputError(located(f"{invocations} invocations: there must be at least one"))
-        leaves = [self._leaf(name, "u32") for name in ("cell", "local", "group")]
-        self._dispatch = Dispatch(invocations, group, *[leaf.id for leaf in leaves])
-        self.code.dispatches.append(self._dispatch)
-        with self._block(self._dispatch.body, *leaves):
-            yield leaves[0]
+        self._dispatch = dispatch = Dispatch(self.code, invocations, group)
+        self.code.dispatches.append(dispatch)
+        with self._block(dispatch.main, dispatch.cell, dispatch.local, dispatch.group):
+            yield Word(self.code.graph, dispatch.cell)
         self._dispatch = None
 
     @property
@@ -199,21 +195,15 @@ class Builder:
         return self._dispatch
 
     @contextmanager
-    def _block(self, block: list[Statement], *leaves: Scalar) -> Generator[None]:
-        self._blocks.append(block)
-        self._known.append({leaf.id for leaf in leaves})
-        self._variables.append(set())
-        yield
-        for stack in (self._blocks, self._known, self._variables):
-            stack.pop()
+    def _block(self, scope: Scope, *leaves: int) -> Generator[None]:
+        self._known.append(set(leaves))
+        with self._open("a block").inside(scope):
+            yield
+        self._known.pop()
 
     # values --------------------------------------------------------------------------------------
 
-    def _leaf(self, name: str, kind: Kind) -> Any:
-        graph = self.code.graph
-        return HANDLES[kind](graph, graph.input(name, TYPES[kind]))
-
-    def _value(self, x: Any, kind: Kind | None = None, what: str = "a value") -> Scalar:
+    def _value(self, x: Any, kind: str | None = None, what: str = "a value") -> Scalar:
         """A number or an expression as a value of a kind, all of whose leaves are known here."""
         graph = self.code.graph
         if isinstance(x, Variable):
@@ -250,15 +240,14 @@ class Builder:
             )
 
     def _do(self, statement: Statement, what: str) -> None:
-        self._open(what)
-        self._blocks[-1].append(statement)
+        self._open(what).at.items.append(statement)
 
-    def _gives(self, make: Any, name: str, kind: Kind) -> Any:
+    def _gives(self, make: Callable[[int], Statement], name: str, kind: str) -> Any:
         """The result of a statement."""
-        leaf = self._leaf(name, kind)
-        self._do(make(leaf.id), name)
-        self._known[-1].add(leaf.id)
-        return leaf
+        leaf = self._open(name).value(TYPES[kind], name)
+        self._do(make(leaf), name)
+        self._known[-1].add(leaf)
+        return HANDLES[kind](self.code.graph, leaf)
 
     def fresh(self, name: str) -> str:
         """A name like this that nothing has."""
@@ -283,38 +272,43 @@ class Builder:
 
     def var(self, name: str, value: Any, kind: Kind | None = None) -> Variable:
         """A variable that begins with a value, of whose kind it is; a number is a float."""
-        initial = self._value(value, kind, f"var {name}")
-        variable = Name(self.fresh(name), kind_of(initial))
-        self._do(Declare(variable, initial.id), "var")
-        self._variables[-1].add(variable)
-        return Variable(self, variable)
+        initial = self._value(value, kind and KINDS[kind], f"var {name}")
+        array = Array(self.fresh(name), "variable", kind_of(initial), ())
+        self._do(Store(array, self._nowhere, initial.id), "var")
+        return Variable(self, array, self._open("var").at)
 
     def get(self, variable: Variable) -> Any:
         """What a variable is here: see `Variable.value`."""
-        name = self._of(variable)
-        return self._gives(lambda i: Get(i, name), name.name, name.kind)
+        array = self._of(variable)
+        return self._gives(lambda i: Load(i, array, self._nowhere), array.name, array.kind)
 
     def assign(self, variable: Variable, value: Any) -> None:
         """Change a variable."""
-        name = self._of(variable)
-        scalar = self._value(value, name.kind, f"{name.name} = ..")
-        self._do(Assign(name, scalar.id), "assign")
+        array = self._of(variable)
+        scalar = self._value(value, array.kind, f"{array.name} = ..")
+        self._do(Store(array, self._nowhere, scalar.id), "assign")
 
-    def _of(self, variable: Variable) -> Name:
+    def _of(self, variable: Variable) -> Array:
         if not isinstance(variable, Variable):
             raise TraceError(located(f"{variable!r} is not a variable: make one by p.var"))
-        if not any(variable.name in scope for scope in self._variables):
+        if variable.scope not in self._open(repr(variable)).at.enclosing():
             raise ProgramError(
                 located(f"{variable!r} is not known here: declare it before the block")
             )
-        return variable.name
+        return variable.array
+
+    @property
+    def _nowhere(self) -> int:
+        """The index of a variable."""
+        return self.code.graph.intern((INTEGER, 0))
 
     # memory --------------------------------------------------------------------------------------
 
     def load(self, array: Array, index: Index = ()) -> Any:
         """The number at an index of an array, as it is now."""
         at, axes = self._index(array, index)
-        return self._gives(lambda i: Load(i, array, at, axes), array.name, array.kind)
+        load = partial(Load, buffer=array, index=at, axes=axes)
+        return self._gives(load, array.name, array.kind)
 
     def store(self, array: Array, index: Index, value: Any) -> None:
         """Write a number to an index of an array."""
@@ -326,46 +320,47 @@ class Builder:
 
     def _store(self, array: Array, index: Index, value: Any, add: bool) -> None:
         (at, axes), shown = self._index(array, index), f"{array.name}[..] {'+' * add}= .."
-        if array.space == "input":
+        if array.space == "read":
             raise BufferUnknownError(
                 located(f"{shown}: {array.name} is an input, and can only be read")
             )
-        if add and array.kind == "bool":
+        if add and array.kind == "b":
             raise UnsupportedError(located(f"{shown}: conditions have no sum"))
         scalar = self._value(value, array.kind, shown)
-        self._do(Store(array, at, axes, scalar.id, add), shown)
+        self._do(Store(array, at, scalar.id, add, axes), shown)
 
     def _index(self, array: Array, index: Index) -> tuple[int, tuple[int, ...]]:
         """The number of an element in C order, and the indices that it is made of."""
-        mine = self.code.arrays if is_global(array) else self._open("an index").arrays
+        mine = self.code.arrays if is_global(array) else self._open("an index").buffers
         if array not in mine:
             raise BufferUnknownError(
                 located(f"{array!r} is not an array of this program, or of this dispatch")
             )
         what, axes = f"an index of {array.name}", axis_indices(array, index)
-        flat = self._value(flat_index(array, axes), "u32", what).id
+        flat = self._value(flat_index(array, axes), "u", what).id
         if len(axes) < 2:
             return flat, (flat,)
-        return flat, tuple(self._value(axis, "u32", what).id for axis in axes)
+        return flat, tuple(self._value(axis, "u", what).id for axis in axes)
 
     # blocks --------------------------------------------------------------------------------------
 
     @contextmanager
     def if_(self, condition: Any) -> Generator[None]:
         """A block that is done where a condition holds."""
-        branch = If(self._value(condition, "bool", "if").id)
-        self._do(branch, "if")
-        with self._block(branch.then):
+        scope = self._open("if").at
+        sides = Scope(scope, branch=True), Scope(scope, branch=True)
+        self._do(If(self._value(condition, "b", "if").id, sides), "if")
+        with self._block(sides[0]):
             yield
 
     @contextmanager
     def else_(self) -> Generator[None]:
         """A block that is done where the condition of the `if_` just before does not hold."""
-        self._open("else")
-        last = self._blocks[-1][-1] if self._blocks[-1] else None
-        if not isinstance(last, If) or last.otherwise:
+        items = self._open("else").at.items
+        last = items[-1] if items else None
+        if not isinstance(last, If) or last.sides[1].items:
             raise ProgramError(located("else: there is no if just before it"))
-        with self._block(last.otherwise):
+        with self._block(last.sides[1]):
             yield
 
     @contextmanager
@@ -376,14 +371,14 @@ class Builder:
 
         There are ``most`` iterations at most, if that is known: what is beyond them is not done.
         """
-        start, end = (self._value(x, "u32", "a bound of a loop").id for x in (lo, hi))
+        start, end = (self._value(x, "u", "a bound of a loop").id for x in (lo, hi))
         if most is not None and not 0 < most < 2**BITS:
             raise InputError(located(f"most {most} iterations: use a number above 0"))
-        counter = self._leaf(called := self.fresh(name), "u32")
-        loop = For(counter.id, called, start, end, down, most)
-        self._do(loop, "for")
-        with self._block(loop.body, counter):
-            yield counter
+        dispatch = self._open("for")
+        counter, scope = dispatch.value("u", self.fresh(name)), Scope(dispatch.at)
+        self._do(For(scope, counter, start, end, down, most=most), "for")
+        with self._block(scope, counter):
+            yield Word(self.code.graph, counter)
 
     # workgroups ----------------------------------------------------------------------------------
 
@@ -414,5 +409,5 @@ class Builder:
             raise InputError(located(f"{what} among {many}: use a power of two up to {width}"))
         if isinstance(value, Word):
             raise UnsupportedError(located(f"{what} is of real numbers: use 1.0 * i of an integer"))
-        scalar = self._value(value, "f32", what)
-        return self._gives(lambda i: Reduce(i, operation, scalar.id, many), what, "f32")
+        scalar = self._value(value, "f", what)
+        return self._gives(lambda i: Reduce(i, operation, scalar.id, many), what, "f")

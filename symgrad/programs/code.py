@@ -1,242 +1,208 @@
-"""What a program consists of: arrays, dispatches, and statements over the values of one graph."""
+"""What a program consists of: arrays, and dispatches, which are kernels whose values float."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from symgrad.expr.graph.node import Graph
+from symgrad.errors import BufferUnknownError, InputError, ProgramError, TraceError
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import TRUTH, Graph, real_number
+from symgrad.expr.tracers.expression import Condition, Expr, Scalar, as_float
+from symgrad.expr.tracers.integers import SignedWord, Word
+from symgrad.kernel.language import KernelIR
+from symgrad.kernel.statements import (
+    BOUND,
+    Barrier,
+    Buffer,
+    Reduce,
+    Space,
+    Statement,
+    Store,
+    within,
+)
+from symgrad.kernel.target import WorkgroupTarget
 
-Space = Literal["input", "output", "temporary", "workgroup", "private"]
-"""Whose an array is: the caller's, which is read or returned, a program's own between dispatches, a
-workgroup's, or an invocation's."""
-
-GLOBAL: Final = ("input", "output", "temporary")
-"""The spaces of arrays that all invocations have in common."""
+Role = Literal["input", "output", "temporary", "workgroup", "private", "variable"]
+"""What an array is for: the caller's, which is read or returned, a program's own between
+dispatches, a workgroup's, or an invocation's; or an invocation's variable, of one number."""
 
 Kind = Literal["f32", "i32", "u32", "bool"]
 """The types of numbers. Floats are as wide as the program computes: float64 if it does."""
 
-TYPES: Final = {"f32": "f", "i32": "u", "u32": "u", "bool": "b"}
+KINDS: Final[dict[Kind, str]] = {"f32": "f", "i32": "i", "u32": "u", "bool": "b"}
+"""The same, as kernels have them."""
+
+NAMES: Final[dict[str, Kind]] = {kind: name for name, kind in KINDS.items()}
+"""What the kinds of kernels are called in programs."""
+
+TYPES: Final = {"f": "f", "i": "u", "u": "u", "b": "b"}
 """The types of their nodes: a signed integer is the word of its bits."""
 
-Operation = Literal["sum", "max", "min"]
+HANDLES: Final = {"f": Expr, "i": SignedWord, "u": Word, "b": Condition}
+"""The handles of values by their kinds."""
+
+Index = Any
+"""A whole number or an integer value; a tuple of them, one for each axis."""
+
+_SPACES: Final[dict[Role, Space]] = {
+    "input": "read",
+    "output": "write",
+    "temporary": "write",
+    "workgroup": "group",
+    "private": "own",
+    "variable": "variable",
+}
 
 
-@dataclass(eq=False)
-class Array:
-    """Numbers of one kind, of a known shape, in memory."""
+class Array(Buffer):
+    """Numbers of one kind, of a known shape, in memory; or a variable."""
 
-    name: str
-    space: Space
-    kind: Kind
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """How many numbers it has."""
-        return math.prod(self.shape)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether there are derivatives by its numbers."""
-        return self.kind == "f32"
+    def __init__(self, name: str, role: Role, kind: str, shape: tuple[int, ...]) -> None:
+        super().__init__(name, _SPACES[role], kind, math.prod(shape), shape=shape)
+        self.role: Role = role
 
     def __repr__(self) -> str:
-        return f"<{self.space} {self.name}: {self.kind}{list(self.shape)}>"
+        shape = "" if self.role == "variable" else list(self.shape)
+        return f"<{self.role} {self.name}: {NAMES[self.kind]}{shape}>"
 
 
-@dataclass(eq=False)
-class Name:
-    """A variable: a number of each invocation that assignments change."""
+class Dispatch(KernelIR):
+    """A kernel of so many ``invocations``, in workgroups of ``width``, whose values float.
 
-    name: str
-    kind: Kind
-
-
-@dataclass(eq=False)
-class Let:
-    """``let name = value``: what a value is called; it is computed where it is needed."""
-
-    name: str
-    value: int
-
-
-@dataclass(eq=False)
-class Declare:
-    """``var name = value``: a variable, and what it begins with."""
-
-    variable: Name
-    value: int
-
-
-@dataclass(eq=False)
-class Assign:
-    """``name = value``."""
-
-    variable: Name
-    value: int
-
-
-@dataclass(eq=False)
-class Get:
-    """``result`` is what a variable is here."""
-
-    result: int
-    variable: Name
-
-
-@dataclass(eq=False)
-class Load:
-    """``result`` is the number at an index of an array here.
-
-    ``index`` counts the elements in C order; ``axes`` are what it is made of, one for each axis, or
-    it alone.
+    Invariants:
+      1. Its scopes hold statements only, and no carries.
+      2. The leaves of a value are made before it is needed, in its scope or one around it.
+      3. The first store to a variable declares it.
     """
 
-    result: int
-    array: Array
-    index: int
-    axes: tuple[int, ...]
+    def __init__(self, code: Code, invocations: int, width: int) -> None:
+        super().__init__(WorkgroupTarget(width), graph=code.graph, floating=True)
+        self.invocations, self.width = invocations, width
+        self.buffers += code.arrays
+
+    @property
+    def arrays(self) -> list[Array]:
+        """Its own arrays: those of a workgroup, and of an invocation."""
+        arrays = (a for a in self.buffers if isinstance(a, Array))
+        return [a for a in arrays if a.space not in BOUND]
+
+    @property
+    def statements(self) -> list[Statement]:
+        """All its statements, in order."""
+        return within(self.main)
+
+    @property
+    def declarations(self) -> set[Store]:
+        """The stores that declare a variable."""
+        stores = [s for s in self.statements if isinstance(s, Store)]
+        first = {s.buffer: s for s in reversed(stores) if s.buffer.space == "variable"}
+        return set(first.values())
 
 
-@dataclass(eq=False)
-class Store:
-    """``array[index] = value``, or, to ``add``, ``+=``; ``index`` and ``axes`` are as in `Load`."""
-
-    array: Array
-    index: int
-    axes: tuple[int, ...]
-    value: int
-    add: bool = False
-
-
-@dataclass(eq=False)
-class Reduce:
-    """``result`` is made of the values of all invocations of a workgroup, or ``among`` so many.
-
-    These are neighbours, and each of them gets the result.
-    """
-
-    result: int
-    operation: Operation
-    value: int
-    among: int
-
-
-@dataclass(eq=False)
-class Barrier:
-    """All invocations of a workgroup wait for each other, and see what each has stored."""
-
-
-@dataclass(eq=False)
-class If:
-    """One of two blocks."""
-
-    condition: int
-    then: list[Statement] = field(default_factory=list)
-    otherwise: list[Statement] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class For:
-    """A block for each counter from lo to hi - 1, or ``down`` from there; ``most`` iterations."""
-
-    counter: int
-    name: str
-    lo: int
-    hi: int
-    down: bool = False
-    most: int | None = None
-    body: list[Statement] = field(default_factory=list)
-
-
-Statement = Let | Declare | Assign | Get | Load | Store | Reduce | Barrier | If | For
-
-GIVES: Final = (Get, Load, Reduce)
-"""The statements whose result is a leaf of the graph."""
-
-
-@dataclass(eq=False)
-class Dispatch:
-    """What each of so many ``invocations`` does, in workgroups of ``width``.
-
-    ``cell`` is the number of an invocation, ``local`` that in its group, ``group`` the group's.
-    """
-
-    invocations: int
-    width: int
-    cell: int
-    local: int
-    group: int
-    arrays: list[Array] = field(default_factory=list)
-    body: list[Statement] = field(default_factory=list)
+def is_collective(dispatch: Dispatch) -> bool:
+    """Whether invocations of a workgroup wait for each other."""
+    return any(isinstance(s, Barrier | Reduce) for s in dispatch.statements)
 
 
 @dataclass(eq=False)
 class Code:
-    """A program: what its text says.
-
-    Invariants:
-      1. No two arrays, variables or named values that are known at one place have one name.
-      2. The leaves of a value are made before it is needed, in its block or one around it.
-    """
+    """A program: what its text says. No two arrays or values known at one place have one name."""
 
     name: str
     graph: Graph = field(default_factory=Graph)
     arrays: list[Array] = field(default_factory=list)
     dispatches: list[Dispatch] = field(default_factory=list)
 
-    def of(self, space: Space) -> list[Array]:
-        """The arrays of a space, in order."""
-        return [a for a in self.arrays if a.space == space]
+    def of(self, role: Role) -> list[Array]:
+        """The arrays of a role, in order."""
+        return [a for a in self.arrays if a.role == role]
 
 
-def blocks(statement: Statement) -> Sequence[list[Statement]]:
-    """The blocks of a statement."""
-    match statement:
-        case If(then=then, otherwise=otherwise):
-            return then, otherwise
-        case For(body=body):
-            return (body,)
-        case _:
-            return ()
+def is_global(array: Buffer) -> bool:
+    """Whether all invocations have an array in common; or it is none."""
+    if not isinstance(array, Buffer):
+        raise BufferUnknownError(
+            located(f"{array!r} is not an array: declare one by p.input, p.output and the like")
+        )
+    return array.space in BOUND
 
 
-def everything(block: Sequence[Statement]) -> Iterator[Statement]:
-    """The statements of a block and all that is within them, in order."""
-    for statement in block:
-        yield statement
-        for inner in blocks(statement):
-            yield from everything(inner)
+def kind_of(value: Scalar) -> str:
+    """The kind of a value."""
+    if isinstance(value, Word):
+        return "i" if isinstance(value, SignedWord) else "u"
+    return "b" if isinstance(value, Condition) else "f"
 
 
-def operands(statement: Statement) -> Sequence[int]:
-    """The values that a statement needs, in the order in which its text has them."""
-    match statement:
-        case Let(value=v) | Declare(value=v) | Assign(value=v) | Reduce(value=v):
-            return (v,)
-        case Load(axes=axes):
-            return axes
-        case Store(axes=axes, value=value):
-            return *axes, value
-        case If(condition=condition):
-            return (condition,)
-        case For(lo=lo, hi=hi):
-            return lo, hi
-        case Get() | Barrier():
-            return ()
+def constant(graph: Graph, x: Any, kind: str | None) -> Scalar:
+    """A number as a value of a kind; of none, as a float."""
+    target_kind = kind or ("b" if isinstance(x, bool) else "f")
+    number = real_number(x)
+    if target_kind == "f":
+        return Expr(graph, graph.constant(number))
+    if target_kind == "b":
+        return Condition(graph, graph.intern((TRUTH, int(bool(number)))))
+    if not number.is_integer():
+        raise TraceError(located(f"{x!r} is not an integer: cast it by sg.int32 or sg.uint32"))
+    return (SignedWord if target_kind == "i" else Word).of(graph, int(x))
 
 
-def assigned(block: Sequence[Statement]) -> list[Name]:
-    """The variables that a block changes, of those that are declared outside."""
-    inner = {s.variable for s in everything(block) if isinstance(s, Declare)}
-    variables = (s.variable for s in everything(block) if isinstance(s, Assign))
-    return [v for v in dict.fromkeys(variables) if v not in inner]
+def converted(value: Scalar, kind: str, what: str) -> Scalar:
+    """A value as one of another kind, where nobody can be mistaken about what that means."""
+    if kind == "f":
+        return as_float(value)
+    if kind == "b":
+        return value.is_true()
+    if isinstance(value, Word):
+        return (SignedWord if kind == "i" else Word)(value.graph, value.id)
+    kinds = f"{NAMES[kind]}, not {NAMES[kind_of(value)]}"
+    raise TraceError(located(f"{what} must be {kinds}: cast it by sg.int32 or sg.uint32"))
 
 
-def is_collective(block: Sequence[Statement]) -> bool:
-    """Whether all invocations of a workgroup have to be there."""
-    return any(isinstance(s, Barrier | Reduce) for s in everything(block))
+def axis_indices(array: Buffer, index: Index) -> tuple[Any, ...]:
+    """The indices of an element: one for each axis, or a single one in C order; () is of a number.
+
+    Raises:
+        InputError: for another number of indices.
+        ProgramError: for a number that is out of bounds.
+        TraceError: for what is no integer.
+    """
+    indices = index if isinstance(index, tuple) else (index,)
+    if indices and len(indices) not in (1, len(array.shape)):
+        raise InputError(
+            located(
+                f"{array.name}{list(indices)}: it has {len(array.shape)} axes; give as many "
+                "indices, or one of its elements in a row"
+            )
+        )
+    if not indices and array.size != 1:
+        raise InputError(located(f"{array.name} has {array.size} elements: give an index"))
+    shape = array.shape if len(indices) == len(array.shape) else (array.size,)[: len(indices)]
+    return tuple(_whole(array, i, n) for i, n in zip(indices, shape, strict=True))
+
+
+def flat_index(array: Buffer, axes: Sequence[Any]) -> Any:
+    """The number of an element in C order, by its `axis_indices`."""
+    flat: Any = 0
+    sizes = array.shape if len(axes) > 1 else (array.size,)
+    for i, n in zip(axes, sizes, strict=False):
+        flat = i if isinstance(flat, int) and flat == 0 else flat * n + i
+    return flat
+
+
+def _whole(array: Buffer, index: Any, size: int) -> Any:
+    """An index of an axis of so many elements."""
+    if isinstance(index, int) and not isinstance(index, bool):
+        if not 0 <= index < size:
+            raise ProgramError(
+                located(f"{array.name}[{index}] is out of bounds: there are {size} of them")
+            )
+        return index
+    if isinstance(index, Word):
+        return index.bits()
+    raise TraceError(
+        located(f"{array.name}[{index!r}]: an index is an integer; cast it by sg.uint32")
+    )

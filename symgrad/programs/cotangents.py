@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from symgrad.kernel.statements import Buffer
 from symgrad.programs.builder import Builder, Variable
-from symgrad.programs.code import Name
 
-Key = int | Name
+Key = int | Buffer
 """A leaf of the program that is differentiated, or a variable of it."""
 
 

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from symgrad.errors import DifferentiationError
+from symgrad.kernel.statements import BOUND, Buffer, Load, Store
 from symgrad.programs.builder import Builder
-from symgrad.programs.code import GLOBAL, Array, Code, Load, Store, everything
+from symgrad.programs.code import NAMES, Array, Code, flat_index
 from symgrad.programs.keeping import Source
 from symgrad.programs.reverse import Reverse
 from symgrad.programs.text import shown
-from symgrad.programs.trial import facts_of
-from symgrad.programs.uniform import Uniformity
-from symgrad.programs.values import flat_index
 
 MOST_NUMBERS: Final = 2**25
 """Numbers of an array with a copy of another for each invocation, at most: 128 MiB of float32."""
@@ -59,34 +57,37 @@ class _Gradient:
     def __init__(self, code: Code) -> None:
         self.old, self.builder = code, Builder(f"{code.name}_gradient")
         b = self.builder
-        self.arrays = {a: b.input(a.name, a.shape, a.kind) for a in code.of("input")}
-        active = [a for a in code.of("output") if a.is_active]
-        self.seeds = {a: b.input(cotangent_of(code, a), a.shape) for a in active}
-        self.arrays |= {a: b.output(a.name, a.shape, a.kind) for a in code.of("output")}
-        inputs = [a for a in code.of("input") if a.is_active]
-        self.cotangents = {a: b.output(gradient_of(code, a), a.shape) for a in inputs}
+        self.arrays: dict[Buffer, Array] = {}
+        self.arrays |= {a: b.input(a.name, a.shape, NAMES[a.kind]) for a in code.of("input")}
+        active = [a for a in code.of("output") if a.kind == "f"]
+        self.seeds: dict[Buffer, Array] = {
+            a: b.input(cotangent_of(code, a), a.shape) for a in active
+        }
+        self.arrays |= {a: b.output(a.name, a.shape, NAMES[a.kind]) for a in code.of("output")}
+        inputs = [a for a in code.of("input") if a.kind == "f"]
+        self.cotangents: dict[Buffer, Array] = {
+            a: b.output(gradient_of(code, a), a.shape) for a in inputs
+        }
         """The arrays of cotangents."""
         for a in code.of("temporary"):
-            self.arrays[a] = b.temporary(a.name, a.shape, a.kind)
-        facts = {d: facts_of(d, code) for d in code.dispatches}
-        uniform = {d: Uniformity(code, d) for d in code.dispatches}
-        self.sources = [Source(code, d, facts[d], uniform[d]) for d in code.dispatches]
+            self.arrays[a] = b.temporary(a.name, a.shape, NAMES[a.kind])
+        self.sources = [Source(code, d) for d in code.dispatches]
         self.direct = {a for a in active if self._is_direct(a)}
         """The outputs whose cotangents are read where they are."""
         for a in code.arrays:
-            if a.is_active and a.space != "input" and a not in self.direct:
+            if a.kind == "f" and a.space != "read" and a not in self.direct:
                 self.cotangents[a] = b.temporary(b.unused(f"d_{a.name}"), a.shape)
         self.scatters = {s.dispatch: self._scatters(s) for s in self.sources}
 
-    def _statements(self, a: Array) -> list[tuple[Source, Load | Store]]:
+    def _statements(self, a: Buffer) -> list[tuple[Source, Load | Store]]:
         return [
             (source, s)
             for source in self.sources
-            for s in everything(source.dispatch.body)
-            if isinstance(s, Load | Store) and s.array is a
+            for s in source.dispatch.statements
+            if isinstance(s, Load | Store) and s.buffer is a
         ]
 
-    def _is_direct(self, a: Array) -> bool:
+    def _is_direct(self, a: Buffer) -> bool:
         """Whether all that is stored to an output stays there."""
         uses = self._statements(a)
         if any(isinstance(s, Load) for _, s in uses) or len({id(f) for f, _ in uses}) > 1:
@@ -96,19 +97,19 @@ class _Gradient:
 
     # where cotangents go -------------------------------------------------------------------------
 
-    def _scatters(self, source: Source) -> dict[Array, Scatter]:
+    def _scatters(self, source: Source) -> dict[Buffer, Scatter]:
         """How a dispatch adds to the cotangents of the arrays that it loads from."""
-        loads: dict[Array, list[Load]] = {}
-        for s in everything(source.dispatch.body):
-            if isinstance(s, Load) and s.array.space in GLOBAL and s.array.is_active:
-                loads.setdefault(s.array, []).append(s)
+        loads: dict[Buffer, list[Load]] = {}
+        for s in source.dispatch.statements:
+            if isinstance(s, Load) and s.buffer.space in BOUND and s.buffer.kind == "f":
+                loads.setdefault(s.buffer, []).append(s)
         return {a: self._scatter(source, a, loads_of_array) for a, loads_of_array in loads.items()}
 
-    def _scatter(self, source: Source, a: Array, loads: Sequence[Load]) -> Scatter:
+    def _scatter(self, source: Source, a: Buffer, loads: Sequence[Load]) -> Scatter:
         d, b = source.dispatch, self.builder
         if source.facts.owned.get(a, False):
             return Scatter(1, None)
-        if any(isinstance(s, Store) and s.array is a for s in everything(d.body)):
+        if any(isinstance(s, Store) and s.buffer is a for s in d.statements):
             raise DifferentiationError(
                 f"{shown(self.old, loads[0])}: {a.name} is stored to in the same dispatch, and "
                 "maybe loaded by another invocation: load it in another dispatch"
@@ -155,14 +156,12 @@ class _Gradient:
     def _require_kept(self, source: Source) -> None:
         """Refuse a dispatch that reads what it, or a later one, writes."""
         later = self.sources[self.sources.index(source) :]
-        written = {
-            s.array for f in later for s in everything(f.dispatch.body) if isinstance(s, Store)
-        }
-        for s in everything(source.dispatch.body):
-            if isinstance(s, Load) and s.array.space in GLOBAL and s.array in written:
+        written = {s.buffer for f in later for s in f.dispatch.statements if isinstance(s, Store)}
+        for s in source.dispatch.statements:
+            if isinstance(s, Load) and s.buffer.space in BOUND and s.buffer in written:
                 raise DifferentiationError(
-                    f"{shown(self.old, s)}: {s.array.name} is stored to here or later, so what was "
-                    "loaded is not kept: store to another array"
+                    f"{shown(self.old, s)}: {s.buffer.name} is stored to here or later, so what "
+                    "was loaded is not kept: store to another array"
                 )
 
     def _copy(self, source: Array, target: Array) -> None:
@@ -204,15 +203,15 @@ class Scatter:
 class _Places:
     """See `symgrad.programs.reverse.Places`."""
 
-    def __init__(self, gradient: _Gradient, scatters: dict[Array, Scatter], cell: Any) -> None:
+    def __init__(self, gradient: _Gradient, scatters: dict[Buffer, Scatter], cell: Any) -> None:
         self.gradient, self.scatters, self.cell = gradient, scatters, cell
         self.builder = gradient.builder
 
-    def array(self, a: Array) -> Array:
+    def array(self, a: Buffer) -> Array:
         """The array, in the gradient program."""
         return self.gradient.arrays[a]
 
-    def seed(self, a: Array, index: tuple[Any, ...], add: bool) -> Any:
+    def seed(self, a: Buffer, index: tuple[Any, ...], add: bool) -> Any:
         """The cotangent of what is stored."""
         if a in self.gradient.direct:
             return self.builder.load(self.gradient.seeds[a], index)
@@ -224,10 +223,10 @@ class _Places:
 
     def scatter(self, s: Load, index: tuple[Any, ...], g: Any) -> None:
         """Add to the cotangent of what is loaded."""
-        scatter, b = self.scatters[s.array], self.builder
-        element = flat_index(s.array, index)
+        scatter, b = self.scatters[s.buffer], self.builder
+        element = flat_index(s.buffer, index)
         if scatter.partials is None:
-            b.add(self.gradient.cotangents[s.array], index, g)
+            b.add(self.gradient.cotangents[s.buffer], index, g)
         elif scatter.together:
             total = b.group_sum(g)
             with b.if_(b.local < 1):

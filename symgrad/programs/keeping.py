@@ -10,37 +10,33 @@ from typing import Any, Protocol
 
 from symgrad.errors import DifferentiationError
 from symgrad.expr.graph.node import WORD
-from symgrad.programs.builder import Builder, Variable
-from symgrad.programs.code import (
-    GLOBAL,
-    Array,
-    Assign,
-    Code,
-    Declare,
-    Dispatch,
+from symgrad.kernel.statements import (
+    BOUND,
+    Buffer,
     For,
-    Get,
     If,
     Load,
-    Name,
+    Scope,
     Statement,
     Store,
-    blocks,
-    everything,
+    scopes_of,
+    within,
 )
+from symgrad.kernel.uniform import Uniformity
+from symgrad.programs.builder import Builder, Variable
+from symgrad.programs.code import NAMES, Array, Code, Dispatch
 from symgrad.programs.text import shown
-from symgrad.programs.trial import Facts
-from symgrad.programs.uniform import Uniformity
+from symgrad.programs.trial import Facts, facts_of
 
 
-@dataclass(frozen=True)
 class Source:
     """A dispatch that is differentiated, and what is known of it."""
 
-    code: Code
-    dispatch: Dispatch
-    facts: Facts
-    uniform: Uniformity
+    def __init__(self, code: Code, dispatch: Dispatch) -> None:
+        self.code, self.dispatch = code, dispatch
+        self.facts: Facts = facts_of(dispatch, code)
+        self.uniform = Uniformity(dispatch, memory=True)
+        self.declarations = dispatch.declarations
 
 
 class Doing(Protocol):
@@ -48,22 +44,23 @@ class Doing(Protocol):
 
     builder: Builder
     source: Source
-    variables: dict[Name, Variable]
-    arrays: dict[Array, Array]
+    variables: dict[Buffer, Variable]
+    arrays: dict[Buffer, Array]
 
-    def shares(self, a: Array) -> Iterator[tuple[Any, Any]]:
+    def shares(self, a: Buffer) -> Iterator[tuple[Any, Any]]:
         """The elements of an array of the dispatch's own that an invocation sees to."""
         ...
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is kept of a statement with blocks: at its beginning, and at that of each turn."""
+    """The variables and arrays that are kept of a statement with blocks.
 
-    variables: Sequence[Name] = ()
-    arrays: Sequence[Array] = ()
-    carried: Sequence[Name] = ()
-    changing: Sequence[Array] = ()
+    ``kept`` are kept at its beginning, and ``changing`` at that of each iteration.
+    """
+
+    kept: Sequence[Buffer] = ()
+    changing: Sequence[Buffer] = ()
     iterations: int = 0
 
 
@@ -76,17 +73,17 @@ class Keeping:
     def __init__(self, reverse: Doing) -> None:
         self.reverse, self.source, self.builder = reverse, reverse.source, reverse.builder
         self._plans: dict[Statement, Plan] = {}
-        self._values: dict[tuple[Statement, Name], Any] = {}
+        self._values: dict[tuple[Statement, Buffer], Any] = {}
         """What variables were where a statement began."""
-        self._tapes: dict[tuple[Statement, Name | Array], Array] = {}
+        self._tapes: dict[tuple[Statement, Buffer], Array] = {}
 
     # what is to be kept --------------------------------------------------------------------------
 
-    def arrays(self) -> list[Array]:
+    def arrays(self) -> list[Buffer]:
         """The dispatch's own arrays of which something is kept."""
-        compound = [s for s in everything(self.source.dispatch.body) if isinstance(s, If | For)]
-        plans = map(self.plan, compound)
-        return list(dict.fromkeys(a for p in plans for a in (*p.arrays, *p.changing)))
+        plans = [self.plan(s) for s in self.source.dispatch.statements if isinstance(s, If | For)]
+        kept = dict.fromkeys(a for p in plans for a in (*p.kept, *p.changing))
+        return [a for a in kept if a.space != "variable"]
 
     def plan(self, s: If | For) -> Plan:
         """What is kept of a statement."""
@@ -95,30 +92,26 @@ class Keeping:
         return self._plans[s]
 
     def _planned(self, s: If | For) -> Plan:
-        inner = [t for block in blocks(s) for t in everything(block)]
-        declared = {t.variable for t in inner if isinstance(t, Declare)}
-        gets = dict.fromkeys(t.variable for t in inner if isinstance(t, Get))
-        read = [v for v in gets if v not in declared]
-        loaded = list(dict.fromkeys(t.array for t in inner if isinstance(t, Load)))
+        inner = within(*scopes_of(s))
         self._require_unchanged(s, inner)
-        loaded = [a for a in loaded if a.space not in GLOBAL]
-        changed = {t.variable for t in inner if isinstance(t, Assign)}
-        stored = {t.array for t in inner if isinstance(t, Store)}
-        if isinstance(s, If):
-            changed, stored = set[Name](), set[Array]()
-        carried, changing = [v for v in read if v in changed], [a for a in loaded if a in stored]
-        variables = [v for v in read if v not in changed and self._changes(s, v)]
-        arrays = [a for a in loaded if a not in stored and self._changes(s, a)]
-        iterations = self._iterations(s) if isinstance(s, For) and (carried or changing) else 0
-        return Plan(variables, arrays, carried, changing, max(iterations, 1))
+        stores = [t for t in inner if isinstance(t, Store)]
+        declared = {t.buffer for t in stores if t in self.source.declarations}
+        loaded = dict.fromkeys(t.buffer for t in inner if isinstance(t, Load))
+        own = [a for a in loaded if a.space not in BOUND and a not in declared]
+        own.sort(key=lambda a: a.space != "variable")
+        stored = {t.buffer for t in stores} if isinstance(s, For) else set[Buffer]()
+        changing = [a for a in own if a in stored]
+        kept = [a for a in own if a not in stored and self._changes(s, a)]
+        iterations = self._iterations(s) if isinstance(s, For) and changing else 0
+        return Plan(kept, changing, max(iterations, 1))
 
     def _require_unchanged(self, s: If | For, inner: Sequence[Statement]) -> None:
         """Refuse what is loaded within a block from an array that is returned, and stored to."""
-        stored = {t.array for t in everything(self.source.dispatch.body) if isinstance(t, Store)}
+        stored = {t.buffer for t in self.source.dispatch.statements if isinstance(t, Store)}
         for t in inner:
-            if isinstance(t, Load) and t.array.space in GLOBAL and t.array in stored:
+            if isinstance(t, Load) and t.buffer.space in BOUND and t.buffer in stored:
                 raise DifferentiationError(
-                    f"{shown(self.source.code, t)}: {t.array.name} is loaded in a block, and this "
+                    f"{shown(self.source.code, t)}: {t.buffer.name} is loaded in a block, and this "
                     "dispatch stores to it too, so what was there is not kept: hold it in a "
                     "variable or a private array, or load it in another dispatch"
                 )
@@ -142,86 +135,88 @@ class Keeping:
 
     @cached_property
     def _places(self) -> dict[Statement, int]:
-        body = self.source.dispatch.body
-        return {s: n for n, s in enumerate(everything(body))}
+        return {s: n for n, s in enumerate(self.source.dispatch.statements)}
 
     @cached_property
     def _around(self) -> dict[Statement, list[For]]:
         """The loops that statements stand in."""
         loops_around: dict[Statement, list[For]] = {}
 
-        def visit(block: Sequence[Statement], loops: list[For]) -> None:
-            for t in block:
+        def visit(scope: Scope, loops: list[For]) -> None:
+            for t in scope.statements:
                 loops_around[t] = loops
-                for inner in blocks(t):
+                for inner in scopes_of(t):
                     visit(inner, [*loops, t] if isinstance(t, For) else loops)
 
-        visit(self.source.dispatch.body, [])
+        visit(self.source.dispatch.main, [])
         return loops_around
 
-    def _changes(self, s: Statement, what: Name | Array) -> bool:
+    def _changes(self, s: Statement, a: Buffer) -> bool:
         """Whether something is changed in a statement, or later."""
         place, loops = self._places[s], set(self._around[s])
-        for t, n in self._places.items():
-            mine = isinstance(t, Assign) and t.variable is what
-            mine = mine or (isinstance(t, Store) and t.array is what)
-            if mine and (n > place or not loops.isdisjoint(self._around[t])):
-                return True
-        return False
+        return any(
+            isinstance(t, Store)
+            and t.buffer is a
+            and t not in self.source.declarations
+            and (n > place or not loops.isdisjoint(self._around[t]))
+            for t, n in self._places.items()
+        )
 
     # keeping it ----------------------------------------------------------------------------------
 
     def before(self, s: If | For) -> None:
         """Keep what is there where a statement begins."""
-        plan = self.plan(s)
-        for v in plan.variables:
-            self._values[s, v] = self.reverse.variables[v].value
-        for a in plan.arrays:
-            self._copy(s, a, 0, 1, False)
+        for a in self.plan(s).kept:
+            if a.space == "variable":
+                self._values[s, a] = self.reverse.variables[a].value
+            else:
+                self._copy(s, a, 0, 1, False)
 
     def iteration(self, s: For, t: Any) -> None:
         """Keep what is there where a turn begins."""
         plan = self.plan(s)
-        for v in plan.carried:
-            tape = self._of(s, v, plan.iterations)
-            self.builder.store(tape, t, self.reverse.variables[v].value)
         for a in plan.changing:
             self._copy(s, a, t, plan.iterations, False)
 
     def restore(self, s: If | For) -> None:
         """What was there where a statement began."""
-        plan = self.plan(s)
-        for v in plan.variables:
-            self.builder.assign(self.reverse.variables[v], self._values[s, v])
+        for a in self.plan(s).kept:
+            if a.space == "variable":
+                self.builder.assign(self.reverse.variables[a], self._values[s, a])
         if isinstance(s, For):
             self.restore_arrays(s)
 
     def restore_arrays(self, s: If | For) -> None:
         """The arrays that were there where a statement began."""
-        for a in self.plan(s).arrays:
-            self._copy(s, a, 0, 1, True)
+        for a in self.plan(s).kept:
+            if a.space != "variable":
+                self._copy(s, a, 0, 1, True)
 
     def restore_iteration(self, s: For, t: Any) -> None:
         """What was there where a turn began."""
         plan = self.plan(s)
-        for v in plan.carried:
-            tape = self._of(s, v, plan.iterations)
-            self.builder.assign(self.reverse.variables[v], self.builder.load(tape, t))
         for a in plan.changing:
             self._copy(s, a, t, plan.iterations, True)
 
-    def _of(self, s: Statement, what: Name | Array, size: int) -> Array:
-        if (s, what) not in self._tapes:
-            name = self.builder.unused(f"{what.name}_kept")
-            self._tapes[s, what] = self.builder.private(name, size, what.kind)
-        return self._tapes[s, what]
+    def _tape(self, s: Statement, a: Buffer, size: int) -> Array:
+        if (s, a) not in self._tapes:
+            name = self.builder.unused(f"{a.name}_kept")
+            self._tapes[s, a] = self.builder.private(name, size, NAMES[a.kind])
+        return self._tapes[s, a]
 
-    def _copy(self, s: If | For, a: Array, t: Any, iterations: int, back: bool) -> None:
-        """Keep an array at turn t, or bring it ``back``."""
-        builder, mine = self.builder, self.reverse.arrays[a]
-        width = self.source.dispatch.width
-        share = a.size if a.space == "private" else -(-a.size // width)
-        tape = self._of(s, a, share * iterations)
+    def _copy(self, s: If | For, a: Buffer, t: Any, iterations: int, back: bool) -> None:
+        """Keep a variable or an array at turn t, or bring it ``back``."""
+        builder = self.builder
+        if a.space == "variable":
+            variable, tape = self.reverse.variables[a], self._tape(s, a, iterations)
+            if back:
+                builder.assign(variable, builder.load(tape, t))
+            else:
+                builder.store(tape, t, variable.value)
+            return
+        mine, width = self.reverse.arrays[a], self.source.dispatch.width
+        share = a.size if a.space == "own" else -(-a.size // width)
+        tape = self._tape(s, a, share * iterations)
         with self._alone(s, a):
             for n, at in self.reverse.shares(mine):
                 slot = t * share + n
@@ -231,9 +226,9 @@ class Keeping:
                     builder.store(tape, slot, builder.load(mine, at))
 
     @contextmanager
-    def _alone(self, s: If | For, a: Array) -> Generator[None]:
+    def _alone(self, s: If | For, a: Buffer) -> Generator[None]:
         """A time when nobody else is at an array."""
-        if a.space == "private":
+        if a.space == "own":
             yield
             return
         uniform = self.source.uniform
@@ -250,8 +245,8 @@ class Keeping:
 
     def wait(self, s: If | For) -> None:
         """Wait until nobody is at the workgroup's arrays any more, before they are stored again."""
-        inner = [t for block in blocks(s) for t in everything(block)]
-        stores = any(isinstance(t, Store) and t.array.space == "workgroup" for t in inner)
+        inner = within(*scopes_of(s))
+        stores = any(isinstance(t, Store) and t.buffer.space == "group" for t in inner)
         parts = isinstance(s, For) and s in self.source.uniform.parted.values()
         if stores and s not in self.source.uniform.parted and not parts:
             self.builder.barrier()

@@ -83,8 +83,8 @@ class Program(TensorKernel):
         results = self._call("vjp", arrays, work)
         many = len(self.code.of("output"))
         slopes = iter(results[many:])
-        inputs = self.code.of("input")
-        return _single(results[:many]), tuple(next(slopes) if a.is_active else None for a in inputs)
+        gradients = (next(slopes) if a.kind == "f" else None for a in self.code.of("input"))
+        return _single(results[:many]), tuple(gradients)
 
     def interpret(self, *arrays: Any) -> Any:
         """What ``run`` gives, by the NumPy interpreter in float64, which notices any race.
@@ -119,7 +119,7 @@ class Program(TensorKernel):
 
 def _numbers(a: Array, floats: Any) -> np.dtype[Any]:
     """What the numbers of an array are on the host, where the program's are such floats."""
-    return np.dtype({"f32": floats, "i32": np.int32, "u32": np.uint32}[a.kind])
+    return np.dtype({"f": floats, "i": np.int32, "u": np.uint32}[a.kind])
 
 
 def _single(results: Sequence[Any]) -> Any:

@@ -7,7 +7,7 @@ its beginning, is done forward once more, and then in reverse. So are the sides 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -16,40 +16,37 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import ANY_INPUT, reachable
 from symgrad.expr.tracers.expression import WRAP, Expr
-from symgrad.programs.builder import Builder, Variable
-from symgrad.programs.code import (
-    GLOBAL,
-    Array,
-    Assign,
+from symgrad.kernel.accesses import operands
+from symgrad.kernel.statements import (
+    BOUND,
     Barrier,
-    Declare,
+    Buffer,
     For,
-    Get,
     If,
     Let,
     Load,
-    Name,
     Reduce,
+    Scope,
     Statement,
     Store,
-    blocks,
-    everything,
-    operands,
+    scopes_of,
+    within,
 )
+from symgrad.programs.builder import Builder, Variable
+from symgrad.programs.code import NAMES, Array, flat_index
 from symgrad.programs.cotangents import Cotangents, Key
 from symgrad.programs.keeping import Keeping, Source
 from symgrad.programs.text import shown
-from symgrad.programs.values import flat_index
 
 
 class Places(Protocol):
     """Where the cotangents of arrays that all invocations have in common are."""
 
-    def array(self, a: Array) -> Array:
+    def array(self, a: Buffer) -> Array:
         """The array itself, in the gradient program."""
         ...
 
-    def seed(self, a: Array, index: tuple[Any, ...], add: bool) -> Any:
+    def seed(self, a: Buffer, index: tuple[Any, ...], add: bool) -> Any:
         """The cotangent of an element that is stored; unless it is added to, it is zero then."""
         ...
 
@@ -68,10 +65,10 @@ class Reverse:
         d = source.dispatch
         self.values: dict[int, Any] = {d.cell: cell, d.local: builder.local, d.group: builder.group}
         """What leaves are in the new program."""
-        self.variables: dict[Name, Variable] = {}
-        self.arrays: dict[Array, Array] = {}
+        self.variables: dict[Buffer, Variable] = {}
+        self.arrays: dict[Buffer, Array] = {}
         """The dispatch's own arrays, in the new program."""
-        self.cotangents: dict[Array, Array] = {}
+        self.cotangents: dict[Buffer, Array] = {}
         """The arrays of their elements' cotangents."""
         self.keeping = Keeping(self)
         self._waiting: dict[Statement, tuple[Variable, Variable]] = {}
@@ -86,42 +83,42 @@ class Reverse:
         kept_arrays = self.keeping.arrays()
         for a in kept_arrays:
             self.clear(self.arrays[a])
-        if any(a.space == "workgroup" for a in kept_arrays):
+        if any(a.space == "group" for a in kept_arrays):
             builder.barrier()
-        self.forward(d.body, rerun=not self.writes, keep=True)
-        touched = {s.array for s in everything(d.body) if isinstance(s, Load)}
-        for a in [a for a in d.arrays if a.is_active and a in touched]:
+        self.forward(d.main, rerun=not self.writes, keep=True)
+        touched = {s.buffer for s in d.statements if isinstance(s, Load)}
+        for a in [a for a in d.arrays if a.kind == "f" and a in touched]:
             self.cotangents[a] = self._own(a, f"d_{a.name}")
             self.clear(self.cotangents[a])
-        if any(a.space == "workgroup" for a in self.cotangents):
+        if any(a.space == "group" for a in self.cotangents):
             builder.barrier()
-        self.reverse(d.body, {})
+        self.reverse(d.main, {})
 
     def replay(self) -> None:
         """The dispatch as it was."""
         d = self.source.dispatch
         for a in d.arrays:
             self.arrays[a] = self._own(a, a.name)
-        self.forward(d.body, rerun=False, keep=False)
+        self.forward(d.main, rerun=False, keep=False)
 
-    def _own(self, a: Array, name: str) -> Array:
+    def _own(self, a: Buffer, name: str) -> Array:
         """An array like one of the old dispatch's own."""
-        declare = self.builder.workgroup if a.space == "workgroup" else self.builder.private
-        return declare(self.builder.unused(name), a.shape, a.kind)
+        declare = self.builder.workgroup if a.space == "group" else self.builder.private
+        return declare(self.builder.unused(name), a.shape, NAMES[a.kind])
 
     def clear(self, a: Array) -> None:
         """Make all elements of an array of the dispatch's own 0."""
-        zero = False if a.kind == "bool" else 0
+        zero = False if a.kind == "b" else 0
         for _, at in self.shares(a):
             self.builder.store(a, at, zero)
 
-    def shares(self, a: Array) -> Iterator[tuple[Any, Any]]:
+    def shares(self, a: Buffer) -> Iterator[tuple[Any, Any]]:
         """The elements that an invocation sees to: all of its own array, some of the group's.
 
         They are numbered, within a loop over them.
         """
         width, builder = self.source.dispatch.width, self.builder
-        if a.space == "private":
+        if a.space == "own":
             with builder.for_(0, a.size, name="n") as n:
                 yield n, n
             return
@@ -149,9 +146,9 @@ class Reverse:
                 copies[n] = graph.intern(node)
         return WRAP[graph.type(copies[i])](graph, copies[i])
 
-    def array(self, a: Array) -> Array:
+    def array(self, a: Buffer) -> Array:
         """An array of the old program, in the new one."""
-        return self.places.array(a) if a.space in GLOBAL else self.arrays[a]
+        return self.places.array(a) if a.space in BOUND else self.arrays[a]
 
     def index(self, s: Load | Store) -> tuple[Any, ...]:
         """Where a statement reads or writes, in the new program."""
@@ -165,9 +162,9 @@ class Reverse:
 
     # forward -------------------------------------------------------------------------------------
 
-    def forward(self, block: Sequence[Statement], rerun: bool, keep: bool) -> None:
+    def forward(self, scope: Scope, rerun: bool, keep: bool) -> None:
         """Do statements; ``rerun`` is for the second time, and ``keep`` what reverse needs."""
-        for s in block:
+        for s in scope.statements:
             self._forward(s, rerun, keep)
 
     def _forward(self, s: Statement, rerun: bool, keep: bool) -> None:
@@ -176,16 +173,16 @@ class Reverse:
             case Let(name=name, value=value):
                 if not rerun:
                     builder.let(name, self.value(value))
-            case Declare(variable=v, value=value):
-                self.variables[v] = builder.var(v.name, self.value(value), v.kind)
-            case Assign(variable=v, value=value):
-                builder.assign(self.variables[v], self.value(value))
-            case Get(result=result, variable=v):
-                self.values[result] = self.variables[v].value
-            case Load(result=result, array=a):
+            case Load(result=result, buffer=a) if a.space == "variable":
+                self.values[result] = self.variables[a].value
+            case Load(result=result, buffer=a):
                 self.values[result] = builder.load(self.array(a), self.index(s))
-            case Store(array=a, value=value, add=add):
-                if a.space not in GLOBAL or not rerun:
+            case Store(buffer=a, value=value) if s in self.source.declarations:
+                self.variables[a] = builder.var(a.name, self.value(value), NAMES[a.kind])
+            case Store(buffer=a, value=value) if a.space == "variable":
+                builder.assign(self.variables[a], self.value(value))
+            case Store(buffer=a, value=value, add=add):
+                if a.space not in BOUND or not rerun:
                     write = builder.add if add else builder.store
                     write(self.array(a), self.index(s), self.value(value))
             case Reduce(result=result, operation=operation, value=value, among=among):
@@ -197,32 +194,39 @@ class Reverse:
                 self._forward_if(s, rerun, keep)
             case For():
                 self._forward_for(s, rerun, keep)
+            case _:
+                raise AssertionError(f"{type(s).__name__} does not float")
 
     def _forward_if(self, s: If, rerun: bool, keep: bool) -> None:
+        then, otherwise = s.sides
         if keep:
             self.keeping.before(s)
         with self.builder.if_(self.value(s.condition)):
-            self.forward(s.then, rerun, False)
-        if s.otherwise:
+            self.forward(then, rerun, False)
+        if otherwise.items:
             with self.builder.else_():
-                self.forward(s.otherwise, rerun, False)
+                self.forward(otherwise, rerun, False)
 
     def _forward_for(self, s: For, rerun: bool, keep: bool) -> None:
         if keep:
             self.keeping.before(s)
-        lo = self.value(s.lo)
-        with self.builder.for_(lo, self.value(s.hi), down=s.down, most=s.most, name=s.name) as k:
-            self.values[s.counter] = k
+        lo, hi = self.value(s.lo), self.value(s.hi)
+        with self.builder.for_(lo, hi, down=s.down, most=s.most, name=self._name(s)) as k:
+            self.values[s.k] = k
             if keep:
                 self.keeping.iteration(s, k - lo)
-            self.forward(s.body, rerun, False)
+            self.forward(s.scope, rerun, False)
+
+    def _name(self, s: For) -> str:
+        """What a loop's counter is called."""
+        return self.source.dispatch.leaf_name(s.k)
 
     # reverse -------------------------------------------------------------------------------------
 
-    def reverse(self, block: Sequence[Statement], outer: dict[Key, Variable]) -> None:
+    def reverse(self, scope: Scope, outer: dict[Key, Variable]) -> None:
         """Undo statements that have been done here."""
         cotangents = Cotangents(self.builder, outer)
-        for s in reversed(block):
+        for s in reversed(scope.statements):
             if isinstance(s, If):
                 self._reverse_if(s, cotangents)
             elif isinstance(s, For):
@@ -233,18 +237,15 @@ class Reverse:
 
     def _reverse(self, s: Statement, cotangents: Cotangents) -> None:
         match s:
-            case Declare(variable=v, value=value) | Assign(variable=v, value=value):
-                if v.kind == "f32":
-                    self._back(s, value, cotangents.take(v), cotangents)
-            case Get(result=result, variable=v):
-                if v.kind == "f32" and (g := cotangents.take(result)) is not None:
-                    cotangents.add(v, g)
-            case Load(result=result, array=a):
-                if a.is_active and (g := cotangents.take(result)) is not None:
-                    self._scatter(s, self.index(s), g)
-            case Store(array=a, value=value, add=add):
-                if a.is_active and (g := self._seed(a, self.index(s), add)) is not None:
-                    self._back(s, value, g, cotangents)
+            case Load(result=result, buffer=a):
+                if a.kind == "f" and (g := cotangents.take(result)) is not None:
+                    if a.space == "variable":
+                        cotangents.add(a, g)
+                    else:
+                        self._scatter(s, self.index(s), g)
+            case Store(buffer=a, value=value):
+                if a.kind == "f":
+                    self._back(s, value, self._seed(s, cotangents), cotangents)
             case Reduce():
                 self._reverse_reduce(s, cotangents)
             case Barrier():
@@ -267,14 +268,18 @@ class Reverse:
             if part is not None:
                 cotangents.add(leaf, Expr(graph, part))
 
-    def _seed(self, a: Array, index: tuple[Any, ...], add: bool) -> Any:
-        """The cotangent of what is stored to an element."""
-        if a.space in GLOBAL:
-            return self.places.seed(a, index, add)
+    def _seed(self, s: Store, cotangents: Cotangents) -> Any:
+        """The cotangent of what is stored."""
+        a = s.buffer
+        if a.space == "variable":
+            return cotangents.take(a)
+        if a.space in BOUND:
+            return self.places.seed(a, self.index(s), s.add)
         if a not in self.cotangents:
             return None
+        index = self.index(s)
         g = self.builder.load(self.cotangents[a], index)
-        if not add:
+        if not s.add:
             self.builder.store(self.cotangents[a], index, 0.0)
         return g
 
@@ -295,57 +300,56 @@ class Reverse:
 
     def _lent(self, s: If | For, cotangents: Cotangents) -> dict[Key, Variable]:
         """The variables of the cotangents around a block that it may change."""
-        graph = self.source.code.graph
-        defined, keys = set[Key](), dict[Key, str]()
-        inner = [t for block in blocks(s) for t in everything(block)]
-        for t in inner:
-            if isinstance(t, Get | Load | Reduce):
+        source, defined, keys = self.source, set[Key](), dict[Key, str]()
+        for t in within(*scopes_of(s)):
+            if isinstance(t, Load | Reduce):
                 defined.add(t.result)
-            if isinstance(t, Declare):
-                defined.add(t.variable)
-            if isinstance(t, Assign | Get) and t.variable.kind == "f32":
-                keys[t.variable] = t.variable.name
-            for i in operands(t):
-                if not isinstance(t, If | For | Load) and not (isinstance(t, Let)):
-                    keys |= {n: graph.names[graph.nodes[n][1]] for n in self.leaves(i)}
+            if isinstance(t, Store) and t in source.declarations:
+                defined.add(t.buffer)
+            if isinstance(t, Load | Store) and t.buffer.space == "variable":
+                keys |= {t.buffer: t.buffer.name} if t.buffer.kind == "f" else {}
+            if isinstance(t, Store | Reduce):
+                for i in operands(source.dispatch, t):
+                    keys |= {n: source.dispatch.leaf_name(n) for n in self.leaves(i)}
         return cotangents.lend((key, name) for key, name in keys.items() if key not in defined)
 
     def _reverse_if(self, s: If, cotangents: Cotangents) -> None:
+        then, otherwise = s.sides
         lent = self._lent(s, cotangents)
         with self._parting(s):
             self.keeping.wait(s)
             self.keeping.restore_arrays(s)
             with self.builder.if_(self.value(s.condition)):
-                self._again(s, s.then, lent)
-            if s.otherwise:
+                self._again(s, then, lent)
+            if otherwise.items:
                 with self.builder.else_():
-                    self._again(s, s.otherwise, lent)
+                    self._again(s, otherwise, lent)
 
-    def _again(self, s: If | For, block: Sequence[Statement], lent: dict[Key, Variable]) -> None:
+    def _again(self, s: If | For, scope: Scope, lent: dict[Key, Variable]) -> None:
         self.keeping.restore(s)
-        self.forward(block, rerun=True, keep=True)
-        self.reverse(block, lent)
+        self.forward(scope, rerun=True, keep=True)
+        self.reverse(scope, lent)
 
     def _reverse_for(self, s: For, cotangents: Cotangents) -> None:
         lent = self._lent(s, cotangents)
         lo, hi = self.value(s.lo), self.value(s.hi)
         with (
             self._parting(s),
-            self.builder.for_(lo, hi, down=not s.down, most=s.most, name=s.name) as k,
+            self.builder.for_(lo, hi, down=not s.down, most=s.most, name=self._name(s)) as k,
         ):
-            self.values[s.counter] = k
+            self.values[s.k] = k
             self.keeping.wait(s)
             self.keeping.restore_iteration(s, k - lo)
-            self._again(s, s.body, lent)
+            self._again(s, s.scope, lent)
 
     # arrays of a workgroup -----------------------------------------------------------------------
 
     def _scatter(self, s: Load, index: tuple[Any, ...], g: Any) -> None:
         """Add to the cotangent of an element that is loaded."""
-        a = s.array
-        if a.space in GLOBAL:
+        a = s.buffer
+        if a.space in BOUND:
             self.places.scatter(s, index, g)
-        elif a.space == "private" or self._is_alone(s):
+        elif a.space == "own" or self._is_alone(s):
             self.builder.add(self.cotangents[a], index, g)
         elif s in self._waiting:
             waits, place = self._waiting[s]
@@ -362,8 +366,8 @@ class Reverse:
         for t in loads:
             assert isinstance(t, Load), "nothing else reads an array"
             self._require_once(s, t)
-            name = f"d_{t.array.name}"
-            self._waiting[t] = builder.var(name, 0.0), builder.var("at", t.array.size, "u32")
+            name = f"d_{t.buffer.name}"
+            self._waiting[t] = builder.var(name, 0.0), builder.var("at", t.buffer.size, "u32")
         yield
         for t in loads:
             assert isinstance(t, Load), "nothing else reads an array"
@@ -371,7 +375,7 @@ class Reverse:
             self._gather(t, place.value, waits.value)
 
     def _is_shared(self, s: Statement) -> bool:
-        if not isinstance(s, Load) or s.array.space != "workgroup" or not s.array.is_active:
+        if not isinstance(s, Load) or s.buffer.space != "group" or s.buffer.kind != "f":
             return False
         return not self._is_alone(s)
 
@@ -382,20 +386,20 @@ class Reverse:
 
     def _require_once(self, head: If | For, s: Load) -> None:
         """Refuse what parted invocations load several times, or after they have stored there."""
-        inner = [t for block in blocks(head) for t in everything(block)]
-        loops = [t for t in inner if isinstance(t, For) and s in everything(t.body)]
-        stores = any(isinstance(t, Store) and t.array is s.array for t in inner)
+        inner = within(*scopes_of(head))
+        loops = [t for t in inner if isinstance(t, For) and s in within(t.scope)]
+        stores = any(isinstance(t, Store) and t.buffer is s.buffer for t in inner)
         if isinstance(head, For) or loops or stores:
             raise DifferentiationError(
                 f"{shown(self.source.code, s)}: invocations that have parted, at "
-                f"{shown(self.source.code, head)}, load from {s.array.name}, of the workgroup, in "
+                f"{shown(self.source.code, head)}, load from {s.buffer.name}, of the workgroup, in "
                 "a loop or where they store to it, and its gradient would be a race: let all "
                 "invocations do that, with where for what differs"
             )
 
     def _gather(self, s: Load, index: Any, g: Any) -> None:
         """Add what all invocations of a workgroup have; of several at one place, one adds it."""
-        builder, width, a = self.builder, self.source.dispatch.width, s.array
+        builder, width, a = self.builder, self.source.dispatch.width, s.buffer
         access = self.source.facts.accesses.get(s)
         if access and access.known and access.distinct and s not in self.source.uniform.parted:
             builder.add(self.cotangents[a], index, g)

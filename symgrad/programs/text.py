@@ -7,26 +7,19 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from symgrad.expr.graph.node import ANY_INPUT, reachable
-from symgrad.programs.code import (
-    GIVES,
-    Array,
-    Assign,
+from symgrad.kernel.accesses import operands
+from symgrad.kernel.statements import (
     Barrier,
-    Code,
-    Declare,
-    Dispatch,
     For,
-    Get,
     If,
-    Kind,
     Let,
     Load,
     Reduce,
+    Scope,
     Statement,
     Store,
-    everything,
-    operands,
 )
+from symgrad.programs.code import NAMES, Array, Code, Dispatch
 from symgrad.programs.formulas import Formulas
 
 DEEPEST: Final = 12
@@ -51,6 +44,9 @@ def shown(code: Code, statement: Statement) -> str:
 
 Line = tuple[str, tuple[Statement, ...]]
 
+GIVES: Final = (Load, Reduce)
+"""The statements whose result is a leaf of the graph."""
+
 
 class Listing:
     """The lines of a program, and the statements that each of them says."""
@@ -64,18 +60,20 @@ class Listing:
         self._order: list[int] = []
         """The leaves that have been written so, in order."""
         self._formula = Formulas(self.graph, self._leaf, self._names, _signed(code))
-        taken = {a.name for a in code.arrays}
+        self._declarations = {s for d in code.dispatches for s in d.declarations}
+        self._taken, self._numbered = {a.name for a in code.arrays}, 0
         for d in code.dispatches:
-            taken |= {a.name for a in d.arrays}
-            for s in everything(d.body):
+            self._taken |= {a.name for a in d.arrays}
+            for s in d.statements:
                 match s:
-                    case Let(name=name) | For(name=name):
-                        taken.add(name)
-                    case Declare(variable=v):
-                        taken.add(v.name)
+                    case Let(name=name):
+                        self._taken.add(name)
+                    case Store(buffer=buffer):
+                        self._taken.add(buffer.name)
+                    case For():
+                        self._taken.add(d.leaf_name(s.k))
                     case _:
                         pass
-        self._taken, self._numbered = taken, 0
 
     def lines(self) -> Iterator[Line]:
         """All lines."""
@@ -87,24 +85,29 @@ class Listing:
             yield from self._dispatch(d)
 
     def _dispatch(self, d: Dispatch) -> Iterator[Line]:
+        self._kernel = d
         for a in d.arrays:
             yield f"    {_declared(a)}", ()
-        self._names.update({d.cell: "cell", d.local: "local", d.group: "group"})
+        self._names.update(d.given)
         self._users: dict[int, set[int]] = {}
-        for s in everything(d.body):
-            for i in operands(s):
+        for s in d.statements:
+            for i in operands(d, s):
                 for leaf in self._leaves(i):
                     self._users.setdefault(leaf, set()).add(id(s))
-        yield from self._block(d.body, "    ")
+        yield from self._block(d.main, "    ")
 
     def _leaves(self, i: int) -> list[int]:
         nodes = self.graph.nodes
         return [n for n in reachable(self.graph, [i]) if nodes[n][0] in ANY_INPUT]
 
+    def _operands(self, s: int | Statement) -> Sequence[int]:
+        """The values that a statement needs, in the order in which its text has them."""
+        return operands(self._kernel, s)
+
     # blocks --------------------------------------------------------------------------------------
 
-    def _block(self, block: Sequence[Statement], indent: str) -> Iterator[Line]:
-        before = dict(self._names)
+    def _block(self, scope: Scope, indent: str) -> Iterator[Line]:
+        before, block = dict(self._names), scope.statements
         shared = self._shared(block)
         waiting: list[Statement] = []
         for s in block:
@@ -122,7 +125,7 @@ class Listing:
 
     def _shared(self, block: Sequence[Statement]) -> set[int]:
         """The operations that more than one place of a block needs, or that are deep."""
-        roots = [i for s in block for i in operands(s)]
+        roots = [i for s in block for i in self._operands(s)]
         order, nodes = reachable(self.graph, roots), self.graph.nodes
         times, depth = Counter(roots), dict[int, int]()
         deep: set[int] = set()
@@ -161,7 +164,7 @@ class Listing:
 
     def _unnamed(self, s: Statement) -> list[int]:
         """The operations that a statement needs and that have no name yet, in order."""
-        visited, stack = set[int](), [i for i in operands(s) if i not in self._names]
+        visited, stack = set[int](), [i for i in self._operands(s) if i not in self._names]
         while stack:
             i = stack.pop()
             if i in visited or i in self._names:
@@ -170,7 +173,7 @@ class Listing:
             if self.graph.nodes[i][0].arity:
                 stack += self.graph.nodes[i][1:]
             elif i in self._inline:
-                stack += operands(self._inline[i])
+                stack += self._operands(self._inline[i])
         return sorted(i for i in visited if self.graph.nodes[i][0].arity)
 
     def _is_alone(self, leaf: int, s: Statement) -> bool:
@@ -218,14 +221,17 @@ class Listing:
 
     def _giving(self, s: Statement) -> str:
         match s:
-            case Get(variable=v):
-                return v.name
-            case Load(array=array, axes=axes):
-                return f"{array.name}[{', '.join(map(self._formula, axes))}]"
+            case Load():
+                return self._element(s)
             case Reduce(operation=operation, value=value, among=among):
                 return f"group_{operation}({self._formula(value)}, {among})"
             case _:
                 raise AssertionError("the statement gives no value")
+
+    def _element(self, s: Load | Store) -> str:
+        if s.buffer.space == "variable":
+            return s.buffer.name
+        return f"{s.buffer.name}[{', '.join(map(self._formula, s.axes))}]"
 
     def _written(self, s: Statement, indent: str) -> Iterator[Line]:
         formula = self._formula
@@ -234,13 +240,10 @@ class Listing:
                 text = formula(value)
                 self._names.setdefault(value, name)
                 yield f"{indent}let {name} = {text}", (s,)
-            case Declare(variable=v, value=value):
-                yield f"{indent}var {v.name}{_typed(v.kind)} = {formula(value)}", (s,)
-            case Assign(variable=v, value=value):
-                yield f"{indent}{v.name} = {formula(value)}", (s,)
-            case Store(array=array, axes=axes, value=value):
-                place = f"{array.name}[{', '.join(map(formula, axes))}]"
-                yield f"{indent}{place} {'+' * s.add}= {formula(value)}", (s,)
+            case Store(buffer=v, value=value) if s in self._declarations:
+                yield f"{indent}var {v.name}: {NAMES[v.kind]} = {formula(value)}", (s,)
+            case Store(value=value, add=add):
+                yield f"{indent}{self._element(s)} {'+' * add}= {formula(value)}", (s,)
             case Barrier():
                 yield f"{indent}barrier", (s,)
             case If(condition=condition):
@@ -248,37 +251,28 @@ class Listing:
             case For():
                 bounds = f"{formula(s.lo)} .. {formula(s.hi)}"
                 more = " down" * s.down + (f" most {s.most}" if s.most is not None else "")
-                yield f"{indent}for {s.name} in {bounds}{more}:", (s,)
+                yield f"{indent}for {self._leaf(s.k)} in {bounds}{more}:", (s,)
             case _:
                 raise AssertionError("what gives a value has a line of its own")
 
     def _inner(self, s: Statement, indent: str) -> Iterator[Line]:
         """The blocks of a statement."""
         if isinstance(s, For):
-            self._names[s.counter] = s.name
-            yield from self._block(s.body, indent + "  ")
+            self._names[s.k] = self._leaf(s.k)
+            yield from self._block(s.scope, indent + "  ")
         if isinstance(s, If):
-            yield from self._block(s.then, indent + "  ")
-            if s.otherwise:
+            then, otherwise = s.sides
+            yield from self._block(then, indent + "  ")
+            if otherwise.items:
                 yield f"{indent}else:", ()
-                yield from self._block(s.otherwise, indent + "  ")
+                yield from self._block(otherwise, indent + "  ")
 
 
 def _declared(a: Array) -> str:
-    return f"{a.space} {a.name}: {a.kind}[{', '.join(map(str, a.shape))}]"
+    return f"{a.role} {a.name}: {NAMES[a.kind]}[{', '.join(map(str, a.shape))}]"
 
 
 def _signed(code: Code) -> set[int]:
     """The leaves that are signed integers."""
-    signed: set[int] = set()
-    for s in (s for d in code.dispatches for s in everything(d.body)):
-        match s:
-            case Load(result=result, array=what) | Get(result=result, variable=what):
-                signed |= {result} if what.kind == "i32" else set()
-            case _:
-                pass
-    return signed
-
-
-def _typed(kind: Kind) -> str:
-    return f": {kind}"
+    loads = (s for d in code.dispatches for s in d.statements if isinstance(s, Load))
+    return {s.result for s in loads if s.buffer.kind == "i"}

@@ -6,7 +6,6 @@ what it certainly does; what is found of accesses holds for all inputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 from weakref import WeakKeyDictionary
@@ -16,28 +15,23 @@ import numpy as np
 from symgrad.errors import ProgramError
 from symgrad.expr.graph.node import ANY_INPUT, reachable
 from symgrad.expr.semantics.evaluate import evaluate_graph
-from symgrad.programs.affine import Forms, is_owned, is_stored_once, is_whole
-from symgrad.programs.code import (
-    GLOBAL,
-    Array,
-    Assign,
+from symgrad.kernel.statements import (
+    BOUND,
     Barrier,
-    Code,
-    Declare,
-    Dispatch,
+    Buffer,
     For,
-    Get,
     If,
     Load,
-    Name,
     Reduce,
+    Scope,
     Statement,
     Store,
-    assigned,
-    is_collective,
+    within,
 )
+from symgrad.kernel.uniform import Uniformity
+from symgrad.programs.affine import Forms, is_owned, is_stored_once, is_whole
+from symgrad.programs.code import Code, Dispatch, is_collective
 from symgrad.programs.text import shown
-from symgrad.programs.uniform import Uniformity
 
 MOST_INVOCATIONS: Final = 2**16
 """Invocations that are tried, at most."""
@@ -74,11 +68,11 @@ class Facts:
     complete: bool = True
     """Whether all that is known without inputs was tried."""
     accesses: dict[Statement, Access] = field(default_factory=dict)
-    owned: dict[Array, bool] = field(default_factory=dict)
+    owned: dict[Buffer, bool] = field(default_factory=dict)
     """Of global arrays, whether no two invocations are ever at one place of them."""
-    once: dict[Array, bool] = field(default_factory=dict)
+    once: dict[Buffer, bool] = field(default_factory=dict)
     """Of global arrays, whether no place is stored to twice."""
-    whole: dict[Array, bool] = field(default_factory=dict)
+    whole: dict[Buffer, bool] = field(default_factory=dict)
     """Of global arrays, whether all their places are stored to, whatever the inputs are."""
     iterations: dict[For, int | None] = field(default_factory=dict)
     """How often loops turn, at most, if that is known."""
@@ -101,13 +95,13 @@ class _Reached:
 class _Shared:
     """An array, and who has been where in it."""
 
-    def __init__(self, array: Array, size: int) -> None:
+    def __init__(self, array: Buffer, size: int) -> None:
         self.array = array
         self.written = np.zeros(size, bool)
         """The places that may have been stored to."""
         self.surely = np.zeros(size, bool)
         """Those that have been."""
-        many = size if array.space != "private" else 0
+        many = size if array.space != "own" else 0
         self._last = np.empty(many, np.int32)
         self.stored, self.touched = (np.full(many, NOBODY, np.int32) for _ in range(2))
         self.owned, self.once = True, True
@@ -177,17 +171,18 @@ class _Trial:
             dispatch.group: u // width,
         }
         self._leaves: dict[int, list[int]] = {}
-        self.variables: dict[Name, Numbers] = {}
-        everyone = is_collective(dispatch.body)
+        self.variables: dict[Buffer, Numbers] = {}
+        self._declarations = dispatch.declarations
+        everyone = is_collective(dispatch)
         mask = np.ones(self.n, bool) if everyone else self.cells < dispatch.invocations
-        arrays = [*code.arrays, *dispatch.arrays]
-        copies = {"workgroup": self.groups, "private": self.n}
+        arrays = dispatch.buffers
+        copies = {"group": self.groups, "own": self.n}
         many = {a: a.size * copies.get(a.space, 1) for a in arrays}
         self.shared = {a: _Shared(a, n) for a, n in many.items() if 0 < n <= MOST_PLACES}
-        self.block(dispatch.body, mask, True)
+        self.block(dispatch.main, mask, True)
         self._wait(True)
-        forms, facts = Forms(code, dispatch), self.facts
-        for a in [a for a in arrays if a.space in GLOBAL]:
+        forms, facts = Forms(dispatch), self.facts
+        for a in [a for a in arrays if a.space in BOUND]:
             tried = self.shared.get(a) if facts.complete else None
             mine = is_owned(forms, dispatch, a)
             facts.owned[a] = mine or (tried is not None and tried.owned)
@@ -208,7 +203,7 @@ class _Trial:
 
         What depends on no number of a group is alike in all of them.
         """
-        groups = Uniformity(self.code, self.dispatch, among="groups")
+        groups = Uniformity(self.dispatch, memory=True, among="groups")
         for s, access in self.facts.accesses.items():
             assert isinstance(s, Load | Store), "nothing else is an access"
             if self.cut_short or s in groups.parted or groups.varies(s.index):
@@ -226,9 +221,9 @@ class _Trial:
             (values,) = evaluate_graph(self.code.graph, [i], inputs, np.float64)
         return np.broadcast_to(values, (self.n,))
 
-    def block(self, block: Sequence[Statement], mask: np.ndarray, sure: bool) -> None:
+    def block(self, scope: Scope, mask: np.ndarray, sure: bool) -> None:
         """Do statements where the mask holds, if it is ``sure`` that they are done."""
-        for s in block:
+        for s in scope.statements:
             self.steps += 1
             if self.cut_short:
                 self.facts.complete = False
@@ -238,11 +233,12 @@ class _Trial:
     def statement(self, s: Statement, mask: np.ndarray, sure: bool) -> None:
         """Do one."""
         match s:
-            case Declare(variable=v, value=value):
-                self.variables[v] = self.value(value)
-            case Assign(variable=v, value=value):
-                self._assign(v, self.value(value), mask, sure)
-            case Get(result=result, variable=v):
+            case Store(buffer=v, value=value) if v.space == "variable":
+                if s in self._declarations:
+                    self.variables[v] = self.value(value)
+                else:
+                    self._assign(v, self.value(value), mask, sure)
+            case Load(result=result, buffer=v) if v.space == "variable":
                 self.values[result] = self.variables[v]
             case Load() | Store():
                 self._access(s, mask, sure)
@@ -259,7 +255,7 @@ class _Trial:
             case _:
                 pass
 
-    def _assign(self, v: Name, value: Numbers, mask: np.ndarray, sure: bool) -> None:
+    def _assign(self, v: Buffer, value: Numbers, mask: np.ndarray, sure: bool) -> None:
         before = self.variables[v]
         if sure and mask.all():
             self.variables[v] = value
@@ -270,7 +266,7 @@ class _Trial:
 
     def _wait(self, sure: bool) -> None:
         for a, shared in self.shared.items():
-            if a.space == "workgroup":
+            if a.space == "group":
                 shared.wait(sure)
 
     # memory --------------------------------------------------------------------------------------
@@ -279,7 +275,7 @@ class _Trial:
         if isinstance(s, Load):
             self.values[s.result] = None
         access = self.facts.accesses.setdefault(s, Access())
-        index, shared = self.value(s.index), self.shared.get(s.array)
+        index, shared = self.value(s.index), self.shared.get(s.buffer)
         if sure and len(s.axes) > 1:
             self._require_axes(s, mask)
         if shared is None:
@@ -295,16 +291,16 @@ class _Trial:
 
     def _require_axes(self, s: Load | Store, mask: np.ndarray) -> None:
         """Refuse an index that is surely beyond its axis."""
-        for number, (i, size) in enumerate(zip(s.axes, s.array.shape, strict=True)):
+        for number, (i, size) in enumerate(zip(s.axes, s.buffer.shape, strict=True)):
             index = self.value(i)
             if index is not None and (beyond := index[mask] >= size).any():
-                first, name = int(index[mask][beyond][0]), s.array.name
+                first, name = int(index[mask][beyond][0]), s.buffer.name
                 what = f"index {first} of axis {number} of {name} is out of bounds, it has {size}"
                 self._refuse(s, what)
 
     def _inside(self, r: _Reached) -> _Reached:
         """What is within the array, where that stands; what is surely beyond it is refused."""
-        array = r.statement.array
+        array = r.statement.buffer
         inside = r.at < array.size
         if r.sure and not inside.all():
             first, size = int(r.at[~inside][0]), array.size
@@ -313,21 +309,21 @@ class _Trial:
         cells = r.cells[inside]
         return replace(r, at=self._placed(array, r.at[inside], cells), cells=cells)
 
-    def _placed(self, a: Array, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    def _placed(self, a: Buffer, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
         """Where elements stand, of an array that there may be several of."""
-        if a.space in GLOBAL:
+        if a.space in BOUND:
             return at
-        return at + a.size * (cells // self.dispatch.width if a.space == "workgroup" else cells)
+        return at + a.size * (cells // self.dispatch.width if a.space == "group" else cells)
 
     def _note(self, r: _Reached, access: Access) -> None:
         s, shared, at, sure = r.statement, r.shared, r.at, r.sure
-        a = s.array
-        if a.space != "private":
+        a = s.buffer
+        if a.space != "own":
             several = shared.several(at, r.cells)
             if several.any():
                 access.distinct = shared.owned = False
             self._meet(r, several)
-        if a.space == "workgroup":
+        if a.space == "group":
             shared.visits.append((access, at, r.cells))
         if isinstance(s, Store):
             if (shared.surely | shared.written)[at].any():
@@ -335,14 +331,14 @@ class _Trial:
             shared.written[at] = True
             if sure:
                 shared.surely[at] = True
-        elif a.space not in GLOBAL and sure and not shared.written[at].all():
+        elif a.space not in BOUND and sure and not shared.written[at].all():
             self._refuse(s, f"nothing is stored in {a.name} there before it is read")
 
     def _meet(self, r: _Reached, several: np.ndarray) -> None:
         """Note who is where; refuse what is written by one and touched by another."""
         s, at, cells, sure = r.statement, r.at, r.cells, r.sure
         touched, stored = r.shared.touched, r.shared.stored
-        mine = s.array.space != "input"
+        mine = s.buffer.space != "read"
         before = stored[at] if isinstance(s, Load) else touched[at]
         others = (before != NOBODY) & (before != cells)
         if isinstance(s, Store):
@@ -351,7 +347,7 @@ class _Trial:
             who = int(self.cells[cells[others][0]])
             self._refuse(
                 s,
-                f"a race: invocation {who} meets another one in {s.array.name}, which one of "
+                f"a race: invocation {who} meets another one in {s.buffer.name}, which one of "
                 "them writes, with no barrier of a workgroup between them",
             )
         touching = touched[at]
@@ -372,24 +368,28 @@ class _Trial:
         condition = self.value(s.condition)
         if condition is None:
             before = dict(self.variables)
-            for block in (s.then, s.otherwise):
+            for scope in s.sides:
                 self.variables = dict(before)
-                self.block(block, mask, False)
-            changed = assigned([*s.then, *s.otherwise])
-            self.variables = before | dict.fromkeys(changed)
+                self.block(scope, mask, False)
+            self.variables = before | self._unknown(*s.sides)
             return
-        for block, branch_mask in ((s.then, mask & condition), (s.otherwise, mask & ~condition)):
-            if branch_mask.any():
-                self.block(block, branch_mask, sure)
+        for scope, side in zip(s.sides, (mask & condition, mask & ~condition), strict=True):
+            if side.any():
+                self.block(scope, side, sure)
+
+    def _unknown(self, *scopes: Scope) -> dict[Buffer, Numbers]:
+        """The variables that scopes change, as unknown."""
+        stores = (s.buffer for s in within(*scopes) if isinstance(s, Store))
+        return {v: None for v in stores if v.space == "variable"}
 
     def _loop(self, s: For, mask: np.ndarray, sure: bool) -> None:
         lo, hi = self.value(s.lo), self.value(s.hi)
         if lo is None or hi is None:
             self.facts.iterations[s] = s.most
-            self.variables |= dict.fromkeys(assigned(s.body))
-            self.values[s.counter] = None
-            self.block(s.body, mask, False)
-            self.variables |= dict.fromkeys(assigned(s.body))
+            self.variables |= self._unknown(s.scope)
+            self.values[s.k] = None
+            self.block(s.scope, mask, False)
+            self.variables |= self._unknown(s.scope)
             return
         trips = np.maximum(hi.astype(np.int64) - lo.astype(np.int64), 0)
         trips = np.where(mask, trips if s.most is None else np.minimum(trips, s.most), 0)
@@ -397,8 +397,8 @@ class _Trial:
         self.facts.iterations[s] = max(self.facts.iterations.get(s) or 0, many)
         for t in range(many):
             k = trips - 1 - t if s.down else np.full(self.n, t)
-            self.values[s.counter] = (lo.astype(np.int64) + k).astype(np.uint32)
-            self.block(s.body, mask & (t < trips), sure)
+            self.values[s.k] = (lo.astype(np.int64) + k).astype(np.uint32)
+            self.block(s.scope, mask & (t < trips), sure)
             if self.cut_short:
-                self.variables |= dict.fromkeys(assigned(s.body))
+                self.variables |= self._unknown(s.scope)
                 return
