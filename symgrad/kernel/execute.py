@@ -1,19 +1,23 @@
 """What a kernel of the language does, in NumPy: all invocations at once, the printers' reference.
 
 What an invocation does not compute, and memory that nobody has written, is poison; two invocations
-that meet at a place of memory without a barrier between them are an error.
+that meet at a place of memory without a barrier between them are an error. Kernels that float run
+too: what a statement needs is computed when it asks, and kept until a leaf of it changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from symgrad.expr.graph.node import reachable
 from symgrad.expr.semantics.evaluate import leaf
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
+    BOUND,
+    OPERATIONS,
     OVER_LANES,
     Barrier,
     Buffer,
@@ -21,14 +25,17 @@ from symgrad.kernel.statements import (
     Fill,
     For,
     If,
+    Let,
     Load,
     Read,
     ReadRow,
+    Reduce,
     Routine,
     Scope,
     Statement,
     Store,
     StoreRow,
+    within,
 )
 from symgrad.kernel.vectors import in_row, vector_of
 
@@ -54,14 +61,61 @@ def execute(
     size is given too, (size, invocations).
 
     Raises:
-        AssertionError: for an index out of bounds, or a race.
+        Fault: for an index out of bounds, or a race.
     """
     width = kernel.target.width
     with np.errstate(all="ignore"):
-        run = _Run(kernel, arrays, count, groups or -(-count // width), np.dtype(dtype).type)
+        run = Run(kernel, count, groups or -(-count // width), np.dtype(dtype).type)
+        run.bind(arrays)
         words = arguments or {}
         run.values |= {i: np.uint32(words[name]) for i, name in kernel.arguments.items()}
-        run.scope(kernel.main, np.ones(run.n, bool))
+        run.main()
+
+
+class Fault(AssertionError):
+    """What a kernel must not do: an error, and the statement that does it."""
+
+    def __init__(self, statement: Statement | None, what: str) -> None:
+        super().__init__(what)
+        self.statement = statement
+
+
+class Visitors:
+    """Which invocations have been where in an array of so many numbers, since the last barrier."""
+
+    def __init__(self, size: int) -> None:
+        self.writers, self.all = (np.full(size, NOBODY, np.int32) for _ in range(2))
+
+    def forget(self) -> None:
+        """A barrier: whoever was here is no matter any more."""
+        self.writers.fill(NOBODY)
+        self.all.fill(NOBODY)
+
+    def visit(self, at: np.ndarray, cells: np.ndarray, writes: bool, sure: bool = True) -> Meetings:
+        """Note that some invocations are at places, each at one; whom they meet there.
+
+        Unless it is ``sure`` that they are there, nobody is refused later for what they write.
+        """
+        before, writers = self.all[at], self.writers[at]
+        self.all[at] = cells
+        together = self.all[at] != cells
+        others = (before != NOBODY) & (before != cells)
+        self.all[at[others | together]] = SEVERAL
+        if writes:
+            self.writers[at] = cells if sure else self.writers[at]
+            return Meetings(together, others, others | together)
+        return Meetings(together, others, (writers != NOBODY) & (writers != cells))
+
+
+class Meetings(NamedTuple):
+    """Which of some invocations are at one place with others, of those with them or before them.
+
+    In a ``race`` one of the two writes.
+    """
+
+    together: np.ndarray
+    others: np.ndarray
+    race: np.ndarray
 
 
 class _Shared:
@@ -69,50 +123,35 @@ class _Shared:
 
     def __init__(self, buffer: Buffer, array: np.ndarray) -> None:
         self.name, self.atomic, self.array = buffer.name, buffer.atomic, array
-        self.forget()
-
-    def forget(self) -> None:
-        """A barrier: whoever was here is no matter any more."""
-        self.writers, self.readers = (np.full(self.array.size, NOBODY) for _ in range(2))
+        self.visitors = Visitors(0 if buffer.atomic else array.size)
 
     def load(self, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
-        self._require(self.writers[at], cells)
-        others = self.readers[at]
-        self.readers[at] = np.where((others == NOBODY) | (others == cells), cells, SEVERAL)
-        self.readers[at[self.readers[at] != cells]] = SEVERAL
+        self._visit(at, cells, False)
         return self.array[at]
 
     def store(self, at: np.ndarray, cells: np.ndarray, values: np.ndarray, add: bool) -> None:
         if self.atomic:
             np.add.at(self.array, at, values)
             return
-        self._require(self.writers[at], cells)
-        self._require(self.readers[at], cells)
-        self.writers[at] = cells
-        self._require(self.writers[at], cells)
+        self._visit(at, cells, True)
         self.array[at] = self.array[at] + values if add else values
         if len(np.unique(at)) < len(at):
             same = not add and np.array_equal(self.array[at], values, equal_nan=True)
             assert same, f"lanes in step store different numbers at one place of {self.name}"
 
-    def _require(self, others: np.ndarray, cells: np.ndarray) -> None:
-        met = (others != NOBODY) & (others != cells)
-        assert not met.any(), f"two invocations meet in {self.name}, with no barrier between them"
+    def _visit(self, at: np.ndarray, cells: np.ndarray, writes: bool) -> None:
+        met = self.visitors.visit(at, cells, writes).race.any()
+        assert not met, f"two invocations meet in {self.name}, with no barrier between them"
 
 
-class _Run:
-    def __init__(
-        self,
-        kernel: KernelIR,
-        arrays: Mapping[str, np.ndarray],
-        count: int,
-        groups: int,
-        dtype: Any,
-    ) -> None:
+class Run:
+    """A run of a kernel: all its invocations, and what they have computed so far."""
+
+    def __init__(self, kernel: KernelIR, count: int, groups: int, dtype: Any) -> None:
         self.kernel, self.nodes, self.dtype = kernel, kernel.graph.nodes, dtype
         self.width = kernel.target.width
         self.n = groups * self.width
-        self.cells = np.arange(self.n, dtype=np.uint32)
+        self.cells, self.everyone = np.arange(self.n, dtype=np.uint32), np.ones(self.n, bool)
         in_step = self.width if kernel.target.in_step else 1
         self.waiting = self.cells.astype(np.int64) // in_step
         """Who has to wait for others before it sees what they have stored: each, or each group."""
@@ -123,55 +162,100 @@ class _Run:
             kernel.count: np.uint32(count),
             kernel.groups: np.uint32(groups),
         }
+        self._derived: list[int] = []
+        """What is computed of a kernel that floats, of the leaves as they are."""
+        self.statement: Statement | None = None
+        """The one that is done."""
         self.dtypes = {"f": dtype, "d": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32}
-        self.read = {
-            b: arrays[b.name].reshape(-1) if b.data is None else np.array(b.data, dtype)
-            for b in kernel.buffers
-            if b.space == "read"
-        }
-        self.shared = {
-            b: _Shared(b, self._memory(b, arrays))
-            for b in kernel.buffers
-            if b.space in ("write", "group")
-        }
-        self.own = {b: self._memory(b, arrays) for b in kernel.buffers if b.space == "own"}
-        sizes = {b: np.uint32(arrays[b.name].size) for b in kernel.lengths}
-        self.values |= {i: sizes[b] for b, i in kernel.lengths.items()}
+        self.read: dict[Buffer, np.ndarray] = {}
+        self.shared: dict[Buffer, _Shared] = {}
+        self.own: dict[Buffer, np.ndarray] = {}
+
+    def bind(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Allocate all memory but the host's arrays."""
+        stores = (s for s in within(self.kernel.main) if isinstance(s, Store))
+        variables = dict.fromkeys(s.buffer for s in stores if s.buffer.space == "variable")
+        for b in (*self.kernel.buffers, *variables):
+            if b.space == "read":
+                data = arrays[b.name] if b.data is None else np.array(b.data, self.dtype)
+                self.read[b] = data.reshape(-1)
+            elif b.space in ("write", "group"):
+                self.shared[b] = _Shared(b, self._memory(b, arrays))
+            else:
+                self.own[b] = self._memory(b, arrays)
+        sizes = {b: np.uint32(arrays[b.name].size) for b in self.kernel.lengths}
+        self.values |= {i: sizes[b] for b, i in self.kernel.lengths.items()}
 
     def _memory(self, b: Buffer, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """The array of a buffer: the host's, one that outlasts the kernel, or one of poison."""
         if b.space == "write" or b.name in arrays:
             assert arrays[b.name].flags.c_contiguous, f"{b.name} is not in C order"
             return arrays[b.name].reshape(-1)
-        many = self.n if b.space == "own" else self.n // self.width
+        many = self.n // self.width if b.space == "group" else self.n
         return np.full(b.size * many, POISON[b.kind], self.dtypes[b.kind])
+
+    def main(self) -> None:
+        """Do all that there is to do; of a kernel that floats, by those that are counted."""
+        mask = self.everyone
+        if self.kernel.floating:
+            mask = self.values[self.kernel.cell] < self.values[self.kernel.count]
+            mask = mask if not mask.all() else self.everyone
+        try:
+            self.scope(self.kernel.main, mask)
+        except AssertionError as error:
+            raise Fault(self.statement, str(error)) from error
 
     # values --------------------------------------------------------------------------------------
 
     def value(self, i: int) -> Any:
         """The value of a node: a number, or one for each invocation."""
         node = self.nodes[i]
-        return leaf(node, self.dtype) if node[0].constant else self.values[i]
+        if node[0].constant:
+            return leaf(node, self.dtype)
+        if i not in self.values:
+            self._derive(i)
+        return self.values[i]
+
+    def _derive(self, i: int) -> None:
+        """Compute a node of a kernel that floats."""
+        assert self.kernel.floating, f"{i} is needed before it is computed"
+        for n in reachable(self.kernel.graph, [i]):
+            if self.nodes[n][0].arity and n not in self.values:
+                self.assign(n, self._computed(n, self.everyone), self.everyone)
+                self._derived.append(n)
+
+    def know(self, leaf: int, value: Any, mask: np.ndarray) -> None:
+        """Set what a leaf is now, of which something may have been computed."""
+        if leaf in self.values:
+            for i in self._derived:
+                del self.values[i]
+            self._derived.clear()
+        self.assign(leaf, value, mask)
 
     def all(self, i: int) -> np.ndarray:
         """The value of a node in each invocation."""
         return np.broadcast_to(self.value(i), (self.n,))
 
-    def _set(self, i: int, value: Any, mask: np.ndarray) -> None:
+    def assign(self, i: int, value: Any, mask: np.ndarray) -> None:
+        """Set what a node is; poison, where that is not computed."""
         kind = self.kernel.type(i)
         value = np.asarray(value, self.dtypes[kind])
-        if value.ndim and not mask.all():
+        if value.ndim and mask is not self.everyone and not mask.all():
             value = np.where(mask, value, self.dtypes[kind](POISON[kind]))
         self.values[i] = value if value.ndim else value[()]
 
     def scope(self, scope: Scope, mask: np.ndarray) -> None:
+        """Do all items of a scope, by those in the mask."""
         for item in scope.items:
             self.item(item, mask)
 
     def item(self, item: int | Statement, mask: np.ndarray) -> None:
+        """Do one."""
+        if not isinstance(item, int):
+            self.statement = item
         match item:
             case int():
-                self._set(item, self._computed(item, mask), mask)
+                self.assign(item, self._computed(item, mask), mask)
             case If():
                 self._choose(item, mask)
             case For():
@@ -188,17 +272,19 @@ class _Run:
                 self.own[item.buffer].reshape(-1, self.n)[:, mask] = 0
             case Call():
                 for param, arg in zip(item.routine.params, item.args, strict=True):
-                    self._set(param, self.value(arg), mask)
+                    self.know(param, self.value(arg), mask)
                 self.scope(item.routine.scope, mask)
             case Barrier():
                 self._wait(mask)
-            case Routine():
+            case Reduce():
+                self._reduce(item, mask)
+            case Let() | Routine():
                 pass
 
     def _wait(self, mask: np.ndarray) -> None:
         assert self._whole(mask), "a barrier that not all invocations of a group reach"
         for shared in self.shared.values():
-            shared.forget()
+            shared.visitors.forget()
 
     def _whole(self, mask: np.ndarray) -> bool:
         """Whether all invocations of each group are there, or none."""
@@ -217,6 +303,14 @@ class _Run:
             return np.repeat(reduced, self.width)
         return op.reference(*values)
 
+    def _reduce(self, s: Reduce, mask: np.ndarray) -> None:
+        """A tree of halves, as it is written for groups."""
+        self._wait(mask)
+        values, op = self.all(s.value).reshape(-1, s.among), OPERATIONS[s.operation]
+        while (half := values.shape[1] // 2) > 0:
+            values = op.reference(values[:, :half], values[:, half:])
+        self.know(s.result, np.repeat(values[:, 0], s.among), mask)
+
     # memory --------------------------------------------------------------------------------------
 
     def _index(self, b: Buffer, index: int, mask: np.ndarray) -> np.ndarray:
@@ -226,9 +320,20 @@ class _Run:
         assert (at < size).all(), f"index {at.max()} of {b.name}, which has {size} numbers"
         if b.row:
             self._require_row(b, index, mask)
+        return self.place(b, at, self.cells)
+
+    def place(self, b: Buffer, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """Where elements stand, of a buffer that there may be several of."""
         if b.space == "group":
-            return at * (self.n // self.width) + self.cells // self.width
-        return at * self.n + self.cells if b.space == "own" else at
+            return at * (self.n // self.width) + cells // self.width
+        return at if b.space in BOUND else at * self.n + cells
+
+    def _require_axes(self, s: Load | Store, mask: np.ndarray) -> None:
+        """What an index is made of, of several, is within each axis."""
+        for axis, i in enumerate(s.axes if len(s.axes) > 1 else ()):
+            at, size = self.all(i)[mask], s.buffer.shape[axis]
+            what = f"axis {axis} of {s.buffer.name} is out of bounds, it has {size}"
+            assert (at < size).all(), f"index {at[at >= size][0]} of {what}"
 
     def _require_row(self, b: Buffer, index: int, mask: np.ndarray) -> None:
         """What is added to the beginning of a row stays within the row."""
@@ -246,10 +351,11 @@ class _Run:
         return (self.read[b] if b in self.read else self.shared[b].array).size
 
     def _load(self, s: Load, mask: np.ndarray) -> None:
+        self._require_axes(s, mask)
         at = self._index(s.buffer, s.index, mask)
-        if s.buffer.space in ("own", "read"):
+        if s.buffer not in self.shared:
             array = self.own[s.buffer] if s.buffer in self.own else self.read[s.buffer]
-            self._set(s.result, array[at], mask)
+            self.know(s.result, array[at], mask)
             return
         loaded = np.zeros(self.n, self.dtypes[s.buffer.kind])
         if s.agreed:
@@ -259,11 +365,12 @@ class _Run:
             self._wait(mask)
             each = at.reshape(-1, self.width)[mask.reshape(-1, self.width).any(1)]
             assert (each == each[:, :1]).all(), "invocations of a group ask for different numbers"
-        self._set(s.result, loaded, mask)
+        self.know(s.result, loaded, mask)
 
     def _store(self, s: Store, mask: np.ndarray) -> None:
+        self._require_axes(s, mask)
         at, values = self._index(s.buffer, s.index, mask)[mask], self.all(s.value)[mask]
-        if s.buffer.space == "own":
+        if s.buffer in self.own:
             own = self.own[s.buffer]
             own[at] = own[at] + values if s.add else values
         else:
@@ -274,7 +381,7 @@ class _Run:
         for c, result in s.results.items():
             at = np.where(mask, rows * s.width + c, 0)
             assert (at < self._size(s.buffer)).all(), f"a row beyond those of {s.buffer.name}"
-            self._set(result, array[at], mask)
+            self.know(result, array[at], mask)
 
     def _store_row(self, s: StoreRow, mask: np.ndarray) -> None:
         assert self._whole(mask), "rows of results that not all invocations of a group reach"
@@ -297,20 +404,20 @@ class _Run:
             branches.append([self.value(y) if active.any() else None for y in yields])
         for r, a, b in zip(s.results, *branches, strict=True):
             a, b = (b, b) if a is None else (a, a) if b is None else (a, b)
-            self._set(r, np.where(condition, a, b), mask)
+            self.know(r, np.where(condition, a, b), mask)
 
     def _loop(self, s: For, mask: np.ndarray) -> None:
         lo, hi = (self.all(i).astype(np.int64) for i in (s.lo, s.hi))
-        trips = np.where(mask, np.maximum(hi - lo, 0), 0)
+        trips = np.where(mask, np.clip(hi - lo, 0, s.most), 0)
         carries = [self.all(i) for i in s.inits]
         going, gone = mask.copy(), np.zeros(self.n, np.int64)
         iterations = range(trips.max(initial=0))
         assert not s.some or (trips[mask] > 0).all(), "a loop without a turn"
         for t in reversed(iterations) if s.down else iterations:
             inside = (t < trips) & going
-            self._set(s.k, lo + t, inside)
+            self.know(s.k, lo + t, inside)
             for p, c in zip(s.params, carries, strict=True):
-                self._set(p, c, inside)
+                self.know(p, c, inside)
             inside = self._iteration(s, inside)
             if s.test is not None:
                 going = inside
@@ -320,8 +427,9 @@ class _Run:
             yields = [self.all(y) for y in s.yields]
             carries = [np.where(inside, y, c) for y, c in zip(yields, carries, strict=True)]
         for r, c in zip(s.results, carries, strict=True):
-            self._set(r, c, mask)
-        self._set(s.count, lo + gone, mask)
+            self.know(r, c, mask)
+        if not self.kernel.floating:
+            self.know(s.count, lo + gone, mask)
 
     def _iteration(self, s: For, inside: np.ndarray) -> np.ndarray:
         """One turn; who took it, as the test may end it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ANY_INPUT, Graph, Op
@@ -12,13 +11,13 @@ from symgrad.kernel.accesses import operands
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.lower import inline
 from symgrad.kernel.statements import (
+    OPERATIONS,
     Barrier,
     Buffer,
     For,
     If,
     Let,
     Load,
-    Operation,
     Reduce,
     Scope,
     Statement,
@@ -26,16 +25,6 @@ from symgrad.kernel.statements import (
     lane_sum,
     within,
 )
-
-OPERATIONS: Final[dict[Operation, Op]] = {
-    "sum": ops.add,
-    "max": ops.maximum,
-    "min": ops.minimum,
-}
-"""What two numbers become in a reduction."""
-
-NO_ELEMENT: Final = 2**32 - 1
-"""An index that no array has."""
 
 Simplify = Callable[[Graph, Sequence[int], Sequence[int]], tuple[Graph, list[int]]]
 """``simplify(graph, roots, reread)`` is a simpler graph, and its roots; see `pipeline.simplified`.
@@ -50,7 +39,6 @@ def place(
     target: Target,
     simplify: Simplify,
     guarded: bool = False,
-    bounded: bool = False,
 ) -> KernelIR:
     """A kernel that floats, written for a target: each value in a scope, variables as carries.
 
@@ -64,17 +52,13 @@ def place(
         target: what it is written for, in groups as wide as those of the source.
         simplify: simplifies all values of the source together.
         guarded: whether invocations beyond ``count`` do nothing.
-        bounded: whether an index beyond its axis leads to no element, which an interpreter refuses;
-            otherwise the index of the element in C order is all that is computed.
     """
-    return _Placing(source, KernelIR(target, name), simplify, bounded).write(guarded)
+    return _Placing(source, KernelIR(target, name), simplify).write(guarded)
 
 
 class _Placing:
-    def __init__(
-        self, source: KernelIR, kernel: KernelIR, simplify: Simplify, bounded: bool
-    ) -> None:
-        self.source, self.k, self.bounded = source, kernel, bounded
+    def __init__(self, source: KernelIR, kernel: KernelIR, simplify: Simplify) -> None:
+        self.source, self.k = source, kernel
         body, nodes = within(source.main), source.graph.nodes
         roots = list(dict.fromkeys(i for s in body for i in self._values(s)))
         reread = _reread(body)
@@ -153,11 +137,11 @@ class _Placing:
             case Load(result=result, buffer=variable) if variable.space == "variable":
                 self._set(result, self.variables[variable])
             case Load():
-                loaded = k.load(self.buffers[s.buffer], self._index(s), here=True)
+                loaded = k.load(self.buffers[s.buffer], self.value(s.index), here=True)
                 is_truth = s.buffer.kind == "b"
                 self._set(s.result, k.add(ops.word_eq, loaded, k.word(1)) if is_truth else loaded)
             case Store():
-                index, value = self._index(s), self.value(s.value)
+                index, value = self.value(s.index), self.value(s.value)
                 if s.buffer.kind == "b":  # memory has words for truths
                     value = k.add(ops.word_where, value, k.word(1), k.word(0))
                 k.store(self.buffers[s.buffer], index, value, s.add)
@@ -171,15 +155,6 @@ class _Placing:
                 self._loop(s)
             case _:
                 raise AssertionError(f"{type(s).__name__} does not float")
-
-    def _index(self, s: Load | Store) -> int:
-        """The number of an element; of none, if it is bounded, where an axis has no such index."""
-        k, index = self.k, self.value(s.index)
-        if self.bounded and len(s.axes) > 1:
-            for axis, size in zip(s.axes, s.buffer.shape, strict=True):
-                inside = k.add(ops.word_lt, self.value(axis), k.word(size))
-                index = k.add(ops.word_where, inside, index, k.word(NO_ELEMENT))
-        return index
 
     def _changed(self, *scopes: Scope) -> list[Buffer]:
         """The variables that scopes change, of those that are declared outside."""

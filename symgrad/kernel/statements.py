@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from symgrad.expr import ops
 from symgrad.expr.graph.node import Node, Op
 
 Space = Literal["read", "write", "own", "group", "variable"]
@@ -20,6 +21,14 @@ what is stored there.
 
 Operation = Literal["sum", "max", "min"]
 """What a group makes of a value of each of its invocations."""
+
+
+OPERATIONS: Final[dict[Operation, Op]] = {
+    "sum": ops.add,
+    "max": ops.maximum,
+    "min": ops.minimum,
+}
+"""What it makes of two of them."""
 
 
 BOUND: Final = ("read", "write")

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError, ProgramError, counted
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.execute import Fault, execute
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, require_options
 from symgrad.programs.builder import Builder
 from symgrad.programs.code import Array, Code
 from symgrad.programs.gradient import gradient
 from symgrad.programs.parse import parse, settled
-from symgrad.programs.text import text
-from symgrad.programs.work import ProgramWork, checked, launch_of
+from symgrad.programs.text import shown, text
+from symgrad.programs.work import ProgramWork, checked
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.kernel import Shape, TensorKernel, Work
 from symgrad.values.arrays import real_numbers
@@ -97,15 +97,17 @@ class Program(TensorKernel):
                 f"{self.name} takes {counted(len(self.arguments), 'array')}, not {len(arrays)}"
             )
         inputs = zip(self.code.of("input"), arrays, strict=True)
-        hosted = [np.asarray(real_numbers(x, a.name), _numbers(a, np.float64)) for a, x in inputs]
-        self._work.results([x.shape for x in hosted])
+        hosted = {a.name: np.asarray(real_numbers(x, a.name), _numbers(a)) for a, x in inputs}
+        self._work.results([x.shape for x in hosted.values()])
+        memory = {a.name: np.zeros(a.shape, _numbers(a)) for a in self.code.arrays}
+        memory |= {name: np.ascontiguousarray(x) for name, x in hosted.items()}
         try:
-            outputs = launch_of(self.code, self._options, WorkgroupTarget(), bounded=True).execute(
-                hosted
-            )
-        except AssertionError as error:
-            raise ProgramError(f"{self.name}, for these inputs: {error}") from error
-        return _single(outputs)
+            for d in self.code.dispatches:
+                execute(d, memory, d.invocations)
+        except Fault as fault:
+            where = shown(self.code, fault.statement)
+            raise ProgramError(f"{where}, for these inputs: {fault}") from fault
+        return _single([memory[a.name] for a in self.code.of("output")])
 
     def _dtype_of(self, name: str) -> np.dtype[Any]:
         dtypes = (_numbers(a, self.dtype) for a in self.code.arrays if a.name == name)
@@ -117,7 +119,7 @@ class Program(TensorKernel):
         return self._last or (self._work, "run", shapes)
 
 
-def _numbers(a: Array, floats: Any) -> np.dtype[Any]:
+def _numbers(a: Array, floats: Any = np.float64) -> np.dtype[Any]:
     """What the numbers of an array are on the host, where the program's are such floats."""
     return np.dtype({"f": floats, "i": np.int32, "u": np.uint32}[a.kind])
 

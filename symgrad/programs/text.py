@@ -34,7 +34,7 @@ def text(code: Code) -> str:
     return "\n".join(line for line, _ in Listing(code).lines()) + "\n"
 
 
-def shown(code: Code, statement: Statement) -> str:
+def shown(code: Code, statement: Statement | None) -> str:
     """A statement as its line in the program's text, for messages."""
     for number, (line, owner) in enumerate(Listing(code).lines(), 1):
         if statement in owner:

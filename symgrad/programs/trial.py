@@ -6,31 +6,29 @@ what it certainly does; what is found of accesses holds for all inputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Final, NoReturn
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from symgrad.errors import ProgramError
-from symgrad.expr.graph.node import ANY_INPUT, reachable
-from symgrad.expr.semantics.evaluate import evaluate_graph
+from symgrad.kernel.execute import Fault, Run, Visitors
 from symgrad.kernel.statements import (
     BOUND,
-    Barrier,
     Buffer,
     For,
     If,
     Load,
     Reduce,
     Scope,
-    Statement,
     Store,
     within,
 )
 from symgrad.kernel.uniform import Uniformity
 from symgrad.programs.affine import Forms, is_owned, is_stored_once, is_whole
-from symgrad.programs.code import Code, Dispatch, is_collective
+from symgrad.programs.code import Code, Dispatch
 from symgrad.programs.text import shown
 
 MOST_INVOCATIONS: Final = 2**16
@@ -41,12 +39,6 @@ MOST_STEPS: Final = 2**22
 
 MOST_PLACES: Final = 2**24
 """Elements of an array, all copies of it together, of which it is noted who has been there."""
-
-NOBODY: Final = -1
-SEVERAL: Final = -2
-
-Numbers = np.ndarray | None
-"""What a value is in each invocation; None if that depends on the inputs."""
 
 
 @dataclass
@@ -67,7 +59,7 @@ class Facts:
 
     complete: bool = True
     """Whether all that is known without inputs was tried."""
-    accesses: dict[Statement, Access] = field(default_factory=dict)
+    accesses: dict[Load | Store, Access] = field(default_factory=dict)
     owned: dict[Buffer, bool] = field(default_factory=dict)
     """Of global arrays, whether no two invocations are ever at one place of them."""
     once: dict[Buffer, bool] = field(default_factory=dict)
@@ -78,32 +70,19 @@ class Facts:
     """How often loops turn, at most, if that is known."""
 
 
-@dataclass(frozen=True)
-class _Reached:
-    """What a statement reaches: places ``at`` of an array, each by one of the ``cells``.
-
-    It is ``sure`` if it is done at all.
-    """
-
-    statement: Load | Store
-    shared: _Shared
-    at: np.ndarray
-    cells: np.ndarray
-    sure: bool
+class _CutShortError(Exception):
+    """There is more to be tried than it is worth."""
 
 
 class _Shared:
     """An array, and who has been where in it."""
 
     def __init__(self, array: Buffer, size: int) -> None:
-        self.array = array
         self.written = np.zeros(size, bool)
         """The places that may have been stored to."""
         self.surely = np.zeros(size, bool)
         """Those that have been."""
-        many = size if array.space != "own" else 0
-        self._last = np.empty(many, np.int32)
-        self.stored, self.touched = (np.full(many, NOBODY, np.int32) for _ in range(2))
+        self.visitors = Visitors(0 if array.space == "own" else size)
         self.owned, self.once = True, True
         self.visits: list[tuple[Access, np.ndarray, np.ndarray]] = []
         """The accesses of a workgroup's array since the last barrier, their places, and whose."""
@@ -114,15 +93,15 @@ class _Shared:
         """A barrier, if it is ``sure`` that there is one."""
         self.blurred = self.blurred or not sure
         for access, at, cells in self.visits:
-            access.alone &= not self.blurred and bool((self.touched[at] == cells).all())
+            access.alone &= not self.blurred and bool((self.visitors.all[at] == cells).all())
         self.visits, self.blurred = [], not sure
-        self.stored.fill(NOBODY)
-        self.touched.fill(NOBODY)
+        self.visitors.forget()
 
-    def several(self, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
-        """Those of some invocations, each at a place, that are where another one of them is."""
-        self._last[at] = cells
-        return self._last[at] != cells
+    def lose(self, writes: bool) -> None:
+        """Note that a place is read or written, and nobody knows which one."""
+        self.owned = self.once = False
+        self.blurred = True
+        self.written |= writes
 
 
 def tried(code: Code, dispatch: Dispatch) -> Facts:
@@ -132,9 +111,12 @@ def tried(code: Code, dispatch: Dispatch) -> Facts:
         ProgramError: for a race, an index out of bounds, or a place that is read before anything
             is stored there; it names the statement.
     """
-    trial = _Trial(code, dispatch, MOST_INVOCATIONS)
-    if trial.cut_short and trial.groups > 2:  # a few groups to their end tell of all that are alike
-        trial = _Trial(code, dispatch, 2 * dispatch.width)
+    try:
+        trial = _Trial(dispatch, MOST_INVOCATIONS)
+        if trial.is_cut_short and trial.groups > 2:  # a few groups to their end tell of those alike
+            trial = _Trial(dispatch, 2 * dispatch.width)
+    except Fault as fault:
+        raise ProgramError(f"{shown(code, fault.statement)}: {fault}") from fault
     return trial.facts
 
 
@@ -149,54 +131,56 @@ def facts_of(dispatch: Dispatch, code: Code) -> Facts:
     return facts
 
 
-class _Trial:
-    def __init__(self, code: Code, dispatch: Dispatch, invocations: int) -> None:
-        self.code, self.dispatch, self.nodes = code, dispatch, code.graph.nodes
-        groups = -(-dispatch.invocations // dispatch.width)
-        self.groups = min(groups, max(2, invocations // dispatch.width))
-        self.n = self.groups * dispatch.width
-        self.facts, self.steps = Facts(self.groups == groups), 0
-        self.most = max(1, MOST_STEPS // self.n)
-        self.cells = np.arange(self.n)
-        self.lanes = self.cells.copy()
-        """The numbers of invocations among those that are tried: the first and the last ones."""
-        self.cells[self.n // 2 // dispatch.width * dispatch.width :] += (
-            groups - self.groups
-        ) * dispatch.width
-        u = self.cells.astype(np.uint32)
-        width = np.uint32(dispatch.width)
-        self.values: dict[int, Numbers] = {
-            dispatch.cell: u,
-            dispatch.local: u % width,
-            dispatch.group: u // width,
-        }
-        self._leaves: dict[int, list[int]] = {}
-        self.variables: dict[Buffer, Numbers] = {}
+class _Trial(Run):
+    """A run without inputs: a value that depends on them is None, for all invocations.
+
+    The invocations are the first and the last ones, if there are many.
+    """
+
+    def __init__(self, dispatch: Dispatch, invocations: int) -> None:
+        width, groups = dispatch.width, -(-dispatch.invocations // dispatch.width)
+        self.groups = min(groups, max(2, invocations // width))
+        super().__init__(dispatch, dispatch.invocations, self.groups, np.float64)
+        self.facts, self.dispatch = Facts(self.groups == groups), dispatch
+        self.steps, self.most = 0, max(1, MOST_STEPS // self.n)
+        self.sure = True
+        """Whether what is done here is done for all inputs."""
+        numbers = self.cells.copy()
+        numbers[self.n // 2 // width * width :] += np.uint32((groups - self.groups) * width)
+        self.values |= {dispatch.cell: numbers, dispatch.group: numbers // np.uint32(width)}
         self._declarations = dispatch.declarations
-        everyone = is_collective(dispatch)
-        mask = np.ones(self.n, bool) if everyone else self.cells < dispatch.invocations
-        arrays = dispatch.buffers
+        self._unknown: set[Buffer] = set()
+        """The variables that depend on inputs."""
+        for s in self._declarations:
+            self.own[s.buffer] = self._memory(s.buffer, {})
         copies = {"group": self.groups, "own": self.n}
-        many = {a: a.size * copies.get(a.space, 1) for a in arrays}
-        self.shared = {a: _Shared(a, n) for a, n in many.items() if 0 < n <= MOST_PLACES}
-        self.block(dispatch.main, mask, True)
-        self._wait(True)
-        forms, facts = Forms(dispatch), self.facts
-        for a in [a for a in arrays if a.space in BOUND]:
-            tried = self.shared.get(a) if facts.complete else None
-            mine = is_owned(forms, dispatch, a)
-            facts.owned[a] = mine or (tried is not None and tried.owned)
-            once = mine and is_stored_once(dispatch, a)
-            facts.once[a] = once or (tried is not None and tried.once)
-            full = tried is not None and bool(tried.surely.all())
-            facts.whole[a] = full or is_whole(dispatch, a)
-        if not facts.complete:
-            self._generalize()
+        sizes = {a: a.size * copies.get(a.space, 1) for a in dispatch.buffers}
+        self.tried = {a: _Shared(a, n) for a, n in sizes.items() if 0 < n <= MOST_PLACES}
+        with np.errstate(all="ignore"):
+            self._try()
 
     @property
-    def cut_short(self) -> bool:
+    def is_cut_short(self) -> bool:
         """Whether it ended before the dispatch did."""
         return self.steps > self.most
+
+    def _try(self) -> None:
+        facts, forms = self.facts, Forms(self.dispatch)
+        try:
+            self.main()
+        except _CutShortError:
+            facts.complete = False
+        self._wait(self.everyone)
+        for a in [a for a in self.dispatch.buffers if a.space in BOUND]:
+            tried = self.tried.get(a) if facts.complete else None
+            mine = is_owned(forms, self.dispatch, a)
+            facts.owned[a] = mine or (tried is not None and tried.owned)
+            once = mine and is_stored_once(self.dispatch, a)
+            facts.once[a] = once or (tried is not None and tried.once)
+            full = tried is not None and bool(tried.surely.all())
+            facts.whole[a] = full or is_whole(self.dispatch, a)
+        if not facts.complete:
+            self._generalize()
 
     def _generalize(self) -> None:
         """Keep of accesses what holds for the groups and the iterations that were not tried.
@@ -205,200 +189,137 @@ class _Trial:
         """
         groups = Uniformity(self.dispatch, memory=True, among="groups")
         for s, access in self.facts.accesses.items():
-            assert isinstance(s, Load | Store), "nothing else is an access"
-            if self.cut_short or s in groups.parted or groups.varies(s.index):
+            if self.is_cut_short or s in groups.parted or groups.varies(s.index):
                 access.known = access.distinct = access.alone = False
 
-    def value(self, i: int) -> Numbers:
-        """A value in each invocation."""
-        if i not in self._leaves:
-            order = reachable(self.code.graph, [i])
-            self._leaves[i] = [n for n in order if self.nodes[n][0] in ANY_INPUT]
-        inputs = {leaf: self.values.get(leaf) for leaf in self._leaves[i]}
-        if any(v is None for v in inputs.values()):
-            return None
-        with np.errstate(all="ignore"):
-            (values,) = evaluate_graph(self.code.graph, [i], inputs, np.float64)
-        return np.broadcast_to(values, (self.n,))
+    # values --------------------------------------------------------------------------------------
 
-    def block(self, scope: Scope, mask: np.ndarray, sure: bool) -> None:
-        """Do statements where the mask holds, if it is ``sure`` that they are done."""
-        for s in scope.statements:
-            self.steps += 1
-            if self.cut_short:
-                self.facts.complete = False
-                return
-            self.statement(s, mask, sure)
+    def _computed(self, i: int, mask: np.ndarray) -> Any:
+        known = all(self.value(a) is not None for a in self.kernel.graph.args(i))
+        return super()._computed(i, mask) if known else None
 
-    def statement(self, s: Statement, mask: np.ndarray, sure: bool) -> None:
-        """Do one."""
-        match s:
-            case Store(buffer=v, value=value) if v.space == "variable":
-                if s in self._declarations:
-                    self.variables[v] = self.value(value)
-                else:
-                    self._assign(v, self.value(value), mask, sure)
-            case Load(result=result, buffer=v) if v.space == "variable":
-                self.values[result] = self.variables[v]
-            case Load() | Store():
-                self._access(s, mask, sure)
-            case Reduce(result=result, among=among):
-                self.values[result] = None
-                if among > 1:
-                    self._wait(sure)
-            case Barrier():
-                self._wait(sure)
-            case If():
-                self._choose(s, mask, sure)
-            case For():
-                self._loop(s, mask, sure)
-            case _:
-                pass
-
-    def _assign(self, v: Buffer, value: Numbers, mask: np.ndarray, sure: bool) -> None:
-        before = self.variables[v]
-        if sure and mask.all():
-            self.variables[v] = value
-        elif not sure or value is None or before is None:
-            self.variables[v] = None
+    def assign(self, i: int, value: Any, mask: np.ndarray) -> None:
+        """Set what a node is, if that is known."""
+        if value is None:
+            self.values[i] = None
         else:
-            self.variables[v] = np.where(mask, value, before)
+            super().assign(i, value, mask)
 
-    def _wait(self, sure: bool) -> None:
-        for a, shared in self.shared.items():
+    def _is_known(self, *values: int) -> bool:
+        return all(self.value(i) is not None for i in values)
+
+    def scope(self, scope: Scope, mask: np.ndarray) -> None:
+        """Do all items of a scope, as long as it is worth it."""
+        for item in scope.items:
+            self.steps += 1
+            if self.is_cut_short:
+                raise _CutShortError
+            self.item(item, mask)
+
+    def _reduce(self, s: Reduce, mask: np.ndarray) -> None:
+        self.know(s.result, None, mask)
+        if s.among > 1:
+            self._wait(mask)
+
+    def _wait(self, mask: np.ndarray) -> None:
+        for a, tried in self.tried.items():
             if a.space == "group":
-                shared.wait(sure)
+                tried.wait(self.sure)
 
     # memory --------------------------------------------------------------------------------------
 
-    def _access(self, s: Load | Store, mask: np.ndarray, sure: bool) -> None:
-        if isinstance(s, Load):
-            self.values[s.result] = None
-        access = self.facts.accesses.setdefault(s, Access())
-        index, shared = self.value(s.index), self.shared.get(s.buffer)
-        if sure and len(s.axes) > 1:
-            self._require_axes(s, mask)
-        if shared is None:
-            access.known = access.distinct = access.alone = False
-        elif index is None:
-            access.known = access.distinct = access.alone = shared.owned = shared.once = False
-            shared.blurred = True
-            if isinstance(s, Store):
-                shared.written[:] = True
+    def _load(self, s: Load, mask: np.ndarray) -> None:
+        if s.buffer.space != "variable":
+            self._access(s, mask)
+        elif s.buffer not in self._unknown:
+            super()._load(s, mask)
+            return
+        self.know(s.result, None, mask)
+
+    def _store(self, s: Store, mask: np.ndarray) -> None:
+        v, declares = s.buffer, s in self._declarations
+        if v.space != "variable":
+            self._access(s, mask)
+            return
+        remains = self.sure and (v not in self._unknown or bool(mask.all()))
+        if self._is_known(s.value) and (declares or remains):
+            self._unknown.discard(v)
+            super()._store(s, mask)
         else:
-            at = index.astype(np.int64)[mask]
-            self._note(self._inside(_Reached(s, shared, at, self.lanes[mask], sure)), access)
+            self._unknown.add(v)
 
-    def _require_axes(self, s: Load | Store, mask: np.ndarray) -> None:
-        """Refuse an index that is surely beyond its axis."""
-        for number, (i, size) in enumerate(zip(s.axes, s.buffer.shape, strict=True)):
-            index = self.value(i)
-            if index is not None and (beyond := index[mask] >= size).any():
-                first, name = int(index[mask][beyond][0]), s.buffer.name
-                what = f"index {first} of axis {number} of {name} is out of bounds, it has {size}"
-                self._refuse(s, what)
+    def _access(self, s: Load | Store, mask: np.ndarray) -> None:
+        access = self.facts.accesses.setdefault(s, Access())
+        array, tried = s.buffer, self.tried.get(s.buffer)
+        if self.sure and self._is_known(*s.axes):
+            self._require_axes(s, mask)
+        if tried is None or not self._is_known(s.index):
+            access.known = access.distinct = access.alone = False
+            if tried is not None:
+                tried.lose(isinstance(s, Store))
+            return
+        at, cells = self.all(s.index).astype(np.int64)[mask], self.cells[mask].astype(np.int64)
+        inside = at < array.size
+        if self.sure and not inside.all():
+            first = int(at[~inside][0])
+            raise Fault(s, f"index {first} of {array.name} is out of bounds, it has {array.size}")
+        cells = cells[inside]
+        self._note(s, access, self.place(array, at[inside], cells), cells)
 
-    def _inside(self, r: _Reached) -> _Reached:
-        """What is within the array, where that stands; what is surely beyond it is refused."""
-        array = r.statement.buffer
-        inside = r.at < array.size
-        if r.sure and not inside.all():
-            first, size = int(r.at[~inside][0]), array.size
-            what = f"index {first} of {array.name} is out of bounds, it has {size}"
-            self._refuse(r.statement, what)
-        cells = r.cells[inside]
-        return replace(r, at=self._placed(array, r.at[inside], cells), cells=cells)
-
-    def _placed(self, a: Buffer, at: np.ndarray, cells: np.ndarray) -> np.ndarray:
-        """Where elements stand, of an array that there may be several of."""
-        if a.space in BOUND:
-            return at
-        return at + a.size * (cells // self.dispatch.width if a.space == "group" else cells)
-
-    def _note(self, r: _Reached, access: Access) -> None:
-        s, shared, at, sure = r.statement, r.shared, r.at, r.sure
-        a = s.buffer
-        if a.space != "own":
-            several = shared.several(at, r.cells)
-            if several.any():
-                access.distinct = shared.owned = False
-            self._meet(r, several)
-        if a.space == "group":
-            shared.visits.append((access, at, r.cells))
-        if isinstance(s, Store):
-            if (shared.surely | shared.written)[at].any():
-                shared.once = False
-            shared.written[at] = True
-            if sure:
-                shared.surely[at] = True
-        elif a.space not in BOUND and sure and not shared.written[at].all():
-            self._refuse(s, f"nothing is stored in {a.name} there before it is read")
-
-    def _meet(self, r: _Reached, several: np.ndarray) -> None:
+    def _note(self, s: Load | Store, access: Access, at: np.ndarray, cells: np.ndarray) -> None:
         """Note who is where; refuse what is written by one and touched by another."""
-        s, at, cells, sure = r.statement, r.at, r.cells, r.sure
-        touched, stored = r.shared.touched, r.shared.stored
-        mine = s.buffer.space != "read"
-        before = stored[at] if isinstance(s, Load) else touched[at]
-        others = (before != NOBODY) & (before != cells)
+        a, tried = s.buffer, self.tried[s.buffer]
+        if a.space != "own":
+            met = tried.visitors.visit(at, cells, isinstance(s, Store), self.sure)
+            if self.sure and met.race.any():
+                who = int(self.value(self.kernel.cell)[cells[met.race][0]])
+                what = f"a race: invocation {who} meets another one in {a.name}, which one of them"
+                raise Fault(s, f"{what} writes, with no barrier of a workgroup between them")
+            access.distinct &= not met.together.any()
+            tried.owned &= not (met.together | met.others).any()
+        if a.space == "group":
+            tried.visits.append((access, at, cells))
         if isinstance(s, Store):
-            others = others | several
-        if mine and sure and others.any():
-            who = int(self.cells[cells[others][0]])
-            self._refuse(
-                s,
-                f"a race: invocation {who} meets another one in {s.buffer.name}, which one of "
-                "them writes, with no barrier of a workgroup between them",
-            )
-        touching = touched[at]
-        apart = (touching != NOBODY) & (touching != cells)
-        if apart.any():
-            r.shared.owned = False
-        touched[at] = cells
-        touched[at[apart | several]] = SEVERAL
-        if isinstance(s, Store) and sure:
-            stored[at] = cells
-
-    def _refuse(self, s: Statement, what: str) -> NoReturn:
-        raise ProgramError(f"{shown(self.code, s)}: {what}")
+            tried.once &= not (tried.surely | tried.written)[at].any()
+            tried.written[at] = True
+            tried.surely[at] |= self.sure
+        elif a.space not in BOUND and self.sure and not tried.written[at].all():
+            raise Fault(s, f"nothing is stored in {a.name} there before it is read")
 
     # blocks --------------------------------------------------------------------------------------
 
-    def _choose(self, s: If, mask: np.ndarray, sure: bool) -> None:
-        condition = self.value(s.condition)
-        if condition is None:
-            before = dict(self.variables)
-            for scope in s.sides:
-                self.variables = dict(before)
-                self.block(scope, mask, False)
-            self.variables = before | self._unknown(*s.sides)
+    def _choose(self, s: If, mask: np.ndarray) -> None:
+        if self._is_known(s.condition):
+            super()._choose(s, mask)
             return
-        for scope, side in zip(s.sides, (mask & condition, mask & ~condition), strict=True):
-            if side.any():
-                self.block(scope, side, sure)
+        before = set(self._unknown)
+        for scope in s.sides:
+            self._unknown = set(before)
+            self._maybe(scope, mask)
+        self._unknown = before | _changed(s.sides)
 
-    def _unknown(self, *scopes: Scope) -> dict[Buffer, Numbers]:
-        """The variables that scopes change, as unknown."""
-        stores = (s.buffer for s in within(*scopes) if isinstance(s, Store))
-        return {v: None for v in stores if v.space == "variable"}
-
-    def _loop(self, s: For, mask: np.ndarray, sure: bool) -> None:
-        lo, hi = self.value(s.lo), self.value(s.hi)
-        if lo is None or hi is None:
-            self.facts.iterations[s] = s.most
-            self.variables |= self._unknown(s.scope)
-            self.values[s.k] = None
-            self.block(s.scope, mask, False)
-            self.variables |= self._unknown(s.scope)
+    def _loop(self, s: For, mask: np.ndarray) -> None:
+        iterations = self.facts.iterations
+        if self._is_known(s.lo, s.hi):
+            trips = self.all(s.hi).astype(np.int64) - self.all(s.lo)
+            many = np.clip(trips[mask], 0, s.most).max(initial=0)
+            iterations[s] = max(iterations.get(s) or 0, int(many))
+            super()._loop(s, mask)
             return
-        trips = np.maximum(hi.astype(np.int64) - lo.astype(np.int64), 0)
-        trips = np.where(mask, trips if s.most is None else np.minimum(trips, s.most), 0)
-        many = int(trips.max(initial=0))
-        self.facts.iterations[s] = max(self.facts.iterations.get(s) or 0, many)
-        for t in range(many):
-            k = trips - 1 - t if s.down else np.full(self.n, t)
-            self.values[s.k] = (lo.astype(np.int64) + k).astype(np.uint32)
-            self.block(s.scope, mask & (t < trips), sure)
-            if self.cut_short:
-                self.variables |= self._unknown(s.scope)
-                return
+        iterations[s] = s.most
+        self._unknown |= _changed([s.scope])
+        self.know(s.k, None, mask)
+        self._maybe(s.scope, mask)
+        self._unknown |= _changed([s.scope])
+
+    def _maybe(self, scope: Scope, mask: np.ndarray) -> None:
+        """Do what is done for some inputs only."""
+        before, self.sure = self.sure, False
+        self.scope(scope, mask)
+        self.sure = before
+
+
+def _changed(scopes: Iterable[Scope]) -> set[Buffer]:
+    """The variables that scopes change."""
+    stores = (s.buffer for s in within(*scopes) if isinstance(s, Store))
+    return {v for v in stores if v.space == "variable"}

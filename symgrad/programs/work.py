@@ -158,7 +158,6 @@ class DispatchProgram:
     code: Code
     number: int
     options: Options
-    bounded: bool = False
 
     def __call__(self, target: Target) -> KernelIR:
         """The kernel."""
@@ -166,7 +165,7 @@ class DispatchProgram:
         several = f"_{self.number + 1}" if len(self.code.dispatches) > 1 else ""
         guarded = not is_collective(d) and d.invocations % target.width > 0
         simplify = partial(_simplified, self.options)
-        return place(d, f"{self.code.name}{several}", target, simplify, guarded, self.bounded)
+        return place(d, f"{self.code.name}{several}", target, simplify, guarded)
 
 
 def _simplified(
@@ -175,11 +174,8 @@ def _simplified(
     return simplified(graph, roots, options, reread=reread)
 
 
-def launch_of(code: Code, options: Options, device_target: Target, bounded: bool = False) -> Launch:
-    """A program as a launch: what is not stored as a whole begins with zeros.
-
-    For interpreters, who refuse an index out of bounds, it is ``bounded``: see `DispatchProgram`.
-    """
+def launch_of(code: Code, options: Options, device_target: Target) -> Launch:
+    """A program as a launch: what is not stored as a whole begins with zeros."""
     dispatches: list[kernel_launch.Dispatch] = []
     written: set[Buffer] = set()
     for number, d in enumerate(code.dispatches):
@@ -193,7 +189,7 @@ def launch_of(code: Code, options: Options, device_target: Target, bounded: bool
             dispatches += [] if a in whole else _zeroed(a, device_target)
             written.add(a)
         bound = tuple((a.name, a.name) for a in mine)
-        program = DispatchProgram(code, number, options, bounded)
+        program = DispatchProgram(code, number, options)
         dispatches.append(kernel_launch.Dispatch(program, target, bound, d.invocations))
     unwritten = [a for a in code.of("output") if a not in written]
     dispatches += [step for a in unwritten for step in _zeroed(a, device_target)]

@@ -9,7 +9,7 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INTEGER, WORD, Graph
-from symgrad.kernel.execute import execute
+from symgrad.kernel.execute import Fault, execute
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.place import place
 from symgrad.kernel.statements import Barrier, Buffer, For, If, Load, Reduce, Scope, Store, within
@@ -87,6 +87,8 @@ def test_variables_become_carries_and_results(target: SimdTarget | WorkgroupTarg
     execute(kernel, {"x": x, "y": y}, 7)
     wanted = np.array([x[: min(i + 1, 3)].sum() for i in range(7)])
     assert np.allclose(y, np.where(wanted < 0, 2 * wanted, wanted))
+    execute(sums().k, {"x": x, "y": y}, 7)
+    assert np.allclose(y, np.where(wanted < 0, 2 * wanted, wanted))
 
 
 @pytest.mark.parametrize("among", [1, 2, WIDTH])
@@ -99,7 +101,25 @@ def test_reductions_are_known_to_all_neighbours(among: int) -> None:
     verify(kernel)
     x, y = np.random.default_rng(0).normal(size=8), np.zeros(8)
     execute(kernel, {"x": x, "y": y}, 8)
-    assert np.allclose(y, np.repeat(x.reshape(-1, among).sum(1), among))
+    wanted = np.repeat(x.reshape(-1, among).sum(1), among)
+    assert np.allclose(y, wanted)
+    execute(w.k, {"x": x, "y": y}, 8)
+    assert np.allclose(y, wanted)
+
+
+def test_a_fault_of_a_kernel_that_floats_names_the_statement() -> None:
+    w = Writer()
+    table = Buffer("table", "own", size=8, shape=(2, 4))
+    w.k.buffers.append(table)
+    axes = w.word(0), w.k.local
+    flat = w.graph.add(ops.word_add, w.k.local, w.word(0))
+    w.k.at.items.append(store := Store(table, flat, w.graph.constant(1.0), axes=axes))
+    arrays = {"x": np.zeros(4), "y": np.zeros(4)}
+    execute(w.k, arrays, 4)
+    table.shape = (4, 2)
+    with pytest.raises(Fault, match="index 2 of axis 1 of table") as caught:
+        execute(w.k, arrays, 4)
+    assert caught.value.statement is store
 
 
 def test_a_variable_varies_where_invocations_part() -> None:

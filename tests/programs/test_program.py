@@ -282,7 +282,7 @@ def test_the_interpreter_finds_races_that_depend_on_inputs() -> None:
     p = sg.program(f"{HEAD}    y[n[cell]] = x[cell]\n", device="cpu")
     x, n, m = np.arange(64.0), np.arange(64), np.zeros((8, 8))
     assert p.interpret(x, n[::-1], m).tolist() == x[::-1].tolist()
-    with pytest.raises(sg.ProgramError, match="meet in y"):
+    with pytest.raises(sg.ProgramError, match=r"line 7 of wrong, for these inputs: .* meet in y"):
         p.interpret(x, n // 2, m)
     with pytest.raises(sg.ProgramError, match="index 64 of y"):
         p.interpret(x, n + 1, m)
@@ -292,7 +292,7 @@ def test_the_interpreter_finds_indices_beyond_an_axis() -> None:
     p = sg.program(f"{HEAD}    y[cell] = m[cell // 8, n[cell]]\n", device="cpu")
     x, n, m = np.arange(64.0), np.arange(64) % 8, np.arange(64.0).reshape(8, 8)
     assert p.interpret(x, n, m).tolist() == x.tolist()
-    with pytest.raises(sg.ProgramError, match="of m, which has 64"):
+    with pytest.raises(sg.ProgramError, match="index 8 of axis 1 of m is out of bounds, it has 8"):
         p.interpret(x, n + (n == 7) * (x < 8), m)  # the 8th column of row 0 is in row 1
 
 
