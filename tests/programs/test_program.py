@@ -282,7 +282,7 @@ def test_the_interpreter_finds_races_that_depend_on_inputs() -> None:
     p = sg.program(f"{HEAD}    y[n[cell]] = x[cell]\n", device="cpu")
     x, n, m = np.arange(64.0), np.arange(64), np.zeros((8, 8))
     assert p.interpret(x, n[::-1], m).tolist() == x[::-1].tolist()
-    with pytest.raises(sg.ProgramError, match=r"line 7 of wrong, for these inputs: .* meet in y"):
+    with pytest.raises(sg.ProgramError, match=r"line 9 of wrong, for these inputs: .* meet in y"):
         p.interpret(x, n // 2, m)
     with pytest.raises(sg.ProgramError, match="index 64 of y"):
         p.interpret(x, n + 1, m)
