@@ -34,8 +34,8 @@ from symgrad.wgsl.dispatch import loop as wgsl_loop
 from symgrad.wgsl.dispatch import points as wgsl
 from symgrad.wgsl.dispatch import sums as wgsl_sums
 from symgrad.wgsl.dispatch.points import SCRATCH_BYTES
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.matrix import fits
+from symgrad.wgsl.printing.source import Style
 
 CACHED_PROGRAMS: Final = 64
 """Most compiled programs for the CPU that are cached."""

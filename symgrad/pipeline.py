@@ -43,8 +43,8 @@ from symgrad.mathlib.barriers import with_barriers
 from symgrad.mathlib.define import Math, functions, inlined, lower
 from symgrad.mathlib.signs import place_signs
 from symgrad.values.results import Array, Result
-from symgrad.wgsl.printing.emit import Style
-from symgrad.wgsl.printing.printer import Printed, plan_map, print_map
+from symgrad.wgsl.printing.printer import plan_map, print_map
+from symgrad.wgsl.printing.source import Printed, Style
 
 DTypeName = Literal["float32", "float64"]
 

@@ -33,8 +33,8 @@ from symgrad.wgsl.device.guard import lifted
 from symgrad.wgsl.dispatch import loop as gpu
 from symgrad.wgsl.dispatch.points import Program
 from symgrad.wgsl.memory.transfer import Download
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.printer import print_map
+from symgrad.wgsl.printing.source import Style
 
 BLOCK_BYTES: Final = 1 << 27
 """Bytes of problems, and of their results, that are worth a block of their own on a GPU."""

@@ -19,8 +19,8 @@ from symgrad.report.show_kernel import html
 from symgrad.rows.loss import Request, Traced
 from symgrad.values.codes import Codes
 from symgrad.values.parameters import Nest
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.reduce import Summation, emit_reduction
+from symgrad.wgsl.printing.source import Style
 
 
 def _travelled(*_: Any) -> Any:

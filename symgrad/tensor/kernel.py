@@ -25,8 +25,8 @@ from symgrad.tensor.recorded import Pull, tape_of
 from symgrad.values.arrays import real_numbers
 from symgrad.web.kernels import launch_exported, require_float32
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Style
 
 Shape = tuple[int, ...]
 

@@ -28,7 +28,6 @@ from symgrad.pipeline import Options, Shaders
 from symgrad.web.module import Description, Exported
 from symgrad.wgsl.dispatch.loop import transpose
 from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import (
     MOST_SUMS,
     ROWS_PER_FLOAT_SUM,
@@ -38,6 +37,7 @@ from symgrad.wgsl.printing.iterate import (
 )
 from symgrad.wgsl.printing.printer import print_kernel, print_map
 from symgrad.wgsl.printing.reduce import Summation
+from symgrad.wgsl.printing.source import Style
 
 # --- points, sums over rows and launches ----------------------------------------------------------
 

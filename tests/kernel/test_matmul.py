@@ -22,8 +22,8 @@ from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.tensor.activation import epilogue
 from symgrad.tensor.sums import sums_of
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Style
 
 SMALL = [Tiles(16, 16, 8, 4, 4), Tiles(32, 16, 8, 4, 4), Tiles(16, 16, 16, 8, 4)]
 SIZES = [(16, 16, 16), (20, 12, 20), (5, 7, 3)]

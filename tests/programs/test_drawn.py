@@ -18,8 +18,8 @@ from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.programs import work
 from symgrad.programs.code import Code
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Style
 
 SEEDS = range(12)
 ON_GPUS = (1, 4, 10, 47, 67)

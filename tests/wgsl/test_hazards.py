@@ -20,7 +20,7 @@ from symgrad.kernel.cut import Limits
 from symgrad.mathlib.define import Math
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.points import Program
-from symgrad.wgsl.printing import stores
+from symgrad.wgsl.printing import records
 
 
 def deepest(source: str) -> int:
@@ -308,7 +308,7 @@ def test_values_survive_the_barriers_between_tiles(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """llvmpipe moves operations behind a barrier and gets them wrong: cosh' came out as 4e-39."""
-    monkeypatch.setattr(stores, "TILE_COLUMNS", 2)
+    monkeypatch.setattr(records, "TILE_COLUMNS", 2)
     kernel = sg.fused_jacobian(1, lambda v: [sg.atan(v[0]), sg.cosh(v[0])], device="gpu")
     assert kernel.wgsl.count("workgroupBarrier") == 3
     _, jacobian = kernel.run([[0.7]])

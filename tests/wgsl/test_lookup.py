@@ -31,9 +31,9 @@ from symgrad.wgsl.dispatch import slopes as lookup_dispatch
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.slopes import in_order, segments, sorted_order
 from symgrad.wgsl.dispatch.sums import BoundSums, Sums
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.lookup import RUN, runs_module
 from symgrad.wgsl.printing.reduce import Summation, emit_reduction
+from symgrad.wgsl.printing.source import Style
 
 BAL = os.environ.get("SYMGRAD_BAL")
 """A file that holds a bundle adjustment problem as grail.cs.washington.edu/projects/bal has it."""

@@ -31,8 +31,8 @@ from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import points as dispatch
 from symgrad.wgsl.dispatch.points import Program
 from symgrad.wgsl.printing import printer
-from symgrad.wgsl.printing.emit import Style
-from symgrad.wgsl.printing.printer import Printed, print_kernel, print_map
+from symgrad.wgsl.printing.printer import print_kernel, print_map
+from symgrad.wgsl.printing.source import Printed, Style
 
 every = pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)
 

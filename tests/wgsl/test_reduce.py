@@ -29,8 +29,8 @@ from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.groups import workgroups
 from symgrad.wgsl.dispatch.sums import BoundSums, Sums
 from symgrad.wgsl.printing import reduce
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.reduce import Summation, emit_reduction
+from symgrad.wgsl.printing.source import Style
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

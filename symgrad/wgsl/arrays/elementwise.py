@@ -28,8 +28,9 @@ from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.definitions import Library
-from symgrad.wgsl.printing.emit import Style, Writer
-from symgrad.wgsl.printing.expression import PRIMARY
+from symgrad.wgsl.printing.operations import PRIMARY
+from symgrad.wgsl.printing.source import Style
+from symgrad.wgsl.printing.values import Writer
 
 ELEMENTWISE_INVOCATIONS: Final = 256
 """Invocations of a workgroup."""

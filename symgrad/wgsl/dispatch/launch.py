@@ -22,8 +22,8 @@ from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.points import require_iterations
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
-from symgrad.wgsl.printing.emit import Style
-from symgrad.wgsl.printing.printer import Printed, print_kernel
+from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Printed, Style
 
 CACHED_PIPELINES: Final = 256
 """Most compiled kernels that are cached."""

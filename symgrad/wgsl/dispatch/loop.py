@@ -31,7 +31,6 @@ from symgrad.wgsl.dispatch.points import require_iterations
 from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import (
     MOST_SUMS,
     PROGRESS_WORDS,
@@ -41,7 +40,8 @@ from symgrad.wgsl.printing.iterate import (
     emit_iteration,
 )
 from symgrad.wgsl.printing.matrix import iterations, with_matrix
-from symgrad.wgsl.printing.printer import Printed, print_kernel
+from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Printed, Style
 
 MOST_OPERATIONS: Final = 50_000_000
 """Operations of an invocation in one dispatch, about and at most."""

@@ -34,9 +34,9 @@ from symgrad.wgsl.dispatch.slopes import Lookups, in_order, table_words
 from symgrad.wgsl.dispatch.sum_dispatch import SumDispatch
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import in_pieces
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.lookup import READ, runs_module
 from symgrad.wgsl.printing.reduce import Summation, emit_reduction
+from symgrad.wgsl.printing.source import Style
 
 PADDING = 16
 """Bytes that bindings are whole multiples of: those of a vec4<f32>."""

@@ -8,7 +8,7 @@ from functools import cache
 from symgrad.expr.graph.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.binding import bind
 from symgrad.mathlib.define import Function, name_of
-from symgrad.wgsl.printing.expression import PRIMARY, TYPES, Text, literal, render
+from symgrad.wgsl.printing.operations import PRIMARY, TYPES, Text, literal, render
 
 
 class Library:

@@ -14,9 +14,9 @@ from symgrad.kernel.shapes import Iteration
 from symgrad.kernel.skeletons.iterate import GROUP_SUMS_AT_A_TIME, iterate_program
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.names import printable
-from symgrad.wgsl.printing.printer import Printed, print_kernel
+from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Printed, Style
 
 STEP_INVOCATIONS: Final = 64
 """Invocations of a workgroup."""

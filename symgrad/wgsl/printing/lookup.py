@@ -14,8 +14,8 @@ from typing import Final
 
 from symgrad.kernel.skeletons.lookup import QUADS_TOGETHER, Place, runs_program
 from symgrad.kernel.target import WorkgroupTarget
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Style
 
 RUN: Final = 32
 """Rows of a run, at most."""

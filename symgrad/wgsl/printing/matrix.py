@@ -21,10 +21,10 @@ from symgrad.kernel.skeletons.products import (
 from symgrad.kernel.skeletons.solve import ACROSS, half
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.iterate import MOST_LINES
 from symgrad.wgsl.printing.names import printable
-from symgrad.wgsl.printing.printer import Printed, print_kernel
+from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Printed, Style
 
 MATRIX_INVOCATIONS: Final = 32, 64
 """Invocations of a workgroup: the fewest that have a block of products each."""

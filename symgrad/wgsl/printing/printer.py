@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.graph.node import Op
@@ -11,7 +10,7 @@ from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.cut import Limits
 from symgrad.kernel.language import KernelIR
-from symgrad.kernel.layout import POINTS_PER_WORKGROUP, Layout
+from symgrad.kernel.layout import POINTS_PER_WORKGROUP
 from symgrad.kernel.schedule import Plan, schedule
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
@@ -21,42 +20,18 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.kernel.uses import Uses
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import Function
+from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.definitions import Library
-from symgrad.wgsl.printing.emit import Style
-from symgrad.wgsl.printing.expression import TYPES
-from symgrad.wgsl.printing.header import header
+from symgrad.wgsl.printing.functions import Shader, place_of
 from symgrad.wgsl.printing.names import identifier, is_reserved
-from symgrad.wgsl.printing.own import Own
-from symgrad.wgsl.printing.pieces import PieceBody, place_of
+from symgrad.wgsl.printing.operations import TYPES
+from symgrad.wgsl.printing.source import Printed, Style, header
 from symgrad.wgsl.printing.statements import Body
 from symgrad.wgsl.printing.values import OURS, STAGED
 
 STAGED_ITERATIONS: Final = 64
 """Iterations of all loops up to which results go through a tile: what runs more often takes so long
 that it does not matter how they are stored."""
-
-
-@dataclass(frozen=True)
-class Printed:
-    """The source of a kernel: modules with the entry point "main", to be run in this order.
-
-    Each has the uniform block as binding 0, then the buffers that are read, those that are written,
-    and, if there are any ``slots``, scratch memory: so many numbers for each invocation of whole
-    workgroups. ``tables`` are the constants of buffers that are read, behind the points.
-    """
-
-    modules: tuple[str, ...]
-    slots: int
-    iterations: int
-    """The most iterations of an invocation in all loops of a module together."""
-    tables: tuple[tuple[float, ...], ...] = ()
-    width: int = POINTS_PER_WORKGROUP
-    """The invocations of a workgroup."""
-
-    def layout(self, computation: Computation) -> Layout:
-        """The arrays, if it is of a computation at every point."""
-        counts = tuple(len(o.nodes) for o in computation.outputs)
-        return Layout(len(computation.graph.names), counts, -(-self.slots // 4), self.width)
 
 
 def plan_map(computation: Computation, limits: Limits | None = None) -> Plan:
@@ -96,9 +71,11 @@ def print_plan(
     for k, piece in enumerate(plan.pieces):
         if len(plan.pieces) == 1 and len(piece.parts) < 2:
             body = Body(kernel, own, library.names, style, uses=plan.uses)
+            sources.append(_module(body, body.lines(), _scratch(own), library, head))
         else:
-            body = PieceBody(plan, piece, own, library.names, style)
-        sources.append(_module(body, library, [*head, *place_of(plan, k)]))
+            shader = Shader(plan, piece, own, library.names, style)
+            parts = shader.lines(), shader.scratch, library, [*head, *place_of(plan, k)]
+            sources.append(_module(shader.body, *parts))
     return Printed(tuple(sources), 4 * len(plan.scratch), 0, width=kernel.target.width)
 
 
@@ -120,7 +97,8 @@ def print_kernel(
     sources: dict[KernelIR, str] = {}
     for k in kernels:
         body = Body(k, own, library.names, style, parts.iterations <= STAGED_ITERATIONS)
-        sources[k] = _module(body, library, [*head, *_place_of(k, parts)])
+        scratch, first = _scratch(own), [*head, *_place_of(k, parts)]
+        sources[k] = _module(body, body.lines(), scratch, library, first)
     tables = tuple(b.data for b in kernel.buffers if b.data is not None)
     modules, width = tuple(sources[k] for k in parts.kernels), kernel.target.width
     return Printed(modules, own.slots, parts.iterations, tables, width)
@@ -154,30 +132,37 @@ def _names_of_buffers(kernels: Sequence[KernelIR]) -> dict[Buffer, str]:
     return names
 
 
-def _module(body: Body, library: Library, head: Sequence[str]) -> str:
-    statements = list(body.lines())
-    lines = [
+def _scratch(own: Own) -> str:
+    """The type of what scratch memory consists of, or "" if there is none."""
+    return own.element if own.slots else ""
+
+
+def _module(
+    body: Body, lines: Iterator[str], scratch: str, library: Library, head: Sequence[str]
+) -> str:
+    statements = list(lines)
+    module = [
         *head,
         *[""] * bool(head),
-        *_declarations(body),
-        *body.stores.declaration(),
+        *_declarations(body, scratch),
+        *body.records.stores.declaration(),
         *body.own.variables(everywhere=True),
-        *body.private,
+        *body.values.private,
         "",
-        *library.definitions(body.used),
-        *body.functions,
+        *library.definitions(body.values.used),
+        *body.values.functions,
         *_signature(body.kernel, body.uses),
         *_cell(body),
         *(f"  {line}" for line in body.own.variables(everywhere=False)),
         *statements,
         "}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(module) + "\n"
 
 
-def _declarations(body: Body) -> Iterator[str]:
+def _declarations(body: Body, scratch: str) -> Iterator[str]:
     """The uniform block, the bindings, arrays of workgroups, and where scratch memory has what."""
-    kernel, own, scratch = body.kernel, body.own, body.scratch
+    kernel, own = body.kernel, body.own
     more = "".join(f", {name}: u32" for name in kernel.arguments.values())
     yield f"struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32{more} }}"
     yield ""
@@ -185,7 +170,7 @@ def _declarations(body: Body) -> Iterator[str]:
     bound = sorted((b for b in kernel.buffers if b.space in BOUND), key=lambda b: b.space)
     for n, b in enumerate(bound, 1):
         access = b.space.replace("write", "read_write")
-        declared = _array(b, own, 4 if b in body.in_quads else b.vector)
+        declared = _array(b, own, 4 if b in body.records.in_quads else b.vector)
         yield f"@group(0) @binding({n}) var<storage, {access}> {declared};"
     if scratch:
         n = len(bound) + 1
@@ -225,10 +210,15 @@ def _cell(body: Body) -> Iterator[str]:
     if kernel.target.grid:
         yield "  let group_number = group.y * groups.x + group.x;"
         group = "group_number"
-    if body.stores.rounds:
+    if body.records.stores.rounds:
         yield f"  let first = {group} * {width}u;"
         yield "  let cell = first + local;"
-    elif kernel.cell in body.uses.counts or body.own.slots or body.stores.stores or body.functions:
+    elif (
+        kernel.cell in body.uses.counts
+        or body.own.slots
+        or body.records.stores.stores
+        or body.values.functions
+    ):
         yield f"  let cell = {group} * {width}u + local;"
     if body.own.slots:
         stride = f"(params.count + {width - 1}u) / {width}u * {width}u"

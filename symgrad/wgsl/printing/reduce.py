@@ -24,9 +24,9 @@ from symgrad.kernel.skeletons.group_products import Products, group_products, in
 from symgrad.kernel.skeletons.group_rows import group_rows
 from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.printing.emit import Style
 from symgrad.wgsl.printing.names import printable
-from symgrad.wgsl.printing.printer import Printed, print_kernel
+from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Printed, Style
 
 SUM_INVOCATIONS: Final = 256
 """Invocations of a workgroup, unless something else is better."""

@@ -1,29 +1,23 @@
-"""What the values of a kernel are called in WGSL, and where those stand that have no name."""
+"""The values of a kernel: what they are called in WGSL, and which expressions they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property
-from typing import Final
+from collections.abc import Mapping, Set
+from typing import Final, Protocol
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Op
+from symgrad.expr.graph.node import Graph, Op
+from symgrad.expr.graph.place import Place
+from symgrad.expr.laws.facts import Facts
 from symgrad.kernel.language import KernelIR
-from symgrad.kernel.schedule import Column
-from symgrad.kernel.statements import (
-    Buffer,
-    Load,
-    ReadRow,
-    Routine,
-)
 from symgrad.kernel.uses import Uses
-from symgrad.kernel.vectors import Vector, in_row
-from symgrad.wgsl.printing.emit import Style, Writer
-from symgrad.wgsl.printing.expression import PRIMARY, PRODUCT, SUM, TYPES, Text, wrapped
-from symgrad.wgsl.printing.names import identifier, is_reserved
-from symgrad.wgsl.printing.own import Own
-from symgrad.wgsl.printing.stores import Stores, place
-from symgrad.wgsl.printing.vectors import COMPONENTS, Together, Vectors
+from symgrad.mathlib.quotient import LARGE
+from symgrad.wgsl.printing.analysis import Own
+from symgrad.wgsl.printing.names import identifier, is_reserved, printable
+from symgrad.wgsl.printing.operations import PRIMARY, TYPES, Text, literal, render, render_wide
+from symgrad.wgsl.printing.source import Style
+
+COMMENT_COLUMN = 56
 
 OURS: Final = frozenset(
     {"main", "params", "scratch", "cell", "stride", "group", "groups", "group_number", "local"}
@@ -34,8 +28,105 @@ STAGED: Final = OURS | {"first", "rows", "tile", "tile_quad"}
 """What one may define whose results go through a group's memory."""
 
 
+class Writer:
+    """The statements of straight-line code: names, loads where first needed, comments.
+
+    A node in ``bound`` gets a name; the others are folded into the expression of their user.
+    """
+
+    def __init__(
+        self, graph: Graph, bound: frozenset[int], calls: Mapping[Op, str], style: Style
+    ) -> None:
+        self.graph, self.bound, self.calls, self.style = graph, bound, calls, style
+        self.used: set[Op] = set()
+        """The operations that have been written, among them those that are functions."""
+        self.texts: dict[int, Text] = {}
+        self._facts = Facts(graph)
+        self._folded: set[int] = set()
+        self._last: Place | None = None
+        self._source = 0
+        self.indent = "  "
+
+    def text(self, i: int) -> str:
+        """The value of a node that has been written, or of a constant."""
+        return self.texts[i][0] if i in self.texts else literal(self.graph.nodes[i])[0]
+
+    def write(self, i: int, expression: Text | None = None) -> str:
+        """The line that makes the value of an operation; "" if it has none of its own.
+
+        Its text is then part of its user's, and forgotten with that.
+        """
+        expression = expression or self.expression(i)
+        for a in self.graph.nodes[i][1:]:
+            if a in self._folded:  # no other expression needs it
+                self._folded.remove(a)
+                del self.texts[a]
+        if i not in self.bound:
+            self._folded.add(i)
+            self.texts[i] = expression
+            return ""
+        return self.line(f"{self.declare(i, f't{i}')} = {expression[0]};", i)
+
+    def line(self, text: str, i: int) -> str:
+        """A line, and behind it that of the user's that made node i."""
+        line = self.indent + text
+        return line + self._comment(i, len(line)) if self.style.comments else line
+
+    def repeat_place(self) -> None:
+        """Have the next line say the user's line again, as if no statement stood before it."""
+        self._last = None
+
+    def declare(self, i: int, name: str) -> str:
+        """The left side of the statement that gives the value of node i its name."""
+        self.texts[i] = (name, PRIMARY)
+        return f"let {name}"
+
+    def expression(self, i: int) -> Text:
+        """An operation, of the texts of its arguments."""
+        op = self.graph.nodes[i][0]
+        if op is ops.div and ops.wide_div in self.calls and self._may_divide_by_much(i):
+            self.used.add(ops.wide_div)
+            return render_wide(self.graph, i, self.texts, self.calls[ops.wide_div])
+        self.used.add(op)
+        return render(self.graph, i, self.texts, self.calls)
+
+    def _may_divide_by_much(self, i: int) -> bool:
+        """Whether the divisor of node i may be too large for a device's reciprocal.
+
+        A reciprocal itself is subnormal there, and may be flushed.
+        """
+        return self._facts.largest(self.graph.nodes[i][-1]) > LARGE
+
+    def _comment(self, i: int, width: int) -> str:
+        """The user's line, where it is another than that of the statement before."""
+        number = self.graph.places[i]
+        if number == self._source:
+            return ""
+        self._source = number
+        place = self.graph.place_of(i)
+        if place is None or place == self._last or not place.text:
+            return ""
+        self._last = place
+        return " " * max(2, COMMENT_COLUMN - width) + "// " + printable(place.text)
+
+
+class Late(Protocol):
+    """Where the numbers of rows are that are read where they are needed."""
+
+    def in_row(self, i: int) -> str:
+        """The text of a number of a row."""
+        ...
+
+
 class Values(Writer):
-    """The values of a kernel: their names, the numbers of rows, and what stands in memory."""
+    """The state of a kernel that is being written: names of its values, and of all else.
+
+    ``shared`` are values that functions need besides their arguments: these are variables of them
+    all, which ``private`` lines declare. ``functions`` are the lines of functions that statements
+    call. ``records`` has the numbers of rows that are not read yet.
+    """
+
+    records: Late
 
     def __init__(
         self,
@@ -43,39 +134,24 @@ class Values(Writer):
         own: Own,
         calls: Mapping[Op, str],
         style: Style,
-        staged: bool = True,
-        uses: Uses | None = None,
+        uses: Uses,
+        shared: Set[int],
     ) -> None:
-        self.uses = uses or Uses(kernel)
-        self.private: list[str] = []
-        """The lines that declare variables of the whole module."""
-        self.functions: list[str] = []
-        """The lines of functions that the statements call."""
-        self.shared: Set[int] = self.uses.captured
-        """What functions need besides what they are told: these are variables of them all."""
-        self._called: dict[Routine, str] = {}
-        """What routines are called."""
-        super().__init__(kernel.graph, self.uses.bound, calls, style)
-        self.kernel, self.own = kernel, own
-        self.vectors = Vectors(kernel, self.uses)
-        self._unread = len(self.uses.columns)
-        """How many numbers of rows are yet to be read."""
-        self.stores = self._stores(staged)
-        self._taken = {*STAGED, *own.names.values(), *self.stores.saved}
-        self._names: dict[int, str] = {}
+        super().__init__(kernel.graph, uses.bound, calls, style)
+        self.kernel, self.uses, self.shared = kernel, uses, shared
+        self.private, self.functions = list[str](), list[str]()
+        self.taken: set[str] = {*STAGED, *own.names.values()}
+        """The names that something around has."""
+        self._suggested: dict[int, str] = {}
         """What values are called that nobody else has named."""
         self._numbered = 0
-        self.quads: dict[tuple[Buffer, int], str] = {}
-        """What fours of numbers of rows are called, by their buffers and places."""
-        self._vectors: dict[int, str] = {}
-        """What the vectors of numbers that are read together are called."""
         names = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
         names |= {kernel.group: "group_number" if kernel.target.grid else "group.x"}
         names |= {kernel.groups: "groups.x"}
         names |= {i: f"params.{name}" for i, name in kernel.arguments.items()}
         names |= {i: f"arrayLength(&{own.names[b]})" for b, i in kernel.lengths.items()}
         self.texts |= {i: (name, PRIMARY) for i, name in names.items()}
-        self.texts |= {i: (f"{kernel.graph.nodes[i][1]}u", PRIMARY) for i in self.uses.numbers}
+        self.texts |= {i: (f"{kernel.graph.nodes[i][1]}u", PRIMARY) for i in uses.numbers}
 
     # names ---------------------------------------------------------------------------------------
 
@@ -90,33 +166,36 @@ class Values(Writer):
 
     def named(self, i: int, default: str = "") -> str:
         """A new name for a value: the user's if there is one."""
-        preferred = self.kernel.names.get(i) or self._names.get(i, "")
+        preferred = self.kernel.names.get(i) or self._suggested.get(i, "")
         wanted = preferred.strip("_") or default
         if not wanted:
             self._numbered += 1
             return f"t{self._numbered}"
-        return self._free(identifier(wanted, is_reserved))
+        return self.free(identifier(wanted, is_reserved))
 
-    def _free(self, wanted: str) -> str:
-        """A name that nothing around has."""
+    def free(self, wanted: str) -> str:
+        """A name that nothing around has, from here on taken."""
         name, k = wanted, 2
-        while name in self._taken:
+        while name in self.taken:
             name, k = f"{wanted}_{k}", k + 1
-        self._taken.add(name)
+        self.taken.add(name)
         return name
 
-    @cached_property
-    def _lone(self) -> Set[int]:
-        """The nodes that are written each for itself."""
-        lone = self.uses.lone
-        if not self.vectors.indices:
-            return lone
-        return lone - self.vectors.indices - self.vectors.first.keys()
+    def suggest(self, i: int, name: str) -> None:
+        """A name for a value, if nobody else has named it."""
+        self._suggested.setdefault(i, name)
 
-    @property
-    def scratch(self) -> str:
-        """The type of what scratch memory consists of, or "" if there is none."""
-        return self.own.element if self.own.slots else ""
+    # texts ---------------------------------------------------------------------------------------
+
+    def text(self, i: int) -> str:
+        """The value of a node that has been written, of a constant, or of a number of a row."""
+        unread = i in self.uses.columns and i not in self.texts
+        return self.records.in_row(i) if unread else super().text(i)
+
+    def word(self, i: int) -> Text:
+        """A word, and how tightly it binds."""
+        text = self.text(i)
+        return self.texts.get(i, (text, PRIMARY))
 
     def write(self, i: int, expression: Text | None = None) -> str:
         """A line as everywhere; but what a function or a choice gives is opaque over a barrier.
@@ -129,127 +208,7 @@ class Values(Writer):
             expression = ops.opaque.wgsl.format(text), PRIMARY
         return super().write(i, expression)
 
-    # rows of points ------------------------------------------------------------------------------
-
-    def _stores(self, staged: bool) -> Stores:
-        """What the kernel ends with storing."""
-        stored = {s.buffer: s.values for s in self.uses.stored}
-        shared = any(b.space == "group" for b in self.kernel.buffers)
-        return Stores(
-            [self.own.names[b] for b in stored],
-            [len(ids) for ids in stored.values()],
-            self.columns(stored.values()),
-            self.text,
-            self.kernel.target.width,
-            self.style.columns_out,
-            staged and not shared,
-        )
-
-    def columns(self, rows: Iterable[Sequence[int]]) -> Sequence[Column]:
-        """The columns of some rows that are stored."""
-        return [Column(n, c, i) for n, ids in enumerate(rows) for c, i in enumerate(ids)]
-
-    @cached_property
-    def in_quads(self) -> set[Buffer]:
-        """The buffers of rows that consist of vectors of four numbers."""
-        buffers = {self.uses.stored[n].buffer for n in self.stores.quads}
-        if not self.style.columns_in:
-            buffers |= {s.buffer for s in self.uses.read if s.width % 4 == 0}
-        return buffers
-
-    def _in_row(self, i: int) -> str:
-        """Where a number of a row stands."""
-        s, column = self.uses.columns[i]
-        if s.buffer in self.in_quads:
-            return f"{self._quad_of_row(s, column // 4)}.{COMPONENTS[column % 4]}"
-        at = place(column, s.width, self.text(s.row), self.style.columns_in)
-        return f"{self.own.names[s.buffer]}[{at}]"
-
-    def _quad_of_row(self, s: ReadRow, number: int) -> str:
-        """Four numbers of a row that stand side by side: where, or how they are called."""
-        at = place(number, s.width // 4, self.text(s.row))
-        return self.quads.get((s.buffer, number), f"{self.own.names[s.buffer]}[{at}]")
-
-    def _read(self, ids: Iterable[int]) -> Iterator[str]:
-        """The lines that read those of some numbers that are yet to be read."""
-        for i in ids:
-            if i in self.uses.columns and i not in self.texts:
-                self._unread -= 1
-                yield from self._read_quad(*self.uses.columns[i])
-                text = self._in_row(i)
-                yield f"{self.indent}{self.declare(i)} = {text};"
-
-    def _read_quad(self, s: ReadRow, column: int) -> Iterator[str]:
-        """The line that reads four numbers of a row, if nobody has read them yet."""
-        if s.buffer in self.in_quads and (s.buffer, column // 4) not in self.quads:
-            name = self._free(f"{self.own.names[s.buffer]}_quad")
-            yield f"{self.indent}let {name} = {self._quad_of_row(s, column // 4)};"
-            self.quads[s.buffer, column // 4] = name
-
-    def text(self, i: int) -> str:
-        """The value of a node that has been written, of a constant, or of a number of a row."""
-        unread = i in self.uses.columns and i not in self.texts
-        return self._in_row(i) if unread else super().text(i)
-
-    # memory --------------------------------------------------------------------------------------
-
-    def _index(self, buffer: Buffer, i: int) -> tuple[Text, str]:
-        """An index of a buffer, and the component of what stands there."""
-        if buffer.vector == 1:
-            return self._vector_index(buffer, Vector(i, 0)), ""
-        vector, component = self.vectors.of(buffer, i)
-        return self._vector_index(buffer, vector), f".{component}"
-
-    def _word(self, i: int) -> Text:
-        text = self.text(i)
-        return self.texts.get(i, (text, PRIMARY))
-
-    def _vector_index(self, buffer: Buffer, vector: Vector) -> Text:
-        number, node = vector.number, vector.node
-        if buffer.row:
-            return self._in_rows(buffer.row, vector), PRIMARY
-        return (f"{number}u", PRIMARY) if node is None else self._word(node)
-
-    def _in_rows(self, row: int, vector: Vector) -> str:
-        """The two indices of a vector in an array of rows.
-
-        What WGSL checks of an index, it does once for all rows where they are known numbers.
-        """
-        if vector.node is None:
-            return f"{vector.number // row}u][{vector.number % row}u"
-        location = in_row(self.graph, vector.node, row)
-        if location is None:
-            text = wrapped(self._word(vector.node), PRODUCT)
-            return f"{text} / {row}u][{text} % {row}u"
-        which = f"{location.number}u" if location.row is None else self.text(location.row)
-        column = self._word(location.node)
-        more = f" + {location.first}u" if location.first else ""
-        return f"{which}][{wrapped(column, SUM) if more else column[0]}{more}"
-
-    def _loaded(self, s: Load) -> str:
-        return self.own.loaded(s.buffer, *self._index(s.buffer, s.index), agreed=s.agreed)
-
-    def _component(self, i: int, access: tuple[Buffer, int | None]) -> Iterator[str]:
-        """One of the numbers that are read as a vector, with the vector itself for the first."""
-        (buffer, index), first = access, self.vectors.first[i]
-        assert index is not None, "all of a buffer is no vector"
-        vector, component = self.vectors.of(buffer, index)
-        if first == i:
-            kind = "pair" if buffer.vector == 2 else "quad"
-            self._vectors[i] = self._free(f"{self.own.names[buffer]}_{kind}")
-            text = self.own.place(buffer, self._vector_index(buffer, vector))
-            yield self.line(f"let {self._vectors[i]} = {text};", i)
-        number = f"{self._vectors[first]}.{component}"
-        if self.uses.is_named(i) or i in self.shared:
-            yield self.line(f"{self.declare(i)} = {number};", i)
-        else:
-            self.texts[i] = number, PRIMARY
-
-    def _vector(self, s: Together) -> str:
-        """Numbers as a vector: the one that was read, if they are all of one."""
-        whole, values = self._vectors.get(s.values[0]), [self.text(v) for v in s.values]
-        components = COMPONENTS[: s.buffer.vector]
-        if whole and values == [f"{whole}.{c}" for c in components]:
-            return whole
-        listed = "" if set(values) == {"0.0f"} else ", ".join(values)
-        return f"vec{s.buffer.vector}<{TYPES[s.buffer.kind]}>({listed})"
+    def assigned(self, text: str, i: int) -> str:
+        """A line that gives a value to something: the user's is behind what computes it."""
+        computed = self.graph.args(i) and i not in self.bound
+        return self.line(text, i) if computed else self.indent + text

@@ -16,7 +16,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, INTEGER, TRUTH, WORD, Graph, float_bits, reachable
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.barriers import with_barriers
-from symgrad.wgsl.printing.expression import PRIMARY, form_of, literal, render
+from symgrad.wgsl.printing.operations import PRIMARY, form_of, literal, render
 
 OPERATORS = (
     ops.add,

@@ -7,11 +7,10 @@ from typing import Final, cast
 
 from symgrad.expr.graph.node import INPUT, Graph, Op
 from symgrad.kernel.layout import POINTS_PER_WORKGROUP
-from symgrad.kernel.schedule import Column, Piece, Plan
-from symgrad.wgsl.printing.emit import Style
-from symgrad.wgsl.printing.own import Own, loaded_as, stored_as
+from symgrad.kernel.schedule import Piece, Plan
+from symgrad.wgsl.printing.analysis import COMPONENTS, Own, loaded_as, stored_as
+from symgrad.wgsl.printing.source import Style
 from symgrad.wgsl.printing.statements import Body
-from symgrad.wgsl.printing.vectors import COMPONENTS
 
 _STRIDE: Final = [
     "// the length of a row of scratch: the points, rounded up to whole workgroups",
@@ -22,8 +21,8 @@ _STRIDE: Final = [
 ]
 
 
-class PieceBody(Body):
-    """The statements of one shader of a plan.
+class Shader:
+    """One shader of a plan, whose statements are a ``body``, or functions that it calls.
 
     What one of its functions makes and another needs is a private variable; what another shader
     needs goes through scratch memory, four values at a time.
@@ -32,83 +31,91 @@ class PieceBody(Body):
     def __init__(
         self, plan: Plan, piece: Piece, own: Own, calls: Mapping[Op, str], style: Style
     ) -> None:
-        self.plan, self.piece = plan, piece
-        super().__init__(plan.kernel, own, calls, style, uses=plan.uses)
-        self._taken.update(f"part_{k}" for k in range(len(piece.parts)))
-        self._taken.update(f"s{row}" for row in piece.fetches)
+        self._plan, self._piece = plan, piece
         self._fetched = {i: r for r in piece.fetches for i in plan.scratch[r]}
         self._lists = [_expression_nodes(plan.graph, part, plan.bound) for part in piece.parts]
-        self.shared = self._nodes_of_several_parts()
-        self.functions += _STRIDE if plan.scratch else []
+        self.body = Body(
+            plan.kernel,
+            own,
+            calls,
+            style,
+            uses=plan.uses,
+            stores=piece.stores,
+            shared=self._nodes_of_several_parts(),
+        )
+        self._values = self.body.values
+        self._values.taken.update(f"part_{k}" for k in range(len(piece.parts)))
+        self._values.taken.update(f"s{row}" for row in piece.fetches)
+        self._values.functions += _STRIDE if plan.scratch else []
         self._element = "f32" if plan.kinds <= {"f", "b"} else "u32"
         """What a row of scratch memory is a vector of."""
-
-    def columns(self, rows: Iterable[Sequence[int]]) -> Sequence[Column]:
-        """The columns that this shader stores."""
-        return self.piece.stores
 
     @property
     def scratch(self) -> str:
         """The type of what scratch memory consists of, or "" if there is none."""
-        return f"vec4<{self._element}>" if self.plan.scratch else ""
+        return f"vec4<{self._element}>" if self._plan.scratch else ""
 
     def _nodes_of_several_parts(self) -> set[int]:
         """What one function makes and another, or the end of the shader, needs."""
-        if len(self.piece.parts) < 2:
+        plan, piece = self._plan, self._piece
+        if len(piece.parts) < 2:
             return set()
-        rows = self.plan.scratch
-        shared = {i for r in self.piece.spills for i in rows[r]}
-        shared.update(s.node for s in self.piece.stores)
-        shared.update(i for r in self.piece.fetches for i in rows[r])
+        rows = plan.scratch
+        shared = {i for r in piece.spills for i in rows[r]}
+        shared.update(s.node for s in piece.stores)
+        shared.update(i for r in piece.fetches for i in rows[r])
         first: dict[int, int] = {}
         for k, part in enumerate(self._lists):
-            named = [i for i in part if i in self.bound or self.graph.nodes[i][0] is INPUT]
+            named = [i for i in part if i in plan.bound or plan.graph.nodes[i][0] is INPUT]
             shared.update([i for i in named if first.setdefault(i, k) != k])
         return shared
 
     # lines ---------------------------------------------------------------------------------------
 
     def lines(self) -> Iterator[str]:
-        """The statements of the shader; ``functions`` are what it calls."""
-        items, arguments = self.kernel.main.items, ["cell"]
-        for s in self.uses.read:
+        """The statements of the shader; some may be functions that it calls."""
+        items, arguments = self._plan.kernel.main.items, ["cell"]
+        for s in self._plan.uses.read:
             yield from self._part(cast(Sequence[int], items[: items.index(s)]))
-            arguments.insert(0, self.text(s.row))
+            arguments.insert(0, self._values.text(s.row))
         for k, part in enumerate(self._lists):
             if len(self._lists) == 1:
                 yield from self._part(part)
                 continue
             parameters = ", ".join(f"{name}: u32" for name in arguments)
             lines = "\n".join(self._part(part))
-            self.functions += [f"fn part_{k}({parameters}) {{", lines, "}", ""]
+            self._values.functions += [f"fn part_{k}({parameters}) {{", lines, "}", ""]
             yield f"  part_{k}({', '.join(arguments)});"
         yield from self._spills()
-        yield from self.stores.lines()
+        yield from self.body.records.stores.lines()
 
     def _part(self, nodes: Iterable[int]) -> Iterator[str]:
         """The lines of one function."""
-        self.quads.clear()  # each has its own
+        self.body.records.begin()
         for i in nodes:
-            if i in self.texts:
+            if i in self._values.texts:
                 continue
             if i in self._fetched:
                 yield from self._fetch(self._fetched[i])
-            elif i in self.uses.columns:
-                yield from self._read((i,))
-            elif line := self.write(i):
+            elif i in self._plan.uses.columns:
+                yield from self.body.records.read((i,))
+            elif line := self._values.write(i):
                 yield line
 
     def _fetch(self, row: int) -> Iterator[str]:
         yield f"  let s{row} = scratch[{row}u * stride() + cell];"
-        for i, component in zip(self.plan.scratch[row], COMPONENTS, strict=False):
-            value = loaded_as(self._element, self.graph.type(i)).format(f"s{row}.{component}")
-            yield f"  {self.declare(i)} = {value};"
+        for i, component in zip(self._plan.scratch[row], COMPONENTS, strict=False):
+            value = loaded_as(self._element, self._plan.graph.type(i)).format(f"s{row}.{component}")
+            yield f"  {self._values.declare(i)} = {value};"
 
     def _spills(self) -> Iterator[str]:
         element, zero = self._element, "0u" if self._element == "u32" else "0.0f"
-        for row in self.piece.spills:
-            nodes = self.plan.scratch[row]
-            values = [stored_as(element, self.graph.type(i)).format(self.text(i)) for i in nodes]
+        for row in self._piece.spills:
+            nodes = self._plan.scratch[row]
+            values = [
+                stored_as(element, self._plan.graph.type(i)).format(self._values.text(i))
+                for i in nodes
+            ]
             packed = ", ".join(values + [zero] * (4 - len(values)))
             yield f"  scratch[{row}u * stride() + cell] = vec4<{element}>({packed});"
 

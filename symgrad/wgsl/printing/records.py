@@ -1,4 +1,4 @@
-"""What is stored at the end of a shader: neighbouring invocations write neighbouring numbers.
+"""Rows of points: read in fours, and stored so that neighbours write neighbouring numbers.
 
 An invocation's results stand side by side, those of its neighbours a row further on. So it hands
 them to the workgroup's tile, from which neighbours write neighbouring floats: on an H200 this
@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from symgrad.kernel.schedule import Column
+from symgrad.kernel.statements import Buffer, ReadRow
+from symgrad.wgsl.printing.analysis import COMPONENTS, Own
+from symgrad.wgsl.printing.values import Values
 
 FEW_COLUMNS = 16
 """Columns of a tile below which it is as well that rows of an even length share memory banks."""
@@ -22,6 +25,82 @@ WebGPU's 16,384 bytes and in different memory banks."""
 
 QUAD_COLUMNS = 16
 """Columns of an array from which they are stored in fours, if they are whole fours."""
+
+
+class Records:
+    """The rows of points that a kernel reads, and those that it ends with storing.
+
+    ``stores`` are the columns that are stored. They go through a tile if they are ``staged``, and
+    no other memory is shared.
+    """
+
+    def __init__(
+        self, values: Values, own: Own, staged: bool, stores: Sequence[Column] | None = None
+    ) -> None:
+        self._values, self._names, self._uses = values, own.names, values.uses
+        self._by_columns = values.style.columns_in
+        self.unread = len(self._uses.columns)
+        """How many numbers of rows are yet to be read."""
+        self._quads: dict[tuple[Buffer, int], str] = {}
+        """What fours of numbers of rows are called, by their buffers and places."""
+        kernel, stored = values.kernel, {s.buffer: s.values for s in self._uses.stored}
+        shared = any(b.space == "group" for b in kernel.buffers)
+        rows = enumerate(stored.values())
+        self.stores = Stores(
+            [own.names[b] for b in stored],
+            [len(ids) for ids in stored.values()],
+            [Column(n, c, i) for n, ids in rows for c, i in enumerate(ids)]
+            if stores is None
+            else stores,
+            values.text,
+            kernel.target.width,
+            values.style.columns_out,
+            staged and not shared,
+        )
+        values.taken.update(self.stores.saved)
+        values.records = self
+
+    @cached_property
+    def in_quads(self) -> set[Buffer]:
+        """The buffers of rows that consist of vectors of four numbers."""
+        buffers = {self._uses.stored[n].buffer for n in self.stores.quads}
+        if not self._by_columns:
+            buffers |= {s.buffer for s in self._uses.read if s.width % 4 == 0}
+        return buffers
+
+    def in_row(self, i: int) -> str:
+        """Where a number of a row stands."""
+        s, column = self._uses.columns[i]
+        if s.buffer in self.in_quads:
+            return f"{self._quad(s, column // 4)}.{COMPONENTS[column % 4]}"
+        at = place(column, s.width, self._values.text(s.row), self._by_columns)
+        return f"{self._names[s.buffer]}[{at}]"
+
+    def _quad(self, s: ReadRow, number: int) -> str:
+        """Four numbers of a row that stand side by side: where, or how they are called."""
+        at = place(number, s.width // 4, self._values.text(s.row))
+        return self._quads.get((s.buffer, number), f"{self._names[s.buffer]}[{at}]")
+
+    def read(self, ids: Iterable[int]) -> Iterator[str]:
+        """The lines that read those of some numbers that are yet to be read."""
+        values = self._values
+        for i in ids:
+            if i in self._uses.columns and i not in values.texts:
+                self.unread -= 1
+                yield from self._read_quad(*self._uses.columns[i])
+                text = self.in_row(i)
+                yield f"{values.indent}{values.declare(i)} = {text};"
+
+    def _read_quad(self, s: ReadRow, column: int) -> Iterator[str]:
+        """The line that reads four numbers of a row, if nobody has read them yet."""
+        if s.buffer in self.in_quads and (s.buffer, column // 4) not in self._quads:
+            name = self._values.free(f"{self._names[s.buffer]}_quad")
+            yield f"{self._values.indent}let {name} = {self._quad(s, column // 4)};"
+            self._quads[s.buffer, column // 4] = name
+
+    def begin(self) -> None:
+        """Begin a function, which has no quads of others."""
+        self._quads.clear()
 
 
 @dataclass(frozen=True)

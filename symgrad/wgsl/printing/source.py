@@ -1,0 +1,65 @@
+"""What a printed kernel is: its modules, and what they say of themselves, for their reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from symgrad.kernel.layout import POINTS_PER_WORKGROUP, Layout
+from symgrad.kernel.shapes import Computation
+from symgrad.wgsl.printing.names import printable
+
+
+@dataclass(frozen=True)
+class Style:
+    """What the source says beside the code."""
+
+    math: str = "accurate"
+    comments: bool = True
+    title: str = ""
+    columns_in: bool = False
+    """Whether points stand column by column, and not row by row, each of ``params.count``."""
+    columns_out: bool = False
+    """The same for results."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The source of a kernel: modules with the entry point "main", to be run in this order.
+
+    Each has the uniform block as binding 0, then the buffers that are read, those that are written,
+    and, if there are any ``slots``, scratch memory: so many numbers for each invocation of whole
+    workgroups. ``tables`` are the constants of buffers that are read, behind the points.
+    """
+
+    modules: tuple[str, ...]
+    slots: int
+    iterations: int
+    """The most iterations of an invocation in all loops of a module together."""
+    tables: tuple[tuple[float, ...], ...] = ()
+    width: int = POINTS_PER_WORKGROUP
+    """The invocations of a workgroup."""
+
+    def layout(self, computation: Computation) -> Layout:
+        """The arrays, if it is of a computation at every point."""
+        counts = tuple(len(o.nodes) for o in computation.outputs)
+        return Layout(len(computation.graph.names), counts, -(-self.slots // 4), self.width)
+
+
+def header(computation: Computation, style: Style, operations: int = 0) -> Iterator[str]:
+    """What a map computes, of what, in arrays of which order; how many operations, if known."""
+    n, outputs = len(computation.graph.names), computation.outputs
+    columns = ", ".join(f"{o.name} (B, {len(o.nodes)})" for o in outputs)
+    order = _order(style.columns_in, style.columns_out)
+    moved = 4 * (n + sum(len(o.nodes) for o in outputs))
+    yield f"// {printable(style.title or computation.name)}"
+    yield f"// in: x (B, {n}); out: {columns}; float32, {order}, one invocation a point"
+    counted = f"{operations:,} operations and " * bool(operations)
+    yield f"// {counted}{moved:,} bytes a point; math: {style.math}"
+
+
+def _order(columns_in: bool, columns_out: bool) -> str:
+    """How arrays stand in memory."""
+    if columns_in == columns_out:
+        return "by columns" if columns_in else "C order"
+    return f"{'x' if columns_in else 'results'} by columns"
