@@ -61,7 +61,7 @@ STRAIGHT_LINE: Final = 7
 6 it is 1.1 times as fast, with 8 as much slower, with 20 twice and with 30 three times."""
 
 STRAIGHT_LINE_GPU: Final = 12
-"""The same on a GPU, where nothing is faster up to there. Its length grows with their cube, though:
+"""Variables up to which it is so on a GPU, where nothing is faster. The text grows as their cube:
 with 15 variables drivers take ten seconds, with 30 a minute."""
 
 STORED_ROWS: Final = 100_000
@@ -209,7 +209,7 @@ class Cpu:
         return idle
 
     def require(self, dtype: str) -> None:
-        """It computes in both."""
+        """Every dtype: it computes in both."""
 
     def program(self, shaders: Shaders) -> llvm.Program:
         """A computation at many points, compiled when it is first run."""
@@ -349,7 +349,7 @@ class MultiDevice:
 
     @property
     def budget(self) -> MemoryBudget:
-        """That of the device that has least: see `Backend`."""
+        """The budget of the device that has the least memory: see `Backend`."""
         return min((part.budget for part in self.parts), key=lambda budget: budget.most)
 
     @property

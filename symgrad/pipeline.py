@@ -153,7 +153,7 @@ def build(
     require_options(options)
     clock, wanted = Clock(), None
     with paused_gc():
-        traced = clock.time("trace", lambda: trace(f, n, names, options.keeping))
+        traced = clock.time("trace", lambda: trace(f, n, names, [options.keeping]))
         key = traced.key
         if key is None:  # what derivatives of the user's own compute is in their results
             traced = _rolled(traced, options, clock)
@@ -164,7 +164,7 @@ def build(
 
 
 def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
-    """The trace with loops, unless they are not wanted; lines that write out much are told of."""
+    """The trace with loops, if the options ask for them; a warning of lines that write out much."""
     if not options.roll:
         return traced
     with_loops = clock.time("roll", lambda: rolled(traced, options.rounding))
@@ -176,7 +176,7 @@ def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
 def _differentiated(
     traced: Trace, derivation: Derivation, options: Options, clock: Clock
 ) -> tuple[Wanted, ...]:
-    traced.graph.keeping = options.keeping
+    traced.graph.notes[Keeping] = options.keeping
     return clock.time("differentiate", lambda: tuple(derivation.derive(traced)))
 
 

@@ -250,6 +250,41 @@ def test_names_are_those_of_the_glossary() -> None:
     assert {m: words for m, words in old.items() if m not in circles} == {}
 
 
+GRAMMAR_WORDS = {"found", "made", "there", "here"}
+"""Names that say nothing of a value: it is named by what it is."""
+
+
+def test_values_are_named_by_what_they_are() -> None:
+    def names(tree: ast.Module) -> set[str]:
+        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+        inner = [n for function in functions for n in ast.walk(function)]
+        stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return (stored | {n.arg for n in inner if isinstance(n, ast.arg)}) & GRAMMAR_WORDS
+
+    assert {m: words for m, tree in modules().items() if (words := names(tree))} == {}
+
+
+RIDDLE = re.compile(
+    r"(That|Those) of\b|The same(?=[,.]| (of|for|as|with|where|if|by|in|at)\b)|Their\b"
+)
+"""Beginnings of docstrings whose subject stands somewhere else."""
+
+
+def test_docstrings_name_their_subject() -> None:
+    def strings(tree: ast.Module) -> Iterator[ast.Constant]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                yield node.value
+
+    riddles = {
+        f"{m}:{s.lineno}: {s.value}"
+        for m, tree in modules().items()
+        for s in strings(tree)
+        if isinstance(s.value, str) and RIDDLE.match(s.value)
+    }
+    assert riddles == set()
+
+
 def test_the_glossary_names_what_there_is() -> None:
     page = (ROOT / "docs/glossary.md").read_text("utf-8")
     places = re.findall(r"`([a-z_]+/?[a-z_/]*(?:\.py)?)`", page)

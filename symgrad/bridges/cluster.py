@@ -33,7 +33,7 @@ MOST_LOSSES: Final = 20
 
 
 def _distributed() -> Any:
-    """The package of clusters; None where nobody has imported it: then there is no client."""
+    """The package of clusters; False where it is not imported, as there is no client then."""
     return "distributed" in sys.modules and import_module("distributed")
 
 

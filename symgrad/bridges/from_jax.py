@@ -178,7 +178,7 @@ def _integer_power(x: Any, y: int) -> Any:
 
 
 def _one_minus_square(x: Any) -> Any:
-    """It keeps its digits where x is near 1 or -1."""
+    """1 - x**2, as a product that keeps its digits where x is near 1 or -1."""
     return (1 - x) * (1 + x)
 
 

@@ -18,7 +18,7 @@ PARAM = "param"
 
 
 COVARIANCE = "cov_i", "cov_j"
-"""Those of the covariance."""
+"""The dimensions of the covariance."""
 
 
 def is_labelled(value: Any) -> bool:

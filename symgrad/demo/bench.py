@@ -48,7 +48,7 @@ class Workload:
     unit: str
     count: int
     make: Callable[[Device, int], Callable[[], Any]]
-    """The call, on a device, of so many."""
+    """The call, on a device, of this many points or rows."""
 
     inverse: bool = False
     """Whether the figure is the time of a call, in µs, and not a rate."""

@@ -32,7 +32,7 @@ KINDS: Final[dict[str, Callable[..., Any]]] = {
 """What ``show --kind`` may compute."""
 
 DEMO: Final = Path(tempfile.gettempdir(), "symgrad-demo.png")
-"""Where the demonstration draws its picture, unless it is told."""
+"""Where the demonstration draws its picture, unless ``--plot`` names a file."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -209,7 +209,7 @@ def _kernel(f: Callable[..., Any], options: argparse.Namespace) -> Any:
 def _of_users(
     options: argparse.Namespace, make: Callable[[Callable[..., Any], argparse.Namespace], Any]
 ) -> Any:
-    """What is made of the function that is named; what that raises is told with its line."""
+    """The result of ``make`` for the named function; errors are reported with their line."""
     f = find_function(options.function)
     try:
         return make(f, options)

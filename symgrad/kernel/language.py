@@ -197,12 +197,12 @@ class KernelIR(Arena):
                 self.lengths[buffer] = self.value("u")
         return self.lengths[buffer]
 
-    def load(self, buffer: Buffer, index: int, here: bool = False) -> int:
+    def load(self, buffer: Buffer, index: int, at_use: bool = False) -> int:
         """The number at an index of a buffer.
 
-        What nobody writes to is read as far out as it can be, or else ``here``, and each time anew.
+        A buffer that is only read is loaded as far out as possible, or ``at_use``, each time anew.
         """
-        if buffer.space == "read" and not here:
+        if buffer.space == "read" and not at_use:
             return self.add(buffer.read, index)
         result = self.value(buffer.kind)
         self.at.items.append(Load(result, buffer, index))

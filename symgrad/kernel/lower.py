@@ -177,7 +177,7 @@ class _Lowering:
         return [env[r] for r in roots]
 
     def in_turn(self, roots: Sequence[int]) -> Iterator[Value]:
-        """The same, root by root: but together where one might write to what another reads."""
+        """The values of `roots`, one by one; together where one might write what another reads."""
         if any(op.result in ARRAYS for op in self.graph.heads):
             yield from self.roots(roots)
         else:

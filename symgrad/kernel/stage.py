@@ -213,7 +213,7 @@ class _Product:
 def _products(
     graph: Graph, roots: Sequence[int], whole: Sequence[int], fixed: set[int]
 ) -> dict[int, _Product]:
-    """Those of the roots, and of what they are products of, that nothing else is made of.
+    """The products among the roots and their factors that have no other users.
 
     Products that differ by what no row changes have one core. What something else is made of, or
     what is wanted ``whole``, stays so, as x/s stays normal where x alone, multiplied with itself,

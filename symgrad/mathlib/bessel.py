@@ -85,7 +85,7 @@ def i0e(x: Expr) -> Expr:
 
 
 def i1e(x: Expr) -> Expr:
-    """The same for the odd function."""
+    """As `i0e`, for the odd function."""
     a = ops.abs(x)
     near = a * polynomial(ops.where(a < 1.0, a, 0.0), I1E_SERIES[1:TERMS])
     return keep_nan(ops.copysign(_scaled(a, I1E, near), x), x)

@@ -152,7 +152,7 @@ def _unless(condition: Condition, a: Pair) -> Pair:
 
 
 def _chain(factors: Sequence[Pair]) -> Pair:
-    """Their product."""
+    """The compensated product of double-float factors."""
     total = factors[0]
     for a in factors[1:]:
         high, low = product(total[0], a[0])
@@ -211,7 +211,7 @@ def lessened(value: Expr, times: Expr, scale: float) -> Expr:
 
 
 def share_of(p: Place, digits: Digits, scale: float) -> Share:
-    """That of a place; ``scale`` is a power of 2 by which very small ones are larger at first."""
+    """The share of a place; ``scale`` is a power of 2 by which tiny ones are larger at first."""
     a, b = _raised(p.a), _raised(p.b)
     n = gathered([a.value, b.value])
     high, low = _exponent(p, a, b, n, digits)

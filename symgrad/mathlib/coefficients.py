@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 Coefficients = tuple[float, ...]
-"""Those of a polynomial, the one of the lowest power first."""
+"""Coefficients of a polynomial, the one of the lowest power first."""
 
 
 def coefficients(table: str) -> Coefficients:

@@ -175,7 +175,7 @@ def j0(x: Expr) -> Expr:
 
 
 def j1(x: Expr) -> Expr:
-    """The same for the odd function."""
+    """As `j0`, for the odd function."""
     return first_kind(x, J1)
 
 

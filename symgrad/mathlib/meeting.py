@@ -261,7 +261,7 @@ class Meetings:
         (seen.hidden if own else met).add(a)
 
     def _within(self, op: Loop | Choice, arity: int, results: Set[int]) -> list[int]:
-        """The same in a region, some of whose results meet with constants: its arguments that do.
+        """The arguments of a region that meet with constants, where some of its results do.
 
         What a carry meets in one iteration, the one before it may have yielded.
         """
@@ -332,7 +332,7 @@ def _after(inside: Seen, p: int, y: int, turns: int) -> State:
 
 
 def _scale(graph: Graph, i: int) -> Scale:
-    """That of a constant."""
+    """The scale of a constant."""
     size = abs(graph.value(i) or 1.0)
     log = math.log2(size) if math.isfinite(size) else 0.0
     return min(log, 0.0), max(log, 0.0)

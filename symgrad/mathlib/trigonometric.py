@@ -28,7 +28,7 @@ def _octant(n: Expr, m: Expr) -> Expr:
 
 
 def _mended_octant(n: Expr, m: Expr) -> Expr:
-    """The same with a ratio that a Newton step mends, where a device's is off by 2 ULP."""
+    """As `_octant`, with a ratio that a Newton step mends, where a device's is off by 2 ULP."""
     high = n > 0.41421357 * m
     above, below = ops.where(high, n - m, n), ops.where(high, n + m, m)
     r = ops.reciprocal(below)

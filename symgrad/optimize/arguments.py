@@ -27,7 +27,7 @@ def real(values: Any, name: str, dtype: str = "float64") -> np.ndarray:
 def real_columns(
     values: Any, name: str, dtype: str, axis: int | None = -1, convert: bool = True
 ) -> np.ndarray:
-    """The same of data, whose columns are along an axis, or which are all one column.
+    """As `real`, of data whose columns are along an axis, or which are all one column.
 
     They need not be converted, for a device to do it on their way.
 

@@ -49,7 +49,7 @@ class Slopes:
     diagonal: np.ndarray
 
     def at(self, which: np.ndarray) -> Slopes:
-        """That of some of them."""
+        """The slopes at some of the points."""
         return Slopes(self.loss[which], self.gradient[which], self.diagonal[which])
 
 

@@ -135,7 +135,7 @@ def slopes_of(row: Any, x: Any, f: Any, by: Accumulation) -> tuple[list[Any], li
 def _kept_slopes(
     row: Weighted, x: Any, f: Any, by: Accumulation
 ) -> tuple[list[Any], list[dict[int, Any]]]:
-    """Those of the row's own value."""
+    """The residuals and rows of the Jacobian of the row's own value."""
     residuals = _residuals(x[0].graph, row.value, f)
     matrix = by.jacobian(residuals, x)
     rows: list[dict[int, Any]] = [{} for _ in residuals]

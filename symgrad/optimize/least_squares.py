@@ -157,7 +157,7 @@ class LevenbergMarquardt(Method):
         return trial, promised, step @ (diagonal * step), cut
 
     def tolerances(self, eps: float) -> Tolerances:
-        """Those of a loss that is a sum: it has few more digits than its terms."""
+        """The tolerances of a loss that is a sum: it has few more digits than its terms."""
         return Tolerances(
             gradient=_gradient_unit(eps),
             loss=DECREASE_ROUNDINGS * eps,

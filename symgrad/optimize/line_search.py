@@ -214,7 +214,7 @@ class Descent(Method):
         )
 
     def tolerances(self, eps: float) -> Tolerances:
-        """That of the loss: gradients have more digits than it."""
+        """The tolerance of the loss: gradients have more digits than it."""
         return Tolerances(gradient=0.0, loss=eps**1.5)
 
     def _slack(self, at: Evaluation, memory: Memory) -> Any:

@@ -101,7 +101,7 @@ class Problem:
         )
 
     def rolled(self, rounding: float) -> Problem:
-        """The same with loops in place of what Python's loops in f wrote out turn by turn."""
+        """The problem with loops in place of what Python's loops in f have written out."""
         if self.given or self._traced is None:
             return self
         traced, weighted = self._traced
@@ -376,7 +376,7 @@ def _unpacked(sums: Any, n: int, needs: str) -> tuple[Any, Any, Any]:
 
 
 def _stored(calls: Calls, sums: Any, n: int) -> tuple[Any, Any, Any]:
-    """The same, with a matrix that the kernel keeps."""
+    """The loss, gradient and matrix, where the kernel keeps the matrix."""
     flat = array(list(sums))
     return flat[0], flat[1 : n + 1], Stored(calls, flat[n + 1 :])
 

@@ -41,7 +41,7 @@ LOSSES: Final[dict[str, Rho]] = {
     "cauchy": _cauchy,
     "arctan": _arctan,
 }
-"""Those of ``scipy.optimize.least_squares``. All but the first bend down: rho'' < 0."""
+"""The losses of ``scipy.optimize.least_squares``. All except the first bend down: rho'' < 0."""
 
 
 def require_loss(loss: Any) -> None:

@@ -29,7 +29,7 @@ BY_NUMBERS: Final[dict[Op, tuple[str, int, int]]] = {
     ops.word_shift_left: ("<<", SHIFTED, 32),
     ops.word_shift_right: (">>", SHIFTED, 32),
 }
-"""The same where the second operand is a number above 0, and below a limit."""
+"""Operators of this kind whose second operand is a number above 0, and below a limit."""
 
 Leaf = Callable[[int], str]
 """``leaf(i)`` is what a leaf of the graph is called."""

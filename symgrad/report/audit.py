@@ -431,7 +431,7 @@ class Expressions:
         return tuple(tuple(Expr(self.graph, i) for i in ids) for ids in self.groups)
 
     def without_code(self) -> Expressions:
-        """The same without what only differentiation needs, such as a user's own functions."""
+        """These without what only differentiation needs, such as a user's own functions."""
         clean, roots = simplify(self.graph, self.nodes, level=False)
         ends = iter(roots)
         return Expressions(clean, tuple(tuple(next(ends) for _ in ids) for ids in self.groups))
@@ -445,7 +445,7 @@ class Expressions:
         least: float,
         progress: Asked = False,
     ) -> Audit:
-        """Their audit at points (B, n) of float32, as a kernel that simplifies so far runs them."""
+        """The audit at points (B, n) of float32, as a kernel simplified to this level runs them."""
         require_straight(self.graph, self.nodes, f"the audit of {name}")
         named = list(zip(labels, self.nodes, strict=True))
         return audit(name, self.graph, named, points, level, least, progress)

@@ -32,7 +32,7 @@ INDEPENDENT_CHAINS: Final = 8
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured: so many numbers copied, and at so many points chains of so many sums."""
+    """How much is measured: numbers copied, points computed at, and the sums of a chain at each."""
 
     copied: int
     computed: int
@@ -89,7 +89,7 @@ def _chains(length: int, v: Any) -> list[Any]:
 def _repeated(
     f: Callable[[Any], list[Any]], width: int, count: int, device: Device, dtype: DTypeName
 ) -> tuple[Callable[[int], None], int]:
-    """What computes f of so many numbers at so many points, over and over, and a point's cost."""
+    """A function that computes f at ``count`` points n times, and the cost of a point."""
     options = Options("limits", "accurate", dtype, False, False)
     built = build(f, width, VALUES, options)
     computation = built.computation

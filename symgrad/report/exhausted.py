@@ -84,9 +84,9 @@ def _of_any_iteration(graph: Graph, i: int, op: Loop) -> int | None:
     yields = [*op.body.yields[:m], after, *op.body.yields[m:]]
     region, _ = close(inner, [*params[: m + 1], before, *params[m + 1 :]], yields)
     wide = loop_op(region, m + 1, op.test, op.down, op.most)
-    given = graph.args(i)
+    arguments = graph.args(i)
     not_yet = graph.intern((TRUTH, 0))
-    return pick(graph, graph.add(wide, *given[: m + 2], not_yet, *given[m + 2 :]), m, "b")
+    return pick(graph, graph.add(wide, *arguments[: m + 2], not_yet, *arguments[m + 2 :]), m, "b")
 
 
 def _of_a_side(graph: Graph, i: int, op: Choice) -> int | None:

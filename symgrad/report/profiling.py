@@ -249,7 +249,7 @@ def profile(call: Callable[..., Any], *arguments: Any, **options: Any) -> Profil
 
 
 def profile_kernel(call: Callable[[], Any], kernel: Profiled, points: int) -> Profile:
-    """The profile of a call of a kernel for so many points, or rows."""
+    """The profile of a call of a kernel for ``count`` points, or rows."""
     if isinstance(kernel.device, Devices):
         raise InputError(f"{kernel.name} runs on {kernel.device}: profile it on one of them")
     return _profiled(call, kernel.name, (kernel, points))

@@ -74,7 +74,7 @@ class Report(Protocol):
     """What a call that takes long is given to say how far it has got."""
 
     def __call__(self, done: int, best: Callable[[], float | None] | None = None) -> None:
-        """So much is done; ``best`` finds the lowest loss so far, if that is to be told."""
+        """Note how much is done; ``best`` finds the lowest loss so far, if it is reported."""
         ...
 
 
@@ -103,7 +103,7 @@ class Reporter:
         self._next = end + max(LEAST_SECONDS_APART, LEAST_REPORT_TIMES_APART * (end - now))
 
     def finish(self) -> None:
-        """Tell the end, if anything was told before."""
+        """Report the end, if there has been a report before."""
         if self.has_shown:
             with contextlib.suppress(StopIteration):  # there is nothing left to stop
                 self._show(replace(self._at(time.perf_counter(), self._now.done), left=0.0))

@@ -54,7 +54,7 @@ LEAST_ONCE: Final = 4
 """The cost of what rows have in common from which a CPU computes it once, by a call before."""
 
 LEAST_ONCE_ON_GPU: Final = 1000
-"""The same for a GPU, where a call before takes longer than most operations at all rows."""
+"""As `LEAST_ONCE`, for a GPU, where a call takes longer than most operations at all rows."""
 
 HESSIAN_ROWS: Final = 2**16
 """Rows whose second derivatives are kept before they are added up."""
@@ -325,7 +325,7 @@ class SparseRows:
 
     @classmethod
     def of(cls, part: Part, where: np.ndarray, n: int) -> SparseRows:
-        """Those of a part, if ``where`` (N, variables) are the places of the variables of rows."""
+        """The rows of a part; ``where`` (N, variables) are the places of the variables of rows."""
         keys = np.array(part.keys, np.intp).reshape(-1, 2)
         by_value = np.argsort(keys[:, 0], kind="stable")
         each = np.tile(np.bincount(keys[:, 0], minlength=part.values), len(where))

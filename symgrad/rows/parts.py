@@ -195,7 +195,7 @@ def _doubled(request: Request) -> RowTrace:
 
 
 def again(trace: RowTrace, gather: Gather, offset: int = 0) -> Gather:
-    """The same lookup with inputs of its own, of the parameters that stand so much further on."""
+    """The lookup with inputs of its own, of the parameters that stand ``offset`` further on."""
     block = Block(f"d{gather.block.name}", gather.block.start + offset, gather.block.shape)
     names = [trace.graph.names[trace.graph.nodes[i][1]] for i in gather.inputs]
     inputs = tuple(trace.graph.input(f"d{name}") for name in names)

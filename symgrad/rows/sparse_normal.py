@@ -149,7 +149,7 @@ class Normal:
         return first, second
 
     def fixed(self, free: np.ndarray) -> Normal:
-        """The same with the parameters outside ``free`` (n,) fixed: rows and columns of 0."""
+        """The equations with parameters outside ``free`` (n,) fixed: rows and columns of 0."""
         keep = free.astype(float)
         diagonal = [
             blocks * keep[f.places][:, :, None] * keep[f.places][:, None, :]
@@ -202,7 +202,7 @@ class Assembly:
 
     @classmethod
     def of(cls, normal: Normal) -> Assembly:
-        """That of normal equations."""
+        """The assembly of normal equations."""
         rows, columns, _ = _every(normal)
         n = len(normal.gradient)
         code = rows.astype(np.int64) * n + columns

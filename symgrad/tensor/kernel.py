@@ -116,7 +116,7 @@ class TensorStats:
 
     @property
     def bytes_per_point(self) -> int:
-        """The same, as a call is one point."""
+        """The bytes of a call, which is one point."""
         return self.bytes
 
     def __str__(self) -> str:

@@ -36,7 +36,7 @@ class Epilogues:
     identity: bool
 
     def of(self, kind: str) -> Epilogue:
-        """That of a kind of call."""
+        """The epilogue of a kind of call."""
         return {"run": self.run, "keep": self.keep, "vjp": self.vjp, "kept": self.kept}[kind]
 
 

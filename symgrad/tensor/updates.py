@@ -97,7 +97,7 @@ class Update:
     cotangents = ()
 
     def of(self, count: int) -> Update:
-        """The same for other numbers of arrays."""
+        """The update of other numbers of arrays."""
         return _counted(self, count)
 
     def results(self, shapes: Sequence[Shape]) -> list[Shape]:

@@ -180,21 +180,21 @@ def _categories(values: Any) -> tuple[np.ndarray, np.ndarray] | None:
     return np.asarray(labels), np.asarray(codes)
 
 
-def require_shape(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def require_shape(name: str, actual: tuple[int, ...], shape: tuple[int, ...]) -> None:
     """Refuse a column of a shape other than (N, *shape)."""
-    if given[1:] == shape and given:
+    if actual[1:] == shape and actual:
         return
     wanted = ", ".join(map(str, shape))
-    declaration = f"columns={{{name!r}: {shape or given[1:]}}}"
+    declaration = f"columns={{{name!r}: {shape or actual[1:]}}}"
     raise InputError(
-        f"{name} has shape {given}: "
+        f"{name} has shape {actual}: "
         + (f"(N, {wanted}) is needed, as {declaration} says" if shape else "(N,) is needed")
-        + (f", or {declaration} for an array at each row" if given[1:] and not shape else "")
+        + (f", or {declaration} for an array at each row" if actual[1:] and not shape else "")
     )
 
 
 def _plain(values: Any, name: str, axes: int) -> np.ndarray:
-    """The values as an array, of rows with so many axes; dates with a zone as those of UTC."""
+    """The values as an array of rows of ``axes`` axes; dates with a zone as those of UTC."""
     if getattr(getattr(values, "dtype", None), "tz", None) is not None:
         values = values.dt.tz_convert("UTC").dt.tz_localize(None)
     if isinstance(values, np.ma.MaskedArray):

@@ -208,17 +208,17 @@ def read(
 def warn_of_rounding(part: np.ndarray, start: int, columns: Columns, dtype: str) -> None:
     """Warn of numbers (N, k), those from ``start`` on, that this dtype rounds by much.
 
-    Of a column it is told once.
+    There is one warning for a column.
     """
     if dtype != "float32" or part.dtype == np.float32:
         return
-    told = range(0)
+    warned = range(0)
     for k, values in enumerate(part.T, start):
-        if k in told or k in columns.indices:
+        if k in warned or k in columns.indices:
             continue
         if warn_if_rounded(values, columns.describe(k), dtype) and columns.tree:
             column = columns.holding(k)
-            told = range(column.start, column.start + column.size)
+            warned = range(column.start, column.start + column.size)
 
 
 def _by_number(rows: Any, columns: Columns) -> np.ndarray:

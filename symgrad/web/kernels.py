@@ -58,7 +58,7 @@ class Sources:
         return self.texts.index(module)
 
     def numbers(self, modules: Sequence[str]) -> list[int]:
-        """The same of several."""
+        """The numbers of several modules."""
         return [self.number(module) for module in modules]
 
 
@@ -82,7 +82,7 @@ def of_points(
 
 
 def of_sums(modules: Sequence[Summation], columns: int, sources: Sources) -> Description:
-    """Sums over rows of so many columns, by modules that look nothing up."""
+    """Sums over rows of ``columns`` columns, by modules that look nothing up."""
     return {
         "columns": columns,
         "results": max(m.results.stop for m in modules),
@@ -161,7 +161,7 @@ ALONE, TOGETHER = Form(workgroup=False), Form(workgroup=True)
 
 @dataclass(frozen=True)
 class Steps:
-    """What a method is to do: at most so many ``steps``; the rest is as for `minimize_from`."""
+    """The work of a method: at most ``steps`` steps; the rest is as for `minimize_from`."""
 
     method: Method
     steps: int = 1000

@@ -40,7 +40,7 @@ class Derived:
 
     def gradient(self, kept: int = EVERYTHING) -> list[int]:
         one = {self.roots[0]: self.graph.constant(1.0)}
-        self.graph.keeping = Keeping(budget=MemoryBudget(kept, kept))
+        self.graph.notes[Keeping] = Keeping(budget=MemoryBudget(kept, kept))
         return [self.or_zero(i) for i in vjp(self.graph, one, self.inputs)]
 
     def or_zero(self, i: int | None) -> int:
@@ -133,7 +133,7 @@ def test_random_programs(seed: int, depth: int, k: int) -> None:
     graph, at, n = drawn.graph, points(), len(drawn.ids)
     root, one, zero = drawn.floats[k].id, graph.constant(1.0), graph.constant(0.0)
     found = vjp(graph, {root: one}, drawn.ids)
-    graph.keeping = Keeping(budget=MemoryBudget(2, 2))
+    graph.notes[Keeping] = Keeping(budget=MemoryBudget(2, 2))
     found += vjp(graph, {root: one}, drawn.ids)
     found += [jvp(graph, {x: one}, [root])[0] for x in drawn.ids]
     roots = [root, *[zero if i is None else i for i in found]]

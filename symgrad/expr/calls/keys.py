@@ -19,7 +19,7 @@ from symgrad.expr.tracers.array import ExprArray, TracedArray, in_memory, plain
 from symgrad.expr.tracers.casts import uint32
 from symgrad.expr.tracers.expression import Scalar
 from symgrad.expr.tracers.integers import BITS, Word
-from symgrad.expr.tracers.memory import LEAST_SWEPT, Sweep, here, index_of
+from symgrad.expr.tracers.memory import LEAST_SWEPT, Sweep, index_of, innermost_body
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def each(key: Key, shape: int | Sequence[int], make: Callable[..., Any], *parame
             elements = [_at_any_index(graph, p, sizes) for p in parameters]
             one = make(Word(graph, index_of(graph, count)), *elements)
             if isinstance(one, Scalar):
-                return TracedArray(Sweep(graph, sizes, count, one, here(graph)))
+                return TracedArray(Sweep(graph, sizes, count, one, innermost_body(graph)))
         rows = [np.broadcast_to(plain(p), sizes).reshape(-1) for p in parameters]
         results = [make(k, *[row[k] for row in rows]) for k in range(count)]
     if not sizes:

@@ -396,7 +396,7 @@ def _demote(value: Any) -> Any:
 
 
 def _part(value: Any) -> Any:
-    """The same where a list of expressions is an array itself."""
+    """A part of an argument, where a list of expressions is an array itself."""
     is_array = type(value) in (list, tuple) and holds_expressions(value)
     return plain(value) if is_array else _demote(value)
 

@@ -180,8 +180,8 @@ def _before(word: Any, other: Any, k: Any, m: Any) -> Any:
 
 def _sorted(order: Any, words: list[Any]) -> Any:
     """The order by the words, in a network of exchanges."""
-    given = order if isinstance(order, ExprArray) else [int(v) for v in order]
-    rows = [(w, w.number(k), w.same(v)) for k, (w, v) in enumerate(zip(words, given, strict=True))]
+    values = order if isinstance(order, ExprArray) else [int(v) for v in order]
+    rows = [(w, w.number(k), w.same(v)) for k, (w, v) in enumerate(zip(words, values, strict=True))]
     for i, j in exchanges(len(rows)):
         first, second = rows[i], rows[j]
         turned = _before(second[0], first[0], second[1], first[1])
@@ -195,16 +195,16 @@ def _sorted_in_memory(order: Any, word: Callable[[Any], Any]) -> Any:
     """The order by the words: each goes where so many come before it."""
     graph = word(0).graph
     zero = Expr(graph, graph.constant(0.0))
-    given = in_memory(graph, order)
+    order_in_memory = in_memory(graph, order)
 
-    def place(k: Any, made: Any) -> Any:
+    def place(k: Any, permutation: Any) -> Any:
         at, own = uint32(k), word(uint32(k))
 
         def count(m: Any, total: Any) -> Any:
             other = uint32(m)
             return total + ops.where(_before(word(other), own, other, at), 1.0, 0.0)
 
-        return made.at[fori_loop(0, len(order), count, zero)].set(given[k])
+        return permutation.at[fori_loop(0, len(order), count, zero)].set(order_in_memory[k])
 
     return fori_loop(0, len(order), place, array([zero] * len(order)))
 

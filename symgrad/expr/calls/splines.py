@@ -128,7 +128,7 @@ def _bent(rise: Any, first: Any, last: Any, h: float) -> tuple[Any, Any]:
 
 
 def _derivative(coefficients: Sequence[Any], nu: int) -> list[Any]:
-    """Those of a derivative, constant first."""
+    """The coefficients of a derivative, constant first."""
     terms = [math.perm(k, nu) * c for k, c in enumerate(coefficients) if k >= nu]
     return terms or [0.0]
 

@@ -175,7 +175,7 @@ def _nodes(graph: Graph, leaf: Any) -> list[int]:
 
 
 def _again(graph: Graph, leaf: Any, ids: Iterator[int]) -> Any:
-    """The same leaf of other nodes."""
+    """A leaf like this one, of other nodes."""
     if isinstance(leaf, Handle):
         return type(leaf)(graph, next(ids))
     if isinstance(leaf, TracedArray):

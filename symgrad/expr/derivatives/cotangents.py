@@ -36,7 +36,7 @@ def deriving(graph: Graph) -> Generator[None]:
 
 @contextmanager
 def differentiating(graph: Graph) -> Generator[None]:
-    """As `deriving`; and the new nodes are known as derivatives, whose rounding nobody wrote."""
+    """As `deriving`; and the new nodes are marked as derivatives, which the user did not write."""
     start = len(graph)
     with deriving(graph):
         yield

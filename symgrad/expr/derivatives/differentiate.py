@@ -24,6 +24,7 @@ from symgrad.expr.derivatives.cotangents import (
     selected,
 )
 from symgrad.expr.derivatives.flow import varied
+from symgrad.expr.derivatives.strips import Keeping
 from symgrad.expr.derivatives.sweep import ReverseSweep, like, zero_like
 from symgrad.expr.derivatives.transpose import Transposer
 from symgrad.expr.graph.arrays import GET, ZEROS, ArrayRule, length
@@ -53,9 +54,9 @@ def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list
     """The cotangents of ``wrt`` for given cotangents of some roots; None is structurally zero.
 
     One sweep from the roots down: its cost is that of the nodes between roots and ``wrt``, however
-    many inputs there are. Loops keep what ``graph.keeping`` says, or run in strips.
+    many inputs there are. Loops keep what the graph's note of `Keeping` says, or run in strips.
     """
-    sweep = ReverseSweep(graph, cotangents.items(), wrt, Transposer(graph.keeping))
+    sweep = ReverseSweep(graph, cotangents.items(), wrt, Transposer(graph.note(Keeping)))
     sweep.run()
     return [sweep.cotangents.get(i) for i in wrt]
 

@@ -24,7 +24,7 @@ KEPT_NUMBERS: Final = 2**12
 """Numbers that a loop keeps for each point, at most, if nothing is known of the device."""
 
 NUMBERS_PER_STRIP: Final = 2**6
-"""Numbers that a strip keeps if it can: so many stay in a GPU's own memory of an invocation."""
+"""Numbers that a strip keeps if it can: an invocation of a GPU has them in its own memory."""
 
 Checkpoint = Literal["auto", "keep", "sqrt"] | int
 """What loops keep for their transposes: what "auto" takes to be best, all of it, what is carried
@@ -60,7 +60,7 @@ class MemoryBudget:
         return max(self.near, min(KEPT_NUMBERS, self.most))
 
     def keeps(self, numbers: int, cost: int) -> bool:
-        """Whether so many numbers are kept, if they all together take so many additions."""
+        """Whether this many numbers are kept, which take ``cost`` additions together."""
         return numbers <= self.near or (numbers <= self.most and cost >= self.worth * numbers)
 
 
@@ -70,7 +70,10 @@ UNKNOWN_DEVICE: Final = MemoryBudget()
 
 @dataclass(frozen=True)
 class Keeping:
-    """What loops keep of their iterations: the user's choice, and the memory for the default."""
+    """What loops keep of their iterations: the user's choice, and the memory for the default.
+
+    It is a note of the graph whose loops are differentiated.
+    """
 
     choice: Checkpoint = "auto"
     budget: MemoryBudget = UNKNOWN_DEVICE
@@ -154,12 +157,12 @@ def strip_of(op: Loop, length: int) -> Loop:
 
 def lengths_of_strips(graph: Graph) -> tuple[int, ...]:
     """The iterations of the strips of all loops that were differentiated in strips."""
-    return tuple(sorted({_length_of_strips(graph, i) for i in graph.strips}))
+    return tuple(sorted({_length_of_strips(graph, i) for i in graph.replaced}))
 
 
 def _length_of_strips(graph: Graph, i: int) -> int:
     """The iterations of a strip of the loop of which node i is a result."""
-    op = graph.nodes[graph.nodes[graph.strips[i]][1]][0]
+    op = graph.nodes[graph.nodes[graph.replaced[i]][1]][0]
     strips = (node[0] for node in op.body.graph.nodes if isinstance(node[0], Loop))
     return next(strips).most or 0
 

@@ -217,8 +217,8 @@ class TransposedNode:
 class Transposer:
     """The transposes of loops and choices, each made once for each demand."""
 
-    def __init__(self, keeping: Keeping | None = None) -> None:
-        self._keeping = keeping or Keeping()
+    def __init__(self, keeping: Keeping) -> None:
+        self._keeping = keeping
         self._mined: set[Loop] = set()
         self._chosen: set[Loop] = set()
         """Loops over strips and the iterations of these: the user's choice is made for them."""
@@ -288,7 +288,7 @@ class Transposer:
         self._chosen |= {graph.nodes[loop][0], strip_of(graph.nodes[i][0], length)}
         for j, old in self.picks(graph, i).items():
             if j in results:
-                sweep.replace[old] = graph.strips[old] = results[j]
+                sweep.replace[old] = graph.replaced[old] = results[j]
         return loop
 
     def pull_choice(self, sweep: ReverseSweep, i: int, parts: Mapping[int, Contribution]) -> None:

@@ -33,7 +33,7 @@ ZEROS: Final = _full("zeros", "->F", 0.0, np.float64)
 EMPTY: Final = _full("empty", "->F", np.nan, np.float64)
 """``(EMPTY, length)``: an array of which every number is written before it is read."""
 EMPTY_W: Final = _full("empty_w", "->W", 2**32 - 1, np.uint32)
-"""The same of words."""
+"""``(EMPTY_W, length)``: an array of words, as `EMPTY` is one of numbers."""
 
 
 def read(a: Any, i: Any) -> Any:

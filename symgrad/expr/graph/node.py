@@ -7,15 +7,18 @@ import numbers
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ContextDecorator
+from copy import copy as copy_of
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.place import Place
+
+Noted = TypeVar("Noted")
 
 Node = tuple[Any, ...]
 """``(op, *argument ids)``; a leaf has a payload instead: ``(CONST, bits)``, ``(INPUT, k)``."""
@@ -61,7 +64,7 @@ class Op:
     llvm: str = ""
     """Instructions of LLVM: ``name = instruction; ...; instruction``, the last one's the value."""
     llvm_v8f64: str = ""
-    """The same bits for vectors of eight float64 on CPUs with AVX-512, by their own instruction."""
+    """Instructions for vectors of eight float64 on CPUs with AVX-512, which give the same bits."""
     exact: Callable[..., Any] | None = None
     """The meaning on mpmath's numbers, unless `symgrad.expr.semantics.exact` has it."""
     sympy: Callable[..., Any] | None = None
@@ -229,15 +232,15 @@ class Graph:
         "derived",
         "has_warned",
         "index",
-        "keeping",
         "known",
         "names",
         "nodes",
+        "notes",
         "place",
         "places",
         "repeats",
+        "replaced",
         "sources",
-        "strips",
         "tracing",
     )
 
@@ -249,15 +252,15 @@ class Graph:
         self.sources: list[Any] = [None]
         """`Place`, or (code object, instruction) until ``resolve_places`` has run."""
         self.known: dict[tuple[int, int], int] = {}
-        self.strips: dict[int, int] = {}
-        """For results of loops, those of loops in strips that do the same, and are transposed."""
-        self.keeping: Any = None
-        """What loops keep for their transposes: see `symgrad.expr.derivatives.strips`."""
+        self.notes: dict[type, Any] = {}
+        """What floors above keep with the graph, by type: see `note`."""
+        self.replaced: dict[int, int] = {}
+        """Nodes for which others stand, which are equal: simplification takes these."""
         self.derived: list[range] = []
-        """The nodes that differentiation made, and nobody wrote."""
+        """The nodes that differentiation made, and not the user."""
         self.repeats: list[tuple[int, int, int]] | None = None
-        """If they are noted, nodes that were there when they were made once more: how many nodes
-        there were then, which node it is, and the place."""
+        """Nodes that were made once more, if that is recorded: the number of nodes at that time,
+        the node, and the place."""
         self.place = 0
         """The place that new nodes get."""
         self.tracing = True
@@ -281,11 +284,18 @@ class Graph:
         return graph
 
     def copy(self) -> Graph:
-        """The same nodes in an arena of its own, which is the user's no more."""
+        """A graph of the same nodes; those that are added to it are not the user's."""
         copy = Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
-        copy.derived, copy.strips = list(self.derived), dict(self.strips)
-        copy.keeping = self.keeping
+        copy.derived, copy.replaced = list(self.derived), dict(self.replaced)
+        copy.notes = {kind: copy_of(note) for kind, note in self.notes.items()}
         return copy
+
+    def note(self, kind: type[Noted]) -> Noted:
+        """The note of this type, ``kind()`` if there is none yet; a copy has a copy of it."""
+        note = self.notes.get(kind)
+        if note is None:
+            note = self.notes[kind] = kind()
+        return note
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -402,7 +412,7 @@ class Graph:
         for name, value in state.items():
             setattr(self, name, value)
         self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
-        self.strips, self.repeats, self.keeping = {}, None, None
+        self.replaced, self.repeats, self.notes = {}, None, {}
         self._heads, self.has_warned = (0, frozenset()), False
 
 
@@ -490,5 +500,5 @@ def flags(graph: Graph, ranges: Iterable[range]) -> bytearray:
 
 
 def leaves(graph: Graph, order: Iterable[int]) -> Iterator[int]:
-    """Those of these nodes that have no arguments."""
+    """The nodes among these that have no arguments."""
     return (i for i in order if not graph.nodes[i][0].arity)

@@ -137,13 +137,13 @@ def excerpt(graph: Graph, roots: Sequence[int], start: int) -> tuple[Graph, dict
     Numbers that were computed before are inputs; conditions before are made of such.
     """
     order = _needed(graph, roots, start)
-    given = [i for i in order if graph.nodes[i][0] is INPUT or _is_cut(graph, i, start)]
+    inputs = [i for i in order if graph.nodes[i][0] is INPUT or _is_cut(graph, i, start)]
     part = Graph.of([], [], (), graph.sources)
-    new = {i: part.input("") for i in given}
+    new = {i: part.input("") for i in inputs}
     rest = [i for i in order if i not in new]
     rebuild(graph, rest, Copy(part, new))
     near = takewhile(lambda r: r.stop > start, reversed(graph.derived))
-    ends = [[len(given) + bisect_left(rest, i) for i in (r.start, r.stop)] for r in near]
+    ends = [[len(inputs) + bisect_left(rest, i) for i in (r.start, r.stop)] for r in near]
     part.derived = [range(*pair) for pair in reversed(ends)]
     return part, new
 

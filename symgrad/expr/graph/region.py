@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from symgrad.errors import UnsupportedError
 from symgrad.expr.graph.arrays import size_of
 from symgrad.expr.graph.node import (
+    ANY_HOLE,
     HOLES,
     INPUTS,
     STRUCTURED,
@@ -183,19 +184,14 @@ def pick(graph: Graph, i: int, index: int, kind: str) -> int:
 # --- closing --------------------------------------------------------------------------------------
 
 
-_opened: WeakSet[Graph] = WeakSet()
-"""Graphs in which there have been open leaves."""
-
-
 def has_holes(graph: Graph) -> bool:
     """Whether a region has ever been traced in this graph."""
-    return graph in _opened
+    return not ANY_HOLE.isdisjoint(graph.heads)
 
 
 def hole(graph: Graph, kind: str, length: int | None = None, name: str = "") -> int:
     """A new leaf that stands for a parameter of a region that is not closed yet."""
     size = () if length is None else (length,)
-    _opened.add(graph)
     return graph.intern((HOLES[kind], len(graph), name, *size))
 
 

@@ -31,7 +31,7 @@ MOST_VERIFIED: Final = 2_000
 
 
 def is_verified(nodes: int) -> bool:
-    """Whether a graph or a kernel of so many nodes is verified on its way to a device.
+    """Whether a graph or a kernel of this many nodes is verified on its way to a device.
 
     What is long takes a tenth of its compilation, and up to a sixth: it is verified where the
     environment variable SYMGRAD_VERIFY is set, as in all tests. Only symgrad itself can make a
@@ -83,7 +83,7 @@ def _is_sound(node: Node, i: int, kinds: Sequence[str], wanted: str) -> bool:
 
 
 def _is_plain(node: Node, names: int) -> bool:
-    """Whether a leaf is a sound number or input, found quickly; of others it is not told."""
+    """Whether a leaf is a sound number or input, found quickly; False of other leaves."""
     op = node[0]
     return len(node) == 2 and (op in _NUMBERS or (op is INPUT and node[1] < names))
 

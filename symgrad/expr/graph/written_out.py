@@ -1,4 +1,4 @@
-"""Lines of the user's program that write out so many operations that the user is told."""
+"""Warnings of lines of the user's program that write out very many operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_WRITTEN_OUT: Final = 20_000
 
 
 def warn_of_elements(graph: Graph | None, count: int) -> None:
-    """Warn before the line that is running writes out so many operations of elements.
+    """Warn before the line that is running writes out ``count`` operations of elements.
 
     They may take minutes, in which nothing else would be said.
     """

@@ -67,14 +67,14 @@ class Facts:
 
     A node's interval needs those of its arguments, which a pass that goes through the arena in
     order has already asked for; deeper than ``_DEPTH`` unknown levels nothing is concluded.
-    ``given`` are intervals that are known of inputs, words among them.
+    ``inputs`` are intervals that are known of inputs, words among them.
     """
 
     _DEPTH = 8
 
-    def __init__(self, graph: Graph, given: Mapping[int, Interval] | None = None) -> None:
+    def __init__(self, graph: Graph, inputs: Mapping[int, Interval] | None = None) -> None:
         self.graph = graph
-        self._known: dict[int, Interval] = dict(given or {})
+        self._known: dict[int, Interval] = dict(inputs or {})
         self._results: dict[int, list[Interval]] = {}
         self._factors: dict[int, frozenset[int]] = {}
 

@@ -44,8 +44,8 @@ def fused(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     Loops that are transposed in strips run in strips.
     """
     order = from_regions_on(graph, roots)
-    if not graph.strips.keys().isdisjoint(order):
-        region, _ = close(graph, inputs_of(graph), roots, graph.strips)
+    if not graph.replaced.keys().isdisjoint(order):
+        region, _ = close(graph, inputs_of(graph), roots, graph.replaced)
         graph, roots = region.graph, region.yields
         order = from_regions_on(graph, roots)
     levels = _levels(graph, order)
@@ -83,8 +83,10 @@ def _alike(
     """Loops over the same iterations, and choices on one condition, by what their ``args`` are."""
     groups: dict[Hashable, list[int]] = {}
     for i in nodes:
-        op, given = graph.nodes[i][0], args(i)
-        ends = (*given[:2], op.test, op.down, op.most) if isinstance(op, Loop) else given[:1]
+        op, arguments = graph.nodes[i][0], args(i)
+        ends = (
+            (*arguments[:2], op.test, op.down, op.most) if isinstance(op, Loop) else arguments[:1]
+        )
         groups.setdefault(tuple(ends), []).append(i)
     return list(groups.values())
 
@@ -244,8 +246,8 @@ class _Classes:
     def __init__(self, outer: Graph, loops: Sequence[Item]) -> None:
         self._outer, self._loops = outer, loops
         self._ops: list[Loop] = [op for op, _ in loops if isinstance(op, Loop)]
-        given = [op.split(args[2:]) for op, (_, args) in zip(self._ops, loops, strict=True)]
-        self._inits, self._captures = [g[0] for g in given], [g[1] for g in given]
+        split = [op.split(args[2:]) for op, (_, args) in zip(self._ops, loops, strict=True)]
+        self._inits, self._captures = [s[0] for s in split], [s[1] for s in split]
         self._class: dict[Slot, int] = {
             (n, j): a for n, inits in enumerate(self._inits) for j, a in enumerate(inits)
         }

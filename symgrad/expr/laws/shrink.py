@@ -1,4 +1,4 @@
-"""Loops and choices without what nobody needs, and laws of regions.
+"""Loops and choices without their unneeded parts, and laws of regions.
 
 What is not needed: results, the carries that none needs, captures, carries that never change, and
 carries and captures that are constants. A loop of constants alone is one itself, its value by the
@@ -155,19 +155,19 @@ class Shrinking:
         most = op.most
         if count is not None and (not op.test if most is None else count < most):
             most = count  # of a loop with a test and no limit the count is no bound that tells
-        given = [*args[:2], *[args[2 + j] for j in carries], *kept]
+        arguments = [*args[:2], *[args[2 + j] for j in carries], *kept]
         numbers = {j: n for n, j in enumerate(carries)} | {TURNS: TURNS}
         whole = loop_op(region, len(carries), op.test, op.down, most)
-        if self._is_folded(whole, [numbers[j] for j in wanted], given, count):
-            return {j: self._folded(whole, numbers[j], given) for j in wanted}
+        if self._is_folded(whole, [numbers[j] for j in wanted], arguments, count):
+            return {j: self._folded(whole, numbers[j], arguments) for j in wanted}
         region = self._simplified(region)
         small = loop_op(region, len(carries), op.test, op.down, most)
-        if self._is_least(small, given):
-            loop = self._graph.intern((small, *given))
+        if self._is_least(small, arguments):
+            loop = self._graph.intern((small, *arguments))
             return {
                 j: pick(self._graph, loop, numbers[j], _kind(small, numbers[j])) for j in wanted
             }
-        again = self._loop(small, {numbers[j] for j in wanted}, given)
+        again = self._loop(small, {numbers[j] for j in wanted}, arguments)
         return {j: again[numbers[j]] for j in wanted}
 
     def _is_folded(
@@ -189,7 +189,7 @@ class Shrinking:
         return self._graph.intern(constant_node(kind, value))
 
     def _is_least(self, op: Loop, args: Sequence[int]) -> bool:
-        """Whether nothing more is seen of a loop that does not change, or that nobody needs."""
+        """Whether a loop has no fixed carry, and no capture or carry that is not needed."""
         inits, _ = op.split(args[2:])
         seen = set(reachable(op.body.graph, op.body.yields))
         return not any(self._is_fixed(op, j, i) for j, i in enumerate(inits)) and (
@@ -233,8 +233,8 @@ class Shrinking:
                 known |= {p: truth for p, a in new.items() if a == condition}
             yields += copied(graph, Region(graph, (), tuple(side[j] for j in wanted)), known)
         seen = set(reachable(graph, yields))
-        given = {p: a for p, a in new.items() if p in seen}
-        region, kept = self._closed(Region(graph, (), ()), [], given, yields)
+        needed = {p: a for p, a in new.items() if p in seen}
+        region, kept = self._closed(Region(graph, (), ()), [], needed, yields)
         n = len(wanted)
         small = choice_op(region, n)
         first, second = small.sides()

@@ -175,7 +175,7 @@ class Rewriter:
         return self.graph.intern((op, *args))
 
     def make_derived(self, op: Op, *args: int) -> int:
-        """The id of a node that means ``op(*args)``, a derivative, whose rounding nobody wrote.
+        """The id of a node that means ``op(*args)``, a derivative, which the user did not write.
 
         A product takes its constant factors together, and a product that is there already. So does
         a power 1/x**k.

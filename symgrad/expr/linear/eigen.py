@@ -86,7 +86,7 @@ def _rotated(n: int, p: Any, q: Any, a: Array, v: Array, most: Any) -> tuple[Arr
 
 
 def _smallest_first(pairs: Array, n: int, k: Any) -> Array:
-    """The same with the smallest of the eigenvalues from k on in place k."""
+    """The pairs with the smallest of the eigenvalues from k on in place k."""
 
     def smaller(i: Any, best: Any) -> Any:
         at, least = best

@@ -75,7 +75,7 @@ class Nest:
         return names
 
     def joined(self, other: Nest) -> Nest:
-        """The same nest, with numbers where either has a number and the other a condition.
+        """This nest, with numbers where either has a number and the other a condition.
 
         Arrays are in memory where they are so in either.
         """
@@ -85,7 +85,7 @@ class Nest:
         return replace(self, kinds=tuple(_joined(a, b) for a, b in pairs))
 
     def in_memory(self, other: Nest) -> Nest:
-        """The same nest, with arrays in memory where they are so in the other."""
+        """This nest, with arrays in memory where the other has them in memory."""
         if self.tree != other.tree:
             return self
         pairs = zip(self.kinds, other.kinds, strict=True)

@@ -216,14 +216,14 @@ def scan(
     graph = graph_among(init, *rows.arrays)
     if graph is None:
         return scanned(step, init, rows, reverse)
-    given = rows.in_memory(graph)
+    rows_in_memory = rows.in_memory(graph)
     if not rows.count:
-        _, y = paired(step(init, given.blank()), step)
+        _, y = paired(step(init, rows_in_memory.blank()), step)
         return init, rows.stacked([], y)
     iterations = Iterations.between(graph, 0, rows.count, None)
 
     def iteration(loop: OpenLoop, carry: Any) -> tuple[Any, Any]:
-        return paired(step(carry, given[loop.counter]), step)
+        return paired(step(carry, rows_in_memory[loop.counter]), step)
 
     traced = _traced_loop(graph, iterations, step, init, iteration, ("k", *_names(step)[:1]))
     kept = Kept(graph, rows.count, traced.more, f"the y that {describe(step)} returns")
@@ -319,10 +319,12 @@ def _chosen(pred: Any, sides: Sequence[Callable[[], Any]], whats: Sequence[str])
         return sides[0 if pred else 1]()
     chosen = condition(graph, pred, "a choice")
     mark = len(graph)
-    given = [side() for side in sides]
-    nests = [flattened(graph, g, what)[1] for g, what in zip(given, whats, strict=True)]
+    results_of_sides = [side() for side in sides]
+    nests = [flattened(graph, g, what)[1] for g, what in zip(results_of_sides, whats, strict=True)]
     nest = nests[0].joined(nests[1])
-    first, second = [nest.ids(graph, g, what) for g, what in zip(given, whats, strict=True)]
+    first, second = [
+        nest.ids(graph, g, what) for g, what in zip(results_of_sides, whats, strict=True)
+    ]
     require_lengths(graph, first, second, "the sides of a choice")
     with OnePlace(graph):
         region, captured = close(
@@ -438,7 +440,7 @@ class Rows:
         return cls(tuple(arrays), tree, counts.pop())
 
     def in_memory(self, graph: Graph) -> Rows:
-        """The same arrays, of which a row may be taken by an expression."""
+        """These arrays in memory, so that an expression may be the index of a row."""
         if not self.count:
             return self
         kinds = TracedArray, Array

@@ -143,7 +143,7 @@ def _residual(graph: Graph, f: Callable[[Any], Any], nest: Nest) -> _Residual:
         if not inner.isdisjoint(graph.args(i)):
             inner.add(i)
     with OnePlace(graph):
-        region, given = close(graph, unknowns, yields, capture=lambda i: i not in inner)
+        region, captures = close(graph, unknowns, yields, capture=lambda i: i not in inner)
     if not set(region.types(region.params)) <= set("fbu"):
         raise UnsupportedError(
             located(
@@ -151,26 +151,28 @@ def _residual(graph: Graph, f: Callable[[Any], Any], nest: Nest) -> _Residual:
                 "yet; give it the array's elements, as a NumPy array of expressions"
             )
         )
-    return _Residual(region, len(unknowns), tuple(given))
+    return _Residual(region, len(unknowns), tuple(captures))
 
 
 @dataclass(frozen=True, eq=False)
 class _Residual:
-    """What vanishes at a root: a region of the unknowns, and of what is ``given``."""
+    """The residual that vanishes at a root: a region of the unknowns and of ``captures``."""
 
     region: Region
     count: int
-    given: tuple[int, ...]
+    captures: tuple[int, ...]
 
     def roots(self, graph: Graph, values: Sequence[int]) -> list[int]:
         """The nodes of the root that has these values."""
-        return [graph.add(row, values[k], *values, *self.given) for k, row in enumerate(self._rows)]
+        return [
+            graph.add(row, values[k], *values, *self.captures) for k, row in enumerate(self._rows)
+        ]
 
     @cached_property
     def _rows(self) -> list[Op]:
         """For each unknown the row that is its first argument, and whose derivatives are its own.
 
-        Its arguments are the value of the unknown, those of all unknowns, and what is given.
+        Its arguments are the value of the unknown, those of all unknowns, and the captures.
         """
         kinds = self.region.types(self.region.params)
         return [
@@ -200,26 +202,26 @@ class _Residual:
 
     @cached_property
     def _moves(self) -> list[bool]:
-        """Which of what is given the root depends on."""
+        """Which captures the root depends on."""
         return [
-            any(row[q] is not None for row in self._jacobian[2]) for q in range(len(self.given))
+            any(row[q] is not None for row in self._jacobian[2]) for q in range(len(self.captures))
         ]
 
     @cached_property
     def _slopes(self) -> list[Region]:
         """The derivatives of each unknown by what it depends on: -J^-1 F."""
-        graph, by_unknowns, by_given = self._jacobian
+        graph, by_unknowns, by_captures = self._jacobian
         moving = [q for q, moves in enumerate(self._moves) if moves]
         with deriving(graph):
             matrix = _matrix(graph, by_unknowns)
-            sides = _matrix(graph, [[row[q] for q in moving] for row in by_given])
+            sides = _matrix(graph, [[row[q] for q in moving] for row in by_captures])
             slopes = np.linalg.solve(matrix, -sides) if moving else np.zeros((self.count, 0))
             yields = [[lift(graph, x).id for x in row] for row in slopes]
         return [Region(graph, self.region.params, tuple(ids)) for ids in yields]
 
     @cached_property
     def _jacobian(self) -> tuple[Graph, Entries, Entries]:
-        """What each residual's derivatives are, by the unknowns and by what is given."""
+        """The derivatives of each residual, by the unknowns and by the captures."""
         graph, n = self.region.copy(), self.count
         one, params = graph.constant(1.0), self.region.params
         rows = [vjp(graph, {r: one}, params) for r in self.region.yields]
@@ -231,7 +233,7 @@ Entries = list[list[int | None]]
 
 
 def _matrix(graph: Graph, entries: Entries) -> ExprArray:
-    """The same as an array of expressions."""
+    """The entries as a matrix of expressions."""
     matrix = np.zeros((len(entries), len(entries[0])), dtype=object)
     for place, i in zip(np.ndindex(matrix.shape), [i for row in entries for i in row], strict=True):
         matrix[place] = 0.0 if i is None else Expr(graph, i)

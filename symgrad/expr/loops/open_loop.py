@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
@@ -17,11 +16,8 @@ from symgrad.expr.graph.node import WORD, Graph, reachable
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.region import choice_op, close, hole, loop_op, pick
 from symgrad.expr.loops.carry import Nest
-from symgrad.expr.tracers.counter import Counter, ceiling, largest, limit, whole, word
+from symgrad.expr.tracers.counter import Counter, TracedLoops, ceiling, largest, limit, whole, word
 from symgrad.expr.tracers.expression import Expr
-
-_runs: Final[WeakKeyDictionary[Graph, dict[int, int]]] = WeakKeyDictionary()
-"""How often a loop that begins as this carry of one around it runs at most, in all."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class OpenLoop:
         graph = self._graph
         with OnePlace(graph):
             carry = hole(graph, graph.type(init), size_of(graph, init), name)
-        runs = _runs.setdefault(graph, {})
+        runs = graph.note(TracedLoops).runs
         runs[carry] = (self._iterations.most or 1) * runs.get(init, 1)
         self._inits.append(init)
         self._holes.append(carry)
@@ -115,7 +111,7 @@ class OpenLoop:
         with OnePlace(graph):
             region, captured = close(graph, params, roots, capture=lambda i: i not in inner)
             op = loop_op(region, len(yields), test is not None, down, iterations.most)
-            runs = _runs.get(graph, {})
+            runs = graph.note(TracedLoops).runs
             op, errors = compensated(op, max((runs.get(i, 1) for i in self._inits), default=1))
             inits = [*self._inits, *[graph.constant(0.0)] * errors]
             loop = graph.add(op, iterations.first, iterations.last, *inits, *captured)
@@ -133,7 +129,7 @@ class OpenLoop:
 
 
 def nan_where(graph: Graph, exceeded: int, ids: Sequence[int]) -> list[int]:
-    """The same nodes, but that numbers, and their slopes, are NaN where a loop has not ended."""
+    """The nodes, with numbers and their derivatives NaN where a loop has not ended."""
     with OnePlace(graph):
         factor = graph.add(ops.where, exceeded, graph.constant(math.nan), graph.constant(1.0))
         spoilt = {"f": lambda i: graph.add(ops.mul, i, factor), "F": _all_nan(graph, exceeded)}
@@ -146,11 +142,11 @@ def _all_nan(graph: Graph, exceeded: int) -> Callable[[int], int]:
     def spoilt(i: int) -> int:
         n, iteration, side = length(graph, i), Graph(), Graph()
         iteration.tracing = side.tracing = False
-        k, a, given = hole(iteration, "u", name="k"), hole(iteration, "F", n), hole(side, "F", n)
+        k, a, array = hole(iteration, "u", name="k"), hole(iteration, "F", n), hole(side, "F", n)
         nan = iteration.add(ops.mul, iteration.add(GET, a, k), iteration.constant(math.nan))
         body, _ = close(iteration, [k, a], [iteration.add(PUT, a, k, nan)])
-        looped = side.add(loop_op(body, 1, most=n), word(side, 0), word(side, n), given)
-        sides, _ = close(side, [given], [pick(side, looped, 0, "F"), given])
+        looped = side.add(loop_op(body, 1, most=n), word(side, 0), word(side, n), array)
+        sides, _ = close(side, [array], [pick(side, looped, 0, "F"), array])
         return pick(graph, graph.add(choice_op(sides, 1), exceeded, i), 0, "F")
 
     return spoilt

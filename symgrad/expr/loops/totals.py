@@ -77,7 +77,7 @@ def _folded(a: Any, op: Op, start: float, whole: bool, finish: Finish = lambda o
 
 
 def _folded_integers(a: TracedArray, op: Op, element: Word) -> Word:
-    """The same of integers, modulo 2**32."""
+    """As `_folded`, of integers modulo 2**32."""
     graph, kind = a.graph, type(element)
     low, high = kind.least, kind.least - 1 + 2**BITS
     starts = {ops.add: 0, ops.mul: 1, ops.maximum: low, ops.minimum: high}

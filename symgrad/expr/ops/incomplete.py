@@ -67,7 +67,7 @@ def _beta_density_slope(y: Any, a: Any, b: Any, x: Any) -> Any:
 
 
 def _end_slope(a: Any, b: Any) -> Any:
-    """That of the density of a, b > 0 at x = 0."""
+    """The slope of the density of a, b > 0 at x = 0."""
     steep = where(a > 1.0, float("inf"), where(a < 1.0, float("-inf"), b * (1.0 - b)))
     value = where(a > 2.0, 0.0, where(a == 2.0, b * (1.0 + b), steep))
     return where((a > 0.0) & (b > 0.0), value, float("nan"))

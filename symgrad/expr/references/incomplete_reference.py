@@ -67,7 +67,7 @@ def trapezoid(integrand: Callable[[Array], Array], end: Array, first: int, last:
 
 
 def _integral(slope: Array, x: Array, sign: Array) -> Array:
-    """That of exp(-slope u - x (exp(sign u) - 1 - sign u)) over u > 0."""
+    """The integral of exp(-slope u - x (exp(sign u) - 1 - sign u)) over u > 0."""
     return trapezoid(
         lambda u: np.exp(-slope * u - x * excess(sign * u)), 1 / (slope + np.sqrt(x)), -56, 97
     )
@@ -164,7 +164,7 @@ def _beta_share(a: Array, b: Array, x: Array, y: Array) -> Array:
 
 
 def _beta_integral(a: Array, b: Array, x: Array, y: Array) -> Array:
-    """That of (1 - x (1 - exp(-u)))**-(a + b) exp(-a u) over u > 0, as `_integral`."""
+    """The integral of (1 - x (1 - exp(-u)))**-(a + b) exp(-a u) over u > 0."""
     n, slope = a + b, a * y - b * x
     end = 1 / (slope + np.sqrt(n * x * y))
     return trapezoid(lambda u: np.exp(-slope * u - n * _bend(u, x, y)), end, -64, 113)

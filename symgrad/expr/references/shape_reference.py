@@ -49,7 +49,7 @@ def _by_series(a: Array, x: Array) -> Array:
 
 
 def _by_moments(log: Array, a: Array, x: Array, sign: Array) -> Array:
-    """The same by the integral, the lower one for a sign of -1; log is log x - digamma(a)."""
+    """The derivative by the integral, the lower one if sign is -1; log is log x - digamma(a)."""
     slope = np.abs(x - a)
 
     def weighed(u: Array) -> Array:

@@ -80,7 +80,7 @@ class _Order:
 
 
 class _Run:
-    """One evaluation at so many points.
+    """One evaluation of a graph at a batch of points.
 
     Arrays are (elements, points). One that nobody else has is written in place, as a loop that
     writes to an array turn by turn would otherwise copy it as often.
@@ -170,7 +170,7 @@ class _Run:
         return [b if a is b else np.where(mask, b, a) for a, b in zip(carries, new, strict=True)]
 
     def _choice(self, op: Choice, args: Sequence[Array], mask: Mask) -> list[Array]:
-        """The results of the side that each point takes; no side is computed for nobody."""
+        """The results of the side that each point takes; a side that none takes is not computed."""
         inputs = dict(zip(op.body.params, args[1:], strict=True))
         orders = [self._order(op.body, side) for side in op.sides()]
         if np.size(args[0]) == 1:
@@ -207,7 +207,7 @@ class _Run:
 
 
 class _Values(dict[int, Array]):
-    """The values of nodes that are still needed; ``own`` are arrays that nobody else has."""
+    """The values of nodes that are still needed; ``own`` are arrays that only they refer to."""
 
     def __init__(self, last: Mapping[int, int], own: frozenset[int]) -> None:
         self._last, self.own = last, set(own)
@@ -217,7 +217,7 @@ class _Values(dict[int, Array]):
         return i in self.own and self._last[i] == user and list(args).count(i) == 1
 
     def drop(self, user: int, args: Sequence[int]) -> None:
-        """Forget those arguments that nobody needs any more."""
+        """Forget the arguments whose last user this is."""
         for a in args:
             if self._last[a] == user:
                 self.pop(a, None)

@@ -78,7 +78,7 @@ def _evaluated(op: Op, arguments: Sequence[Any]) -> Any:
         return _looped(op, *arguments)
     if isinstance(op, Choice):
         side = op.sides()[0 if arguments[0] else 1]
-        return _values(op.body.graph, side, _given(op.body, arguments[1:]))
+        return _values(op.body.graph, side, _inputs(op.body, arguments[1:]))
     if isinstance(op, Pick):
         return arguments[0][op.index]
     if op.name in _STRUCTURE:
@@ -96,25 +96,25 @@ def _looped(op: Loop, lo: int, hi: int, *rest: Any) -> list[Any]:
     body, (carries, captures) = op.body, op.split(rest)
     iterations = 0
     for k in range(lo, hi)[:: -1 if op.down else 1][: op.most]:
-        given = _given(body, [k, *carries, *captures])
-        if not all(_values(body.graph, body.yields[op.carries :], given)):  # its test
+        inputs = _inputs(body, [k, *carries, *captures])
+        if not all(_values(body.graph, body.yields[op.carries :], inputs)):  # its test
             break
-        carries = _values(body.graph, body.yields[: op.carries], given)
+        carries = _values(body.graph, body.yields[: op.carries], inputs)
         iterations += 1
     return [*carries, iterations]
 
 
-def _given(body: Region, values: Sequence[Any]) -> dict[int, Any]:
+def _inputs(body: Region, values: Sequence[Any]) -> dict[int, Any]:
     return dict(zip(body.params, values, strict=True))
 
 
-def _leaf(graph: Graph, node: Node, given: Any) -> Any:
+def _leaf(graph: Graph, node: Node, value: Any) -> Any:
     if node[0] in FRESH:
         return (mp.mpf(0) if node[0] is ZEROS else mp.nan,) * node[1]
     if not node[0].constant:
-        if given is None:
+        if value is None:
             raise InputError(f"no value for {graph.names[node[1]]}: give one for every input")
-        return given
+        return value
     if node[0] is TRUTH:
         return bool(node[1])
     return mp.mpf(bits_float(node[1])) if node[0] is CONST else int(node[1])

@@ -77,8 +77,8 @@ def compare(graph: Graph, roots: Sequence[int], points: Any) -> Comparison:
     row = {i: k for k, i in enumerate(order)}
     runs: list[Floats] = []
     for dtype in (np.float32, np.float64):
-        given = {i: points[:, k].astype(dtype) for k, i in enumerate(inputs_of(graph))}
-        values = evaluate_graph(graph, order, given, dtype)
+        inputs = {i: points[:, k].astype(dtype) for k, i in enumerate(inputs_of(graph))}
+        values = evaluate_graph(graph, order, inputs, dtype)
         runs.append(np.array([v.astype(np.float64) for v in values]))
     single, double = runs
     return Comparison(
@@ -184,11 +184,11 @@ def _injected(comparison: Comparison, row: int, columns: Any) -> Floats:
     for k in range(row + 1, len(order)):
         arguments = comparison.rows[k]
         if not changed.keys().isdisjoint(arguments):
-            given = [
+            inputs = [
                 changed[a] if a in changed else _value(comparison, a, columns) for a in arguments
             ]
             with np.errstate(all="ignore"):
-                changed[k] = nodes[order[k]][0].reference(*given)
+                changed[k] = nodes[order[k]][0].reference(*inputs)
     return np.array(
         [
             np.asarray(changed.get(r, comparison.double[r, columns]), np.float64)

@@ -46,13 +46,13 @@ class Style:
     write: Callable[[Op, Sequence[Text]], Text]
     leaf: Callable[[Graph, int], Text]
     name: str
-    """The name number ``{}`` of what the user has no name for."""
+    """The name number ``{}`` of a value that the user has not named."""
     named: Callable[[str], str]
     """A name of the user's."""
     assign: str
-    """That names are values. In this and what follows, ``{i}`` is the indentation."""
+    """The assignment of values to names. Here and below, ``{i}`` is the indentation."""
     change: str
-    """The same within a loop or a choice."""
+    """An assignment within a loop or a choice."""
     up: str
     """The head of a loop over ``{0}`` from ``{1}`` to before ``{2}``."""
     down: str
@@ -81,11 +81,11 @@ class _Writer:
         self.lines: list[str] = []
 
     def block(
-        self, graph: Graph, roots: Sequence[int], given: Mapping[int, Text], indent: str
+        self, graph: Graph, roots: Sequence[int], inputs: Mapping[int, Text], indent: str
     ) -> list[Text]:
-        """Write the lines before the roots, whose texts these are."""
+        """Write the lines before the roots; the texts of the roots, by those of the inputs."""
         order = reachable(graph, roots)
-        uses, texts = users(graph, order), dict(given)
+        uses, texts = users(graph, order), dict(inputs)
         limit = SHARED_CHARACTERS if _is_long(graph, order) else LONGEST
         results: dict[int, dict[int, Text]] = {}
         counted = {graph.nodes[i][1] for i in order if graph.nodes[i][0] is pick_op(TURNS, "u")}
@@ -130,11 +130,11 @@ class _Writer:
         head = style.down if op.down else style.up
         self._line(indent, head, k, lo.shown, hi.shown)
         params = [Text(k), *map(Text, names), *captures]
-        given, within = dict(zip(body.params, params, strict=True)), indent + style.indent
+        inputs, within = dict(zip(body.params, params, strict=True)), indent + style.indent
         if op.test:
-            test = self.block(body.graph, body.yields[op.carries :], given, within)[0]
+            test = self.block(body.graph, body.yields[op.carries :], inputs, within)[0]
             self._line(within, style.stop, test.shown)
-        new = self.block(body.graph, body.yields[: op.carries], given, within)
+        new = self.block(body.graph, body.yields[: op.carries], inputs, within)
         self._set(within, [*names, *iterations], [*new, *(Text(f"{t} + 1") for t in iterations)])
         results = dict(enumerate(map(Text, names)))
         for name in iterations:
@@ -145,11 +145,11 @@ class _Writer:
         """Write a choice; its results have names."""
         style, within = self._style, indent + self._style.indent
         names = [self._new_name() for _ in range(op.results)]
-        given = dict(zip(op.body.params, args[1:], strict=True))
+        inputs = dict(zip(op.body.params, args[1:], strict=True))
         heads = style.then, style.otherwise
         for head, side in zip(heads, op.sides(), strict=True):
             self._line(indent, head, args[0].shown)
-            values = self.block(op.body.graph, side, given, within)
+            values = self.block(op.body.graph, side, inputs, within)
             self._set(within, names, values)
         return dict(enumerate(map(Text, names)))
 
@@ -231,7 +231,7 @@ def short_text(expr: Handle) -> str:
 
 
 def summary(expr: Handle, width: int) -> str:
-    """What is next to the result, in at most so many characters."""
+    """The operations nearest to the result, in at most ``width`` characters."""
     shown = ""
     for most in (24, 12, 8, 6, 4, 3, 2, 1):
         shown = _excerpt(expr.graph, _near(expr.graph, expr.id, most))
@@ -318,7 +318,7 @@ def _escaped(label: str) -> str:
 
 
 def _near(graph: Graph, root: int, most: int) -> list[int]:
-    """The nodes that an expression depends on, those next to it first, at most so many."""
+    """The nodes that an expression depends on, the nearest first, at most ``most`` of them."""
     near = {root: None}
     queue = [root]
     for i in queue:

@@ -27,7 +27,7 @@ from symgrad.expr.tracers.memory import (
     WordArray,
     array_of,
     element_of,
-    here,
+    innermost_body,
 )
 
 
@@ -208,13 +208,13 @@ class TracedArray(NDArrayOperatorsMixin):
 
     def element(self) -> Any:
         """An element, at the index that stands for all; None if they are at all distances."""
-        if isinstance(self._source, Sweep) and self._source.where is here(self.graph):
+        if isinstance(self._source, Sweep) and self._source.body is innermost_body(self.graph):
             return self._source.element
         return element_of(self.view)
 
     @property
     def T(self) -> TracedArray:
-        """The same with its axes the other way round."""
+        """The array with its axes in reverse order."""
         return TracedArray(self.view.transposed())
 
     @property
@@ -398,7 +398,7 @@ def swept(function: Callable[..., Any], arguments: Sequence[Any]) -> TracedArray
         element = function(*elements)
     if not isinstance(element, Scalar):
         return None
-    return TracedArray(Sweep(graph, first.shape, first.size, element, here(graph)))
+    return TracedArray(Sweep(graph, first.shape, first.size, element, innermost_body(graph)))
 
 
 def _element(graph: Graph, a: Any, shape: tuple[int, ...]) -> Any:
@@ -430,13 +430,13 @@ def _gathered(a: TracedArray, key: Any) -> ExprArray:
     return gathered.reshape((*places[0].shape, *inner)).view(ExprArray)
 
 
-def _as_elements_of(given: Any) -> Any:
+def _as_elements_of(value: Any) -> Any:
     """Arguments of NumPy's, with the elements of arrays in memory for these."""
-    if isinstance(given, TracedArray):
-        return given.elements()
-    if isinstance(given, dict):
-        return {name: _as_elements_of(part) for name, part in given.items()}
-    return type(given)(map(_as_elements_of, given)) if type(given) in (list, tuple) else given
+    if isinstance(value, TracedArray):
+        return value.elements()
+    if isinstance(value, dict):
+        return {name: _as_elements_of(part) for name, part in value.items()}
+    return type(value)(map(_as_elements_of, value)) if type(value) in (list, tuple) else value
 
 
 def array(values: Any) -> ExprArray:

@@ -6,8 +6,8 @@ import math
 import numbers
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,13 +23,29 @@ LARGEST_SIGNED: Final = 2.0**31 - 128
 MOST_LEVELS: Final = 16
 """Levels of sums and products of counters that are looked at."""
 
-_known: WeakKeyDictionary[Graph, dict[int, tuple[int, int | None]]] = WeakKeyDictionary()
-"""Between which words counters of loops that are being traced, and bounds, lie: None is unknown."""
+
+@dataclass
+class TracedLoops:
+    """A note of the loops that are traced into a graph; copies of the graph begin without one.
+
+    ``limits`` are the least and the largest value of words, counters and bounds of loops; None is
+    unknown. ``runs`` says of carries how often a loop that begins as one runs at most in all.
+    ``indices`` are the holes that stand for all indices of arrays, by the number of elements.
+    ``bodies`` are the loops whose bodies are being traced, the innermost last.
+    """
+
+    limits: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    runs: dict[int, int] = field(default_factory=dict)
+    indices: dict[int, int] = field(default_factory=dict)
+    bodies: list[object] = field(default_factory=list)
+
+    def __copy__(self) -> TracedLoops:
+        return TracedLoops()
 
 
 def limit(graph: Graph, i: int, most: int | None, least: int = 0) -> None:
     """Note what a word does not exceed, if that is known, and what it is at least."""
-    _known.setdefault(graph, {})[i] = least, most
+    graph.note(TracedLoops).limits[i] = least, most
 
 
 class Counter(Expr):
@@ -156,7 +172,7 @@ def largest(graph: Graph, i: int, depth: int = 0) -> int | None:
     op, *args = graph.nodes[i]
     if op is WORD:
         return args[0]
-    _, noted = _known.get(graph, {}).get(i, (0, None))
+    _, noted = graph.note(TracedLoops).limits.get(i, (0, None))
     if noted is not None or op not in _LARGEST or depth > MOST_LEVELS:
         return noted
     limits = [largest(graph, a, depth + 1) for a in args]
@@ -194,7 +210,7 @@ def _between(graph: Graph, i: int, depth: int = 0) -> tuple[float, float]:
     if constant is not None and math.isfinite(constant):
         bounds: tuple[float, float] = math.floor(constant), math.ceil(constant)
     elif op is ops.word_float:
-        least, _ = _known.get(graph, {}).get(args[0], (0, None))
+        least, _ = graph.note(TracedLoops).limits.get(args[0], (0, None))
         most = largest(graph, args[0])
         bounds = least, math.inf if most is None else most
     elif op in _BETWEEN and depth <= MOST_LEVELS:

@@ -33,9 +33,9 @@ def document(op: Op) -> str:
     lines += [f"Domain: {op.domain}."] if op.domain else []
     lines += [f"Edges: {op.edges}."] if op.edges else []
     types, (result,) = op.signature.split("->")
-    given = [_TYPES[t](v) for t, v in zip(types, op.points[0], strict=True)]
-    call = f"sg.{op.name}({', '.join(map(repr, given))})"
-    value = _TYPES[result](op.reference(*map(np.asarray, given)))
+    point = [_TYPES[t](v) for t, v in zip(types, op.points[0], strict=True)]
+    call = f"sg.{op.name}({', '.join(map(repr, point))})"
+    value = _TYPES[result](op.reference(*map(np.asarray, point)))
     return "\n".join([*lines, "", "Example:", "    >>> import symgrad as sg",
                       f"    >>> {_TYPES[result].__name__}({call})", f"    {value!r}"])  # fmt: skip
 
@@ -54,8 +54,8 @@ def _public(op: Op) -> Callable[..., Any]:
 
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = document(op)
-    given = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names(op)]
-    vars(function)["__signature__"] = Signature(given)
+    parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names(op)]
+    vars(function)["__signature__"] = Signature(parameters)
     return function
 
 

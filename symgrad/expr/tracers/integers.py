@@ -153,21 +153,21 @@ class Word(Scalar):
         of_reals = [k for k in range(op.arity) if kinds[k] == "f"]
         if not of_reals:
             return Expr.build(self, op, args)  # type: ignore[arg-type]
-        given = list(args)
+        arguments = list(args)
         if op in OF_INTEGERS:
             same = [self.same(args[k]) for k in of_reals]
             if all(s is not None for s in same):
                 for k, value in zip(of_reals, same, strict=True):
-                    given[k] = value
+                    arguments[k] = value
                 with OnePlace(self.graph):
-                    return OF_INTEGERS[op](*given)
+                    return OF_INTEGERS[op](*arguments)
         elif op not in AS_REAL:
             raise TraceError(
                 located(f"{op.name} of integers is not defined: cast them, as in 1.0 * i")
             )
         for k in of_reals:
-            given[k] = as_float(given[k])
-        return op(*given)
+            arguments[k] = as_float(arguments[k])
+        return op(*arguments)
 
     # what it is made of -------------------------------------------------------------------------
 

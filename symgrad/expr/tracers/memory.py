@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import WORD, Graph, Handle, reachable
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.region import Loop, close, hole, loop_op, pick
-from symgrad.expr.tracers.counter import index, limit, within, word
+from symgrad.expr.tracers.counter import TracedLoops, index, limit, within, word
 from symgrad.expr.tracers.expression import WRAP, Condition, Expr, Scalar, as_float, lift, operand
 from symgrad.expr.tracers.integers import SignedWord, Word, is_typed, kind_of
 
@@ -151,7 +150,7 @@ class View:
         return math.prod(self.shape)
 
     def transposed(self) -> View:
-        """The same elements with the axes the other way round."""
+        """The elements with the axes in reverse order."""
         start, offset, inside = self.start, self.offset, self.inside
         return View(self.array, self.shape[::-1], self.strides[::-1], start, offset, inside)
 
@@ -193,12 +192,12 @@ class View:
         return view
 
     def _with(self, n: int, stride: int, start: int) -> View:
-        """The same with another axis, whose first element stands further on."""
+        """The view with another axis, whose first element stands ``start`` further on."""
         shape, strides = (*self.shape, n), (*self.strides, stride)
         return View(self.array, shape, strides, self.start + start, self.offset, self.inside)
 
     def _at(self, i: Any, n: int, stride: int) -> View:
-        """The same at index i of an axis of n elements."""
+        """The view at index i of an axis of n elements."""
         if isinstance(i, (Condition, bool, np.bool_)):
             raise TraceError(
                 located(f"which elements there are where {i!r} depends on values: use sg.where")
@@ -242,24 +241,20 @@ def _one_for_each_axis(key: Any, axes: int) -> list[Any]:
 LEAST_SWEPT: Final = 2**8
 """Elements from which on arithmetic of arrays in memory is a loop: fewer are written out."""
 
-_indices: Final[WeakKeyDictionary[Graph, dict[int, int]]] = WeakKeyDictionary()
-_bodies: Final[WeakKeyDictionary[Graph, list[object]]] = WeakKeyDictionary()
-"""The loops whose bodies are being traced, the innermost last."""
-
 
 def index_of(graph: Graph, n: int) -> int:
     """The index that stands for all of n elements: a hole, which a loop over them closes."""
-    known = _indices.setdefault(graph, {})
-    if n not in known:
-        known[n] = hole(graph, "u", name="k")
-        limit(graph, known[n], n - 1)
-    return known[n]
+    indices = graph.note(TracedLoops).indices
+    if n not in indices:
+        indices[n] = hole(graph, "u", name="k")
+        limit(graph, indices[n], n - 1)
+    return indices[n]
 
 
 @contextmanager
 def body_of(graph: Graph) -> Generator[None]:
     """While the body of a loop is traced: sweeps from outside are made before the loop."""
-    bodies = _bodies.setdefault(graph, [])
+    bodies = graph.note(TracedLoops).bodies
     bodies.append(object())
     try:
         yield
@@ -267,9 +262,9 @@ def body_of(graph: Graph) -> Generator[None]:
         bodies.pop()
 
 
-def here(graph: Graph) -> object:
+def innermost_body(graph: Graph) -> object:
     """The loop whose body is being traced, None outside of all."""
-    bodies = _bodies.get(graph)
+    bodies = graph.note(TracedLoops).bodies
     return bodies[-1] if bodies else None
 
 
@@ -277,7 +272,7 @@ def here(graph: Graph) -> object:
 class Sweep:
     """An array of this shape, whose element at the index that stands for all is ``element``.
 
-    It is of the body of the loop ``where``: what is made of it there takes its element, and what
+    It is of the body of the loop ``body``: what is made of it there takes its element, and what
     is made elsewhere reads it from memory, so that no turn computes it again.
     """
 
@@ -285,7 +280,7 @@ class Sweep:
     shape: tuple[int, ...]
     size: int
     element: Scalar
-    where: object
+    body: object
 
     def view(self) -> View:
         """All elements, in memory: a loop puts them there."""
@@ -303,7 +298,7 @@ class Sweep:
 
 
 Finish = Callable[[Loop], tuple[Loop, int]]
-"""What makes another loop of one, which carries so many numbers more, 0 at first."""
+"""A change of a loop: another one, and how many carries it has more, 0 at first."""
 
 
 def swept(

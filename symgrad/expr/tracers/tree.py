@@ -210,7 +210,7 @@ class Tree:
         return self.nest(float(p) if p.ndim == 0 else p.copy() for p in parts)
 
     def arrays(self, values: np.ndarray, dtype: np.dtype[Any] | None = None) -> Any:
-        """The same with NumPy's numbers in the place of floats: they have a shape and a dtype."""
+        """As `build`, with NumPy's numbers, which have a shape and a dtype, for floats."""
         kind = dtype or values.dtype
         return self.nest(block.of(values).astype(kind)[()] for block in self.blocks)
 

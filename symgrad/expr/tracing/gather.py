@@ -50,13 +50,13 @@ class _Dependence:
     def __init__(self) -> None:
         self.together: Columns = 0
 
-    def of(self, graph: Graph, given: dict[int, Columns]) -> list[Columns]:
+    def of(self, graph: Graph, inputs: dict[int, Columns]) -> list[Columns]:
         """What each node of a graph depends on, if its inputs do on these."""
         masks: list[Columns] = []
         results: dict[int, list[Columns]] = {}
         for i, (op, *args) in enumerate(graph.nodes):
             if not op.arity:
-                masks.append(given.get(i, 0))
+                masks.append(inputs.get(i, 0))
                 continue
             each = [masks[a] for a in args]
             if isinstance(op, Pick):
@@ -181,7 +181,7 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of arrays of expressions."""
+        """The dtype of arrays of expressions."""
         return np.dtype(object)
 
     @cached_property
@@ -390,13 +390,13 @@ def _refuse_swapped(
 ) -> None:
     """Say so if the parameters were asked for a column, or the row for parameters."""
     if error.name in columns and (error.obj is p or isinstance(error.obj, np.ndarray)):
-        asked = "the parameters for the column"
+        swapped = "the parameters for the column"
     elif error.obj is row and isinstance(p, Blocks) and error.name in p:
-        asked = "the row for the parameter"
+        swapped = "the row for the parameter"
     else:
         return
     raise NameUnknownError(
-        f"{describe(f)} asks {asked} {error.name!r}: it is called with the parameters first and "
+        f"{describe(f)} asks {swapped} {error.name!r}: it is called with the parameters first and "
         "the row second, as in lambda p, row: ..."
     ) from error
 

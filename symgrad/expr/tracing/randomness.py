@@ -26,7 +26,7 @@ class Span:
     """For how long numbers that are drawn now are the same, and what has been warned of in it."""
 
     words: str
-    told: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
 
 
 MOST_FUNCTIONS: Final = 64
@@ -73,8 +73,8 @@ class WatchingRandomNumbers:
             return
         span = _span.get() or Span(EVERY_RUN)
         for name, (state, before) in self._watched.items():
-            if state() != before and name not in span.told:
-                span.told.add(name)
+            if state() != before and name not in span.warned:
+                span.warned.add(name)
                 warn(
                     f"{name} drew random numbers while {describe(_users(self._functions))} was "
                     f"traced: {span.words}; draw them before, and give them to it as variables or "

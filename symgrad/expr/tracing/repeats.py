@@ -279,7 +279,7 @@ class Slot:
 
     @property
     def outside(self) -> Ints:
-        """Those of the nodes that are from elsewhere."""
+        """The nodes that come from outside of the iterations."""
         return self.values if self.column is None else self.values[: self.back]
 
 

@@ -55,7 +55,7 @@ DEEPEST: Final = 3
 """Levels of operations outside of a loop that are done in it, each turn its own."""
 
 FRACTIONS: Final = 8
-"""Counters are shifted by multiples of one of so many parts."""
+"""Counters are shifted by multiples of one part of this many."""
 
 
 class Sequences:
@@ -70,7 +70,7 @@ class Sequences:
         self._count = graph.add(ops.word_float, k)
         self._by_number = dict(enumerate(inputs_of(graph))) if inputs else {}
         self.free = 0
-        """Nodes of arrays that nobody makes: see `symgrad.kernel.views`."""
+        """Nodes of arrays that are never stored: see `symgrad.kernel.views`."""
 
     def of(self, values: Sequence[int], depth: int = 0) -> int | None:
         """A node for what is one of these after the other; None if there is none."""
@@ -414,7 +414,7 @@ def _inits(slot: Slot) -> list[int]:
 
 
 def _blank(graph: Graph, like: int) -> int:
-    """A number, of the type of a node, that nobody reads."""
+    """A number of the type of a node, which is never read."""
     if graph.type(like) == "f":
         return graph.constant(0.0)
     return graph.intern(({"b": TRUTH, "u": WORD, "i": INTEGER}[graph.type(like)], 0))
@@ -430,7 +430,7 @@ a loop of their own they take, with the gradient, half the time on the CPU, and 
 """
 
 LEAST_READING: Final = 2**12
-"""The same, if it reads inputs one by one, which are values where iterations are written out."""
+"""As `LEAST_SAVED`, of a loop that reads inputs one by one, values where it is written out."""
 
 LEVELS: Final = 4
 """How often what has been rolled is looked at once more, for loops around it."""
@@ -448,7 +448,7 @@ def rolled(traced: Trace, rounding: float) -> Trace:
 
 
 def rolled_row(trace: RowTrace, rounding: float) -> RowTrace:
-    """The same of a loss of one row."""
+    """The trace of a loss of one row with loops in place of iterations: see `rolled`."""
     graph, roots = _rolled(rounding, trace.graph, trace.outputs)
     if graph is trace.graph:
         return trace

@@ -94,7 +94,7 @@ class Trace:
         return self.content()
 
     def copied(self) -> Trace:
-        """The same with a graph of its own, for somebody who builds on it."""
+        """This trace with a graph of its own, to be built on."""
         return Trace(self.graph.copy(), self.inputs, self.outputs, self.structure)
 
     def content(self, *derived: Hashable) -> Content:
@@ -103,16 +103,16 @@ class Trace:
 
 
 def trace(
-    f: Callable[..., Any], n: int, names: Sequence[str] | None = None, keeping: Any = None
+    f: Callable[..., Any], n: int, names: Sequence[str] | None = None, notes: Iterable[Any] = ()
 ) -> Trace:
     """Call ``f`` on n symbolic scalars and record what it does.
 
-    ``keeping`` is what loops keep whose derivatives f asks for: see `symgrad.expr.derivatives`.
+    ``notes`` are those of the graph, such as what loops keep whose derivatives f asks for.
 
     Raises TraceError if f returns anything but expressions and numbers, InputError for a bad n.
     """
     graph, count = Graph(), checked_count(n)
-    graph.repeats, graph.keeping = [], keeping
+    graph.repeats, graph.notes = [], {type(note): note for note in notes}
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
     with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
         result = f(variables(graph, inputs))

@@ -55,7 +55,7 @@ class Written:
         return {name: self.k.load(self.reads[name], at.id) for name in self.by_column}
 
     def columns_of_four(self, four: Index, count: Index) -> list[dict[str, int]]:
-        """The same for each of four columns, by their number among the fours."""
+        """As `columns`, for each of four columns, by their number among the fours."""
         if not self.quads:
             first = four * FOUR
             return [self.columns(first + c, count) for c in range(FOUR)]
@@ -70,7 +70,7 @@ class Written:
         return self._put([place.id], [total], [loaded | dict(columns)])
 
     def four(self, four: Index, totals: Sequence[int], columns: Columns) -> list[int]:
-        """The same for four sums, and a four of places."""
+        """As `one`, for four sums, and a four of places."""
         places = four.lanes(FOUR)
         loaded = {n: [self.k.load(self.reads[n], p) for p in places] for n in self.by_element}
         inputs = [{n: loaded[n][c] for n in loaded} | dict(columns[c]) for c in range(FOUR)]

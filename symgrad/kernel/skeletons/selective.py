@@ -20,7 +20,7 @@ TILE_STEPS: Final = 16
 """Steps of a tile, at most."""
 
 FORWARD_TILE_STEPS: Final = 8
-"""The same where there is no way back."""
+"""As `TILE_STEPS`, of a kernel without a backward pass."""
 
 KEPT_STEPS: Final = 8
 """Steps whose states an invocation keeps in registers on the way back."""
@@ -163,7 +163,7 @@ class Place:
 
     def of(self, name: Given, index: Index, *, at_use: bool = False) -> int:
         """A number of an array, read ``at_use`` or wherever that is known to be possible."""
-        return self.k.load(self.given, (self.start[name] + index).id, here=at_use)
+        return self.k.load(self.given, (self.start[name] + index).id, at_use=at_use)
 
     def at(self, t: Index, channel: Index) -> Index:
         """The index of a step and a channel of this sequence."""

@@ -163,7 +163,7 @@ class Tiles:
         p, k = self.place, self.k
         index = p.at(step.at_most(p.length - 1), channel.at_most(p.wide - 1))
         inside = k.add(ops.logical_and, step.below(p.length), channel.below(p.wide))
-        return self.where(inside, k.load(buffer, index.id, here=True))
+        return self.where(inside, k.load(buffer, index.id, at_use=True))
 
     def _factor(self, name: Given, step: Index, n: Index) -> int:
         p = self.place

@@ -70,7 +70,7 @@ class Function:
         return address(memory)
 
     def own_workspace(self) -> Any:
-        """The same for the next call of this thread, whose caches may still have it."""
+        """Memory for the next call of this thread, whose caches may still have it."""
         if self.workspace > MOST_STAYING:
             return self.new_workspace()
         if self.workspace >= LARGE_BYTES:

@@ -14,7 +14,7 @@ LONG_OPERATIONS = 2_000
 """Operations from which a kernel is cut into functions, and compiled quickly at first."""
 
 LONG_BATCH = 800
-"""The same for vectors, whose compilation takes longer."""
+"""As `LONG_OPERATIONS`, of vectors, whose compilation takes longer."""
 
 FUNCTION = 300
 """Operations in one of these functions: LLVM takes 7 us for each then, and 70 us in long ones."""

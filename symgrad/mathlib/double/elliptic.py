@@ -17,15 +17,15 @@ def ellipkm1(p: Expr) -> Expr:
 
 
 def ellipe(m: Expr) -> Expr:
-    """The same, for E."""
+    """E, as `ellipkm1` computes K."""
     return second_kind(1.0 - m, DOUBLE)
 
 
 def elliptic_b(p: Expr) -> Expr:
-    """The same for B."""
+    """B, as `ellipkm1` computes K."""
     return of_cosines(p, DOUBLE)
 
 
 def elliptic_d(p: Expr) -> Expr:
-    """The same for D."""
+    """D, as `ellipkm1` computes K."""
     return of_sines(p, DOUBLE)

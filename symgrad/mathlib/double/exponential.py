@@ -25,7 +25,7 @@ EXPM1: Final = coefficients("""
     0.00019841269886041515 2.4801587171657736e-05 2.755724429043053e-06 2.755740332087936e-07
     2.5109010500122315e-08 2.0875145739121365e-09
 """)
-"""The same, with expm1 to 0.02 * 2**-53 of its value."""
+"""The coefficients of the same function, by which expm1 is right to 0.02 * 2**-53 of its value."""
 
 EXP2: Final = coefficients("""
     0.24022650695910122 0.05550410866482074 0.00961812910759696 0.0013333558146685226

@@ -67,7 +67,7 @@ def log_sum(a: Expr, low: Expr | float, twice: Expr | float = 0.0) -> Expr:
 
 
 def log_sum_parts(a: Expr, low: Expr | float, twice: Expr | float = 0.0) -> Pair:
-    """The same as a pair, which is not rounded."""
+    """The `log_sum` as a pair, which is not rounded."""
     u, lost = two_sum(1.0, a)
     k, m = split(u)
     near = k == 0.0

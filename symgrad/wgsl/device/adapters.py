@@ -120,7 +120,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _numbered(infos: Sequence[GpuInfo]) -> list[GpuInfo]:
-    """The same, of which those are numbered that have one name."""
+    """The GPUs, numbered where several have one name."""
     keys = [(info.name, info.backend) for info in infos]
     numbers = [keys[: k + 1].count(key) if keys.count(key) > 1 else 0 for k, key in enumerate(keys)]
     return [replace(info, number=n) for info, n in zip(infos, numbers, strict=True)]

@@ -39,7 +39,7 @@ SCRATCH_BYTES = 1 << 31
 """Scratch memory that runs may take; larger batches go through it in turn."""
 
 SOFTWARE_BYTES = 1 << 28
-"""The same for a driver in software, which is no faster with more."""
+"""As `SCRATCH_BYTES`, for a driver in software, which is no faster with more."""
 
 
 @dataclass(frozen=True)

@@ -291,7 +291,7 @@ class BoundSums:
         return groups_of(module, count, self.sums.busy, most)
 
     def replaced(self, rows: np.ndarray) -> BoundSums:
-        """The same, after rows (count, columns) have been copied to the device."""
+        """These sums, after rows (count, columns) have been copied to the device."""
         assert len(rows) == self.count, "there is memory for another number of rows"
         start = 0
         for (count, _), storage in zip(self._blocks, self._storages, strict=True):

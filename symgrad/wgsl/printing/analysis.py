@@ -57,7 +57,7 @@ class Own:
     names: Mapping[Buffer, str]
     private: tuple[Buffer, ...]
     everywhere: frozenset[Buffer]
-    """Those of them that routines use, which are variables of the whole module."""
+    """The private arrays that routines use, which are variables of the whole module."""
     starts: dict[Buffer, int]
     """The first slots of those in scratch memory."""
 

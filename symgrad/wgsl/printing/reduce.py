@@ -32,7 +32,7 @@ SUM_INVOCATIONS: Final = 256
 """Invocations of a workgroup, unless something else is better."""
 
 LONG_SUM_INVOCATIONS: Final = 64
-"""Those of a workgroup whose rows turn in loops."""
+"""Invocations of a workgroup whose rows have loops."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Summation:
     results: range
     """The numbers of its results."""
     summed: tuple[int, ...]
-    """Those of them that depend on the rows."""
+    """The sums that depend on the rows."""
     most: int
     """Rows that an invocation may add up."""
     width: int
@@ -125,7 +125,7 @@ class _Emit:
         return self._made(tile, kernel, self._printed(tile, kernel), tile.most)
 
     def long(self, tile: Tile) -> Summation:
-        """The same of rows that turn in loops.
+        """The module of a tile whose rows have loops.
 
         An invocation has no more rows than leave its loops below the iterations after which drivers
         end them, if one row does.
