@@ -137,7 +137,7 @@ class _Placing:
             case Load(result=result, buffer=variable) if variable.space == "variable":
                 self._set(result, self.variables[variable])
             case Load():
-                loaded = k.load(self.buffers[s.buffer], self.value(s.index), here=True)
+                loaded = k.load(self.buffers[s.buffer], self.value(s.index), at_use=True)
                 is_truth = s.buffer.kind == "b"
                 self._set(s.result, k.add(ops.word_eq, loaded, k.word(1)) if is_truth else loaded)
             case Store():

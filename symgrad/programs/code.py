@@ -33,7 +33,7 @@ Kind = Literal["f32", "i32", "u32", "bool"]
 """The types of numbers. Floats are as wide as the program computes: float64 if it does."""
 
 KINDS: Final[dict[Kind, str]] = {"f32": "f", "i32": "i", "u32": "u", "bool": "b"}
-"""The same, as kernels have them."""
+"""The letters by which kernels call these types."""
 
 NAMES: Final[dict[str, Kind]] = {kind: name for name, kind in KINDS.items()}
 """What the kinds of kernels are called in programs."""

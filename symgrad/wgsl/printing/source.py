@@ -20,7 +20,7 @@ class Style:
     columns_in: bool = False
     """Whether points stand column by column, and not row by row, each of ``params.count``."""
     columns_out: bool = False
-    """The same for results."""
+    """Whether results stand column by column."""
 
 
 @dataclass(frozen=True)
