@@ -39,6 +39,10 @@ KINDS: Final = "fdbiu"
 """The types of values: the kernel's floats, wide floats for sums, truths, integers and words."""
 
 
+NAMES: Final = {"f": "f32", "d": "f64", "b": "bool", "i": "i32", "u": "u32"}
+"""What users call them; the kernel's floats are as wide as it computes."""
+
+
 def _given(*_: Any) -> Any:
     raise AssertionError("a value of the kernel language is given by its statement")
 
@@ -326,6 +330,13 @@ def within(*scopes: Scope) -> list[Statement]:
     """All statements of scopes and of those within them, as they are written."""
     items = everything(item for scope in scopes for item in scope.items)
     return [item for item in items if not isinstance(item, int)]
+
+
+def declarations(scope: Scope) -> set[Store]:
+    """The stores within that declare a variable: the first to each."""
+    stores = [s for s in within(scope) if isinstance(s, Store)]
+    first = {s.buffer: s for s in reversed(stores) if s.buffer.space == "variable"}
+    return set(first.values())
 
 
 def results_of(item: int | Statement) -> Sequence[int]:

@@ -35,6 +35,7 @@ from symgrad.programs.code import (
     HANDLES,
     KINDS,
     TYPES,
+    WORDS,
     Array,
     Code,
     Dispatch,
@@ -48,7 +49,6 @@ from symgrad.programs.code import (
     is_global,
     kind_of,
 )
-from symgrad.programs.reserved import WORDS
 
 
 class Variable:

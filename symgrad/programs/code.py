@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -13,6 +14,7 @@ from symgrad.expr.graph.node import TRUTH, Graph, real_number
 from symgrad.expr.tracers.expression import Condition, Expr, Scalar, as_float
 from symgrad.expr.tracers.integers import SignedWord, Word
 from symgrad.kernel.language import KernelIR
+from symgrad.kernel.listing import FloatingListing, Line
 from symgrad.kernel.statements import (
     BOUND,
     Barrier,
@@ -20,7 +22,6 @@ from symgrad.kernel.statements import (
     Reduce,
     Space,
     Statement,
-    Store,
     within,
 )
 from symgrad.kernel.target import WorkgroupTarget
@@ -36,7 +37,15 @@ KINDS: Final[dict[Kind, str]] = {"f32": "f", "i32": "i", "u32": "u", "bool": "b"
 """The letters by which kernels call these types."""
 
 NAMES: Final[dict[str, Kind]] = {kind: name for name, kind in KINDS.items()}
-"""What the kinds of kernels are called in programs."""
+"""What these are called in programs."""
+
+WORDS: Final = frozenset([
+    "program", "input", "output", "temporary", "workgroup", "private", "dispatch", "groups", "of",
+    "let", "var", "if", "else", "for", "in", "down", "most", "barrier", "cell", "local", "group",
+    "group_sum", "group_max", "group_min", "inf", "nan", "f32", "i32", "u32", "bool", "float32",
+    "int32", "uint32", *keyword.kwlist,
+])  # fmt: skip
+"""The words of the text of programs, and those that Python keeps for itself: they are no names."""
 
 TYPES: Final = {"f": "f", "i": "u", "u": "u", "b": "b"}
 """The types of their nodes: a signed integer is the word of its bits."""
@@ -94,13 +103,6 @@ class Dispatch(KernelIR):
         """All its statements, in order."""
         return within(self.main)
 
-    @property
-    def declarations(self) -> set[Store]:
-        """The stores that declare a variable."""
-        stores = [s for s in self.statements if isinstance(s, Store)]
-        first = {s.buffer: s for s in reversed(stores) if s.buffer.space == "variable"}
-        return set(first.values())
-
 
 def is_collective(dispatch: Dispatch) -> bool:
     """Whether invocations of a workgroup wait for each other."""
@@ -119,6 +121,35 @@ class Code:
     def of(self, role: Role) -> list[Array]:
         """The arrays of a role, in order."""
         return [a for a in self.arrays if a.role == role]
+
+    def lines(self) -> Iterator[Line]:
+        """The lines of its text, with the statements that they say."""
+        yield f"program {self.name}", ()
+        for a in self.arrays:
+            yield f"  {_declared(a)}", ()
+        listing = FloatingListing(self.dispatches, [a.name for a in self.arrays])
+        for d in self.dispatches:
+            yield f"  dispatch {d.invocations} in groups of {d.width}:", ()
+            for a in d.arrays:
+                yield f"    {_declared(a)}", ()
+            yield from listing.lines(d, "    ")
+
+
+def text(code: Code) -> str:
+    """A program as text, which `symgrad.programs.parse` reads."""
+    return "\n".join(line for line, _ in code.lines()) + "\n"
+
+
+def shown(code: Code, statement: Statement | None) -> str:
+    """A statement as its line in the program's text, for messages."""
+    for number, (line, statements) in enumerate(code.lines(), 1):
+        if statement in statements:
+            return f"{line.strip().rstrip(':')!r}, line {number} of {code.name}"
+    raise AssertionError("the statement is none of the program's")
+
+
+def _declared(a: Array) -> str:
+    return f"{a.role} {a.name}: {NAMES[a.kind]}[{', '.join(map(str, a.shape))}]"
 
 
 def is_global(array: Buffer) -> bool:

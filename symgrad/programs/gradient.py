@@ -8,10 +8,9 @@ from typing import Any, Final
 from symgrad.errors import DifferentiationError
 from symgrad.kernel.statements import BOUND, Buffer, Load, Store
 from symgrad.programs.builder import Builder
-from symgrad.programs.code import NAMES, Array, Code, flat_index
+from symgrad.programs.code import NAMES, Array, Code, flat_index, shown
 from symgrad.programs.keeping import Source
 from symgrad.programs.reverse import Reverse
-from symgrad.programs.text import shown
 
 MOST_NUMBERS: Final = 2**25
 """Numbers of an array with a copy of another for each invocation, at most: 128 MiB of float32."""

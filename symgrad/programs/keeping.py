@@ -19,13 +19,13 @@ from symgrad.kernel.statements import (
     Scope,
     Statement,
     Store,
+    declarations,
     scopes_of,
     within,
 )
 from symgrad.kernel.uniform import Uniformity
 from symgrad.programs.builder import Builder, Variable
-from symgrad.programs.code import NAMES, Array, Code, Dispatch
-from symgrad.programs.text import shown
+from symgrad.programs.code import NAMES, Array, Code, Dispatch, shown
 from symgrad.programs.trial import Facts, facts_of
 
 
@@ -36,7 +36,7 @@ class Source:
         self.code, self.dispatch = code, dispatch
         self.facts: Facts = facts_of(dispatch, code)
         self.uniform = Uniformity(dispatch, memory=True)
-        self.declarations = dispatch.declarations
+        self.declarations = declarations(dispatch.main)
 
 
 class Doing(Protocol):

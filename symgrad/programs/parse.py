@@ -16,8 +16,7 @@ from symgrad.expr.tracers.casts import int32, uint32
 from symgrad.expr.tracers.expression import WRAP, Scalar, operand
 from symgrad.expr.tracers.integers import Word
 from symgrad.programs.builder import Builder, Variable
-from symgrad.programs.code import Array, Code, Kind
-from symgrad.programs.text import text
+from symgrad.programs.code import Array, Code, Kind, text
 
 _HEAD: Final = re.compile(r"program (?P<name>\w+)$")
 _ARRAY: Final = re.compile(

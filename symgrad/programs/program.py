@@ -13,10 +13,9 @@ from symgrad.kernel.execute import Fault, execute
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, require_options
 from symgrad.programs.builder import Builder
-from symgrad.programs.code import Array, Code
+from symgrad.programs.code import Array, Code, shown, text
 from symgrad.programs.gradient import gradient
 from symgrad.programs.parse import parse, settled
-from symgrad.programs.text import shown, text
 from symgrad.programs.work import ProgramWork, checked
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.kernel import Shape, TensorKernel, Work

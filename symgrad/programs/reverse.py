@@ -33,10 +33,9 @@ from symgrad.kernel.statements import (
     within,
 )
 from symgrad.programs.builder import Builder, Variable
-from symgrad.programs.code import NAMES, Array, flat_index
+from symgrad.programs.code import NAMES, Array, flat_index, shown
 from symgrad.programs.cotangents import Cotangents, Key
 from symgrad.programs.keeping import Keeping, Source
-from symgrad.programs.text import shown
 
 
 class Places(Protocol):

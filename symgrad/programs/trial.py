@@ -24,12 +24,12 @@ from symgrad.kernel.statements import (
     Reduce,
     Scope,
     Store,
+    declarations,
     within,
 )
 from symgrad.kernel.uniform import Uniformity
 from symgrad.programs.affine import Forms, is_owned, is_stored_once, is_whole
-from symgrad.programs.code import Code, Dispatch
-from symgrad.programs.text import shown
+from symgrad.programs.code import Code, Dispatch, shown
 
 MOST_INVOCATIONS: Final = 2**16
 """Invocations that are tried, at most."""
@@ -148,7 +148,7 @@ class _Trial(Run):
         numbers = self.cells.copy()
         numbers[self.n // 2 // width * width :] += np.uint32((groups - self.groups) * width)
         self.values |= {dispatch.cell: numbers, dispatch.group: numbers // np.uint32(width)}
-        self._declarations = dispatch.declarations
+        self._declarations = declarations(dispatch.main)
         self._unknown: set[Buffer] = set()
         """The variables that depend on inputs."""
         for s in self._declarations:

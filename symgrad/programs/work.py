@@ -20,9 +20,8 @@ from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Store
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.uniform import Uniformity
 from symgrad.pipeline import Options, simplified
-from symgrad.programs.code import TYPES, Array, Code, Dispatch, is_collective
+from symgrad.programs.code import TYPES, Array, Code, Dispatch, is_collective, shown
 from symgrad.programs.gradient import cotangent_of
-from symgrad.programs.text import shown
 from symgrad.programs.trial import facts_of
 from symgrad.tensor.dispatches import each_of, in_grid
 from symgrad.tensor.kernel import Runner, Shape, launched

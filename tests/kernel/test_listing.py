@@ -8,28 +8,28 @@ from symgrad.kernel.listing import listing
 from symgrad.kernel.target import WorkgroupTarget
 
 WANTED = """
-kernel all(read x: f, write y: f, own a[4]: f, group tile[8]: f)
-  v1 = x[cell]
+kernel all(read x: f32, write y: f32, own a: f32[4], group tile: f32[8]):
+  let v1 = x[cell]
   a = 0
-  for k in 0 .. count with y = v1, total = 0.5
-    v2 = lt(y, 2.5)
+  for k in 0 .. count with y = v1, total = 0.5:
+    let v2 = y < 2.5
     while v2
-    v3 = mul(v1, y)
+    let v3 = v1 * y
     a[k] += v3
     next y = v3, total = y
   end y_2 = y, total_2 = total
-  v4 = lt(v1, y_2)
-  if v4
-    v5 = exp(v1)
+  let v4 = v1 < y_2
+  if v4:
+    let v5 = exp(v1)
     give v6 = v5
-  else
+  else:
     give v6 = total_2
-  v7 = word_lt(cell, count)
-  if v7
+  let v7 = cell < count
+  if v7:
     tile[local] = v6
-  for v8 in 1 .. group down
+  for v8 in 1 .. group down:
     barrier
-  v9 = tile[local]
+  let v9 = tile[local]
   y[cell] = v9
 """
 

@@ -11,6 +11,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INTEGER, WORD, Graph
 from symgrad.kernel.execute import Fault, execute
 from symgrad.kernel.language import KernelIR
+from symgrad.kernel.listing import listing
 from symgrad.kernel.place import place
 from symgrad.kernel.statements import Barrier, Buffer, For, If, Load, Reduce, Scope, Store, within
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
@@ -56,6 +57,22 @@ class Writer:
         return self.graph.intern((WORD, n))
 
 
+WANTED = """
+kernel kernel(read x: f32, write y: f32):
+  var total: f32 = 0.0
+  for k in 0 .. cell + 1 most 3:
+    total = total + x[k]
+  if total < 0.0:
+    var inner: f32 = total
+    total = inner + total
+  y[cell] = total
+"""
+
+
+def test_the_text_of_a_kernel_that_floats_has_its_variables() -> None:
+    assert listing(sums().k) == WANTED.strip()
+
+
 def as_it_is(graph: Graph, roots: Sequence[int], _: Sequence[int]) -> tuple[Graph, list[int]]:
     return graph, list(roots)
 
@@ -71,7 +88,8 @@ def sums() -> Writer:
     with w.k.inside(branch.sides[0]):
         inner = w.variable("inner", w.get(total))
         w.set(total, w.graph.add(ops.add, w.get(inner), w.get(total)))
-    w.k.store(w.y, w.k.cell, w.get(total))
+    total_of_all = w.get(total)
+    w.k.store(w.y, w.k.cell, total_of_all)
     return w
 
 

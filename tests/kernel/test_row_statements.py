@@ -39,9 +39,9 @@ def test_rows_are_read_and_stored(target: WorkgroupTarget | SimdTarget, count: i
 
 def test_they_are_listed() -> None:
     assert listing(swapped(SimdTarget(4))).splitlines()[1:] == [
-        "  a = x[cell, 0]",
-        "  b = x[cell, 2]",
-        "  v1 = add(a, b)",
+        "  let a = x[cell, 0]",
+        "  let b = x[cell, 2]",
+        "  let v1 = a + b",
         "  y[cell] = b, a, v1",
     ]
 
