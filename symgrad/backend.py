@@ -33,8 +33,8 @@ from symgrad.wgsl.dispatch import launch as wgsl_launch
 from symgrad.wgsl.dispatch import loop as wgsl_loop
 from symgrad.wgsl.dispatch import points as wgsl
 from symgrad.wgsl.dispatch import sums as wgsl_sums
+from symgrad.wgsl.dispatch.iteration import fits
 from symgrad.wgsl.dispatch.points import SCRATCH_BYTES
-from symgrad.wgsl.printing.matrix import fits
 from symgrad.wgsl.printing.source import Style
 
 CACHED_PROGRAMS: Final = 64

@@ -19,7 +19,7 @@ from symgrad.report.show_kernel import html
 from symgrad.rows.loss import Request, Traced
 from symgrad.values.codes import Codes
 from symgrad.values.parameters import Nest
-from symgrad.wgsl.printing.reduce import Summation, emit_reduction
+from symgrad.wgsl.dispatch.summation import Summation, emit_reduction
 from symgrad.wgsl.printing.source import Style
 
 

@@ -26,17 +26,17 @@ from symgrad.optimize.problem import Problem, needs_loss
 from symgrad.optimize.states import Task
 from symgrad.pipeline import Options, Shaders
 from symgrad.web.module import Description, Exported
-from symgrad.wgsl.dispatch.loop import transpose
-from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
-from symgrad.wgsl.printing.iterate import (
+from symgrad.wgsl.dispatch.iteration import (
     MOST_SUMS,
     ROWS_PER_FLOAT_SUM,
     STEP_INVOCATIONS,
     Form,
     emit_iteration,
 )
+from symgrad.wgsl.dispatch.loop import transpose
+from symgrad.wgsl.dispatch.summation import Summation
+from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
 from symgrad.wgsl.printing.printer import print_kernel, print_map
-from symgrad.wgsl.printing.reduce import Summation
 from symgrad.wgsl.printing.source import Style
 
 # --- points, sums over rows and launches ----------------------------------------------------------

@@ -20,7 +20,7 @@ from symgrad.optimize.problem import Problem, iteration
 from symgrad.optimize.result import MESSAGES, Messages
 from symgrad.pipeline import DTypeName, Options
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.printing.iterate import Form, emit_iteration
+from symgrad.wgsl.dispatch.iteration import Form, emit_iteration
 
 STARTS = np.random.default_rng(0).normal(size=(1003, 2)).astype(np.float32)
 METHODS = [sg.Adam(0.02), sg.LBFGS(3), sg.LevenbergMarquardt()]

@@ -9,8 +9,8 @@ import pytest
 from tint import check_with_tint, needs_tint
 
 from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch.summation import fold_module
 from symgrad.wgsl.memory.encoding import Step
-from symgrad.wgsl.printing.fold import FOLD
 
 
 def fold(gpu: Gpu, partials: np.ndarray, head: int = 3) -> np.ndarray:
@@ -20,7 +20,7 @@ def fold(gpu: Gpu, partials: np.ndarray, head: int = 3) -> np.ndarray:
     source, target = gpu.storage(numbers.nbytes), gpu.storage(8 * results)
     gpu.upload(source, numbers)
     arrays = [(source.buffer, 0, numbers.nbytes), (target.buffer, 0, 8 * results)]
-    gpu.submit([Step(gpu.pipeline(FOLD, 1), gpu.bind(count, arrays), results)])
+    gpu.submit([Step(gpu.pipeline(fold_module(), 1), gpu.bind(count, arrays), results)])
     found = np.empty(2 * results, np.float32)
     gpu.download(target, found)
     return found.reshape(results, 2).astype(np.float64)
@@ -43,4 +43,4 @@ def test_what_cancels_leaves_the_small_ones(gpu: Gpu) -> None:
 
 @needs_tint
 def test_tint_takes_it() -> None:
-    assert check_with_tint([FOLD]) == [None]
+    assert check_with_tint([fold_module()]) == [None]

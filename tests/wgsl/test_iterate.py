@@ -25,10 +25,10 @@ from symgrad.kernel.problems import Problems, RowData
 from symgrad.kernel.shapes import Iteration
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch import iteration as emitting
 from symgrad.wgsl.dispatch import loop as running
+from symgrad.wgsl.dispatch.iteration import Form
 from symgrad.wgsl.dispatch.loop import Loop, transpose
-from symgrad.wgsl.printing import iterate as emitting
-from symgrad.wgsl.printing.iterate import Form
 
 INVOCATION, WORKGROUP = Form(False), Form(True)
 FORMS = pytest.mark.parametrize("form", [INVOCATION, WORKGROUP], ids=["invocation", "workgroup"])

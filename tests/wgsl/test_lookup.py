@@ -30,9 +30,8 @@ from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import slopes as lookup_dispatch
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.slopes import in_order, segments, sorted_order
+from symgrad.wgsl.dispatch.summation import RUN, Summation, emit_reduction, runs_module
 from symgrad.wgsl.dispatch.sums import BoundSums, Sums
-from symgrad.wgsl.printing.lookup import RUN, runs_module
-from symgrad.wgsl.printing.reduce import Summation, emit_reduction
 from symgrad.wgsl.printing.source import Style
 
 BAL = os.environ.get("SYMGRAD_BAL")

@@ -17,9 +17,8 @@ from symgrad.kernel.skeletons.products import shares
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import loop as running
+from symgrad.wgsl.dispatch.iteration import Form, fits, iterations, lanes, with_matrix
 from symgrad.wgsl.dispatch.loop import Loop
-from symgrad.wgsl.printing.iterate import Form
-from symgrad.wgsl.printing.matrix import fits, iterations, lanes, with_matrix
 from symgrad.wgsl.printing.source import Style
 
 BOXES = [(-np.inf, np.inf), (0.3, 0.8)]

@@ -27,9 +27,8 @@ from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import groups
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.groups import workgroups
+from symgrad.wgsl.dispatch.summation import SUM_INVOCATIONS, Summation, emit_reduction
 from symgrad.wgsl.dispatch.sums import BoundSums, Sums
-from symgrad.wgsl.printing import reduce
-from symgrad.wgsl.printing.reduce import Summation, emit_reduction
 from symgrad.wgsl.printing.source import Style
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -464,11 +463,11 @@ def test_partial_sums_that_overflow_together_and_those_that_are_nan(gpu: Gpu) ->
 def test_no_invocation_has_more_rows_than_it_may(
     busy: int, count: int, most: int, fewest: int
 ) -> None:
-    groups, each = workgroups(count, most, busy, fewest=fewest), reduce.SUM_INVOCATIONS * most
+    groups, each = workgroups(count, most, busy, fewest=fewest), SUM_INVOCATIONS * most
     assert 1 <= groups <= 65_535
     assert count <= groups * each
     assert groups <= max(busy, -(-count // each))
-    assert groups <= max(1, -(-count // (reduce.SUM_INVOCATIONS * fewest)))
+    assert groups <= max(1, -(-count // (SUM_INVOCATIONS * fewest)))
 
 
 def test_few_sums_have_more_workgroups(gpu: Gpu) -> None:

@@ -22,8 +22,8 @@ from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
+from symgrad.wgsl.dispatch.summation import emit_reduction
 from symgrad.wgsl.dispatch.sums import Sums
-from symgrad.wgsl.printing.reduce import emit_reduction
 
 
 def network(p: Any, r: Any) -> Any:

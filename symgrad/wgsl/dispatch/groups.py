@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK
-from symgrad.wgsl.printing.reduce import SUM_INVOCATIONS, Summation
+from symgrad.wgsl.dispatch.summation import SUM_INVOCATIONS, Summation
 
 BUSY = 512
 """Workgroups that a GPU needs to be busy: fewer rows than these could add are shared by them."""

@@ -27,19 +27,20 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
-from symgrad.wgsl.dispatch.points import require_iterations
-from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
-from symgrad.wgsl.memory.encoding import Copy, Step
-from symgrad.wgsl.memory.pool import Storage
-from symgrad.wgsl.printing.iterate import (
+from symgrad.wgsl.dispatch.iteration import (
     MOST_SUMS,
     PROGRESS_WORDS,
     ROWS_PER_FLOAT_SUM,
     STEP_INVOCATIONS,
     Form,
     emit_iteration,
+    iterations,
+    with_matrix,
 )
-from symgrad.wgsl.printing.matrix import iterations, with_matrix
+from symgrad.wgsl.dispatch.points import require_iterations
+from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
+from symgrad.wgsl.memory.encoding import Copy, Step
+from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Printed, Style
 

@@ -20,9 +20,9 @@ from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.lookup import STEP, Place
 from symgrad.kernel.table_gradients import Quad, indices_of, quads
 from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.summation import READ, RUN, RUNS_PER_WORKGROUP, tiles_of
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
-from symgrad.wgsl.printing.lookup import READ, RUN, RUNS_PER_WORKGROUP, tiles_of
 
 ENOUGH: Final = 4096
 """Runs whose sums may come back whatever there are of entries: more are added on the device."""

@@ -11,10 +11,9 @@ import numpy as np
 
 from symgrad.wgsl.arrays.strided import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.summation import Summation, fold_module
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
-from symgrad.wgsl.printing.fold import FOLD
-from symgrad.wgsl.printing.reduce import Summation
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class SumDispatch:
                 (results.buffer, 4 * self.first, 4 * self.pairs),
             ]
             bound = gpu.bind(self.groups, arrays)
-            yield Step(gpu.pipeline(FOLD, 1), bound, self.module.columns)
+            yield Step(gpu.pipeline(fold_module(), 1), bound, self.module.columns)
 
     def add_to(self, sums: np.ndarray, numbers: np.ndarray, gpu: Gpu) -> None:
         """Add the sums among all numbers, in a fixed order and times their factors."""

@@ -32,10 +32,9 @@ from symgrad.wgsl.dispatch.groups import BUSY, BUSY_SOFTWARE, groups_of
 from symgrad.wgsl.dispatch.points import HOST_BYTES, require_iterations
 from symgrad.wgsl.dispatch.slopes import Lookups, in_order, table_words
 from symgrad.wgsl.dispatch.sum_dispatch import SumDispatch
+from symgrad.wgsl.dispatch.summation import READ, Summation, emit_reduction, runs_module
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import in_pieces
-from symgrad.wgsl.printing.lookup import READ, runs_module
-from symgrad.wgsl.printing.reduce import Summation, emit_reduction
 from symgrad.wgsl.printing.source import Style
 
 PADDING = 16

@@ -5,10 +5,10 @@ from __future__ import annotations
 from symgrad.expr.graph.node import reachable
 from symgrad.kernel.shapes import Computation, Iteration
 from symgrad.kernel.stats import operations
-from symgrad.wgsl.printing.iterate import (
+from symgrad.wgsl.dispatch.iteration import (
     iterations_of,
+    lanes,
 )
-from symgrad.wgsl.printing.matrix import lanes
 
 
 def iterations_of_loops(iteration: Iteration) -> tuple[int, int]:

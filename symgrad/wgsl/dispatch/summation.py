@@ -1,17 +1,23 @@
 """Reduction -> WGSL: sums over rows, of which every workgroup writes a partial one.
 
-The host adds the partial sums of the workgroups in float64. Many results are products of few
-factors where that pays, see `group_products`; others are cut into tiles, of a module each, that
-read the same rows. (Subgroup sums would need another source for each front end and save nothing:
-with this tree four Gaussians over 16 million rows take 47 us on an H200, at 70 % of a copy's
-bandwidth.)
+The host adds the partial sums of the workgroups in float64, after a kernel has added them up where
+there are many. Many results are products of few factors where that pays, see `group_products`;
+others are cut into tiles, of a module each, that read the same rows. (Subgroup sums would need
+another source for each front end and save nothing: with this tree four Gaussians over 16 million
+rows take 47 us on an H200, at 70 % of a copy's bandwidth.)
+
+A row's kernel reads the numbers of the entries of tables that the row names by index, and writes
+what it adds to them, its slopes, to an array of its own: column by column, so that neighbours write
+side by side. Rows in the order of their entries are cut into runs, and a second kernel adds up each
+run, in a fixed order and without atomics. Long entries have several runs, whose sums are added by
+the same kernel again, or by the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -20,9 +26,12 @@ from symgrad.expr.graph.node import Op
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
 from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.fold import fold_program
 from symgrad.kernel.skeletons.group_products import Products, group_products, in_products
 from symgrad.kernel.skeletons.group_rows import group_rows
+from symgrad.kernel.skeletons.lookup import QUADS_TOGETHER, Place, runs_program
 from symgrad.kernel.split import MOST_ITERATIONS
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.printer import print_kernel
@@ -33,6 +42,18 @@ SUM_INVOCATIONS: Final = 256
 
 LONG_SUM_INVOCATIONS: Final = 64
 """Invocations of a workgroup whose rows have loops."""
+
+FOLD_INVOCATIONS: Final = 256
+"""Invocations that add up the partial sums of one result: a workgroup."""
+
+RUN: Final = 32
+"""Rows of a run, at most."""
+
+RUNS_PER_WORKGROUP: Final = 64
+"""Runs that a workgroup adds up, and its invocations."""
+
+READ: Final = 3
+"""Bindings that the kernel of runs only reads."""
 
 
 @dataclass(frozen=True)
@@ -191,3 +212,27 @@ def _header(tile: Tile, style: Style) -> Iterator[str]:
     if len(tile.cut) < len(labels):
         first, last = labels[tile.cut[0]], labels[tile.cut[-1]]
         yield f"// this kernel sums {first} to {last}; others, from the same rows, the rest"
+
+
+@cache
+def fold_module() -> str:
+    """The module that adds up the partial sums of results, a workgroup each: see `fold_program`."""
+    head = "// adds up the partial sums of each result: to a sum, and the rounding errors it lacks"
+    kernel = fold_program(WorkgroupTarget(FOLD_INVOCATIONS))
+    (module,) = print_kernel(kernel, {}, Style(), [head]).modules
+    return module
+
+
+def tiles_of(count: int) -> list[range]:
+    """The quads that are added up side by side, in tiles of about one size."""
+    number = -(-count // QUADS_TOGETHER)
+    return [range(count * k // number, count * (k + 1) // number) for k in range(number)]
+
+
+@cache
+def runs_module(columns: int, place: Place | None = None) -> str:
+    """The module that adds up runs of so many columns of quads: see `runs_program`."""
+    kernel = runs_program(columns, place, WorkgroupTarget(RUNS_PER_WORKGROUP, grid=True))
+    head = f"// adds up {columns} columns of quads over runs of rows that name the same entry"
+    (module,) = print_kernel(kernel, {}, Style(), [head]).modules
+    return module
