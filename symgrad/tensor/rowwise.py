@@ -85,20 +85,25 @@ class RowwiseWork:
         standing = {} if program.summed else rowwise.standing(sums)
         program = replace(program, rowwise=rowwise.without(standing))
         thread_groups = -(-count // program.each)
-        partials = {o: Array(f"each_{o}", (thread_groups, n)) for o in sums if o not in standing}
         bound = {name: name for name in (*rowwise.arrays, *(o.name for o in outputs))}
         bound = {o: name for o, name in bound.items() if o not in sums}
-        bound |= {o: partial.name for o, partial in partials.items()}
+        if program.summed:
+            partials = [Array("sums", (thread_groups, len(sums), n))]
+            bound["sums"], tables = "sums", {"sums": sums}
+        else:
+            partials = [Array(f"each_{o}", (count, n)) for o in sums if o not in standing]
+            bound |= {o: f"each_{o}" for o in sums if o not in standing}
+            tables = {standing.get(o, f"each_{o}"): (o,) for o in sums}
         arguments = ("rows", count), ("n", n)
         steps = [
             Dispatch(
                 program, target, (*bound.items(),), thread_groups * target.threads, 0, arguments
             )
         ]
-        scratch = [*partials.values()]
-        for o in sums:
-            each = standing[o] if o in standing else partials[o].name
-            sum_steps, chunks = column_sums(each, thread_groups, n, o, device_target)
+        scratch = partials
+        for table, results in tables.items():
+            width = n * len(results)
+            sum_steps, chunks = column_sums(table, thread_groups, width, results, device_target)
             steps, scratch = [*steps, *sum_steps], [*scratch, *chunks]
         inputs = tuple(Array(name, shape) for name, shape in shape_of.items())
         arrays = inputs, tuple(outputs), tuple(scratch)

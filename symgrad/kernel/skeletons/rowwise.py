@@ -116,8 +116,8 @@ class RowwiseProgram:
     may be done in ``quads``. If an invocation has so few of them that it holds them all, there are
     so many ``iterations``, written out: it reads each number once. ``ragged`` says that some
     invocations have fewer then. A thread group may have so many rows ``each``, one behind another,
-    if there are iterations; of results in ``summed``, sums over these rows are written, a row for
-    each thread group.
+    if there are iterations; of results in ``summed``, sums over these rows are written to ``sums``,
+    (thread groups, results, columns).
     """
 
     rowwise: Rowwise
@@ -166,10 +166,13 @@ class _Program:
         self.written = {
             o.name: k.buffer(o.name, "write", vector=1 if o.name in once else self.many)
             for o in rowwise.results
+            if o.name not in program.summed
         }
         self.rows, self.n = (Index(k, k.argument(name)) for name in ("rows", "n"))
         self.units = self.n // self.many if program.quads else self.n
         self.row_values: dict[int, int] = {}
+        self.loaded: dict[tuple[int, str], list[int]] = {}
+        """The numbers of a row that were loaded ahead, by units and arrays."""
         self.tile: Buffer | None = None
         none = [k.constant(0.0)] * (program.iterations * self.many * len(program.summed))
         if program.each == 1:
@@ -178,19 +181,43 @@ class _Program:
             self._rows(none)
 
     def _rows(self, none: Sequence[int]) -> None:
-        """The rows of a thread group, and what is summed over them."""
+        """The rows of a thread group, and what is summed over them.
+
+        While one row is reduced, which the group waits for, the next one is on its way.
+        """
         k, each, names = self.k, self.program.each, self.program.summed
+        units = [self._unit(k.word(t)) for t in range(self.program.iterations)]
+        keys = [(unit, name) for unit in units for name in self._by_element()]
 
-        def row(r: int, sums: Sequence[int]) -> Sequence[int]:
-            return self._row(self.number * each + Index(k, r), sums)
+        def load(r: Index) -> list[int]:
+            start = (self.number * each + r).at_most(self.rows - 1) * self.units
+            places = [(name, self._columns(start + unit)) for unit, name in keys]
+            return [k.load(self.buffers[name], at) for name, columns in places for at in columns]
 
-        sums = iter(k.loop(k.word(0), k.word(each), none, row)[0])
-        exists = self.number.below(self.rows.ceil_div(each))
+        def row(r: int, carried: Sequence[int]) -> Sequence[int]:
+            following = load((Index(k, r) + 1).at_most(each - 1))
+            numbers = iter(carried[len(none) :])
+            self.loaded = {
+                (unit.id, name): [next(numbers) for _ in range(self.many)] for unit, name in keys
+            }
+            sums = self._row(self.number * each + Index(k, r), carried[: len(none)])
+            return [*sums, *following]
+
+        first = [*none, *load(Index(k, k.word(0)))]
+        results, _ = k.loop(k.word(0), k.word(each), first, row)
+        sums, exists = iter(results), self.number.below(self.rows.ceil_div(each))
+        written = k.buffer("sums", "write", vector=self.many)
 
         def store(unit: Index, inside: Conditions, _: Sequence[int]) -> Sequence[int]:
-            by_name = [[next(sums) for _ in range(self.many)] for _ in names]
-            values, place = list(zip(*by_name, strict=True)), self.number * self.units + unit
-            k.when(all_hold(k, *inside, exists), lambda: self._put(names, place, values))
+            values = [[next(sums) for _ in range(self.many)] for _ in names]
+
+            def put() -> None:
+                for n, numbers in enumerate(values):
+                    place = (self.number * len(names) + n) * self.units + unit
+                    for at, value in zip(self._columns(place), numbers, strict=True):
+                        k.store(written, at, value)
+
+            k.when(all_hold(k, *inside, exists), put)
             return ()
 
         self._each((), store)
@@ -225,7 +252,7 @@ class _Program:
         def iteration(t: int, carries: Sequence[int]) -> Sequence[int]:
             unit = Index(k, t) * size + self.member
             inside = [unit.below(self.units)] * (not self.threads.alone)
-            return body(unit.at_most(self.units - 1), inside, carries)
+            return body(self._unit(t), inside, carries)
 
         def whole(t: int, carries: Sequence[int]) -> Sequence[int]:
             return body(Index(k, t) * size + self.member, [], carries)
@@ -239,6 +266,17 @@ class _Program:
             first = self.units // size
             carries = k.loop(k.word(0), first.id, carries, whole)[0]
         return k.loop(first.id, end.id, carries, iteration)[0]
+
+    def _unit(self, t: int) -> Index:
+        """The invocation's unit of an iteration, or the last one."""
+        unit = Index(self.k, t) * self.threads.size + self.member
+        written_out = self.program.iterations and not self.program.ragged
+        return unit if written_out else unit.at_most(self.units - 1)
+
+    def _by_element(self) -> list[str]:
+        """The arrays that have a number for each element."""
+        once = {*self.rowwise.by_column, *self.rowwise.by_row}
+        return [name for name in self.rowwise.arrays if name not in once]
 
     def _columns(self, unit: Index) -> list[int]:
         """The places of a unit's numbers."""
@@ -257,7 +295,8 @@ class _Program:
         own, shared = self._columns(self._place(unit)), self._columns(unit)
         values: list[list[int]] = []
         loaded = {
-            n: [
+            n: self.loaded.get((unit.id, n))
+            or [
                 self.k.load(self.buffers[n], at)
                 for at in (shared if n in self.rowwise.by_column else own)
             ]
@@ -298,31 +337,41 @@ class _Program:
         self.row_values |= {i: v for i, v in zip(symbols, totals, strict=True) if i is not None}
 
     def _over_group(self, values: Sequence[int], kinds: Sequence[str]) -> list[int]:
-        """Reductions over the thread group: halves are added to halves, in memory."""
+        """Reductions over the thread group, in its memory: a tree of two levels.
+
+        Halves are added to halves. Some invocations do it for as many parts as there are of these,
+        and all of them do it for the results.
+        """
         k, size = self.k, self.threads.size
+        branches = 1 << (size.bit_length() - 1) // 2
         tile = self._memory(len(values) * size)
         places = [self.member + c * size for c in range(len(values))]
         for place, value in zip(places, values, strict=True):
             k.store(tile, place.id, value)
-
-        def add(step: int, _: Sequence[int]) -> Sequence[int]:
-            half = Index(k, k.add(ops.word_shift_right, k.word(size // 2), step))
-            k.barrier()
-
-            def both() -> None:
-                for place, kind in zip(places, kinds, strict=True):
-                    other = k.load(tile, (place + half).id)
-                    mine = k.load(tile, place.id)
-                    k.store(tile, place.id, k.add(COMBINED[kind], mine, other))
-
-            k.when(self.member.below(half), both)
-            return ()
-
-        k.loop(k.word(0), k.word(size.bit_length() - 1), (), add)
         k.barrier()
-        totals = [k.load(tile, k.word(c * size)) for c in range(len(values))]
+
+        def parts() -> None:
+            for place, kind in zip(places, kinds, strict=True):
+                part = [k.load(tile, (place + n).id) for n in range(0, size, branches)]
+                k.store(tile, place.id, self._halved(kind, part))
+
+        k.when(self.member.below(branches), parts)
+        k.barrier()
+        starts = [(kind, c * size) for c, kind in enumerate(kinds)]
+        totals = [
+            self._halved(kind, [k.load(tile, k.word(start + n)) for n in range(branches)])
+            for kind, start in starts
+        ]
         k.barrier()
         return totals
+
+    def _halved(self, kind: str, values: Sequence[int]) -> int:
+        """A reduction of a power of 2 of values: the second half is added to the first."""
+        while len(values) > 1:
+            half = len(values) // 2
+            pairs = zip(values[:half], values[half:], strict=True)
+            values = [self.k.add(COMBINED[kind], *pair) for pair in pairs]
+        return values[0]
 
     def _memory(self, size: int) -> Buffer:
         """The thread group's memory, all of which is used again for the next reductions."""
