@@ -59,7 +59,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Report:
-    """What `check` found: one `Line` for each output, worst first when printed.
+    """The result of `check`: one `Line` for each output, worst first when printed.
 
     ``columns`` has the relative differences of every device that was tried; ``unit`` is "points",
     or "rows" of a table whose sums are one point.

@@ -1,4 +1,4 @@
-"""What has been renamed: old names go on working for two minor releases, with a warning."""
+"""Renamed things: old names go on working for two minor releases, with a warning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Deprecation:
 
     @property
     def message(self) -> str:
-        """What the user is warned with."""
+        """The text of the warning."""
         removal = ".".join(map(str, self.removed_in))
         return (
             f"{self.function}({self.old}=...) is deprecated and will be removed in symgrad "

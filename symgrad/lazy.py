@@ -22,7 +22,7 @@ class Lazy:
 
 
 cumulative: Final[Any] = Lazy()
-"""What scans arrays on a device, which have methods for it: the package says which module."""
+"""The module that scans arrays on a device; the package says which one it is."""
 
 mpmath: Final[Any] = Lazy("mpmath")
 sympy: Final[Any] = Lazy("sympy")

@@ -56,7 +56,7 @@ class Rows(Protocol):
 
     @property
     def codes(self) -> Mapping[str, Any]:
-        """What stands for labels and dates in them."""
+        """The codes of labels and dates in them."""
         ...
 
     def totals(self, flat: np.ndarray) -> Any:
@@ -92,10 +92,10 @@ class BlocksOfRows:
 
 
 class Blocks(Protocol):
-    """What has been made of each block of a collection, where it is."""
+    """The results of the blocks of a collection, each where it was computed."""
 
     def ask(self, what: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What each of them answers, ``what(block, *arguments)``, in the order of the blocks."""
+        """The answers ``what(block, *arguments)``, in the order of the blocks."""
         ...
 
 
@@ -152,7 +152,7 @@ class _Here:
         self._blocks = blocks
 
     def ask(self, what: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What each block answers."""
+        """The answers of all blocks."""
         return [what(block, *arguments) for block in self._blocks]
 
 
@@ -195,7 +195,7 @@ class _OnWorkers:
         return tasks
 
     def ask(self, what: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What each block answers, in their order."""
+        """The answers of all blocks, in their order."""
         why = None
         with self._client.as_current():  # whichever client the caller has meanwhile
             for _ in range(MOST_LOSSES):
@@ -274,7 +274,7 @@ class _OnWorkers:
         return _Holder(address, blocks, actor)
 
     def _of(self, future: Any) -> Any:
-        """What a worker does in its own time."""
+        """The function that a worker runs in its own time."""
         while True:
             try:
                 return future.result(timeout=SECONDS_BETWEEN_LOOKS)
@@ -313,7 +313,7 @@ class _Held:
         self._blocks = blocks
 
     def ask(self, message: bytes) -> bytes:
-        """What each of them answers, or the exception.
+        """The answer of each of them, or its exception.
 
         Both travel pickled: as one message, and Dask's actors have no answer to what their worker
         fails to read.
@@ -398,7 +398,7 @@ def mapped(
 
 
 def run_blocks(kernel: Any, x: Any) -> Any:
-    """What ``kernel.run`` gives of points (B, n) in blocks: nested alike, of Dask arrays.
+    """The results of ``kernel.run`` of points (B, n) in blocks: nested alike, of Dask arrays.
 
     The kernel travels to whoever computes a block. Nothing is computed before it is asked for.
     """

@@ -80,7 +80,7 @@ WRITTEN: Final[Mapping[str, str]] = {
 UNWRITTEN: Final[Mapping[str, float]] = {
     "add": 0.0, "multiply": 1.0, "max": -math.inf, "min": math.inf,
 }  # fmt: skip
-"""What leaves an element as it is."""
+"""The identity of elements."""
 
 
 def scatter(equation: Any, x: Any, indices: Any, updates: Any) -> Values:
@@ -286,7 +286,7 @@ RULES: Final[dict[str, Callable[..., Values]]] = {
 """Primitives that read and write at indices."""
 
 JAX: Final = f"{os.sep}jax{os.sep}"
-"""What the paths of JAX's own files have in them."""
+"""A part of the paths of JAX's own files."""
 
 
 class Evaluation:
@@ -363,7 +363,7 @@ class Evaluation:
         return [np.einsum(f"{''.join(of_a)},{''.join(of_b)}->{ends}", array(a), array(b))]
 
     def _call_hi_primitive(self, equation: Any, *operands: Any) -> Values:
-        """What stands for simpler primitives, from JAX 0.12 on, in terms of these."""
+        """A primitive that JAX 0.12 and later define by simpler ones, which are evaluated."""
         simpler = functools.partial(equation.primitive.to_lojax, **equation.params)
         return self.closed(jax().make_jaxpr(simpler)(*[a.aval for a in equation.invars]), operands)
 
@@ -525,7 +525,7 @@ def _accumulated(function: Callable[..., Any], x: Any, axis: int, reverse: bool,
 
 
 def _moved(equation: Any, operands: Values) -> Values:
-    """What a primitive of `MOVES` gives: it moves the elements' numbers, and they follow."""
+    """The result of a primitive of `MOVES`: the elements go where JAX moves their numbers."""
     ends = INDICES.get(equation.primitive.name, len(operands))
     flat: list[Any] = []
     places: list[Any] = []

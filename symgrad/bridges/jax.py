@@ -32,7 +32,7 @@ def functions() -> Any:
     j, jnp = jax(), jax().numpy
 
     def outside(run: Callable[..., Any], x: Any, *tails: tuple[int, ...]) -> Any:
-        """What a function of NumPy's arrays gives, a result of the batch of x and each tail."""
+        """The results of a function of NumPy's arrays, each of the batch of x and its tail."""
         shapes = [j.ShapeDtypeStruct((*x.shape[:-1], *tail), x.dtype) for tail in tails]
 
         def call(x: Any) -> list[np.ndarray]:

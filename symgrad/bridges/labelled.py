@@ -66,7 +66,7 @@ class Labelled:
         return self.array.data.reshape(self.count, self._rows)
 
     def x(self, names: Any) -> np.ndarray:
-        """What `fit_many` takes as x: (M,) or (k, M), or (S, M) or (S, k, M) of each curve."""
+        """The x of `fit_many`: (M,) or (k, M), or (S, M) or (S, k, M) of each curve."""
         places = [_numbers(_coordinate(self.array, name), name) for name in _names(names)]
         own = any(set(place.dims) & set(self.kept) for place in places)
         coordinates = [self._spread(place, own) for place in places]
@@ -97,7 +97,7 @@ class Labelled:
         return np.stack([self._each(each[name]) for name in order], axis=-1)
 
     def dataset(self, fits: Any, names: Sequence[str], covariance: bool) -> Any:
-        """What `fit_many` found, with the coordinates of the curves."""
+        """The result of `fit_many`, with the coordinates of the curves."""
         dims = self.kept
         each = {"fun": fits.fun, "nit": fits.nit, "success": fits.success}
         each["status"] = fits.status

@@ -27,7 +27,7 @@ def torch() -> Any:
 
 
 def read(value: Any, name: str) -> Any:
-    """What a user gives as a tensor of real numbers; gradients go to tensors in lists, too.
+    """A user's values as a tensor of real numbers; gradients go to tensors in lists, too.
 
     Raises:
         InputTypeError: for what holds no real numbers, or none that can be read.

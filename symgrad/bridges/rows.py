@@ -1,4 +1,4 @@
-"""What frameworks differentiate: functions of rows of numbers, whose products are kernels too."""
+"""Functions of rows of numbers for frameworks to differentiate: their products are kernels too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Loss(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What it is computed in."""
+        """The dtype that it is computed in."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class PointLoss:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What the kernel computes in."""
+        """The dtype that the kernel computes in."""
         return self.curvature.dtype
 
     def pair(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -48,7 +48,7 @@ def parts(array: Any) -> list[Any]:
 
 
 def aligned(value: Any, like: Any, name: str) -> list[Any]:
-    """What belongs to each block of ``like``: of an array of as many rows, the rows it has.
+    """The part of a value for each block of ``like``: its rows, of an array of as many rows.
 
     Raises:
         InputError: for another number of rows, or blocks of unknown lengths that do not match.

@@ -217,7 +217,7 @@ def reference() -> dict[str, Any]:
 
 
 def machine(target: Device) -> dict[str, Any]:
-    """What was measured, and with what: device, driver, system and versions."""
+    """The measurements, with their device, driver, system and versions."""
     return {
         "device": str(target),
         "driver": _driver(target),
@@ -233,7 +233,7 @@ def machine(target: Device) -> dict[str, Any]:
 
 
 def _driver(target: Device) -> str:
-    """What the driver calls itself, with its version where it tells it."""
+    """The name of the driver, with its version if it has one."""
     return open_gpu(target.index).driver if target.is_gpu else f"LLVM, {_version('llvmlite')}"
 
 

@@ -29,7 +29,7 @@ KINDS: Final[dict[str, Callable[..., Any]]] = {
     "jacobian": fused_jacobian,
     "hessian": fused_hessian,
 }
-"""What ``show --kind`` may compute."""
+"""The choices of ``show --kind``, and the verbs that they are."""
 
 DEMO: Final = Path(tempfile.gettempdir(), "symgrad-demo.png")
 """Where the demonstration draws its picture, unless ``--plot`` names a file."""

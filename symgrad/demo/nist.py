@@ -107,7 +107,7 @@ def _matched(pattern: str, text: str, group: int = 1) -> str:
 
 
 def _variable(name: str, text: str) -> str:
-    """What a variable is, as far as the file says: "electron mobility" for y, or just "y"."""
+    """The description of a variable in the file: "electron mobility" for y, or just "y"."""
     match = re.search(rf"\({name} = ([^)]+)\)", text)
     return match[1].replace("[", "(").replace("]", ")") if match else name
 

@@ -1,1 +1,1 @@
-"""What is said of kernels and calls: precision, time, memory, progress, sources in notebooks."""
+"""Reports on kernels and calls: precision, time, memory, progress, sources in notebooks."""

@@ -98,7 +98,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit of a kernel found: the suspects, worst first, and how wrong each result is.
+    """The result of an audit of a kernel: the suspects, worst first, and how wrong each result is.
 
     Example:
         >>> import symgrad as sg
@@ -234,7 +234,7 @@ def _worse(old: list[Outcome], new: list[Outcome]) -> list[Outcome]:
 def _findings(
     comparison: Comparison, outcome: Any, points: Any, start: int, least: float
 ) -> Iterator[tuple[_Key, _Finding]]:
-    """What explains the errors of at least ``least`` ULP in the results."""
+    """The suspects that explain errors of at least ``least`` ULP in the results."""
     bad = np.flatnonzero((outcome >= least).any(axis=0))
     if not bad.size:
         return

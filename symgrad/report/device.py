@@ -51,7 +51,7 @@ REAL: Final = Work(2**26, 2**20, 512)
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device was seen to do at most.
+    """The most that a device was measured to do.
 
     ``bandwidth`` is in bytes moved a second, those read and those written; ``rate`` in operations
     a second, as `Stats` counts them: a product and a sum are two, though devices fuse them.

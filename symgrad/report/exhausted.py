@@ -107,7 +107,7 @@ WhenExhausted = Literal["warn", "raise"]
 
 
 def flags(expressions: Expressions, options: Options) -> Computation | None:
-    """What computes 1 for a problem whose loops have not ended, else 0; None if all end."""
+    """A computation of 1 for problems whose loops have not ended, else 0; None if all end."""
     graph = expressions.graph.copy()
     root = flag(graph, expressions.groups[0])
     if root is None:

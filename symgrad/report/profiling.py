@@ -45,7 +45,7 @@ MEANING: Final = {
     "kernel": "computing",
     "download": "to the host",
 }
-"""What the stages are, in the order in which they are shown."""
+"""The stages, in the order in which they are shown."""
 
 
 class Size(Protocol):
@@ -58,12 +58,12 @@ class Size(Protocol):
 
     @property
     def bytes_per_point(self) -> int:
-        """What comes and goes for a point."""
+        """The bytes that come and go for a point."""
         ...
 
     @property
     def flops(self) -> int:
-        """What is computed for a point, in additions."""
+        """The operations for a point, in additions."""
         ...
 
 
@@ -82,7 +82,7 @@ class Profiled(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What it computes in."""
+        """The dtype that it computes in."""
         ...
 
     @property
@@ -155,7 +155,7 @@ class Profile:
 
     @property
     def bound(self) -> str:
-        """What the call mostly waits for: a stage, or the limit that its kernel is near.
+        """The bottleneck of the call: a stage, or the limit that its kernel is near.
 
         "bandwidth" or "rate" for a kernel that uses a tenth or more of it; else "kernel".
         """
@@ -202,7 +202,7 @@ class Profile:
         return rows
 
     def _notes(self) -> Iterator[str]:
-        """What stands below the table."""
+        """The lines below the table."""
         for amount, unit, limit, fraction in (
             (self.bytes, "bytes", self.limits and self.limits.bandwidth, self.bandwidth_fraction),
             (self.operations, "operations", self.limits and self.limits.rate, self.rate_fraction),
@@ -273,7 +273,7 @@ def _profiled(call: Callable[[], Any], name: str, of: tuple[Profiled, int] | Non
 
 
 def _size(kernel: Profiled, points: int) -> dict[str, Any]:
-    """What is known of a call of a kernel."""
+    """The facts of a call of a kernel."""
     stats = kernel.stats
     return {
         "made": stats.seconds,
@@ -308,7 +308,7 @@ def _wait(gpus: Sequence[Gpu]) -> None:
 def _watched(
     call: Callable[[], Any], gpus: Sequence[Gpu]
 ) -> tuple[Any, dict[str, float], list[GpuWatch]]:
-    """What a call returns, the seconds of its stages, and the GPUs that it used.
+    """The result of a call, the seconds of its stages, and the GPUs that it used.
 
     The seconds are those of the quickest of a few calls, the result is the last one's.
     """
@@ -326,7 +326,7 @@ def _watched(
 def _stages(
     call: Callable[[], Any], gpus: Sequence[Gpu], watched: Sequence[GpuWatch], watch: Watch
 ) -> tuple[Any, dict[str, float]]:
-    """What a call returns, and the seconds of its stages."""
+    """The result of a call, and the seconds of its stages."""
     _wait(gpus)
     watch.restart()
     with contextlib.ExitStack() as stack:
@@ -350,7 +350,7 @@ def _while_short() -> Iterator[None]:
 
 
 def _in_thread(run: Callable[[], Any]) -> Any:
-    """What a function returns in a thread of its own, which has kept nothing of other calls."""
+    """The result of a function in a thread of its own, which has kept nothing of other calls."""
     outcomes: list[Any] = []
     context = contextvars.copy_context()
 

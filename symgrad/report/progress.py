@@ -67,11 +67,11 @@ class Progress:
 
 
 Asked = bool | Callable[[Progress], Any]
-"""What ``progress=`` takes: whether to show it, or a function that is called with it."""
+"""The values of ``progress=``: whether to show it, or a function that is called with it."""
 
 
 class Report(Protocol):
-    """What a call that takes long is given to say how far it has got."""
+    """The function by which a call that takes long reports how far it has got."""
 
     def __call__(self, done: int, best: Callable[[], float | None] | None = None) -> None:
         """Note how much is done; ``best`` finds the lowest loss so far, if it is reported."""

@@ -1,1 +1,1 @@
-"""What a call takes and gives: numbers in arrays, named parameters, tables of rows, results."""
+"""Arguments and results of calls: numbers in arrays, named parameters, tables of rows."""

@@ -94,7 +94,7 @@ def warn_if_rounded(values: np.ndarray, name: str, dtype: str) -> bool:
 
 
 def excessive_rounding(values: np.ndarray) -> Rounding | None:
-    """What float32 does to a column, if that is large beside the spread of its values; else None.
+    """The rounding of a column by float32; None unless it is large beside the values' spread.
 
     The spread is the standard deviation. Where it is no more than float64's rounding the values are
     one value, and where values overflow float32 that is no question of rounding.

@@ -23,7 +23,7 @@ MOST_LABELS_LISTED: Final = 5
 
 @dataclass(eq=False)
 class Codes(Mapping[str, Any]):
-    """What the codes of columns stand for, from the first table on that a kernel has read.
+    """The meaning of the codes of columns, from the first table on that a kernel has read.
 
     For a column of labels it has an array of them: label k is number k. For one of dates it has the
     date that is 0, from which days are counted. Kernels to which it is given as ``codes=`` share

@@ -106,7 +106,7 @@ class Nest:
 
 
 Read = Callable[[Any, str], Any]
-"""What makes an array of what a user gave under a name."""
+"""``read(value, name)``: a user's value under this name as an array."""
 
 
 def rows_of(

@@ -18,7 +18,7 @@ Values = Any
 """An array (..., columns): NumPy's, or on a device."""
 
 Reader = Callable[[], Any]
-"""What reads a result, as an array or a number of its own."""
+"""A function that reads a result, as an array or a number of its own."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ Result = Scalar | Array | Nested | Derivatives | Sparse
 
 
 def nested_result(tree: Tree) -> Result:
-    """What a function returned, nested as it was."""
+    """The result of a function, nested as it was returned."""
     if tree.is_leaf:
         return Array(tree.keys) if tree.keys else Scalar()
     return Nested(tree)

@@ -19,11 +19,11 @@ from symgrad.values.codes import Codes, declared
 NanPolicy = Literal["propagate", "raise", "omit"]
 
 NAN_POLICIES: Final = get_args(NanPolicy)
-"""What may be done with a row in which a number is NaN, in SciPy's words."""
+"""The policies for rows in which a number is NaN, in SciPy's words."""
 
 
 Reduce = Literal["sum", "mean"]
-"""What is made of the losses of all rows."""
+"""The reductions of the losses of all rows."""
 
 ColumnNames = Sequence[str] | Mapping[str, Any]
 """Names of columns; or for each of them the shape of its array at a row, what its codes stand for,
@@ -42,7 +42,7 @@ class Columns:
     tree: Tree | None = None
     indices: tuple[int, ...] = ()
     codes: Codes = field(default_factory=Codes, compare=False)
-    """What stands for the labels and dates of columns that hold no numbers."""
+    """The codes of the labels and dates of columns that hold no numbers."""
     quantities: tuple[int, ...] = ()
     """The numbers that are computed with, other than by comparisons and as indices."""
 
@@ -86,14 +86,14 @@ class Columns:
         return tuple(names)
 
     def real(self, column: Block, values: Any) -> np.ndarray:
-        """What a table has as a column, as an array (N, numbers): see `Codes.numbers`."""
+        """A column of a table, as an array (N, numbers): see `Codes.numbers`."""
         is_quantity = any(0 <= k - column.start < column.size for k in self.quantities)
         numbers = self.codes.numbers(column.name, values, is_quantity, column.shape)
         return numbers.reshape(len(numbers), column.size)
 
 
 def columns_of(row: Any, columns: Any, codes: Any = None) -> Columns:
-    """What ``row=`` or ``columns=``, and ``codes=``, ask for; one of the first two is given."""
+    """The columns for ``row=`` or ``columns=``, of which one is given, and ``codes=``."""
     if columns is None:
         if codes is not None:
             raise InputError("codes= are of columns with names: give columns= too")

@@ -186,7 +186,7 @@ class Minimization:
 
     @cached_property
     def task(self) -> Task:
-        """What is done for each problem by a GPU's own loops."""
+        """The task for each problem, done by a GPU's own loops."""
         by = self.by
         require_method(by.method)
         stop = tolerances_of(by.tol, by.method, "float32")

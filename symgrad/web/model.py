@@ -161,7 +161,7 @@ class _Model:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the model's function."""
         name = getattr(self.f, "__name__", "model")
         return name if name.isidentifier() else "model"
 

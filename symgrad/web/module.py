@@ -14,7 +14,7 @@ from typing import Any, Final
 from symgrad.errors import InputError
 
 MARK: Final = "Written by symgrad"
-"""What stands near the beginning of every file that symgrad writes."""
+"""The mark near the beginning of every file that symgrad writes."""
 
 BEGINNING: Final = 400
 """Characters of a file among which the mark is looked for."""
@@ -52,7 +52,7 @@ Description = dict[str, Any]
 """Numbers, strings, None, and lists and dicts of them, as JSON holds them."""
 
 MODULES: Final = ".mjs", ".js"
-"""What the names of ES modules end in."""
+"""The suffixes of ES modules."""
 
 PARTS: Final = {
     "points": ("points",),

@@ -227,7 +227,7 @@ def eliminated(of: Linear, budget: float) -> tuple[list[int], int] | None:
 
 
 class Left:
-    """What is left of a linearised graph while its nodes are eliminated.
+    """The rest of a linearised graph while its nodes are eliminated.
 
     1. ``into[s][p]`` is the kind of the edge from vertex p to s. Vertices are the nodes, and one
        more for each variable and each root.
@@ -301,7 +301,7 @@ Entries = dict[tuple[int, int], int]
 """The nodes of derivatives that are not structurally 0, by row and column."""
 
 Measure = Callable[[Graph, Sequence[int]], int]
-"""What computing these roots costs in the end."""
+"""``measure(graph, roots)``: the final cost of computing these roots."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from symgrad.expr.graph.region import Choice, Loop, choice_op, close, hole, loop
 
 @dataclass(frozen=True)
 class Demand:
-    """What a transpose has to do, by the numbers of results and captures.
+    """The task of a transpose, by the numbers of results and captures.
 
     Results ``bars`` have cotangents, and the arrays ``restore`` are given back as they were; the
     cotangents of ``inits`` and ``captures`` are needed. ``iterations`` is how often it is run at
@@ -48,7 +48,7 @@ class Demand:
 
 
 Source = tuple[str, int]
-"""What an argument or a result of a transpose is: the n-th of a kind of values."""
+"""The role of an argument or a result of a transpose: the n-th of a kind of values."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class _AdjointIteration(RegionSweep):
             self.results["old", j] = self.restored[self.carries[j]]
 
     def replacement(self, i: int) -> int:
-        """What stands for node i in the transpose: a carry was kept, or is restored."""
+        """The replacement of node i in the transpose: a carry was kept, or is restored."""
         j = self.number.get(i)
         if j is not None and i not in self.replace and i not in self.restored:
             if self.op.body.yields[j] == i:
@@ -207,7 +207,7 @@ class _AdjointSide(RegionSweep):
         self.extras: list[tuple[int, int]] = []
 
     def keep(self, value: int) -> int:
-        """What stands in the transpose for a value, which becomes one more result."""
+        """The replacement of a value in the transpose: the value becomes one more result."""
         if value not in self._kept:
             graph, kind = self.graph, self.graph.type(value)
             size = length(graph, value) if kind in ARRAYS else None

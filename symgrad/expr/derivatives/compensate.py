@@ -68,7 +68,7 @@ def _two_sum(graph: Graph, x: int, d: int) -> tuple[int, int]:
 
 
 def _term(graph: Graph, carry: int, then: int) -> int | None:
-    """What is added to a carry, unless it is a whole number: those are counted exactly."""
+    """The term added to a carry; None of a whole number, as those are counted exactly."""
     parts, terms = [(then, False)], list[int]()
     seen = 0
     while parts and len(terms) < MOST_TERMS:

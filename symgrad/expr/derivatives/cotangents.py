@@ -44,7 +44,7 @@ def differentiating(graph: Graph) -> Generator[None]:
 
 
 Contribution = tuple[int | None, int]
-"""What a cotangent gets: the condition outside of which it is 0 (None: it holds everywhere), and
+"""A term of a cotangent: the condition outside of which it is 0 (None: it holds everywhere), and
 its value where the condition holds."""
 
 
@@ -260,7 +260,7 @@ def _cofactor(graph: Graph, product: Any, factor: Any) -> tuple[bool, int] | Non
 
 
 def _contribution(graph: Graph, value: Any) -> Any:
-    """What a row's ``vjp`` gave, as a node id or `Masked`; None for a zero."""
+    """A cotangent of a row's ``vjp`` as a node id or `Masked`; None for a zero."""
     if value is None or isinstance(value, Masked):
         return value
     if isinstance(value, Handle):

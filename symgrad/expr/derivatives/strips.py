@@ -70,7 +70,7 @@ UNKNOWN_DEVICE: Final = MemoryBudget()
 
 @dataclass(frozen=True)
 class Keeping:
-    """What loops keep of their iterations: the user's choice, and the memory for the default.
+    """How much loops keep of their iterations: the user's choice, and the memory for the default.
 
     It is a note of the graph whose loops are differentiated.
     """

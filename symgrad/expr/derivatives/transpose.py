@@ -61,7 +61,7 @@ class TransposedNode:
         self.restore = {j for j, r in results.items() if r in sweep.restored}
 
     def demand(self, zero: bool = False) -> Demand | None:
-        """What its transpose has to do; None if nothing."""
+        """The task of its transpose; None if it has none."""
         moved = self.sweep.is_moved
         inits = frozenset(n for n, a in enumerate(self.inits) if moved(a))
         captures = frozenset(n for n, a in enumerate(self.captures) if moved(a))

@@ -122,7 +122,7 @@ DETACHED: Final = ArrayRule(
 FRESH: Final = (ZEROS, EMPTY, EMPTY_W)
 """Leaves that are new arrays: ``(op, length)``."""
 WRITES: Final = (PUT, PUT_W, ADD_AT)
-"""What makes a new version of its first argument."""
+"""Operations that give a new version of their first argument."""
 READS: Final = {"F": GET, "W": GET_W}
 """The row that reads an array of each type."""
 PUTS: Final = {"F": PUT, "W": PUT_W}

@@ -53,11 +53,11 @@ _FOR_SCIPYS: Final = {
         "use np.convolve, np.interp, or a product with the matrix of the filter",
     ),
 }
-"""What to write in the place of Python functions of SciPy's."""
+"""Remedies for Python functions of SciPy's, by name."""
 
 
 def _for_scipys(name: str) -> str:
-    """What to do about a call of SciPy's function of this name."""
+    """The remedy for a call of SciPy's function of this name."""
     if name not in _FOR_SCIPYS:
         return _INSTEAD.format(name)
     return f"\n  SciPy's {name} computes with numbers: {_FOR_SCIPYS[name].format(name)}"
@@ -66,11 +66,11 @@ def _for_scipys(name: str) -> str:
 _FRAMEWORKS: Final = re.compile(
     r"symgrad\.expr\.tracers\.|not a valid JAX array type|must be Tensor, not \w*(Expr|Condition)"
 )
-"""What JAX and PyTorch say where they are given expressions."""
+"""Complaints of JAX and PyTorch about expressions."""
 
 
 def _for_frameworks(complaint: str, place: Place) -> str:
-    """What to write in the place of a function of JAX's or PyTorch's, on this line."""
+    """The remedy for a function of JAX's or PyTorch's, on this line."""
     whose = "PyTorch" if "Tensor" in complaint else "JAX"
     called = re.search(r"\b(?:jnp|jax\.numpy|jax\.nn|jax\.lax|lax|torch)\.(\w+)\(", place.text)
     name = f", np.{called[1]}" if called and hasattr(np, called[1]) else ""
@@ -85,7 +85,7 @@ _NUMPYS: Final = re.compile(r"\b(?:np|numpy)\.([\w.]+)\(\s*([\[(])?")
 
 
 def _list_given(part: str) -> str:
-    """What to do where NumPy's function was given a list, which it does not ask whose it is."""
+    """The remedy where NumPy's function got a list, which it turns into an array of its own."""
     match = _NUMPYS.search(part)
     if not match or not match[2]:
         return ""

@@ -75,7 +75,7 @@ class Op:
     interval: Callable[..., tuple[float, float]] | None = None
     """The `symgrad.expr.ops.interval` of its values by those of its arguments."""
     definition: Callable[..., Any] | None = None
-    """What kernels compute for it, by other rows, unless `symgrad.mathlib` defines it."""
+    """Its definition in kernels by other rows, unless `symgrad.mathlib` defines it."""
     public: bool = False
     """Whether it is a function of `symgrad` for users."""
     parameters: int = 0
@@ -203,7 +203,7 @@ INPUTS: Final = _leaves_of("input") | {"f": INPUT}
 ANY_INPUT: Final = frozenset(INPUTS.values())
 
 HOLES: Final = _leaves_of("hole")
-"""What stands, while a region is traced, for an input of it: see `region.hole`."""
+"""Leaves that stand for inputs of a region while it is traced: see `region.hole`."""
 
 ANY_HOLE: Final = frozenset(HOLES.values())
 
@@ -253,7 +253,7 @@ class Graph:
         """`Place`, or (code object, instruction) until ``resolve_places`` has run."""
         self.known: dict[tuple[int, int], int] = {}
         self.notes: dict[type, Any] = {}
-        """What floors above keep with the graph, by type: see `note`."""
+        """Notes that floors above keep with the graph, by type: see `note`."""
         self.replaced: dict[int, int] = {}
         """Nodes for which others stand, which are equal: simplification takes these."""
         self.derived: list[range] = []

@@ -15,7 +15,7 @@ Make = Callable[..., int]
 """``make(op, *arguments)``, of ids in the new graph, is the id there of what stands for a node."""
 
 Ids = list[int] | dict[int, int]
-"""What stands for the nodes of a graph in another, by their ids."""
+"""The nodes that stand for those of another graph, by the ids of these."""
 
 _NO_MAKES: Final[Mapping[int, Make]] = MappingProxyType({})
 _NO_LEAVES: Final[Mapping[Node, Node]] = MappingProxyType({})
@@ -124,7 +124,7 @@ def substitute(graph: Graph, root: int, replacements: Mapping[int, int]) -> int:
 
 
 def substituted(graph: Graph, roots: Sequence[int], replacements: Mapping[int, int]) -> list[int]:
-    """What each of the roots becomes when each key's node is replaced by its value's."""
+    """The nodes that the roots become when each key's node is replaced by its value's."""
     order = reachable(graph, roots, min(replacements, default=len(graph)))
     new = {a: a for i in order for a in (i, *graph.args(i))} | dict(replacements)
     rebuild(graph, [i for i in order if i not in replacements], Copy(graph, new))
@@ -132,7 +132,7 @@ def substituted(graph: Graph, roots: Sequence[int], replacements: Mapping[int, i
 
 
 def excerpt(graph: Graph, roots: Sequence[int], start: int) -> tuple[Graph, dict[int, int]]:
-    """What the roots need from the node ``start`` on, and the new ids of nodes, in order.
+    """The graph of the nodes that roots need from ``start`` on, and the new ids, in order.
 
     Numbers that were computed before are inputs; conditions before are made of such.
     """

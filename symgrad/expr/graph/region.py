@@ -41,7 +41,7 @@ class Region:
 
     @cached_property
     def cost(self) -> int:
-        """What its operations cost, in additions."""
+        """The cost of its operations, in additions."""
         nodes = self.graph.nodes
         return sum(
             nodes[i][0].cost for i in reachable(self.graph, self.yields) if nodes[i][0].arity
@@ -49,7 +49,7 @@ class Region:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What it computes, and whose lines its places are."""
+        """A key of its content and of the source lines that its places are of."""
         return tuple(self.graph.nodes), self.params, self.yields, id(self.graph.sources)
 
     def types(self, ids: Sequence[int]) -> str:
@@ -83,7 +83,7 @@ class Loop(Op):
     most: int | None
 
     def split(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """What belongs to the carries, and what to the captures."""
+        """The values of the carries, and those of the captures."""
         return list(values[: self.carries]), list(values[self.carries :])
 
     def __reduce__(self) -> Any:
@@ -102,7 +102,7 @@ class Choice(Op):
     results: int
 
     def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What the region yields where the condition holds, and where it does not."""
+        """The yields where the condition holds, and those where it does not."""
         return self.body.yields[: self.results], self.body.yields[self.results :]
 
     def __reduce__(self) -> Any:
@@ -251,7 +251,7 @@ class _Closing:
                 stack.pop()
 
     def _missing(self, i: int) -> list[int]:
-        """What has to be copied before node i; if nothing has, it is copied now."""
+        """The nodes to copy before node i; if there are none, it is copied now."""
         node = self.graph.nodes[i]
         if i in self._replace:
             other = self._replace[i]
@@ -291,7 +291,7 @@ class _Closing:
 
 
 def name_of(graph: Graph, i: int) -> str:
-    """What an input, or a parameter of a region that is open, is called; empty for other nodes."""
+    """The name of an input, or of a parameter of an open region; empty for other nodes."""
     op, *payload = graph.nodes[i]
     if op is INPUTS.get(op.result):
         return graph.names[payload[0]]

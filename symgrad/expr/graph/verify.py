@@ -47,7 +47,7 @@ def verify(graph: Graph, roots: Sequence[int] = ()) -> None:
 
 
 def faults(graph: Graph, roots: Sequence[int] = ()) -> Iterator[str]:
-    """What is wrong with a graph, or with a region in it, in words."""
+    """The faults of a graph and of the regions in it, in words."""
     if len(set(graph.nodes)) != len(graph.nodes):
         yield "two nodes are equal: hash-consing failed"
     if len(graph.places) != len(graph.nodes):

@@ -63,7 +63,7 @@ _FINITE: Final[dict[Op, Callable[..., float]]] = {
 
 
 class Facts:
-    """What is proven of the nodes of one graph, computed as they are asked for, once each.
+    """Proven facts of the nodes of one graph, each computed once, when it is first needed.
 
     A node's interval needs those of its arguments, which a pass that goes through the arena in
     order has already asked for; deeper than ``_DEPTH`` unknown levels nothing is concluded.
@@ -194,7 +194,7 @@ class Facts:
         return self.interval(i, depth) if self.graph.type(i) == "f" else ANY
 
     def largest(self, i: int, depth: int = 0) -> float:
-        """What the finite values of node i never exceed in magnitude.
+        """The largest magnitude that finite values of node i may have.
 
         The interval of a square root has no such bound, as it may be infinite; but where it, or a
         sum with it, is finite, so is what it is the root of.

@@ -99,12 +99,12 @@ class _Fusing:
         self._graph, self.target = graph, copy.graph
         self._derived = flags(graph, graph.derived)
         self._new: list[int] = list(copy.of(range(len(graph)))[1])
-        """What stands for each node; -1 is nothing yet."""
+        """The node that stands for each node; -1 if there is none yet."""
         self._results: dict[Slot, int] = {}
         """The results of loops and choices that are one with others."""
 
     def build(self, roots: Sequence[int]) -> list[int]:
-        """What nodes are in the graph that is made."""
+        """The nodes that stand for the roots in the graph that is made."""
         stack = list(roots)
         while stack:
             i = stack[-1]
@@ -117,7 +117,7 @@ class _Fusing:
         return [self._new[i] for i in roots]
 
     def finished(self, order: Iterable[int], roots: Sequence[int]) -> list[int]:
-        """What the roots are there; ``order`` are the nodes that they need, in ascending order."""
+        """The roots in the new graph; ``order`` are the nodes that they need, ascending."""
         for i in order:
             if self._new[i] < 0:
                 self._new[i] = self._add(i)
@@ -181,7 +181,7 @@ class _Joint:
         }
 
     def finished(self, yields: Iterable[Sequence[int]]) -> list[list[int]]:
-        """The yields of all, loops in them being fused as well."""
+        """The yields of all regions after the loops in them have been fused as well."""
         sizes = [len(y) for y in yields]
         self.graph, flat = fused(self.graph, [i for y in yields for i in y])
         self._inputs = dict(zip(self._inputs, inputs_of(self.graph), strict=True))
@@ -268,7 +268,7 @@ class _Classes:
         return False
 
     def _next(self, n: int) -> list[int]:
-        """What loop n yields in the joint graph."""
+        """The yields of loop n in the joint graph."""
         op, joint, (lo, *_) = self._ops[n], self._joint, self._loops[n][1]
         names = op.body.graph.names
         new = {op.body.params[0]: joint.input("counter", lo, names[0])}
@@ -290,7 +290,7 @@ class _Classes:
         return [members for n, members in group.items() if members[0] == n and len(members) > 1]
 
     def _test(self, n: int) -> list[int]:
-        """What says whether loop n goes on, if it asks."""
+        """The test of loop n, if it has one."""
         return self._yields[n][self._ops[n].carries :]
 
     def merged(self) -> tuple[int, dict[Slot, int]]:
@@ -312,6 +312,6 @@ class _Classes:
 
 
 def copied(graph: Graph, region: Region, new: dict[int, int]) -> list[int]:
-    """What a region yields in another graph, where its parameters are the nodes ``new``."""
+    """The yields of a region in another graph, where its parameters are the nodes ``new``."""
     order = [i for i in reachable(region.graph, region.yields) if i not in new]
     return rebuild(region.graph, order, Copy(graph, new)).of(region.yields)[1]

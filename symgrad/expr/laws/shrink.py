@@ -34,7 +34,7 @@ UNROLLED_ITERATIONS: Final = 4
 """Iterations up to which a loop with a small body is written out."""
 
 UNROLLED_COST: Final = 64
-"""What all iterations of a loop that is written out cost at most, in additions."""
+"""The most that the iterations of a loop that is written out cost together, in additions."""
 
 FOLDED_STEPS: Final = 2**11
 """Operations that evaluating a loop of constants takes at most: some milliseconds."""
@@ -43,7 +43,7 @@ Simplify = Callable[[Graph, Sequence[int]], tuple[Graph, list[int]]]
 """The graph of some roots, simplified, and the roots in it; all inputs are kept."""
 
 Inline = Callable[[Region, Sequence[int], Mapping[int, int]], list[int]]
-"""What nodes of a region are in the graph that is made, where its parameters are nodes there."""
+"""The nodes of a region in the graph that is made, of which its parameters are nodes."""
 
 
 class Shrinking:

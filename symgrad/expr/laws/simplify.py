@@ -56,7 +56,7 @@ def simplify(
 
 
 class _Rebuilding:
-    """What makes nodes of graphs, the first one and its regions, again in that of a rewriter."""
+    """A pass that rebuilds nodes of a graph and of its regions in the graph of a rewriter."""
 
     def __init__(self, target: Rewriter, laws: bool, again: Simplify) -> None:
         self._target, self._laws = target, laws
@@ -73,12 +73,12 @@ class _Rebuilding:
         return rebuild(graph, order, copy, target.make, changed, kept=target.kept)
 
     def _inline(self, region: Region, roots: Sequence[int], params: Mapping[int, int]) -> list[int]:
-        """What roots in a region are, where its parameters are these nodes."""
+        """The roots of a region, where its parameters are these nodes."""
         copy = Copy(self._target.graph, [params.get(i, -1) for i in range(len(region.graph))])
         return self.build(region.graph, reachable(region.graph, roots), copy).of(roots)[1]
 
     def _structures(self, graph: Graph, order: Sequence[int]) -> dict[int, Make]:
-        """What makes loops and choices, which are nodes when they are shrunk, and their results."""
+        """How loops, choices and their results are rebuilt, after they have been shrunk."""
         wanted: dict[int, list[int]] = {}
         makes: dict[int, Make] = {}
         results: dict[int, dict[int, int]] = {}
@@ -115,7 +115,7 @@ def laws_for(level: Level) -> dict[Op, list[tuple[Law, bool]]]:
 
 
 _REGROUPED: Final = frozenset((ops.mul, ops.integer_pow))
-"""What is made otherwise of derivatives: see `Rewriter.make_derived`."""
+"""Operations that are rewritten otherwise in derivatives: see `Rewriter.make_derived`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class Rewriter:
         return self.graph.constant(value)
 
     def _case(self, heads: tuple[Op, ...]) -> _Case | None:
-        """What to try for nodes of these heads; None for nothing, the most frequent case."""
+        """The laws to try for nodes of these heads; None if there are none, as most often."""
         op = heads[0]
         rules = [
             (match, law.guard if guarded else None, law.right)

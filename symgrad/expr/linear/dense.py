@@ -18,7 +18,7 @@ from symgrad.expr.tracers.casts import uint32
 from symgrad.expr.tracers.memory import Array, WordArray, zeros
 
 Entry = Callable[[Any, Any], Any]
-"""What gives the element (i, j) of a matrix."""
+"""``entry(i, j)``: an element of a matrix."""
 
 
 def iterations(lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:

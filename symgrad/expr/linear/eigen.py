@@ -31,14 +31,14 @@ def eigenpairs(a: Array, n: int) -> Array:
     Column k of this belongs to eigenvalue k. They are NaN where a has NaN or infinite elements.
     """
     detached = DETACHED(a)
-    return EIGENPAIRS(_eigenpairs_of(detached, n), a)
+    return EIGENPAIRS(_jacobi_eigenpairs(detached, n), a)
 
 
 # --- Jacobi's method ------------------------------------------------------------------------------
 
 
-def _eigenpairs_of(a: Array, n: int) -> Array:
-    """By rotations until nothing is left off the diagonal (Golub and Van Loan, 2013, 8.5)."""
+def _jacobi_eigenpairs(a: Array, n: int) -> Array:
+    """Jacobi rotations until the matrix is diagonal (Golub and Van Loan, 2013, 8.5)."""
     up, down = column_powers(a, n * n, 1)
     a = scaled(a, up)
     total = iterations(0, n * n, lambda k, s: s + a[k] * a[k], 0.0)

@@ -22,7 +22,7 @@ from symgrad.expr.tracers.memory import Array, WordArray, zeros
 
 
 class Factors(NamedTuple):
-    """What elimination makes of a matrix: L and U in one, and the order of its rows."""
+    """The factors of a matrix by elimination: L and U in one, and the order of its rows."""
 
     both: Array
     order: WordArray

@@ -73,7 +73,7 @@ def _objects(a: np.ndarray) -> Iterable[Any]:
 
 
 def numbers(a: Any) -> np.ndarray:
-    """What holds no expressions as an array of numbers."""
+    """An array without expressions as one of numbers."""
     values = plain(a)
     return values.astype(np.float64) if values.dtype == object else values
 

@@ -1,4 +1,4 @@
-"""What loops carry and choices give: nests of numbers, as the user has them and as nodes."""
+"""Carries of loops and results of choices: nests of numbers, as the user has them and as nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS: Final = {
     "W": "an array of uint32",
     "S": "an array of int32",
 }
-"""What values of each type are called; signed integers are words in the graph."""
+"""The names of types in messages; signed integers are words in the graph."""
 
 _INTEGERS: Final = {"u": Word, "s": SignedWord}
 
@@ -38,7 +38,7 @@ HANDLES: Final = WRAP | _INTEGERS | _ARRAYS
 """The handles of values of each type."""
 
 OF_TYPE: Final = _ARRAYS | {"f": Array, "b": Array, "u": WordArray, "s": SignedArray}
-"""What many values of a type are in memory."""
+"""The arrays in memory of values of a type."""
 
 
 @dataclass(frozen=True)

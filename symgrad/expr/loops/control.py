@@ -268,7 +268,7 @@ def _traced_loop(
 
 
 def _names(f: Callable[..., Any]) -> tuple[str, ...]:
-    """What a body calls its arguments: the counter and the carry."""
+    """The names of a body's arguments: the counter and the carry."""
     try:
         names = tuple(inspect.signature(f).parameters)
     except (TypeError, ValueError):
@@ -313,7 +313,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
 
 
 def _chosen(pred: Any, sides: Sequence[Callable[[], Any]], whats: Sequence[str]) -> Any:
-    """What the first of two sides gives where a condition holds, and elsewhere the second."""
+    """The result of the first of two sides where a condition holds, and of the second elsewhere."""
     graph = graph_among(pred)
     if graph is None:
         return sides[0 if pred else 1]()
@@ -459,7 +459,7 @@ class Rows:
         return None if self.tree is None else self.tree.nest(rows, None)
 
     def stacked(self, ys: Sequence[Any], like: Any) -> Any:
-        """What each step gives, nested as ``like``, numbers as arrays with another axis."""
+        """The results of all steps, nested as ``like``, numbers as arrays with another axis."""
         shapes, tree = flatten(like, _shape)
         columns = (
             zip(*[flatten(y, _number)[0] for y in ys], strict=True) if ys else [()] * len(shapes)
@@ -475,7 +475,7 @@ def array_like(values: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
 
 
 def paired(result: Any, step: Callable[..., Any]) -> tuple[Any, Any]:
-    """What a step gives: a carry and a y."""
+    """The result of a step: a carry and a y."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise TraceError(
             located(f"{describe(step)} returns the next carry and a y, not {result!r}")
@@ -505,7 +505,7 @@ def _shape(value: Any) -> tuple[list[Any], Tree] | None:
 
 
 class Kept:
-    """What iterations of a loop give besides the carry: an array in memory for each number."""
+    """The results of iterations besides the carry: an array in memory for each number."""
 
     def __init__(self, graph: Graph, count: int, y: Any, what: str) -> None:
         self._graph, self._count = graph, count

@@ -134,7 +134,7 @@ def _further(x: Any, y: Any, tol: float) -> Any:
 
 
 def _residual(graph: Graph, f: Callable[[Any], Any], nest: Nest) -> _Residual:
-    """What f makes of unknowns, as a function of these and of what it closes over."""
+    """The result of f as a function of the unknowns and of the expressions that it closes over."""
     with OnePlace(graph):
         unknowns = [hole(graph, "f", name=f"x{k}") for k in range(len(nest.types))]
     yields = nest.ids(graph, f(nest.wrap(graph, unknowns)), f"what {describe(f)} returns")

@@ -71,12 +71,12 @@ class OpenLoop:
                 self.counter = self.counter + iterations.shift
 
     def _least(self) -> int:
-        """What the counter is at least."""
+        """A lower bound of the counter."""
         op, first = self._graph.nodes[self._iterations.first][:2]
         return first if op is WORD else 0
 
     def _largest(self) -> int | None:
-        """What the counter does not exceed, if that is known."""
+        """An upper bound of the counter, if one is known."""
         iterations = self._iterations
         first, last = (largest(self._graph, i) for i in (iterations.first, iterations.last))
         ends = [] if last is None else [last]
@@ -102,7 +102,7 @@ class OpenLoop:
     def closed(
         self, yields: Sequence[int], test: int | None = None, down: bool = False
     ) -> list[int]:
-        """What is carried in the end, when these are the next carries."""
+        """The final carries of the loop whose next carries are these."""
         graph, iterations = self._graph, self._iterations
         require_lengths(graph, self._inits, yields, "an array that a loop carries")
         roots = [*yields] if test is None else [*yields, test]
@@ -119,7 +119,7 @@ class OpenLoop:
         return iterations.ended(graph, ends)
 
     def _inner(self, roots: Sequence[int]) -> set[int]:
-        """What changes from turn to turn; the rest is computed before the loop."""
+        """The nodes that change with the iterations; others are computed before the loop."""
         graph = self._graph
         inner = {self.index, *self._holes}
         for i in reachable(graph, roots, self.index):
@@ -137,7 +137,7 @@ def nan_where(graph: Graph, exceeded: int, ids: Sequence[int]) -> list[int]:
 
 
 def _all_nan(graph: Graph, exceeded: int) -> Callable[[int], int]:
-    """What makes all numbers of an array NaN, and their slopes, where a condition holds."""
+    """A function that makes an array and its derivatives NaN where a condition holds."""
 
     def spoilt(i: int) -> int:
         n, iteration, side = length(graph, i), Graph(), Graph()

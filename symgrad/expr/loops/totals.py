@@ -60,7 +60,7 @@ def deviation(a: Any, axis: Any = None, ddof: float = 0, **more: Any) -> Expr | 
 
 
 def _folded(a: Any, op: Op, start: float, whole: bool, finish: Finish = lambda op: (op, 0)) -> Any:
-    """What an operation makes of a start and all elements, one after the other."""
+    """The fold of an operation over all elements, one after the other, from a start."""
     if not isinstance(a, TracedArray) or a.size < LEAST_SWEPT or not whole:
         return None
     graph, element = a.graph, a.element()

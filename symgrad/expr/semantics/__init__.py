@@ -1,1 +1,1 @@
-"""What graphs mean, and how they read: interpreters, precision, text."""
+"""The semantics of graphs: interpreters, precision, text."""

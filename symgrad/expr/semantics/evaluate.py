@@ -62,7 +62,7 @@ def leaf(node: Node, dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Order:
-    """What roots need, in order, and which node each is needed by last."""
+    """The nodes that roots need, in order, and the last user of each."""
 
     graph: Graph
     roots: tuple[int, ...]

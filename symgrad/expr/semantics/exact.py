@@ -154,7 +154,7 @@ _STRUCTURE: Final[dict[str, Function]] = {
     "word_float": mpmath.mpf,
     "nearest_word": lambda x: int(mp.nint(x)) % _WORDS,
 }
-"""What loops count, compare and index with, and the arrays that they read and write."""
+"""Operations on words and arrays, by which loops count, compare and index."""
 
 # --- operations -----------------------------------------------------------------------------------
 
@@ -331,6 +331,6 @@ EXACT: Final[dict[str, Function]] = {
     "opaque": operator.pos,
     **{op.name: op.exact for op in TABLE.values() if op.exact},
 }
-"""What each operation is on mpmath's numbers, by its name."""
+"""The operations on mpmath's numbers, by name."""
 
 _TAKES_NAN: Final = frozenset({"where", "isnan", "isinf", "isfinite", "ne"})

@@ -37,7 +37,7 @@ KINDS: Final = (
     "cancellation",
     "amplification",
 )
-"""What can go wrong at a node, the first that fits."""
+"""The kinds of loss of precision at a node, of which the first that fits is named."""
 
 SUMS: Final = (ops.add, ops.sub, ops.fma)
 
@@ -123,7 +123,7 @@ def incoming(comparison: Comparison) -> Floats:
 
 
 def kinds(comparison: Comparison, least: float) -> Any:
-    """What goes wrong at each node and point, as an index of KINDS, or -1.
+    """The kind of loss at each node and point, as an index of KINDS, or -1.
 
     ``least`` is the error in ULP from which a node is asked about. What is wrong already when it
     comes in is not the node's doing.

@@ -28,7 +28,7 @@ SHARED_CHARACTERS: Final = 12
 
 
 class Text(NamedTuple):
-    """What is shown of a node, and how tightly its outermost operation binds."""
+    """The text of a node, and how tightly its outermost operation binds."""
 
     shown: str
     binding: int = PRIMARY
@@ -62,7 +62,7 @@ class Style:
     otherwise: str
     indent: str
     apart: str
-    """What stands between several names or values."""
+    """The separator of names and values."""
 
 
 def written(graph: Graph, roots: Sequence[int], style: Style) -> tuple[list[str], list[Text]]:

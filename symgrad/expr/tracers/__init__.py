@@ -1,1 +1,1 @@
-"""What a traced function holds: expressions, arrays of them, integers, nests."""
+"""Tracers, the values of a traced function: expressions, arrays of them, integers, nests."""

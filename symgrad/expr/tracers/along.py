@@ -1,4 +1,4 @@
-"""What is done with arrays of expressions along an axis: sums, products, running ones, matrices."""
+"""Operations on arrays of expressions along an axis: sums, products, running ones, matrices."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def balanced(function: Callable[[Any, Any], Any], values: list[Any], initial: An
 
 
 def accumulate(function: Callable[[Any, Any], Any], a: Any, axis: int = 0) -> Any:
-    """What `reduce` gives of the elements up to each one along an axis, one after another."""
+    """The results of `reduce` of the elements up to each one along an axis."""
     rows = np.moveaxis(plain(a).astype(object), axis, 0).copy()
     for k in range(1, len(rows)):
         rows[k] = map_elements(function, rows[k - 1], rows[k])

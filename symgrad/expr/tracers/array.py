@@ -53,13 +53,13 @@ def unpacked(a: np.ndarray) -> np.ndarray:
 
 
 def as_elements(value: Any) -> Any:
-    """What is put into an array: expressions and numbers, or arrays of them with axes."""
+    """A value to put into an array: expressions and numbers, or arrays of them with axes."""
     value = plain(value) if isinstance(value, (list, tuple, np.ndarray)) else value
     return value[()] if isinstance(value, np.ndarray) else value
 
 
 def parts_of(key: Any) -> tuple[Any, ...]:
-    """What an index has for each axis."""
+    """The parts of an index, one for each axis."""
     return key if isinstance(key, tuple) else (key,)
 
 
@@ -121,7 +121,7 @@ class ExprArray(np.ndarray):
 
     @property
     def at(self) -> At:
-        """What makes another array of it: ``a.at[k].set(x)`` is a with x as element k."""
+        """Updates that give another array: ``a.at[k].set(x)`` is a with x as element k."""
         return At(self)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -219,7 +219,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
     @property
     def at(self) -> At:
-        """What makes another array of it: ``a.at[k].set(x)`` is a with x as element k."""
+        """Updates that give another array: ``a.at[k].set(x)`` is a with x as element k."""
         return At(self)
 
     def elements(self) -> ExprArray:

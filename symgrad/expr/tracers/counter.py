@@ -80,7 +80,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _counted(value: Any, other: Any) -> Any:
-    """What is made of a counter, which is one if the other number is whole."""
+    """The result of arithmetic of a counter: a counter, if the other number is whole."""
     return Counter(value.graph, value.id) if type(value) is Expr and _is_whole(other) else value
 
 
@@ -168,7 +168,7 @@ _ON_WORDS: Final[dict[Op, Op]] = {
 
 
 def largest(graph: Graph, i: int, depth: int = 0) -> int | None:
-    """What a word does not exceed; None where that is not known."""
+    """An upper bound of a word; None where none is known."""
     op, *args = graph.nodes[i]
     if op is WORD:
         return args[0]

@@ -41,7 +41,7 @@ def document(op: Op) -> str:
 
 
 _TYPES: dict[str, Callable[[Any], Any]] = {"f": float, "b": bool, "i": int, "u": int}
-"""What numbers of an operation's types are in Python."""
+"""The Python types of numbers of an operation's types."""
 
 
 def _public(op: Op) -> Callable[..., Any]:

@@ -54,7 +54,7 @@ OF_INTEGERS: Final[dict[Op, Callable[..., Any]]] = {
     ops.trunc: _itself,
     ops.fract: lambda x: x.of(x.graph, 0),
 }
-"""What these are of integers of one type: an integer of that type, or a condition."""
+"""These operations on integers of one type: an integer of that type, or a condition."""
 
 AS_REAL: Final[frozenset[Op]] = frozenset(
     {op for op in ops.TABLE.values() if op.transcendental}
@@ -63,7 +63,7 @@ AS_REAL: Final[frozenset[Op]] = frozenset(
         ops.isnan, ops.isinf, ops.isfinite, ops.uint32, ops.int32, ops.ndtr, ops.integer_pow,
     }
 )  # fmt: skip
-"""What takes integers for the real numbers that they are."""
+"""Operations that take integers as real numbers."""
 
 
 EXACT: Final = 2**24
@@ -325,12 +325,12 @@ class Word(Scalar):
         return self._as_this(quotient)
 
     def remainder(self, divisor: Any) -> Self:
-        """What is left by the quotient; 0 where the divisor is."""
+        """The remainder of the quotient; 0 where the divisor is."""
         _, rest = divided(self.bits(), divisor.bits())
         return self._as_this(rest)
 
     def truncated_remainder(self, divisor: Any) -> Self:
-        """What is left by the quotient rounded towards 0, as C's %; 0 where the divisor is."""
+        """The remainder of the quotient rounded towards 0, as C's %; 0 where the divisor is."""
         return self.remainder(divisor)
 
     def signum(self) -> Self:
@@ -433,7 +433,7 @@ class SignedWord(Word):
         return self._as_this(ops.word_where(unlike.is_negative(), down, size))
 
     def remainder(self, divisor: Any) -> Self:
-        """What is left by the quotient; 0 where the divisor is."""
+        """The remainder of the quotient; 0 where the divisor is."""
         size, sign = divisor.magnitude(), divisor.sign()
         _, rest = divided(self.magnitude(), size)
         unlike = SignedWord(self.graph, ops.word_xor(self.bits(), divisor.bits()).id)
@@ -442,7 +442,7 @@ class SignedWord(Word):
         return self._as_this(ops.word_sub(ops.word_xor(size_left, sign), sign))
 
     def truncated_remainder(self, divisor: Any) -> Self:
-        """What is left by the quotient rounded towards 0, as C's %; 0 where the divisor is."""
+        """The remainder of the quotient rounded towards 0, as C's %; 0 where the divisor is."""
         sign = self.sign()
         _, rest = divided(self.magnitude(), divisor.magnitude())
         return self._as_this(ops.word_sub(ops.word_xor(rest, sign), sign))

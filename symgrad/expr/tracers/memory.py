@@ -54,7 +54,7 @@ class WordArray(Array):
     __slots__ = ()
     type: ClassVar[str] = "W"
     kind: ClassVar[type[Word]] = Word
-    """What its elements are."""
+    """The class of its elements."""
 
     def __getitem__(self, i: Any) -> Any:
         return self.kind(self.graph, super().__getitem__(i).id)
@@ -308,7 +308,7 @@ def swept(
     yields: Sequence[int],
     finish: Finish = lambda op: (op, 0),
 ) -> list[int]:
-    """What a loop over n elements carries in the end; ``inits`` are those of its holes."""
+    """The final carries of a loop over n elements; ``inits`` are the first ones, by their holes."""
     params = [index_of(graph, n), *inits]
     inner = set(params)
     for i in reachable(graph, yields, min(params)):

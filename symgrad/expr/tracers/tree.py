@@ -194,7 +194,7 @@ class Tree:
         return self.kind(*children) if hasattr(self.kind, "_fields") else self.kind(children)
 
     def reading(self, reads: Iterator[Callable[[], Any]]) -> Callable[[], Any]:
-        """What makes a nest, of what these give in the place of its arrays."""
+        """A reader of a nest, by readers of its arrays."""
         if self.is_leaf:
             return next(reads)
         if self.kind == "dict":
@@ -219,7 +219,7 @@ class Tree:
         return self.nest(block.of(values) for block in self.blocks)
 
     def parts(self, value: Any, what: str) -> Iterator[Any]:
-        """What stands in the place of the arrays in a nest like this one, in order.
+        """The values in the place of the arrays in a nest like this one, in order.
 
         Raises:
             InputError: if it is nested otherwise; ``what`` is what it is called there.
@@ -305,11 +305,11 @@ def _is_array(value: Any) -> bool:
 _ELEMENTS = list, int, float, np.generic
 
 Sizes = int | Sequence[int] | Mapping[str, Any] | Tree
-"""What ``n`` may be: see `tree_of`."""
+"""The sizes that users give as ``n``: see `tree_of`."""
 
 
 def tree_of(n: Any) -> Tree:
-    """What ``n`` asks for: a number of parameters, a shape, or dicts of names and either, nested.
+    """The tree for ``n``: a number of parameters, a shape, or dicts of names and either, nested.
 
     A shape of () is one number. A tree is what it is.
 

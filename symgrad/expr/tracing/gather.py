@@ -45,13 +45,13 @@ def quantities(graph: Graph, columns: Sequence[int], outputs: Sequence[int]) -> 
 
 
 class _Dependence:
-    """What nodes depend on, and the columns that are compared with each other."""
+    """The columns that nodes depend on, and those that are compared with each other."""
 
     def __init__(self) -> None:
         self.together: Columns = 0
 
     def of(self, graph: Graph, inputs: dict[int, Columns]) -> list[Columns]:
-        """What each node of a graph depends on, if its inputs do on these."""
+        """The columns that each node of a graph depends on, by those of its inputs."""
         masks: list[Columns] = []
         results: dict[int, list[Columns]] = {}
         for i, (op, *args) in enumerate(graph.nodes):
@@ -84,7 +84,7 @@ class _Dependence:
         return 0
 
     def _loop(self, op: Loop, each: list[Columns]) -> list[Columns]:
-        """What the number of iterations and the carries depend on."""
+        """The columns that the number of iterations and the carries depend on."""
         ends, (carries, captures) = _union(each[:2]), op.split(each[2:])
         while True:
             yields = self._region(op.body, [ends, *carries, *captures])[: op.carries]
@@ -94,7 +94,7 @@ class _Dependence:
             carries = after
 
     def _choice(self, op: Choice, each: list[Columns]) -> list[Columns]:
-        """What the results depend on."""
+        """The columns that the results depend on."""
         yields = self._region(op.body, each[1:])
         halves = zip(yields[: op.results], yields[op.results :], strict=True)
         return [0, *(a | b for a, b in halves)]
@@ -129,7 +129,7 @@ class Gather:
 
 @dataclass(frozen=True)
 class RowTrace:
-    """What a loss of one row turned out to compute: node ids in ``graph``."""
+    """The trace of a loss of one row: node ids in ``graph``."""
 
     graph: Graph
     parameters: dict[int, int]

@@ -1,4 +1,4 @@
-"""Where a trace repeats itself: the iterations of Python loops that were written out."""
+"""Repetitions in a trace: the iterations of Python loops that were written out."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _of_period(tokens: Ints, period: int) -> Iterator[Stretch]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an argument of the same event is in all iterations: ``values``, nodes.
+    """An argument of the same event in all iterations: ``values``, nodes.
 
     Those are what was made ``back`` events ago; 0 says that they are from elsewhere.
     """
@@ -136,7 +136,7 @@ class Taken:
 
 
 class Links:
-    """What the events of a stretch take from one another, and for which of them that holds."""
+    """The arguments that the events of a stretch take from one another, and where that holds."""
 
     def __init__(self, graph: Graph, events: Events, stretch: Stretch) -> None:
         self._graph, self.stretch = graph, stretch
@@ -145,7 +145,7 @@ class Links:
         self._order = np.argsort(self.ids, kind="stable")
         self._sorted = self.ids[self._order]
         self.taken = [self._column(q) for q in range(stretch.period)]
-        """What each event of the first period takes."""
+        """The arguments of each event of the first period."""
 
     def _column(self, q: int) -> list[Taken]:
         at = np.arange(q, len(self.ids), self.stretch.period)
@@ -298,7 +298,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """What is done in each turn, in its order; ``start`` is the first of the events."""
+    """The operations of each iteration, in their order; ``start`` is the first of the events."""
 
     start: int
     columns: tuple[Column, ...]

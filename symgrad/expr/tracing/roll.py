@@ -184,7 +184,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class _Carry:
-    """What a column was some iterations ago; ``inits`` are what it was before the first turn."""
+    """A column some iterations ago; ``inits`` are its nodes before the first iteration."""
 
     column: int
     holes: list[int]
@@ -193,7 +193,7 @@ class _Carry:
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """What stands for nodes that are used, and how many others there are that cost nothing."""
+    """The replacements of nodes that are used, and the number of other nodes that cost nothing."""
 
     ends: dict[int, int]
     free: int
@@ -245,7 +245,7 @@ class _RolledLoop:
         self.sequences = Sequences(graph, self._k, rounding, inputs_in_a_row(graph, iterations))
         self._carries: list[_Carry] = []
         self._values: list[int] = []
-        """What each column is in the loop."""
+        """The node of each column in the loop."""
         self._carry_first()
         for column in iterations.columns:
             value = self._value(column)
@@ -270,7 +270,7 @@ class _RolledLoop:
         return graph.add(graph.nodes[first][0], *known) if len(known) == len(args) else None
 
     def _argument(self, slot: Slot) -> int | None:
-        """What an argument is in the loop; None if nothing says what it is in all iterations."""
+        """The node of an argument in the loop; None if there is none for all iterations."""
         if not self._is_past(slot):
             return self.sequences.of([self._stand.get(v, v) for v in slot.values.tolist()])
         assert slot.column is not None, "what is of a turn is of a column"
@@ -283,7 +283,7 @@ class _RolledLoop:
     # --- carries ----------------------------------------------------------------------------------
 
     def _carried(self, column: int, inits: list[int]) -> int:
-        """What a column was as many iterations ago as there are inits."""
+        """The node of a column as many iterations ago as there are inits."""
         carry = self._carry_of(column, inits)
         if carry is None:
             carry = _Carry(column, [], [])
@@ -330,7 +330,7 @@ class _RolledLoop:
         return self._carry_of(slot.column, _inits(slot)) is not None
 
     def _name(self, column: int) -> str:
-        """What the user's line calls what it makes, as far as it is seen."""
+        """The variable that the user's line assigns, as far as it is seen."""
         place = self._graph.place_of(int(self._iterations.columns[column].results[-1]))
         match = _ASSIGNED.match(place.text) if place else None
         return match[1] if match else ""
@@ -338,7 +338,7 @@ class _RolledLoop:
     # --- what is used after it --------------------------------------------------------------------
 
     def ends(self, uses: Sequence[Use]) -> dict[int, int] | None:
-        """What stands for these nodes; None if an array would be needed of what none holds."""
+        """The replacements of used nodes; None if they need an array of a missing type."""
         graph = self._graph
         graph.place = graph.places[int(self._iterations.columns[-1].results[-1])]
         last = {u.node: self._last(u) for u in uses if self._is_carried(u)}
@@ -399,7 +399,7 @@ class _RolledLoop:
         return {h: pick(graph, loop, j, graph.type(h)) for j, h in enumerate(then)}
 
     def _inner(self, then: Mapping[int, int]) -> set[int]:
-        """What changes from turn to turn."""
+        """The nodes that change from iteration to iteration."""
         graph, k = self._graph, self.sequences.k
         inner = {k, *then}
         for i in reachable(graph, then.values(), k):
@@ -409,7 +409,7 @@ class _RolledLoop:
 
 
 def _inits(slot: Slot) -> list[int]:
-    """What an argument of other iterations is before the first: the turn before it, and so on."""
+    """The nodes of an argument before the first iteration, the latest first."""
     return slot.values[: slot.back][::-1].tolist()
 
 
@@ -516,7 +516,7 @@ class _Rolling:
         self._stand: dict[int, int] = {}
 
     def rolled(self, repeats: Sequence[tuple[Iterations, Ints]]) -> dict[int, int]:
-        """What stands for nodes that these iterations made, as far as a loop is worth it."""
+        """The replacements of nodes that these iterations made, as far as a loop is worth it."""
         for iterations, origins in sorted(repeats, key=lambda item: item[0].start):
             self._roll(iterations, origins)
         return self._stand

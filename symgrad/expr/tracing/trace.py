@@ -79,7 +79,7 @@ def _is_known(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a function turned out to compute: ``outputs`` are node ids in ``graph``."""
+    """The trace of a function: ``outputs`` are node ids in ``graph``."""
 
     graph: Graph
     inputs: tuple[int, ...]
@@ -234,7 +234,7 @@ def _output(graph: Graph, value: Any, f: Any) -> int:
 
 
 def replay(graph: Graph, roots: Sequence[int], values: Sequence[Expr]) -> list[Expr]:
-    """What the roots of a graph are where its inputs are these expressions, all of one graph."""
+    """The roots of a graph with its inputs replaced by these expressions, all of one graph."""
     ids = {i: values[graph.nodes[i][1]].id for i in inputs_of(graph)}
     copy = Copy(values[0].graph, ids)
     rebuild(graph, reachable(graph, roots), copy)
