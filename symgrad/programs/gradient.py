@@ -8,9 +8,9 @@ from typing import Any, Final
 from symgrad.errors import DifferentiationError
 from symgrad.kernel.statements import BOUND, Buffer, Load, Store
 from symgrad.programs.builder import Builder
-from symgrad.programs.code import NAMES, Array, Code, flat_index, shown
+from symgrad.programs.code import NAMES, Array, Code, shown
 from symgrad.programs.keeping import Source
-from symgrad.programs.reverse import Reverse
+from symgrad.programs.reverse import Places, Reverse, Scatter
 
 MOST_NUMBERS: Final = 2**25
 """Numbers of an array with a copy of another for each invocation, at most: 128 MiB of float32."""
@@ -107,7 +107,7 @@ class _Gradient:
     def _scatter(self, source: Source, a: Buffer, loads: Sequence[Load]) -> Scatter:
         d, b = source.dispatch, self.builder
         if source.facts.owned.get(a, False):
-            return Scatter(1, None)
+            return Scatter()
         if any(isinstance(s, Store) and s.buffer is a for s in d.statements):
             raise DifferentiationError(
                 f"{shown(self.old, loads[0])}: {a.name} is stored to in the same dispatch, and "
@@ -149,7 +149,9 @@ class _Gradient:
         return b.code
 
     def _reverse(self, source: Source, cell: Any, writes: bool) -> Reverse:
-        places = _Places(self, self.scatters[source.dispatch], cell)
+        seeds = {a: seed for a, seed in self.seeds.items() if a in self.direct}
+        scatters = self.scatters[source.dispatch]
+        places = Places(self.builder, self.arrays, seeds, self.cotangents, scatters)
         return Reverse(self.builder, source, places, cell, writes)
 
     def _require_kept(self, source: Source) -> None:
@@ -190,45 +192,3 @@ class _Gradient:
                 group_total = b.group_sum(total.value)
                 with b.if_(b.local < 1):
                     b.add(target, (at,), group_total)
-
-
-class Scatter:
-    """How cotangents are added up: at once, or in an array with so many copies of each element."""
-
-    def __init__(self, copies: int, partials: Array | None, together: bool = False) -> None:
-        self.copies, self.partials, self.together = copies, partials, together
-
-
-class _Places:
-    """See `symgrad.programs.reverse.Places`."""
-
-    def __init__(self, gradient: _Gradient, scatters: dict[Buffer, Scatter], cell: Any) -> None:
-        self.gradient, self.scatters, self.cell = gradient, scatters, cell
-        self.builder = gradient.builder
-
-    def array(self, a: Buffer) -> Array:
-        """The array, in the gradient program."""
-        return self.gradient.arrays[a]
-
-    def seed(self, a: Buffer, index: tuple[Any, ...], add: bool) -> Any:
-        """The cotangent of what is stored."""
-        if a in self.gradient.direct:
-            return self.builder.load(self.gradient.seeds[a], index)
-        cotangents = self.gradient.cotangents[a]
-        g = self.builder.load(cotangents, index)
-        if not add:
-            self.builder.store(cotangents, index, 0.0)
-        return g
-
-    def scatter(self, s: Load, index: tuple[Any, ...], g: Any) -> None:
-        """Add to the cotangent of what is loaded."""
-        scatter, b = self.scatters[s.buffer], self.builder
-        element = flat_index(s.buffer, index)
-        if scatter.partials is None:
-            b.add(self.gradient.cotangents[s.buffer], index, g)
-        elif scatter.together:
-            total = b.group_sum(g)
-            with b.if_(b.local < 1):
-                b.add(scatter.partials, element * scatter.copies + b.group, total)
-        else:
-            b.add(scatter.partials, element * scatter.copies + self.cell, g)

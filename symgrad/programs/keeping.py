@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from symgrad.errors import DifferentiationError
 from symgrad.expr.graph.node import WORD
@@ -39,19 +39,6 @@ class Source:
         self.declarations = declarations(dispatch.main)
 
 
-class Doing(Protocol):
-    """What does a dispatch again: see `symgrad.programs.reverse.Reverse`."""
-
-    builder: Builder
-    source: Source
-    variables: dict[Buffer, Variable]
-    arrays: dict[Buffer, Array]
-
-    def shares(self, a: Buffer) -> Iterator[tuple[Any, Any]]:
-        """The elements of an array of the dispatch's own that an invocation sees to."""
-        ...
-
-
 @dataclass(frozen=True)
 class Plan:
     """The variables and arrays that are kept of a statement with blocks.
@@ -70,8 +57,16 @@ class Keeping:
     Of a workgroup's array each invocation keeps a share.
     """
 
-    def __init__(self, reverse: Doing) -> None:
-        self.reverse, self.source, self.builder = reverse, reverse.source, reverse.builder
+    def __init__(
+        self,
+        builder: Builder,
+        source: Source,
+        variables: dict[Buffer, Variable],
+        arrays: dict[Buffer, Array],
+        shares: Callable[[Array], Iterable[tuple[Any, Any]]],
+    ) -> None:
+        self.builder, self.source, self.shares = builder, source, shares
+        self.variables, self.own = variables, arrays
         self._plans: dict[Statement, Plan] = {}
         self._values: dict[tuple[Statement, Buffer], Any] = {}
         """What variables were where a statement began."""
@@ -168,7 +163,7 @@ class Keeping:
         """Keep what is there where a statement begins."""
         for a in self.plan(s).kept:
             if a.space == "variable":
-                self._values[s, a] = self.reverse.variables[a].value
+                self._values[s, a] = self.variables[a].value
             else:
                 self._copy(s, a, 0, 1, False)
 
@@ -182,7 +177,7 @@ class Keeping:
         """What was there where a statement began."""
         for a in self.plan(s).kept:
             if a.space == "variable":
-                self.builder.assign(self.reverse.variables[a], self._values[s, a])
+                self.builder.assign(self.variables[a], self._values[s, a])
         if isinstance(s, For):
             self.restore_arrays(s)
 
@@ -208,17 +203,17 @@ class Keeping:
         """Keep a variable or an array at turn t, or bring it ``back``."""
         builder = self.builder
         if a.space == "variable":
-            variable, tape = self.reverse.variables[a], self._tape(s, a, iterations)
+            variable, tape = self.variables[a], self._tape(s, a, iterations)
             if back:
                 builder.assign(variable, builder.load(tape, t))
             else:
                 builder.store(tape, t, variable.value)
             return
-        mine, width = self.reverse.arrays[a], self.source.dispatch.width
+        mine, width = self.own[a], self.source.dispatch.width
         share = a.size if a.space == "own" else -(-a.size // width)
         tape = self._tape(s, a, share * iterations)
         with self._alone(s, a):
-            for n, at in self.reverse.shares(mine):
+            for n, at in self.shares(mine):
                 slot = t * share + n
                 if back:
                     builder.store(mine, at, builder.load(tape, slot))

@@ -7,9 +7,10 @@ its beginning, is done forward once more, and then in reverse. So are the sides 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from symgrad.errors import DifferentiationError
 from symgrad.expr import ops
@@ -34,24 +35,123 @@ from symgrad.kernel.statements import (
 )
 from symgrad.programs.builder import Builder, Variable
 from symgrad.programs.code import NAMES, Array, flat_index, shown
-from symgrad.programs.cotangents import Cotangents, Key
 from symgrad.programs.keeping import Keeping, Source
 
+Key = int | Buffer
+"""A leaf of the program that is differentiated, or a variable of it."""
 
-class Places(Protocol):
-    """Where the cotangents of arrays that all invocations have in common are."""
 
-    def array(self, a: Buffer) -> Array:
-        """The array itself, in the gradient program."""
-        ...
+class Cotangents:
+    """Those that are known in a block; ``outer`` are the variables that hold some around it.
+
+    In straight code a cotangent is a value. What a block within another one adds to it is in a
+    variable, which both have.
+    """
+
+    def __init__(self, builder: Builder, outer: dict[Key, Variable]) -> None:
+        self.builder, self._outer = builder, set(outer)
+        self.variables = dict(outer)
+        self._values: dict[Key, Any] = {}
+        self._changed: set[Key] = set()
+
+    def get(self, key: Key) -> Any:
+        """A cotangent; None is zero."""
+        if key not in self._values and key in self.variables:
+            self._values[key] = self.variables[key].value
+        return self._values.get(key)
+
+    def add(self, key: Key, g: Any) -> None:
+        """Add to one."""
+        before = self.get(key)
+        self._values[key] = g if before is None else before + g
+        self._changed.add(key)
+
+    def take(self, key: Key) -> Any:
+        """One, which is zero from now on."""
+        cotangent = self.get(key)
+        self._values[key] = None
+        self._changed.add(key)
+        return cotangent
+
+    def _settle(self, key: Key) -> None:
+        """Write one to its variable."""
+        if key in self._changed:
+            value = self._values.get(key)
+            self.builder.assign(self.variables[key], 0.0 if value is None else value)
+            self._changed.discard(key)
+
+    def lend(self, keys: Iterable[tuple[Key, str]]) -> dict[Key, Variable]:
+        """Variables that hold these, to be changed by a block that begins here."""
+        lent: dict[Key, Variable] = {}
+        for key, name in keys:
+            if key in self.variables:
+                self._settle(key)
+            else:
+                value = self.get(key)
+                first = 0.0 if value is None else value
+                self.variables[key] = self.builder.var(f"d_{name}", first)
+                self._changed.discard(key)
+            self._values.pop(key, None)
+            lent[key] = self.variables[key]
+        return lent
+
+    def end(self) -> None:
+        """The end of the block: what it has changed of others' goes to their variables."""
+        for key in sorted(self._changed & self._outer, key=_order):
+            self._settle(key)
+
+
+def _order(key: Key) -> tuple[int, str]:
+    return (key, "") if isinstance(key, int) else (-1, key.name)
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """How cotangents are added up: at once, or in an array with so many copies of each element.
+
+    Invocations of a group that load the same element add up what they have ``together``.
+    """
+
+    copies: int = 1
+    partials: Array | None = None
+    together: bool = False
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the cotangents of arrays that all invocations have in common are.
+
+    ``arrays`` are the arrays themselves, in the gradient program. What is stored to those in
+    ``seeds`` stays there, and their cotangents are inputs.
+    """
+
+    builder: Builder
+    arrays: dict[Buffer, Array]
+    seeds: dict[Buffer, Array]
+    cotangents: dict[Buffer, Array]
+    scatters: dict[Buffer, Scatter]
 
     def seed(self, a: Buffer, index: tuple[Any, ...], add: bool) -> Any:
         """The cotangent of an element that is stored; unless it is added to, it is zero then."""
-        ...
+        if a in self.seeds:
+            return self.builder.load(self.seeds[a], index)
+        g = self.builder.load(self.cotangents[a], index)
+        if not add:
+            self.builder.store(self.cotangents[a], index, 0.0)
+        return g
 
-    def scatter(self, s: Load, index: tuple[Any, ...], g: Any) -> None:
+    def scatter(self, s: Load, index: tuple[Any, ...], g: Any, cell: Any) -> None:
         """Add to the cotangent of an element that is loaded."""
-        ...
+        scatter, b = self.scatters[s.buffer], self.builder
+        element = flat_index(s.buffer, index)
+        if scatter.partials is None:
+            b.add(self.cotangents[s.buffer], index, g)
+        elif scatter.together:
+            total = b.group_sum(g)
+            with b.if_(b.local < 1):
+                b.add(scatter.partials, element * scatter.copies + b.group, total)
+        else:
+            b.add(scatter.partials, element * scatter.copies + cell, g)
 
 
 class Reverse:
@@ -69,7 +169,7 @@ class Reverse:
         """The dispatch's own arrays, in the new program."""
         self.cotangents: dict[Buffer, Array] = {}
         """The arrays of their elements' cotangents."""
-        self.keeping = Keeping(self)
+        self.keeping = Keeping(builder, source, self.variables, self.arrays, self.shares)
         self._waiting: dict[Statement, tuple[Variable, Variable]] = {}
         """Cotangents, and where they belong, of loads where invocations have parted."""
         self._staged: tuple[Array, Array] | None = None
@@ -111,7 +211,7 @@ class Reverse:
         for _, at in self.shares(a):
             self.builder.store(a, at, zero)
 
-    def shares(self, a: Buffer) -> Iterator[tuple[Any, Any]]:
+    def shares(self, a: Array) -> Iterator[tuple[Any, Any]]:
         """The elements that an invocation sees to: all of its own array, some of the group's.
 
         They are numbered, within a loop over them.
@@ -147,7 +247,7 @@ class Reverse:
 
     def array(self, a: Buffer) -> Array:
         """An array of the old program, in the new one."""
-        return self.places.array(a) if a.space in BOUND else self.arrays[a]
+        return self.places.arrays[a] if a.space in BOUND else self.arrays[a]
 
     def index(self, s: Load | Store) -> tuple[Any, ...]:
         """Where a statement reads or writes, in the new program."""
@@ -347,7 +447,7 @@ class Reverse:
         """Add to the cotangent of an element that is loaded."""
         a = s.buffer
         if a.space in BOUND:
-            self.places.scatter(s, index, g)
+            self.places.scatter(s, index, g, self.values[self.source.dispatch.cell])
         elif a.space == "own" or self._is_alone(s):
             self.builder.add(self.cotangents[a], index, g)
         elif s in self._waiting:
