@@ -42,6 +42,9 @@ DECREASE_ROUNDINGS: Final = 8.0
 TERM_ROUNDINGS: Final = 4.0
 """How many rounding errors of its terms a promise must be to be known."""
 
+RESIDUAL_ROUNDINGS: Final = 8.0
+"""How many rounding errors of the variables residuals may be that are nothing but those."""
+
 LEAST_TOLERANCE: Final = 1e-30
 """The least tolerance that float32 can divide by."""
 
@@ -67,6 +70,8 @@ class LevenbergMarquardt(Method):
     undamped one must promise no more than that either; if columns are so nearly the same that
     rounding of JᵀJ hides what it promises, the status is -1. Where the model has become flat, as an
     exponential that underflows, every gradient is small: that is no success, but status -3.
+    Residuals that are no more than what rounding of the variables makes of them end a fit too.
+    None of this depends on the unit of the residuals, nor on how far away a fit has started.
 
     Example:
         >>> import symgrad as sg
@@ -90,7 +95,7 @@ class LevenbergMarquardt(Method):
 
         These are the promise, by how much the quadratic model says that the step lowers the loss;
         the sum of squares of the columns of J times their variables, which rounding goes with; and
-        the loss at the start, or 1 if that is less.
+        the loss at the start.
         """
         half = np.zeros(n * (n + 1) // 2)
         sizes = 0.0, 0.0, 0.0
@@ -99,7 +104,7 @@ class LevenbergMarquardt(Method):
     def advance(self, at: Evaluation, memory: Memory) -> Move:
         """The move: from the trial if the loss there is lower, else a shorter one."""
         assert at.hessian is not None, "least squares are given JᵀJ"
-        point, loss, gradient, half, scales, damping, growth, *_, unit = memory
+        point, loss, gradient, half, scales, damping, growth, *_, begun = memory
         seen = _judged(at, memory)
         took = seen.lower | seen.first
         damping, growth = _damping(seen.first, took, seen.quality, damping, growth, at.eps)
@@ -110,15 +115,18 @@ class LevenbergMarquardt(Method):
         scales, floors = _larger(scales, safe), list(at.eps * safe)
         added = _added(damping, scales, floors, at.eps)
         trial, promised, spread, cut = self._step(at, point, gradient, matrix, added, floors)
-        known, whole = TERM_ROUNDINGS * at.eps * spread <= promised, True if cut is None else ~cut
+        known = TERM_ROUNDINGS * at.eps * spread <= promised
+        damped = functools.reduce(operator.or_, [a > d for a, d in zip(added, safe, strict=True)])
+        whole = ~(damped & (seen.quality > 0.5))  # damping that will fall makes other steps short
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
+            whole = whole & ~cut
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)
-        unit = functions.where(seen.first, functions.minimum(at.loss, 1.0), unit)
+        begun = functions.where(seen.first, at.loss, begun)
         size = point @ (diagonal * point)
         state = _State(
-            point, loss, gradient, diagonal, scales, damping, promised, size, unit, known
+            point, loss, gradient, diagonal, scales, damping, promised, size, begun, known
         )
-        memory = point, loss, gradient, matrix.half, scales, damping, growth, promised, size, unit
+        memory = point, loss, gradient, matrix.half, scales, damping, growth, promised, size, begun
         return _move(at, seen, state, Move(trial, memory, point, loss, whole=whole))
 
     def _step(
@@ -193,7 +201,8 @@ def _judged(at: Evaluation, memory: Memory) -> _Judged:
     along = -0.5 * ((gradient + at.gradient) @ (at.x - point))  # the trapezoidal rule
     level = blind & hidden(0.5 * (at.loss - loss))
     fall = functions.where(level, along, loss - at.loss)
-    quality, lower = fall * inverse, ahead & (fall >= 0.0)
+    lower, still = ahead & (fall >= 0.0), blind & (fall == 0.0)
+    quality = functions.where(still, 1.0, fall * inverse)  # too short a step refutes no model
     return _Judged(first, sound, inverse, hidden, blind, lower, quality)
 
 
@@ -212,7 +221,7 @@ class _State:
     damping: Any
     promised: Any
     size: Any
-    unit: Any
+    begun: Any
     known: Any
 
 
@@ -222,7 +231,7 @@ def _move(at: Evaluation, seen: _Judged, state: _State, move: Move) -> Move:
     active = at.bounds.active(state.point, state.gradient)
     left = where_free(state.gradient, active) * (1.0 / _gradient_unit(eps))
     squares = [g * g for g in left]
-    gone = loss <= eps**1.5 * state.unit  # less of the residuals is rounding of their terms
+    gone = _gone(state, eps)
     ratio = promised * seen.inverse
     good = seen.blind | (seen.lower & (seen.quality > 0.25))
     still = (ratio >= 0.9) & (state.damping <= 2.0 * _least_damping(eps))
@@ -242,6 +251,19 @@ def _move(at: Evaluation, seen: _Judged, state: _State, move: Move) -> Move:
         flat=_flat(state.diagonal, state.scales, state.point, loss, active, eps),
         onward=(promised > 0.0) & seen.hidden(promised) & state.known,
     )
+
+
+def _gone(state: _State, eps: float) -> Any:
+    """Whether the residuals are no more than what rounding of the variables makes of them.
+
+    Or the columns of the Jacobian vanish with the residuals, as those of ``a**2`` do at 0: where
+    the residuals are small beside J x and nothing beside those at the start, and rounding of JᵀJ
+    hides what a step promises.
+    """
+    loss = state.loss
+    rounding = loss <= (RESIDUAL_ROUNDINGS * eps) ** 2 * state.size
+    vanishing = (loss <= eps * state.size) & (loss <= eps**2 * state.begun)
+    return rounding | (vanishing & ~state.known)
 
 
 def _least_damping(eps: float) -> float:

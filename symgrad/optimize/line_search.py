@@ -75,8 +75,8 @@ class Ahead:
 
     ``promised`` is the slope of the direction, twice what a quadratic model says that the loss can
     fall; ``left`` is the gradient, ``steepest`` its largest component. The
-    ``unit`` of the loss is its size at the start, or 1 if that is less, and its ``noise`` what the
-    last trials have shown of it.
+    ``unit`` of the loss is what `Descent.unit` says, and its ``noise`` what the last trials have
+    shown of it.
     """
 
     promised: Any
@@ -161,6 +161,10 @@ class Descent(Method):
         """Whether the loss is known to fall along a curve, whatever the gradient."""
         return False
 
+    def unit(self, loss: Any) -> Any:
+        """What a loss that falls to 0 is compared with: its size at the start, or 1 if less."""
+        return functions.minimum(abs(loss), 1.0)
+
     def begin(self, n: int) -> Memory:
         """The part of the memory that all descents have."""
         return np.zeros(n), np.zeros(n), np.zeros(n), 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0
@@ -179,7 +183,7 @@ class Descent(Method):
         gradient, loss = choose(took, at.gradient, gradient), functions.where(took, at.loss, loss)
         length = functions.where(took, begun, judged.length)
         low, high = (functions.where(took, 0.0, end) for end in (judged.low, judged.high))
-        unit = functions.where(first, functions.minimum(abs(at.loss), 1.0), unit)
+        unit = functions.where(first, self.unit(at.loss), unit)
         level = functions.where(judged.level & ~first, still + 1.0, 0.0)
         still = functions.where(took, level, still)
         noise = functions.maximum(functions.where(first, 0.0, judged.noise), NOISE_DECAY * noise)

@@ -32,7 +32,8 @@ class Tolerances:
     cosine between a column of the Jacobian and the residuals. ``loss`` bounds its relative
     decrease in a step that was accepted, or for `LBFGS` and `Newton` the one that their model of
     the loss still promises, relative to the loss, or to its size at the start or 1 where it falls
-    to 0. ``step`` bounds the relative change of every variable.
+    to 0: a loss that is small beside 1 is to be multiplied, unless it is a sum of squares for
+    `LevenbergMarquardt` or `GaussNewton`. ``step`` bounds the relative change of every variable.
 
     Small decreases and steps alone do not tell of a minimum. They count where the gradient is as
     small as a loss known to that tolerance lets it be (Gill, Murray and Wright, 1981, "Practical

@@ -23,6 +23,12 @@ from symgrad.optimize.method import Evaluation, Memory, where_free
 LEAST_HALVED: Final = 2.0
 """Steps in a row that halve what is promised, after which they are believed to go on so."""
 
+VARIABLE_ROUNDINGS: Final = 4.0
+"""How many rounding errors of the variables residuals may be that are nothing but those."""
+
+VANISHING: Final = 0.1
+"""The part of squares that vanish with their Jacobian which a step may still promise at the end."""
+
 NOISE_FRACTION: Final = 0.5
 """The part of the noise of the loss that hides a promise: what was seen of it is its largest."""
 
@@ -110,6 +116,7 @@ class GaussNewton(Newton):
     """Newton's method for sums of squares, with JᵀJ in the place of the Hessian.
 
     It converges fast where residuals are small or nearly linear; see also `LevenbergMarquardt`.
+    Where it ends does not depend on the unit of the residuals.
 
     Example:
         >>> import symgrad as sg
@@ -126,9 +133,36 @@ class GaussNewton(Newton):
         """Minus the step: JᵀJ is never indefinite."""
         return solve_modified(matrix, gradient, at.eps)
 
+    def unit(self, loss: Any) -> Any:
+        """The squares at the start."""
+        return loss
+
+    def solved(self, ahead: Ahead, own: Memory, tolerance: float) -> Any:
+        """Where a step promises no more than the tolerance, relative to the squares.
+
+        Or where these, with the promise, are what rounding of the variables makes of them. If
+        columns of the Jacobian vanish with the residuals, they never are: there they have to be
+        small beside the squares of J x, and nothing beside those at the start.
+        """
+        loss, eps, size = ahead.loss, ahead.eps, own[0]
+        vanishing = (loss <= eps * size) & (loss <= eps**2 * ahead.unit)
+        most = functions.where(vanishing, max(VANISHING, tolerance), tolerance) * loss
+        gone = functions.maximum(loss, ahead.promised) <= _rounding(ahead, own)
+        return (ahead.promised <= most) | gone
+
+    def lost(self, ahead: Ahead, own: Memory) -> Any:
+        """Where the promise is rounding of the squares or of the variables, or noise."""
+        hidden = (ahead.promised <= ahead.rounding) & (own[2] >= LEAST_HALVED)
+        return hidden | (ahead.promised <= _rounding(ahead, own) + NOISE_FRACTION * ahead.noise)
+
     def bends(self, own: Memory) -> Any:
         """Nowhere."""
         return False
+
+
+def _rounding(ahead: Ahead, own: Memory) -> Any:
+    """What rounding of the variables makes of the squares."""
+    return (VARIABLE_ROUNDINGS * ahead.eps) ** 2 * own[0]
 
 
 def restricted(matrix: Any, active: list[Condition | None]) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import symgrad as sg
 from symgrad.pipeline import DTypeName
@@ -67,3 +68,61 @@ def test_fits_in_float32_end_soon_and_where_float64_does(
     assert found.success.all() and want.success.all()
     assert found.nit.mean() < steps and found.nit.max() < 50
     assert np.quantile(np.abs(found.x / want.x - 1).max(axis=1), 0.999) < error
+
+
+def decay(p: Any, row: Any) -> Any:
+    return p[0] * np.exp(-p[1] * row[0]) - row[1]
+
+
+def decaying(scale: float) -> np.ndarray:
+    """x and y of a decay with noise of a hundredth, y times the scale, (40, 2)."""
+    x = np.linspace(0.0, 4.0, 40)
+    noise = 0.02 * np.random.default_rng(0).normal(size=x.size)
+    return np.stack([x, (2.5 * np.exp(-1.3 * x) + noise) * scale], axis=1)
+
+
+METHODS = [sg.LevenbergMarquardt(), sg.GaussNewton()]
+POWERS = {"float32": (-40, -20, 20), "float64": (-200, -40, 200)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("method", METHODS)
+def test_ends_do_not_depend_on_the_unit_of_y(method: Any, dtype: DTypeName) -> None:
+    """Powers of two round nothing, so the same steps lead to the same bits in that unit."""
+    fit: Any = {"n": 2, "method": method, "steps": 200, "device": "cpu", "dtype": dtype}
+    plain = sg.minimize_from(decay, starts=[[1.0, 1.0]], shared=decaying(1.0), **fit)
+    assert plain.success[0]
+    for power in POWERS[dtype]:
+        unit = 2.0**power
+        found = sg.minimize_from(decay, starts=[[unit, 1.0]], shared=decaying(unit), **fit)
+        assert found.success[0] and found.nit[0] == plain.nit[0]
+        np.testing.assert_array_equal(found.x[0] / np.array([unit, 1.0], dtype), plain.x[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("method", METHODS)
+def test_ends_do_not_depend_on_the_unit_of_residuals(method: Any, dtype: DTypeName) -> None:
+    fit: Any = {"n": 2, "starts": [[1.0, 1.0]], "method": method, "steps": 200, "device": "cpu",
+                "dtype": dtype, "shared": decaying(1.0)}  # fmt: skip
+    plain = sg.minimize_from(decay, **fit)
+    for power in POWERS[dtype]:
+        found = sg.minimize_from(lambda p, row, unit=2.0**power: unit * decay(p, row), **fit)
+        assert found.success[0] and found.nit[0] == plain.nit[0]
+        np.testing.assert_array_equal(found.x, plain.x)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-6, 1e-9, 1e-12])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("method", METHODS)
+def test_small_data_from_a_start_that_is_far_larger(
+    method: Any, dtype: DTypeName, scale: float
+) -> None:
+    """Residuals that are nothing beside those at the start are not rounding."""
+    data = decaying(1.0)
+    want = scipy.optimize.least_squares(lambda p: decay(p, data.T), [2.0, 1.0], xtol=1e-15,
+                                        ftol=1e-15, gtol=1e-15).x  # fmt: skip
+    found = sg.minimize_from(decay, 2, [[1.0, 1.0]], method, 200, shared=decaying(scale),
+                             device="cpu", dtype=dtype)  # fmt: skip
+    assert found.success[0]
+    rtol = 1e-6 if dtype == "float32" else 1e-7  # squares are compared, to 1e-15 of them
+    np.testing.assert_allclose(found.x[0] / [scale, 1.0], want, rtol=rtol)
