@@ -15,30 +15,26 @@ from symgrad.expr.derivatives.strips import MemoryBudget
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.shapes import Iteration, Reduction
+from symgrad.kernel.shapes import Computation, Iteration, Reduction
+from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import launch as llvm_launch
 from symgrad.llvm.dispatch import loop as llvm_loop
-from symgrad.llvm.dispatch import points as llvm
 from symgrad.llvm.dispatch import sums as llvm_sums
 from symgrad.mathlib.define import Math, functions
-from symgrad.multi_device import points as several
+from symgrad.multi_device import launch as several_launch
 from symgrad.multi_device import sums as several_sums
-from symgrad.pipeline import DTypeName, Options, Shaders
+from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
 from symgrad.wgsl.dispatch import loop as wgsl_loop
-from symgrad.wgsl.dispatch import points as wgsl
 from symgrad.wgsl.dispatch import sums as wgsl_sums
 from symgrad.wgsl.dispatch.iteration import fits
-from symgrad.wgsl.dispatch.points import SCRATCH_BYTES
+from symgrad.wgsl.dispatch.launch import SCRATCH_BYTES
 from symgrad.wgsl.printing.source import Style
-
-CACHED_PROGRAMS: Final = 64
-"""Most compiled programs for the CPU that are cached."""
 
 CACHED_LOOPS: Final = 16
 """Most compiled loops that are cached."""
@@ -53,7 +49,7 @@ FLOATS: Final = np.dtype(np.float32), np.dtype(np.float64)
 """What the CPU computes in."""
 
 LARGEST_CACHED: Final = 2**12
-"""Nodes of the largest computation whose program for the CPU is cached."""
+"""Nodes of the largest map over points whose code for the CPU is cached."""
 
 
 STRAIGHT_LINE: Final = 7
@@ -141,10 +137,6 @@ class Backend(Protocol):
         """
         ...
 
-    def program(self, shaders: Shaders) -> Any:
-        """A computation at many points."""
-        ...
-
     def sums(self, reduction: Reduction, options: Options, title: str) -> Any:
         """A computation at every row of a table, summed over the rows."""
         ...
@@ -161,6 +153,14 @@ class Backend(Protocol):
         """A launch that is compiled for the device: ``run(*inputs)`` gives the outputs."""
         ...
 
+    def map(self, computation: Computation, options: Options, title: str = "") -> Any:
+        """The compiled launch of a computation at every point of a batch.
+
+        ``bind(inputs, outputs)`` is a call that computes these into those, every time. The
+        ``title`` stands at the head of the source.
+        """
+        ...
+
     @property
     def budget(self) -> MemoryBudget:
         """The memory that it has for what loops keep for reverse mode."""
@@ -174,7 +174,6 @@ class Backend(Protocol):
         ...
 
 
-_programs: Once[Any, llvm.Program] = Once(CACHED_PROGRAMS)
 _loops: Once[Any, Any] = Once(CACHED_LOOPS)
 _launches: Once[Any, Any] = Once(CACHED_LAUNCHES)
 
@@ -211,14 +210,6 @@ class Cpu:
     def require(self, dtype: str) -> None:
         """Every dtype: it computes in both."""
 
-    def program(self, shaders: Shaders) -> llvm.Program:
-        """A computation at many points, compiled when it is first run."""
-        computation, options = shaders.computation, shaders.options
-        make = partial(llvm.Program, computation, options.math, options.dtype)
-        if len(computation.graph) > LARGEST_CACHED:
-            return make()
-        return _programs.get((computation, options.math, options.dtype), make)
-
     def sums(self, reduction: Reduction, options: Options, title: str) -> llvm_sums.Sums:
         """Sums over the rows of a table."""
         return llvm_sums.Sums(reduction, options.math, options.dtype)
@@ -238,6 +229,17 @@ class Cpu:
         math, dtype = options.math, options.dtype
         make = partial(llvm_launch.Launched, launch, math, dtype)
         return _launches.get((launch, math, dtype), make)
+
+    def map(
+        self, computation: Computation, options: Options, title: str = ""
+    ) -> llvm_launch.Launched:
+        """In whole vectors, of which the last is done twice: see `Backend`."""
+        math, dtype = options.math, options.dtype
+        target = SimdTarget(host().shape(dtype, True, math != "strict").lanes)
+        launch = map_launch(computation, target)
+        if len(computation.graph) > LARGEST_CACHED:
+            return llvm_launch.Launched(launch, math, dtype)
+        return self.launch(launch, options)
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """From a few variables on: see `Backend`."""
@@ -294,12 +296,6 @@ class Wgpu:
                 f'have no {dtype} versions of exp, sin and the like; use device="cpu" for float64'
             )
 
-    def program(self, shaders: Shaders) -> wgsl.Program:
-        """A computation at many points, an invocation each."""
-        self.require(shaders.options.dtype)
-        parts = shaders.modules, shaders.layout, shaders.iterations, shaders.tables
-        return wgsl.Program(self.owner, *parts)
-
     def sums(self, reduction: Reduction, options: Options, title: str) -> wgsl_sums.Sums:
         """Sums over the rows of a table, by workgroups."""
         self.require(options.dtype)
@@ -323,6 +319,15 @@ class Wgpu:
         owner, style = self.owner, Style(options.math, options.comments)
         make = partial(wgsl_launch.Launched, owner, launch, style)
         return _launches.get((launch, style, owner), make)
+
+    def map(
+        self, computation: Computation, options: Options, title: str = ""
+    ) -> wgsl_launch.Launched:
+        """An invocation a point: see `Backend`."""
+        self.require(options.dtype)
+        launch = map_launch(computation, WorkgroupTarget(computation.workgroup))
+        style = Style(options.math, options.comments, title)
+        return wgsl_launch.Launched(self.owner, launch, style)
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """If it fits in a workgroup: see `Backend`."""
@@ -375,12 +380,6 @@ class MultiDevice:
         for part in self.parts:
             part.require(dtype)
 
-    def program(self, shaders: Shaders) -> several.Program:
-        """A computation at many points, of which each device has a share."""
-        programs = [(part.device, part.program(shaders)) for part in self.parts]
-        outputs = [len(o.nodes) for o in shaders.computation.outputs]
-        return several.Program(programs, outputs)
-
     def sums(self, reduction: Reduction, options: Options, title: str) -> several_sums.Sums:
         """Sums over the rows of a table, of which each device has a share."""
         sums_by_device = [
@@ -399,6 +398,13 @@ class MultiDevice:
     def launch(self, launch: Launch, options: Options) -> NoReturn:
         """On one device: see `Backend`."""
         raise InputTypeError(f"a launch is on one device, and not on {self.device}")
+
+    def map(
+        self, computation: Computation, options: Options, title: str = ""
+    ) -> several_launch.Launched:
+        """Each device has a share of the points: see `Backend`."""
+        compiled = [(part.device, part.map(computation, options, title)) for part in self.parts]
+        return several_launch.Launched(compiled, [len(o.nodes) for o in computation.outputs])
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """What is quicker is for each device to say: see `Backend`."""

@@ -34,16 +34,15 @@ from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel import watch
-from symgrad.kernel.layout import Layout
 from symgrad.kernel.schedule import Plan
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.barriers import with_barriers
-from symgrad.mathlib.define import Math, functions, inlined, lower
+from symgrad.mathlib.define import Math, inlined, lower
 from symgrad.mathlib.signs import place_signs
 from symgrad.values.results import Array, Result
-from symgrad.wgsl.printing.printer import plan_map, print_map
+from symgrad.wgsl.printing.printer import plan_map, printed_map
 from symgrad.wgsl.printing.source import Printed, Style
 
 DTypeName = Literal["float32", "float64"]
@@ -216,54 +215,39 @@ class Shaders:
         graph, roots = with_barriers(c.graph, [i for o in c.outputs for i in o.nodes], math)
         return replace(c, graph=graph, outputs=tuple(_in_turn(c.outputs, roots)))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k != "_plan"}
+
+    @property
+    def style(self) -> Style:
+        """What the source says beside the code."""
+        return Style(self.options.math, self.options.comments, self._title)
+
+    @cached_property
     def _plan(self) -> Plan:
         """What stands in which shader, and in which order, of straight code."""
         with paused_gc():
             return self._clock.time("schedule", lambda: plan_map(self.shown))
 
-    def _print(self, columns_out: bool = False) -> Printed:
-        options, c = self.options, self.shown
-        style = Style(options.math, options.comments, self._title, columns_out=columns_out)
-        plan, library = None if c.is_structured else self._plan(), functions(options.math)
-        with paused_gc():
-            return self._clock.time("emit", lambda: print_map(c, library, style, plan))
-
     @cached_property
     def _printed(self) -> Printed:
-        return self._print()
+        plan = None if self.shown.is_structured else self._plan
+        with paused_gc():
+            return self._clock.time("emit", lambda: printed_map(self.shown, self.style, plan))
 
     @property
     def modules(self) -> tuple[str, ...]:
         """The sources, in the order in which they run."""
         return self._printed.modules
 
-    def by_columns(self) -> tuple[str, ...] | None:
-        """The source if results stand by columns; None if it is long, or not straight."""
-        if self.computation.is_structured or self.count > 1:
-            return None
-        return self._print(columns_out=True).modules
+    def print(self) -> None:
+        """Print the source now, for whoever runs it: that takes its own part of the seconds."""
+        _ = self._printed
 
     @property
-    def iterations(self) -> int:
-        """Iterations of an invocation in all loops of a shader together, at most."""
-        return self._printed.iterations
-
-    @property
-    def tables(self) -> tuple[tuple[float, ...], ...]:
-        """The constants that stand in memory: see `Printed`."""
-        return self._printed.tables
-
-    @property
-    def layout(self) -> Layout:
-        """The buffers of the kernel."""
-        return self._printed.layout(self.computation)
-
-    @cached_property
     def count(self) -> int:
         """How many shaders there are."""
-        if self.computation.is_structured or "_printed" in vars(self):
-            return len(self.modules)
-        return len(self._plan().pieces)
+        return len(self.modules if self.shown.is_structured else self._plan.pieces)
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -263,7 +263,7 @@ def hostile_names() -> KernelIR:
 
     start = [inputs[0], inputs[1], inputs[2], k.word(1)]
     results, _ = k.loop(k.word(0), k.word(3), start, iteration)
-    again, _ = k.loop(k.word(0), results[3], results, iteration)
+    again, _ = k.loop(k.word(0), results[3], results, iteration, most=9)
     return d.store(*again)
 
 

@@ -9,7 +9,6 @@ import symgrad as sg
 from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.errors import DeviceError
-from symgrad.pipeline import Shaders
 
 DEVICES = ["cpu", "gpu"]
 
@@ -18,8 +17,8 @@ DEVICES = ["cpu", "gpu"]
 def test_programs_are_run_alike(name: str) -> None:
     backend = backend_of(targets.choose(name))  # pyright: ignore[reportArgumentType]
     kernel = sg.fused_forward(2, lambda v: v[0] * v[1], device="cpu")
-    shaders = Shaders(kernel._computation, kernel._options, "a product")
-    (found,) = backend.program(shaders).run(np.array([[2, 3], [4, 5]], np.float32))
+    launched = backend.map(kernel._computation, kernel._options)
+    (found,) = launched.run(np.array([[2, 3], [4, 5]], np.float32))
     np.testing.assert_array_equal(found.ravel(), [6, 20])
 
 
@@ -38,10 +37,10 @@ def test_each_refuses_what_it_does_not_compute_in() -> None:
 def test_arrays_are_bound_where_programs_take_them(name: str) -> None:
     backend = backend_of(targets.choose(name))  # pyright: ignore[reportArgumentType]
     kernel = sg.fused_forward(2, lambda v: v[0] * v[1], device="cpu")
-    program = backend.program(Shaders(kernel._computation, kernel._options, "a product"))
+    launched = backend.map(kernel._computation, kernel._options)
     x = backend.array(np.array([[2, 3], [4, 5]], np.float32))
     y = backend.array(np.zeros((2, 1), np.float32))
-    program.bind(x, [y])()
+    launched.bind([x], [y])()
     backend.wait()
     np.testing.assert_array_equal(np.asarray(y).ravel(), [6, 20])
 
@@ -50,7 +49,7 @@ def test_arrays_are_bound_where_programs_take_them(name: str) -> None:
 def test_points_are_made_some_at_a_time(name: str) -> None:
     backend = backend_of(targets.choose(name))  # pyright: ignore[reportArgumentType]
     kernel = sg.fused_forward(1, lambda v: v[0] + 1.0, device="cpu")
-    program = backend.program(Shaders(kernel._computation, kernel._options, "more"))
+    launched = backend.map(kernel._computation, kernel._options)
     points, found = np.arange(100, dtype=np.float32)[:, None], np.empty((100, 1), np.float32)
-    program.run_filled(lambda some: points[some].copy(), 32, [found])
+    launched.run_filled(lambda some: points[some].copy(), 32, [found])
     np.testing.assert_array_equal(found, points + 1)

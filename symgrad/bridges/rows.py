@@ -15,7 +15,7 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import deriving, jvp, vjp
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.kernel.shapes import Computation, Output
-from symgrad.pipeline import Options, Shaders, simplified
+from symgrad.pipeline import Options, simplified
 from symgrad.targets import Device
 from symgrad.wgsl.printing.names import unique
 
@@ -112,8 +112,7 @@ class RowFunction:
     def _program(self) -> Any:
         simple, roots = simplified(self._graph, self._roots, self._options)
         computation = Computation(self._options.name, simple, (Output("values", tuple(roots)),))
-        shaders = Shaders(computation, self._options, self._options.name)
-        return backend_of(self._device).program(shaders)
+        return backend_of(self._device).map(computation, self._options, self._options.name)
 
     @cached_property
     def pulled(self) -> RowFunction:

@@ -7,24 +7,26 @@ times as long as most kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from symgrad.expr.tracers.tree import Tree
-from symgrad.kernel.layout import Layout
+from symgrad.kernel.layout import whole_workgroups
+from symgrad.kernel.skeletons.map import map_launch
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Shaders
 from symgrad.targets import Device
 from symgrad.values.results import Nested, Result
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import open_gpu
-from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.dispatch.launch import Launched
 
 
 @dataclass(frozen=True)
 class ColumnResults:
-    """A program that stores its results by columns, and how these are nested."""
+    """A map that stores its results by columns, and how these are nested."""
 
-    program: Program
+    launched: Launched
     tree: Tree
 
     def run(self, points: DeviceArray, batch: tuple[int, ...]) -> Any:
@@ -34,12 +36,12 @@ class ColumnResults:
         there are not.
         """
         count = len(points)
-        length, program = Layout.stride(count), self.program
-        if not 0 < length <= program.chunk or points.gpu is not program.gpu:
+        length, launched = whole_workgroups(count), self.launched
+        if not 0 < length <= launched.chunk or points.gpu is not launched.gpu:
             return None
-        (width,) = program.layout.outputs
-        columns = DeviceArray.empty(program.gpu, (width, length))
-        program.submit(length, [points.rows(0, count), columns.rows(0, width)])
+        width = launched.launch.outputs[0].size
+        columns = DeviceArray.empty(launched.gpu, (width, length))
+        launched.submit(length, [points.rows(0, count), columns.rows(0, width)])
         return self.tree.nest(columns[k, :count].reshape(batch) for k in range(width))
 
 
@@ -50,7 +52,9 @@ def column_results(
     nested = results[0] if len(results) == 1 else None
     if not isinstance(nested, Nested) or len(nested.shapes) < 2 or any(nested.shapes):
         return None
-    modules = shaders.by_columns()
-    if modules is None:
+    computation = shaders.computation
+    if computation.is_structured or shaders.count > 1:
         return None
-    return ColumnResults(Program(open_gpu(device.index), modules, shaders.layout), nested.tree)
+    launch = map_launch(computation, WorkgroupTarget(computation.workgroup), columns_out=True)
+    style = replace(shaders.style, columns_out=True)
+    return ColumnResults(Launched(open_gpu(device.index), launch, style), nested.tree)

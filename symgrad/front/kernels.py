@@ -123,14 +123,14 @@ class Kernel(Running):
         if out is not None:
             return self._run_into(arrays, out)
         x = arrays[0] if len(arrays) == 1 else None
-        program = self._program or self._compiled()
+        launched = self._launched or self._compiled()
         if type(x) is np.ndarray and x.dtype is self._dtype:
             if x.shape == self._point_shape:
                 return self._run_point(x)
             if x.shape == self._array_shape:
                 return self._run_point(x.reshape(-1))
             if x.shape[1:] == self._point_shape and x.flags.c_contiguous:
-                return self._returned(program.run(x), x.shape[:1])
+                return self._returned(launched.run(x), x.shape[:1])
         elif type(x) is np.ndarray and x.dtype == np.float64:
             if x.shape in (self._point_shape, self._array_shape):
                 with np.errstate(over="ignore"):
@@ -140,13 +140,13 @@ class Kernel(Running):
             if filler.fill(x):
                 return self._run_point(filler.row)
         if isinstance(x, DeviceArray) or self._are_on_device(arrays):
-            return self._run_on_device(program, arrays)
+            return self._run_on_device(arrays)
         if in_blocks(x):
             return run_blocks(self, x)
         points, batch = self._packed(arrays)
         if not batch and self._point_shape is not None:
             return self._run_point(points[0])
-        return self._returned(program.run(points), batch)
+        return self._returned(launched.run(points), batch)
 
     __call__ = run
 
@@ -279,7 +279,7 @@ class Kernel(Running):
 
     def _columns(self, points: np.ndarray) -> Sequence[np.ndarray]:
         """The results at points (B, n), by columns."""
-        return (self._program or self._compiled()).run(points)
+        return (self._launched or self._compiled()).run(points)
 
     def in_a_row(self, x: Any, name: str = "x") -> np.ndarray:
         """Nested variables, or a gradient, as one array (..., n_inputs); errors call it by name."""

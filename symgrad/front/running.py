@@ -49,7 +49,7 @@ class Running:
 
     def _begin(self) -> None:
         """Make what belongs to this process."""
-        self._program: Any = None
+        self._launched: Any = None
         self._by_columns: Once[None, ColumnResults | None] = Once(1)
         self._bound: Bound | None = None
         self._lock, self._local = threading.Lock(), threading.local()
@@ -85,9 +85,12 @@ class Running:
 
     def _point(self) -> tuple[np.ndarray, Callable[[], None], list[Callable[[], Any]]]:
         """Where this thread puts a point, what computes it, and what reads the results."""
-        point = self._compiled().single_point()
-        pairs = zip(self._results, point.outputs, strict=True)
-        return point.x, point.call, [result.reader(columns) for result, columns in pairs]
+        launched, sizes = self._compiled(), [len(o.nodes) for o in self._computation.outputs]
+        x = np.empty(self._inputs.total, self._dtype)
+        outputs = [np.empty(size, self._dtype) for size in sizes]
+        call = launched.bind([x[None]], [columns[None] for columns in outputs])
+        pairs = zip(self._results, outputs, strict=True)
+        return x, call, [result.reader(columns) for result, columns in pairs]
 
     def _returned(self, columns: Sequence[Any], batch: tuple[int, ...]) -> Any:
         results = [r.of(c, batch) for r, c in zip(self._results, columns, strict=True)]
@@ -98,22 +101,21 @@ class Running:
 
         All are C-contiguous, of the kernel's dtype, and share no memory.
         """
-        return self._compiled().bind(x, [array.reshape(len(x), -1) for array in out])
+        return self._compiled().bind([x], [array.reshape(len(x), -1) for array in out])
 
     def _run_into(self, arrays: Sequence[Any], out: Any) -> Any:
         bound = self._bound
         if bound is not None and out is bound.out and len(arrays) == 1 and arrays[0] is bound.x:
             bound.call()
             return out
-        program = self._program or self._compiled()
         out_arrays = (out,) if self._single else tuple(out) if np.iterable(out) else ()
         if self._are_on_device(arrays):
-            self._run_on_device(program, arrays, out_arrays)
+            self._run_on_device(arrays, out_arrays)
             return out
         points, batch = self._packed(arrays)
         outs = result_arrays(self._results, self.outputs, out_arrays, batch, self.dtype)
         if self._must_copy(points, outs):
-            self._copy(program.run(points), batch, outs)
+            self._copy(self._compiled().run(points), batch, outs)
             return out
         call = self.bound(points, [array for (array,) in outs])
         call()
@@ -153,7 +155,7 @@ class Running:
     def _are_on_device(self, arrays: Sequence[Any]) -> bool:
         return not self._backend.on_host and self._inputs.are_on_device(arrays)
 
-    def _run_on_device(self, program: Any, arrays: Sequence[Any], out: Sequence[Any] = ()) -> Any:
+    def _run_on_device(self, arrays: Sequence[Any], out: Sequence[Any] = ()) -> Any:
         if self._backend.on_host or isinstance(self.device, targets.Devices):
             raise InputTypeError(f"a device array cannot be read by {self.device}: use x.numpy()")
         points, batch = self._inputs.pack_on_device(arrays)
@@ -163,20 +165,25 @@ class Running:
             results = columns and columns.run(points, batch)
             if results is not None:
                 return results
-        outs = out and result_arrays_on_device(
-            points, batch, program.layout.outputs, self.outputs, out
-        )
-        return self._returned(program.run_on_device(points, outs), batch)
+        launched = self._compiled()
+        if not out:
+            return self._returned(launched.run(points), batch)
+        sizes = [len(o.nodes) for o in self._computation.outputs]
+        outs = result_arrays_on_device(points, batch, sizes, self.outputs, out)
+        return self._returned(launched.bind([points], outs)(), batch)
 
     def _compiled(self) -> Any:
         with self._lock:
-            if self._program is None:
-                self._program = self._backend.program(self._shaders)
-            return self._program
+            if self._launched is None:
+                if not self._backend.on_host:
+                    self._shaders.print()
+                computed = self._computation, self._options, self._shaders.style.title
+                self._launched = self._backend.map(*computed)
+            return self._launched
 
     @property
     def _compile_seconds(self) -> dict[str, float]:
-        return {} if self._program is None else {"compile": self._program.seconds}
+        return {} if self._launched is None else {"compile": self._launched.seconds}
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if k not in _PROCESS}
@@ -186,5 +193,5 @@ class Running:
         self._begin()
 
 
-_PROCESS = "_program", "_by_columns", "_bound", "_lock", "_local"
+_PROCESS = "_launched", "_by_columns", "_bound", "_lock", "_local"
 """What of a kernel belongs to its process, and does not travel."""

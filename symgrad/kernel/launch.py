@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -35,17 +35,40 @@ _kernels: Once[Any, KernelIR] = Once(CACHED_KERNELS)
 
 
 @dataclass(frozen=True)
+class Size:
+    """The length of an axis that each call gives."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+BATCH: Final = Size("batch")
+"""How many points a call has, of which each is computed by itself."""
+
+
+@dataclass(frozen=True)
 class Array:
     """An array of a launch: its numbers are of one kind of `kernel.statements.KINDS`."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | Size, ...]
     kind: str = "f"
 
     @property
+    def has_batch(self) -> bool:
+        """Whether one of its axes is that of the batch."""
+        return BATCH in self.shape
+
+    def of(self, batch: int) -> tuple[int, ...]:
+        """The lengths of its axes, for a batch of so many points."""
+        return tuple(batch if isinstance(n, Size) else n for n in self.shape)
+
+    @property
     def size(self) -> int:
-        """How many numbers it has."""
-        return math.prod(self.shape)
+        """How many numbers it has; with the axis of a batch, for each of its points."""
+        return math.prod(self.of(1))
 
     def dtype(self, floats: Any) -> np.dtype[Any]:
         """What its numbers are on the host, where the kernel's are such ``floats``."""
@@ -59,13 +82,14 @@ class Dispatch:
     ``program`` writes it for ``target``, whose width is that of its groups. ``arrays`` are pairs of
     a buffer's name in the kernel and an array's name in the launch. There are ``groups`` of
     invocations, or, where it is 0, as many as ``count`` takes; more invocations than ``count`` have
-    nothing to do, which the kernel sees to. ``arguments`` are pairs of a name and a word.
+    nothing to do, which the kernel sees to. A ``count`` of `BATCH` is an invocation a point.
+    ``arguments`` are pairs of a name and a word.
     """
 
     program: Program
     target: Target
     arrays: tuple[tuple[str, str], ...]
-    count: int
+    count: int | Size
     groups: int = 0
     arguments: tuple[tuple[str, int], ...] = ()
 
@@ -78,10 +102,20 @@ class Dispatch:
         values = self.program, self.target, self.arrays, self.count, self.groups, self.arguments
         return type(self), values
 
+    def at(self, batch: int) -> Dispatch:
+        """The dispatch for a batch of so many points."""
+        return replace(self, count=batch) if isinstance(self.count, Size) else self
+
+    @property
+    def invocations(self) -> int:
+        """How many invocations have something to do, where no batch says it."""
+        assert isinstance(self.count, int), f"the size of the {self.count} is not known"
+        return self.count
+
     @property
     def number_of_groups(self) -> int:
         """The groups that run."""
-        return self.groups or -(-self.count // self.target.width)
+        return self.groups or -(-self.invocations // self.target.width)
 
     @property
     def bound(self) -> list[tuple[Buffer, str]]:
@@ -99,7 +133,7 @@ class Dispatch:
     def _iterations(self) -> Iterations:
         """The loops' iterations, with sizes and arguments as they are in this dispatch."""
         k, groups = self.kernel, self.number_of_groups
-        exact = {k.count: self.count, k.groups: groups}
+        exact = {k.count: self.invocations, k.groups: groups}
         exact |= zip(k.arguments, self.words, strict=True)
         last = {k.group: groups - 1, k.cell: groups * self.target.width - 1}
         intervals = {i: (word, word) for i, word in exact.items()}
@@ -141,14 +175,18 @@ class Dispatch:
 class Launch:
     """All that one call runs: its arrays, and the dispatches that compute them, one by one.
 
-    Sizes are numbers, so a launch is of arrays of certain shapes. Kernels are the same for all
-    shapes where they take what depends on these by arguments. A launch is made once and run often.
+    Sizes are numbers, but for that of the batch, if there is one: a launch is of arrays of certain
+    shapes. Kernels are the same for all shapes where they take what depends on these by arguments.
+    A launch is made once and run often.
 
     Invariants:
       1. No two arrays have one name.
       2. What a dispatch only reads was given, or written by a dispatch before.
       3. What a dispatch writes is no input, and it is bound to no other buffer there.
       4. All outputs are written.
+      5. With a batch, all inputs and outputs have its axis, and each of its points is computed from
+         the same one of the inputs alone: so parts of a batch may be computed one by one. Where
+         the axis is not the first of an array, the host cannot cut it.
 
     Example:
         >>> from symgrad.expr import ops
@@ -179,9 +217,24 @@ class Launch:
         """All arrays."""
         return *self.inputs, *self.outputs, *self.scratch
 
+    @cached_property
+    def has_batch(self) -> bool:
+        """Whether the size of a batch is that of each call."""
+        return any(a.has_batch for a in self.arrays)
+
+    def at(self, batch: int) -> Launch:
+        """The launch for a batch of so many points."""
+        inputs, outputs, scratch = (
+            tuple(replace(a, shape=a.of(batch)) for a in group)
+            for group in (self.inputs, self.outputs, self.scratch)
+        )
+        dispatches = tuple(d.at(batch) for d in self.dispatches)
+        return Launch(self.name, inputs, outputs, scratch, dispatches)
+
     def verify(self) -> None:
         """Raise AssertionError with the first fault, if there is one."""
-        for fault in self.faults():
+        launch = self.at(1) if self.has_batch else self
+        for fault in launch.faults():
             raise AssertionError(f"{self.name}: {fault}")
 
     def faults(self) -> Iterator[str]:
@@ -218,17 +271,20 @@ class Launch:
         Raises:
             AssertionError: for an index out of bounds, or a race.
         """
+        if self.has_batch:
+            axis = self.inputs[0].shape.index(BATCH)
+            return self.at(inputs[0].shape[axis]).execute(inputs, dtype)
         arrays = {
             a.name: np.ascontiguousarray(x, a.dtype(dtype))
             for a, x in zip(self.inputs, inputs, strict=True)
         }
         for a in (*self.outputs, *self.scratch):
-            arrays[a.name] = np.full(a.shape, POISON[a.kind], a.dtype(dtype))
+            arrays[a.name] = np.full(a.of(1), POISON[a.kind], a.dtype(dtype))
         for d in self.dispatches:
             bound = {b.name: arrays[name] for b, name in d.bound}
             if d.number_of_groups:
                 groups, words = d.number_of_groups, dict(d.arguments)
-                execute(d.kernel, bound, d.count, groups, dtype, words)
+                execute(d.kernel, bound, d.invocations, groups, dtype, words)
         return [arrays[a.name] for a in self.outputs]
 
 
@@ -258,6 +314,6 @@ def _misfits(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
             yield f"{b.name} of {kernel.name} has numbers of kind {b.kind}, {name} of {array.kind}"
         if b.size and b.size > array.size:
             yield f"{b.name} of {kernel.name} has {b.size} numbers, {name} {array.size}"
-    for value in (dispatch.count, dispatch.groups, *dispatch.words):
+    for value in (dispatch.invocations, dispatch.groups, *dispatch.words):
         if not 0 <= value <= LARGEST_WORD:
             yield f"{kernel.name} is given {value}, which is no word"

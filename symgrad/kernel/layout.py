@@ -1,8 +1,6 @@
-"""The buffers of a map kernel: what stands in which binding, and how a batch is cut into chunks."""
+"""The sizes of workgroups and of grids, and what every device has for them."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 POINTS_PER_WORKGROUP = 64
 """Invocations per workgroup, at least: so many points that have many numbers keep a device busy."""
@@ -29,36 +27,9 @@ GROUP_INVOCATIONS = 256
 """Invocations that a workgroup has at most on every device."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The arrays of one map kernel over a batch of B points.
-
-    Binding 0 is the uniform block (count, zero, infinity, nan), binding 1 the points (B, n_inputs),
-    bindings 2, 3, .. one array (B, columns) for each entry of ``outputs``, and the last binding,
-    present when ``scratch`` > 0, an array of ``scratch`` rows of ``stride(B)`` vec4<f32>, which
-    carries values from one kernel of the submit to the next.
-
-    Invariants: all arrays are C-contiguous; n_inputs >= 1; every count in ``outputs`` >= 1.
-    """
-
-    n_inputs: int
-    outputs: tuple[int, ...]
-    scratch: int = 0
-    workgroup: int = POINTS_PER_WORKGROUP
-    """Invocations per workgroup."""
-
-    @staticmethod
-    def stride(points: int) -> int:
-        """Points rounded up to whole workgroups: the row length of the scratch array."""
-        return -(-points // POINTS_PER_WORKGROUP) * POINTS_PER_WORKGROUP
-
-    def chunk(self, max_binding: int, itemsize: int = 4) -> int:
-        """The most points that one dispatch takes, of whole workgroups (so offsets align)."""
-        widest = max(
-            self.n_inputs * itemsize, *(k * itemsize for k in self.outputs), 16 * self.scratch
-        )
-        fit = max_binding // widest // self.workgroup * self.workgroup
-        return min(fit, MAX_WORKGROUPS * self.workgroup)
+def whole_workgroups(points: int) -> int:
+    """Points rounded up to whole workgroups of the least size."""
+    return -(-points // POINTS_PER_WORKGROUP) * POINTS_PER_WORKGROUP
 
 
 def invocations(numbers: int, operations: int) -> int:

@@ -22,7 +22,8 @@ from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.shapes import Computation, Iteration, Output
-from symgrad.mathlib.define import functions as definitions
+from symgrad.kernel.skeletons.map import map_launch
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.states import Collected, Ends, Task
@@ -31,9 +32,8 @@ from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.device.guard import lifted
 from symgrad.wgsl.dispatch import loop as gpu
-from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.memory.transfer import Download
-from symgrad.wgsl.printing.printer import print_map
 from symgrad.wgsl.printing.source import Style
 
 BLOCK_BYTES: Final = 1 << 27
@@ -72,7 +72,7 @@ class DeviceStates:
         return states
 
     @cached_property
-    def _gather(self) -> Program:
+    def _gather(self) -> Launched:
         """What reads results."""
         final = self._task.final if self._task.gathers else None
         by_columns = self._data.form.by_columns
@@ -122,16 +122,16 @@ class DeviceStates:
 
     def _gathered(self) -> list[DeviceArray]:
         """What is read of the states."""
-        count, widths = len(self.state), self._gather.layout.outputs
-        outputs = [DeviceArray.empty(self._gpu, (count, k)) for k in widths]
+        count, arrays = len(self.state), self._gather.launch.outputs
+        outputs = [DeviceArray.empty(self._gpu, (count, a.size)) for a in arrays]
         self._map(self._gather, self.state, outputs)
         return outputs
 
-    def _map(self, program: Program, source: DeviceArray, targets: Sequence[DeviceArray]) -> None:
+    def _map(self, launched: Launched, source: DeviceArray, targets: Sequence[DeviceArray]) -> None:
         """Compute some arrays of another, of which a chunk may stand by columns."""
         for chunk in self._data.chunks:
             part = chunk.start, chunk.count
-            program.submit(chunk.count, [a.rows(*part) for a in (source, *targets)])
+            launched.submit(chunk.count, [a.rows(*part) for a in (source, *targets)])
 
 
 def streamed_through(task: Task, make: Make, owner: Gpu, starts: np.ndarray, data: RowData) -> Ends:
@@ -192,30 +192,30 @@ def _there(owner: Gpu, array: Any) -> DeviceArray | None:
     return DeviceArray.from_numpy(owner, array)
 
 
-_programs: Once[Any, Program] = Once(32)
+_launches: Once[Any, Launched] = Once(32)
 
 
-def _spread(gpu: Gpu, n: int, first: tuple[float, ...], box: Bounds, by_columns: bool) -> Program:
+def _spread(gpu: Gpu, n: int, first: tuple[float, ...], box: Bounds, by_columns: bool) -> Launched:
     """The kernel from starts (S, n) to states (S, size)."""
 
-    def program() -> Program:
+    def launched() -> Launched:
         style = Style(comments=False, columns_out=by_columns)
-        return _program(gpu, states_from(n, first, box), style)
+        return _launched(gpu, states_from(n, first, box), style)
 
-    return _programs.get((gpu, n, repr(first), box, by_columns), program)
+    return _launches.get((gpu, n, repr(first), box, by_columns), launched)
 
 
-def _gather(gpu: Gpu, n: int, size: int, final: Iteration | None, by_columns: bool) -> Program:
+def _gather(gpu: Gpu, n: int, size: int, final: Iteration | None, by_columns: bool) -> Launched:
     """The kernel from states to x, fun, nit, status, success and the flag.
 
     With an iteration these are of what its step makes of the states, but for the flag.
     """
 
-    def program() -> Program:
+    def launched() -> Launched:
         style = Style(comments=False, columns_in=by_columns)
-        return _program(gpu, results_of(n, size, final), style)
+        return _launched(gpu, results_of(n, size, final), style)
 
-    return _programs.get((gpu, n, size, final, by_columns), program)
+    return _launches.get((gpu, n, size, final, by_columns), launched)
 
 
 def states_from(n: int, first: tuple[float, ...], box: Bounds) -> Computation:
@@ -240,7 +240,9 @@ def results_of(n: int, size: int, final: Iteration | None) -> Computation:
     return Computation("states to results", graph, outputs)
 
 
-def _program(gpu: Gpu, computation: Computation, style: Style) -> Program:
-    """A kernel, compiled."""
-    printed = print_map(computation, definitions(style.math), style)
-    return Program(gpu, printed.modules, printed.layout(computation))
+def _launched(gpu: Gpu, computation: Computation, style: Style) -> Launched:
+    """A map over problems, compiled."""
+    target = WorkgroupTarget(computation.workgroup)
+    return Launched(
+        gpu, map_launch(computation, target, style.columns_in, style.columns_out), style
+    )

@@ -15,7 +15,7 @@ from symgrad.optimize.arguments import real_columns, real_matrix
 from symgrad.optimize.method import Bounds
 from symgrad.targets import Device, choose_any, devices
 from symgrad.values.parameters import rows_of
-from symgrad.wgsl.dispatch.points import DeviceArray
+from symgrad.wgsl.arrays.array import DeviceArray
 
 
 @dataclass(frozen=True)

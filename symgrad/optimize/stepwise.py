@@ -20,11 +20,10 @@ from symgrad.errors import InputError
 from symgrad.kernel.problems import NO_DATA, RowData
 from symgrad.kernel.shapes import Iteration
 from symgrad.llvm.device.threads import weight_of
-from symgrad.llvm.dispatch.points import Program
 from symgrad.optimize.layout import FLAG
 from symgrad.optimize.method import Method
 from symgrad.pipeline import Options
-from symgrad.targets import Device
+from symgrad.targets import Device, choose
 
 MOST_PROBLEMS: Final = 8
 """Problems up to which this is worth it: so many are the lanes of a vector, or more."""
@@ -36,7 +35,6 @@ Evaluate = Callable[[np.ndarray], np.ndarray]
 """From a state, whose first n numbers are the variables, to the sums that an update takes."""
 
 _sums: Once[Any, Any] = Once(32)
-_updates: Once[Any, Program] = Once(32)
 
 
 def is_worthwhile(iteration: Iteration, problems: int, data: RowData) -> bool:
@@ -105,22 +103,24 @@ class Stepwise:
     ) -> None:
         self.iteration, self._options, self._device = iteration, options, device
         self._evaluate = evaluate
-        kind = options.math, options.dtype
-        make = partial(Program, iteration.update, *kind)
-        self._point = _updates.get((iteration.update, *kind), make).single_point()
+        dtype, update = np.dtype(options.dtype), iteration.update
+        self._x = np.empty((1, len(update.graph.names)), dtype)
+        self._next = np.empty((1, iteration.state), dtype)
+        launched = backend_of(choose("cpu")).map(update, options)
+        self._update = launched.bind([self._x], [self._next])
 
     def run(self, state: np.ndarray, steps: int, data: RowData = NO_DATA) -> np.ndarray:
         """The states (S, s) after these steps."""
         evaluate = self._evaluate = self._evaluate or self._over(data)
-        size, states, point = self.iteration.state, state.copy(), self._point
+        size, states, (x,) = self.iteration.state, state.copy(), self._x
         for row in states:
             for _ in range(steps):
                 if not row[FLAG]:
                     break
-                point.x[size:] = evaluate(row)
-                point.x[:size] = row
-                point.call()
-                row[:] = point.outputs[0]
+                x[size:] = evaluate(row)
+                x[:size] = row
+                self._update()
+                row[:] = self._next[0]
         return states
 
     def _over(self, data: RowData) -> Evaluate:

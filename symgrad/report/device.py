@@ -13,7 +13,7 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.kernel.stats import flops
-from symgrad.pipeline import VALUES, DTypeName, Options, Shaders, build
+from symgrad.pipeline import VALUES, DTypeName, Options, build
 from symgrad.targets import Device, DeviceChoice, choose
 from symgrad.wgsl.device.bandwidth import copying
 
@@ -95,10 +95,10 @@ def _repeated(
     computation = built.computation
     (ids,) = (output.nodes for output in computation.outputs)
     cost = flops(computation.graph, ids)
-    backend, shaders = backend_of(device), Shaders(computation, options, "limits")
-    program = backend.program(shaders)
+    backend = backend_of(device)
+    launched = backend.map(computation, options, "limits")
     x, y = (backend.array(np.ones((count, width), dtype)) for _ in range(2))
-    call = program.bind(x, [y])
+    call = launched.bind([x], [y])
 
     def run(iterations: int) -> None:
         for _ in range(iterations):

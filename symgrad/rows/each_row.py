@@ -124,8 +124,8 @@ class RowsKernel(PartsKernel):
         return replace(self.mapped, traced=traced), self.sparse
 
     def _compiled(self) -> Any:
-        backend = backend_of(self.device)
-        *once, each = map(backend.program, self._shaders)
+        backend, options = backend_of(self.device), self.request.options
+        *once, each = (backend.map(c, options, self._title) for c in self._computations)
         self._once = once[0] if once else None
         return each
 
@@ -136,23 +136,21 @@ class RowsKernel(PartsKernel):
         return staged(self._traced.reduction, LEAST_ONCE if on_host else LEAST_ONCE_ON_GPU)
 
     @property
-    def _shaders(self) -> list[Shaders]:
+    def _computations(self) -> list[Computation]:
         """What runs: what is computed at each row, and before it what is computed once, if any."""
         reduction, parts = self._traced.reduction, self._staged
         if parts is None:
-            computations = [Computation(reduction.name, reduction.graph, reduction.outputs)]
-        else:
-            once = Output("once", parts.values)
-            computations = [
-                Computation(f"{reduction.name}_once", parts.once, (once,)),
-                Computation(reduction.name, parts.each, parts.outputs),
-            ]
-        return [Shaders(c, self.request.options, self._title) for c in computations]
+            return [Computation(reduction.name, reduction.graph, reduction.outputs)]
+        return [
+            Computation(f"{reduction.name}_once", parts.once, (Output("once", parts.values),)),
+            Computation(reduction.name, parts.each, parts.outputs),
+        ]
 
     @property
     def modules(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The WGSL modules, in the order in which they run."""
-        return tuple(module for shaders in self._shaders for module in shaders.modules)
+        shaders = (Shaders(c, self.request.options, self._title) for c in self._computations)
+        return tuple(module for each in shaders for module in each.modules)
 
     def _uniform(self, flat: np.ndarray) -> np.ndarray:
         """What is the same at all rows, for some parameters."""

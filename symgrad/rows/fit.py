@@ -14,7 +14,7 @@ from symgrad.optimize.arguments import bounds_of, number, whole
 from symgrad.optimize.point import Box
 from symgrad.optimize.result import ENDED_BY_USER, MESSAGES, optimize_result, scipy_optimize
 from symgrad.optimize.robust import require_loss
-from symgrad.pipeline import DType, Shaders, dtype_name
+from symgrad.pipeline import DType, dtype_name
 from symgrad.report.progress import Asked, reporting
 from symgrad.rows.loss import Request, Traced
 from symgrad.rows.products import RowProducts, row_products
@@ -47,8 +47,8 @@ class Target:
     def compiled(self, products: RowProducts) -> Run:
         """The kernel of the products of rows."""
         options, computation = products.options, products.computation
-        shaders = Shaders(computation, options, f"{options.name}: products of derivatives")
-        return backend_of(self.device).program(shaders).run
+        title = f"{options.name}: products of derivatives"
+        return backend_of(self.device).map(computation, options, title).run
 
 
 @dataclass(frozen=True)

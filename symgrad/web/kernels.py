@@ -11,7 +11,7 @@ from symgrad.errors import InputError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.launch import Dispatch, Launch
-from symgrad.kernel.layout import WORKGROUPS_PER_ROW, Layout, grid_of
+from symgrad.kernel.layout import WORKGROUPS_PER_ROW, grid_of
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK
 from symgrad.kernel.shapes import Computation, Iteration
 from symgrad.kernel.skeletons.transpose import TILE_SIDE
@@ -36,7 +36,7 @@ from symgrad.wgsl.dispatch.iteration import (
 from symgrad.wgsl.dispatch.loop import transpose
 from symgrad.wgsl.dispatch.summation import Summation
 from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
-from symgrad.wgsl.printing.printer import print_kernel, print_map
+from symgrad.wgsl.printing.printer import print_kernel, printed_map
 from symgrad.wgsl.printing.source import Style
 
 # --- points, sums over rows and launches ----------------------------------------------------------
@@ -62,22 +62,16 @@ class Sources:
         return [self.number(module) for module in modules]
 
 
-def of_points(
-    computation: Computation,
-    layout: Layout,
-    modules: Sequence[str],
-    tables: Sequence[Sequence[float]],
-    sources: Sources,
-) -> Description:
-    """A computation at every point of a batch: see `Layout` for its arrays."""
-    columns = zip(computation.outputs, layout.outputs, strict=True)
+def of_points(computation: Computation, style: Style, sources: Sources) -> Description:
+    """A computation at every point of a batch: see `symgrad.kernel.skeletons.map.map_launch`."""
+    printed = printed_map(computation, style)
     return {
-        "modules": sources.numbers(modules),
-        "inputs": layout.n_inputs,
-        "outputs": [{"name": o.name, "columns": k} for o, k in columns],
-        "tables": [list(table) for table in tables],
-        "scratch": layout.scratch,
-        "workgroup": layout.workgroup,
+        "modules": sources.numbers(printed.modules),
+        "inputs": len(computation.graph.names),
+        "outputs": [{"name": o.name, "columns": len(o.nodes)} for o in computation.outputs],
+        "tables": [list(table) for table in printed.tables],
+        "scratch": -(-printed.slots // 4),
+        "workgroup": printed.width,
     }
 
 
@@ -232,8 +226,8 @@ class Minimization:
         end = results_of(n, size, final)
         style, out = Style(comments=False, columns_out=by_columns), Style(comments=False)
         return {
-            "spread": _points(begin, style, sources),
-            "gather": _points(end, replace(out, columns_in=by_columns), sources),
+            "spread": of_points(begin, style, sources),
+            "gather": of_points(end, replace(out, columns_in=by_columns), sources),
             "stages": [_stage(it, steps, form, self.options, sources) for it, steps in task.stages],
         }
 
@@ -242,13 +236,6 @@ def _fits_together(iteration: Iteration) -> bool:
     """Whether a workgroup can have a problem for itself, to share its rows."""
     rows = iteration.rows
     return rows is not None and sum(len(o.nodes) for o in rows.outputs) <= MOST_SUMS
-
-
-def _points(computation: Computation, style: Style, sources: Sources) -> Description:
-    printed = print_map(computation, functions(style.math), style)
-    return of_points(
-        computation, printed.layout(computation), printed.modules, printed.tables, sources
-    )
 
 
 def _stage(
@@ -308,8 +295,7 @@ def points_exported(
     """A kernel of points."""
     require_float32(shaders.options.dtype)
     sources = Sources()
-    printed = shaders.layout, shaders.modules, shaders.tables
-    points = of_points(shaders.computation, *printed, sources)
+    points = of_points(shaders.computation, shaders.style, sources)
     kinds = {"points": points, "minimization": minimization}
     return _exported(shaders.options.name, names, "PointKernel", kinds, sources)
 

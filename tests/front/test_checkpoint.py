@@ -131,7 +131,7 @@ def test_loops_without_a_bound_count_once(
         raise AssertionError("WGSL is printed")
 
     monkeypatch.setattr(program, "emit_reduction", never)
-    monkeypatch.setattr(pipeline, "print_map", never)
+    monkeypatch.setattr(pipeline, "printed_map", never)
     of_rows = sg.fused_forward(2, halved, row=1, device="cpu").stats
     of_points = sg.fused_forward(3, lambda v: halved(v[:2], v[2:]), device="cpu").stats
     for stats in (of_rows, of_points):

@@ -46,7 +46,7 @@ def test_a_point_no_points_and_too_many(monkeypatch: pytest.MonkeyPatch) -> None
     assert [a.shape for a in flat(kernel.run(there[:0]))] == [(0,)] * 6
     columns = kernel._by_columns.get(None, lambda: None)
     assert columns is not None
-    monkeypatch.setattr(columns.program, "chunk", 64)
+    monkeypatch.setattr(columns.launched, "chunk", 64)
     for a, b in zip(flat(kernel.run(there)), want, strict=True):
         np.testing.assert_array_equal(a.numpy(), b)
 

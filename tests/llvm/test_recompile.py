@@ -184,7 +184,7 @@ printer.HOT = 0.0
 kernel = sg.fused_forward(400, lambda v: np.prod(sg.sin(v)), device="cpu")
 for _ in range(3):
     kernel.run(np.ones(400, np.float32))
-[job] = [f._job for f in kernel._program._compiled.values()]
+[job] = [f._job for f in kernel._launched._points._compiled.values()]
 print(job._process.pid)
 """
 

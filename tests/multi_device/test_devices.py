@@ -15,7 +15,7 @@ import scipy.optimize
 
 import symgrad as sg
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.multi_device import points
+from symgrad.multi_device import launch
 from symgrad.optimize import over_devices
 from symgrad.report import progress
 from symgrad.targets import One, choose_any
@@ -27,7 +27,7 @@ LLVMPIPE: Final = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(points, "LEAST_POINTS", 256)
+    monkeypatch.setattr(launch, "LEAST_POINTS", 256)
     monkeypatch.setattr(over_devices, "LEAST_PROBLEMS", 16)
 
 
@@ -212,9 +212,9 @@ def test_curve_fit() -> None:
 TWINS: Final = """
 import warnings
 import numpy as np, symgrad as sg
-from symgrad.multi_device import points
+from symgrad.multi_device import launch
 from symgrad.wgsl.device.gpus import open_gpu
-points.LEAST_POINTS = 256
+launch.LEAST_POINTS = 256
 twins = [d for d in sg.devices() if "llvmpipe" in d.name]
 if len(twins) < 2:
     print("one"); raise SystemExit

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from symgrad.kernel.launch import BATCH
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
-from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.dispatch.launch import Launched
 
 
 @pytest.fixture
@@ -21,15 +22,16 @@ def gpu() -> Gpu:
 
 
 @pytest.fixture
-def poison() -> Callable[[Program, int], None]:
-    """Fills with NaN what the next run of a program for that many points writes to."""
+def poison() -> Callable[[Launched, int], None]:
+    """Fills with NaN what the next run of a launch over that many points writes to."""
     return _poison
 
 
-def _poison(program: Program, count: int) -> None:
-    gpu = program.gpu
-    space = program._reserve(min(count, program.chunk))
-    gpu.upload(space.results, np.full(space.results.nbytes // 4, np.nan, np.float32))
-    shapes = [(count, k) for k in program.layout.outputs]
+def _poison(launched: Launched, count: int) -> None:
+    gpu = launched.gpu
+    space = launched._reserve(min(count, launched.chunk))
+    for storage in space.results:
+        gpu.upload(storage, np.full(storage.nbytes // 4, np.nan, np.float32))
+    shapes = [a.of(count) for a in launched.launch.outputs if BATCH in a.shape]
     dirty = [DeviceArray.from_numpy(gpu, np.full(shape, np.nan)) for shape in shapes]
     del dirty  # the pool hands these out again

@@ -177,7 +177,7 @@ print(len(asked))
 
 
 def test_importing_loads_no_wgpu() -> None:
-    done = python("import symgrad.wgsl.dispatch.points, sys; assert 'wgpu' not in sys.modules")
+    done = python("import symgrad.wgsl.dispatch.launch, sys; assert 'wgpu' not in sys.modules")
     assert done.returncode == 0, done.stderr
 
 
@@ -281,23 +281,31 @@ def test_foreign_errors_pass_the_guard(gpu: Gpu) -> None:
         raise KeyError("mine")
 
 
-LOST = """
+PLUS = """
 import numpy as np
-from symgrad.errors import DeviceLostError
-from symgrad.kernel.layout import Layout
+from symgrad.kernel.skeletons.map import map_launch
+from symgrad.kernel.target import WorkgroupTarget
+from symgrad.pipeline import VALUES, Options, build
 from symgrad.wgsl.device.gpus import open_gpu
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.dispatch.launch import Launched
+from symgrad.wgsl.printing.source import Style
+def plus(gpu, c):
+    computation = build(lambda v: v[0] + c, 1, VALUES, Options("plus")).computation
+    return Launched(gpu, map_launch(computation, WorkgroupTarget()), Style())
 gpu = open_gpu()
-if not {source!r}: raise SystemExit
-program = Program(gpu, [{source!r}], Layout(1, (1,)))
+program = plus(gpu, 1.0)
+"""
+
+LOST = """
+from symgrad.errors import DeviceLostError
 there = DeviceArray.from_numpy(gpu, np.zeros((5, 1)))
-program.run(np.zeros((5, 1), np.float32)); program.run_on_device(there)[0].numpy()
+program.run(np.zeros((5, 1), np.float32)); program.run(there)[0].numpy()
 gpu._device.destroy()
 for action in (
-    lambda: program.run(np.zeros((5, 1), np.float32)), lambda: program.run_on_device(there),
+    lambda: program.run(np.zeros((5, 1), np.float32)), lambda: program.run(there),
     lambda: there.numpy(), lambda: DeviceArray.from_numpy(gpu, np.zeros(5)),
-    lambda: Program(gpu, [{source!r} + " "], Layout(1, (1,))),
+    lambda: plus(gpu, 2.0),
 ):
     for _ in range(2):
         try:
@@ -307,12 +315,12 @@ for action in (
     gpu.lost = False
 gpu.lost = True
 assert open_gpu() is not gpu
-print(Program(open_gpu(), [{source!r}], Layout(1, (1,))).run(np.zeros((2, 1), np.float32)))
+print(plus(open_gpu(), 1.0).run(np.zeros((2, 1), np.float32)))
 """
 
 
 def test_a_lost_device_is_an_error_and_can_be_opened_again(gpu: Gpu) -> None:
-    done = python(LOST.format(source=MODULE))
+    done = python(PLUS + LOST)
     assert done.stdout.split()[:10] == ["lost"] * 10, done.stderr
     assert done.stdout.count("1.") == 2
 
@@ -504,14 +512,8 @@ def test_a_recycled_buffer_was_never_finalized() -> None:
 def test_a_forked_child_never_hangs(gpu: Gpu, leave: str) -> None:
     code = f"""
 import gc, os, sys
-import numpy as np
 from symgrad.errors import DeviceError
-from symgrad.kernel.layout import Layout
-from symgrad.wgsl.device.gpus import list_gpus, open_gpu
-from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.dispatch.points import Program
-gpu = open_gpu()
-program = Program(gpu, [{MODULE!r}], Layout(1, (1,)))
+from symgrad.wgsl.device.gpus import list_gpus
 points = np.zeros((5, 1), np.float32)
 there = DeviceArray.from_numpy(gpu, points)
 program.run(points)
@@ -519,8 +521,8 @@ child = os.fork()
 if not child:
     assert list_gpus()
     for action in (
-        open_gpu, lambda: program.run(points), lambda: program.run_on_device(there),
-        there.numpy, lambda: Program(gpu, [{MODULE!r}], Layout(1, (1,))),
+        open_gpu, lambda: program.run(points), lambda: program.run(there),
+        there.numpy, lambda: plus(gpu, 2.0),
         lambda: DeviceArray.from_numpy(gpu, points),
     ):
         try:
@@ -533,7 +535,7 @@ if not child:
     {leave}
 print(os.waitpid(child, 0)[1], program.run(points)[0].ravel())
 """
-    done = python(code)
+    done = python(PLUS + code)
     assert done.stdout.split("\n")[:7] == ["refused"] * 6 + ["0 [1. 1. 1. 1. 1.]"], done.stderr
 
 

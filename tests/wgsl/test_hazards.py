@@ -19,7 +19,7 @@ from symgrad.kernel import schedule
 from symgrad.kernel.cut import Limits
 from symgrad.mathlib.define import Math
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.printing import records
 
 
@@ -69,7 +69,7 @@ def test_1_batches_beyond_65_535_workgroups_lose_nothing(gpu: Gpu) -> None:
     "divide", [lambda x, d: x / d, lambda x, d: x % d, lambda x, d: x / (d * 1)]
 )
 def test_2_a_division_by_a_constant_zero_is_stored(
-    gpu: Gpu, poison: Callable[[Program, int], None], divide: Any, divisor: float
+    gpu: Gpu, poison: Callable[[Launched, int], None], divide: Any, divisor: float
 ) -> None:
     made = kernel(2, lambda v: sg.where(v[1] > 0, v[1], divide(v[0], divisor)), device="gpu")
     points = np.array([[3.0, 5.0], [-3.0, 7.0]], dtype=np.float32)
@@ -83,7 +83,7 @@ def test_2_division_by_zero_is_infinite_as_ieee_has_it(gpu: Gpu) -> None:
     assert made.run([[2.0], [-2.0]])[0].tolist() == [np.inf, -np.inf]
 
 
-def test_2_every_output_is_written(gpu: Gpu, poison: Callable[[Program, int], None]) -> None:
+def test_2_every_output_is_written(gpu: Gpu, poison: Callable[[Launched, int], None]) -> None:
     made = kernel(3, lambda v: v[0] * 1.0 + 0 * v[1], device="gpu")
     poison(made._compiled(), 70)
     losses, grads = made.run(np.ones((70, 3)))

@@ -21,15 +21,18 @@ from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import compute
 from symgrad.kernel.language import KernelIR
-from symgrad.kernel.layout import Layout
+from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch
 from symgrad.kernel.shapes import Computation, Output
+from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.split import split
+from symgrad.kernel.statements import BOUND
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch import points as dispatch
-from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.dispatch import launch as dispatch
+from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.printing import printer
 from symgrad.wgsl.printing.printer import print_kernel, print_map
 from symgrad.wgsl.printing.source import Printed, Style
@@ -42,11 +45,18 @@ def printed(kernel: KernelIR, comments: bool = True) -> Printed:
     return print_kernel(kernel, functions("accurate"), Style(comments=comments))
 
 
+def launched(gpu: Gpu, kernel: KernelIR, columns: int = 3) -> Launched:
+    """A kernel over points of so many columns, compiled."""
+    x, names = Array("x", (BATCH, columns)), (b.name for b in kernel.buffers if b.space in BOUND)
+    arrays = tuple(zip(names, "xy", strict=True))
+    dispatch = Dispatch(lambda _: kernel, kernel.target, arrays, BATCH)
+    y = Array("y", (BATCH, columns_of(kernel)))
+    return Launched(gpu, Launch("points", (x,), (y,), (), (dispatch,)), Style())
+
+
 def run(gpu: Gpu, kernel: KernelIR, points: np.ndarray) -> np.ndarray:
     """What the GPU makes of a kernel."""
-    found = printed(kernel)
-    layout = Layout(points.shape[1], (columns_of(kernel),), -(-found.slots // 4))
-    return Program(gpu, found.modules, layout).run(points)[0]
+    return launched(gpu, kernel, points.shape[1]).run(points)[0]
 
 
 def reference(kernel: KernelIR, points: np.ndarray) -> np.ndarray:
@@ -100,26 +110,27 @@ def test_a_map_is_what_its_computation_says(gpu: Gpu) -> None:
     assert found.modules[0].startswith(
         "// a map\n// in: x (B, 2); out: one (B, 1), others (B, 2); float32, C order"
     )
-    got = Program(gpu, found.modules, Layout(2, (1, 2))).run(POINTS[:, :2])
+    launch = map_launch(computation, WorkgroupTarget(computation.workgroup))
+    got = Launched(gpu, launch, Style(title="a map")).run(POINTS[:, :2])
     want = compute(computation, POINTS[:, :2])
     np.testing.assert_allclose(np.concatenate(got, axis=1), want, rtol=1e-6)
 
 
 def test_scratch_memory_is_bounded(gpu: Gpu, monkeypatch: Any) -> None:
-    kernel, found = tape(200)(), printed(tape(200)())
+    kernel, source = tape(200)(), printed(tape(200)())
     monkeypatch.setattr(dispatch, "SCRATCH_BYTES", 70 * 800)
-    program = Program(gpu, found.modules, Layout(3, (3,), 50))
-    assert (found.slots, program.chunk) == (200, 64)
+    bounded = launched(gpu, kernel)
+    assert (source.slots, bounded.chunk) == (200, 64)
     want = reference(kernel, POINTS)
-    np.testing.assert_allclose(program.run(POINTS)[0], want, rtol=2e-5, atol=2e-6)
-    there = program.run_on_device(DeviceArray.from_numpy(gpu, POINTS))[0]
-    np.testing.assert_array_equal(there.numpy(), program.run(POINTS)[0])
+    np.testing.assert_allclose(bounded.run(POINTS)[0], want, rtol=2e-5, atol=2e-6)
+    on_device = bounded.run(DeviceArray.from_numpy(gpu, POINTS))[0]
+    np.testing.assert_array_equal(on_device.numpy(), bounded.run(POINTS)[0])
 
 
 def test_a_point_whose_arrays_no_binding_holds_is_refused(gpu: Gpu, monkeypatch: Any) -> None:
     monkeypatch.setattr(gpu, "max_binding", 63 * 800)
     with pytest.raises(DeviceError, match="too few for 64 points"):
-        Program(gpu, printed(tape(200)()).modules, Layout(3, (3,), 50))
+        launched(gpu, tape(200)())
 
 
 @every
@@ -157,13 +168,12 @@ def test_no_turn_is_lost_where_a_driver_ends_loops(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("iterations", [70_000, None])
 def test_loops_that_a_driver_would_end_are_refused(gpu: Gpu, iterations: int | None) -> None:
-    found = printed(counting(iterations or 5, bounded=iterations is not None))
-    layout = Layout(3, (1,), -(-found.slots // 4))
+    kernel = counting(iterations or 5, bounded=iterations is not None)
     if gpu.info.iterations is None:
-        assert Program(gpu, found.modules, layout, found.iterations)
+        assert launched(gpu, kernel)
         return
     with pytest.raises(DeviceError, match=r"ends the loops of a kernel .*max_steps="):
-        Program(gpu, found.modules, layout, found.iterations)
+        launched(gpu, kernel)
 
 
 def test_results_go_through_a_tile_where_they_take_the_time(gpu: Gpu) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -11,15 +11,17 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.cache import Once
+from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.launch import Dispatch, Launch
 from symgrad.kernel.memory import POOL
+from symgrad.kernel.skeletons.map import Map
 from symgrad.kernel.statements import BOUND
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.device.threads import share_out, worth
-from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.dispatch.points import Points, definitions_for
 from symgrad.llvm.printing.printer import print_kernel
 
 CACHED_FUNCTIONS: Final = 256
@@ -45,7 +47,7 @@ class Compiled:
     def planned(self, dispatch: Dispatch) -> Planned:
         """What runs a dispatch, on arrays by their names."""
         groups, names = dispatch.number_of_groups, dict(dispatch.arrays)
-        words = dispatch.count, groups, *dispatch.words
+        words = dispatch.invocations, groups, *dispatch.words
         weight = groups * self.width * dispatch.operations
         threads = 1 if self._shared else worth(weight, self.width)
         bound = [names[b] for b in self._names]
@@ -82,22 +84,45 @@ _compiled: Once[Any, Compiled] = Once(CACHED_FUNCTIONS)
 
 
 class Launched:
-    """A launch that is compiled for the CPU. Any number of threads may run it."""
+    """A launch that is compiled for the CPU. Any number of threads may run it.
+
+    A map over points is compiled when it is first run, for single points and for batches apart.
+    """
 
     def __init__(self, launch: Launch, math: str, dtype: str) -> None:
         start = time.perf_counter()
-        launch.verify()
         self.launch, self.dtype = launch, np.dtype(dtype)
         self._inputs = [(a.name, a.dtype(dtype), a.size) for a in launch.inputs]
         self._written = [
-            (a.name, a.dtype(dtype), a.shape) for a in (*launch.outputs, *launch.scratch)
+            (a.name, a.dtype(dtype), a.of(1)) for a in (*launch.outputs, *launch.scratch)
         ]
         self._outputs = [a.name for a in launch.outputs]
-        self._plan = [
-            self._kernel(d, math, dtype).planned(d) for d in launch.dispatches if d.number_of_groups
-        ]
-        self.seconds = time.perf_counter() - start
-        """How long it took to compile."""
+        self._points: Points | None = None
+        self._plan: list[Planned] = []
+        if launch.has_batch:
+            self._points = self._map(math, dtype)
+        else:
+            launch.verify()
+            self._plan = [
+                self._kernel(d, math, dtype).planned(d)
+                for d in launch.dispatches
+                if d.number_of_groups
+            ]
+        self._seconds = time.perf_counter() - start
+
+    @property
+    def seconds(self) -> float:
+        """How long it took to compile what has been run so far."""
+        return self._seconds + (self._points.seconds if self._points else 0.0)
+
+    def _map(self, math: str, dtype: str) -> Points:
+        """The only dispatch of a launch with a batch."""
+        (dispatch,) = self.launch.dispatches
+        program = dispatch.program
+        assert isinstance(program, Map), f"{self.launch.name}: a batch that is no map"
+        if is_verified(len(program.computation.graph)):
+            self.launch.verify()
+        return Points(program.computation, math, dtype)
 
     @staticmethod
     def _kernel(dispatch: Dispatch, math: str, dtype: str) -> Compiled:
@@ -105,7 +130,15 @@ class Launched:
         return _compiled.get(key, lambda: Compiled(dispatch.kernel, math, dtype))
 
     def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
-        """The outputs, as fresh arrays; inputs have the shapes that the launch says."""
+        """The outputs, as fresh arrays; inputs have the shapes that the launch says.
+
+        Those of a batch are C-contiguous, and of the launch's dtype.
+        """
+        if self._points is not None:
+            (points,) = inputs
+            results = self._points.results(len(points))
+            self._points.bind(points, results)()
+            return results
         arrays: dict[str, np.ndarray] = {}
         for (name, dtype, size), x in zip(self._inputs, inputs, strict=True):
             assert x.size == size, f"{name} has other than {size} numbers"
@@ -115,6 +148,27 @@ class Launched:
         for planned in self._plan:
             planned.run(arrays)
         return [arrays[name] for name in self._outputs]
+
+    def bind(
+        self, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]
+    ) -> Callable[[], None]:
+        """A call that computes these inputs of a batch into these arrays, every time.
+
+        All are C-contiguous, of the launch's dtype, and share no memory.
+        """
+        assert self._points is not None, f"{self.launch.name} has no batch"
+        (points,) = inputs
+        return self._points.bind(points, results)
+
+    def run_filled(
+        self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]
+    ) -> None:
+        """Write to arrays (B, columns) what is computed of points that each thread makes itself.
+
+        ``fill`` gives those of some results, ``step`` at a time.
+        """
+        assert self._points is not None, f"{self.launch.name} has no batch"
+        self._points.run_filled(fill, step, results)
 
 
 def _address(array: np.ndarray) -> Any:

@@ -1,11 +1,10 @@
-"""A computation on the CPU: compiled for a point or for a batch when first needed, and run."""
+"""A map over points on the CPU: compiled for a point or a batch when first needed, and run."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -41,8 +40,8 @@ def definitions_for(math: str, dtype: str) -> Mapping[Op, Definition]:
     return rounding_functions("accurate" if math == "fast" else math)
 
 
-class Program:
-    """Runs a computation on all cores. Any number of threads may use it."""
+class Points:
+    """A dispatch over a batch, each point by itself, on all cores. Any number of threads may."""
 
     def __init__(self, computation: Computation, math: str, dtype: str) -> None:
         self.computation, self.dtype = computation, np.dtype(dtype)
@@ -98,14 +97,6 @@ class Program:
                 self.seconds += time.perf_counter() - start
         return function
 
-    # one point -----------------------------------------------------------------------------------
-
-    def single_point(self) -> SinglePoint:
-        """What computes single points, one after the other."""
-        x = np.empty(len(self.computation.graph.names), self.dtype)
-        outputs = [np.empty(columns, self.dtype) for columns in self._columns]
-        return SinglePoint(x, outputs, self.bind(x[None], outputs))
-
     def bind(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
         """A call that computes these points (B, n) into these arrays (B, columns), every time.
 
@@ -117,24 +108,12 @@ class Program:
         addresses = [address(a) for a in (points, *results)]
         return partial(function.call, *addresses, function.new_workspace())
 
-    # a batch -------------------------------------------------------------------------------------
-
-    def run(self, points: np.ndarray) -> list[np.ndarray]:
-        """points (B, n), C-contiguous -> a fresh array (B, columns) for each output."""
-        count, dtype = len(points), self.dtype
-        nbytes = count * self._nbytes
+    def results(self, count: int) -> list[np.ndarray]:
+        """Fresh arrays (B, columns) for the outputs of so many points."""
+        dtype, nbytes = self.dtype, count * self._nbytes
         if nbytes < LARGE_BYTES:
-            results = [np.empty((count, c), dtype) for c in self._columns]
-        else:
-            results = [
-                POOL.empty((count, c), dtype, nbytes >= STREAMED_BYTES) for c in self._columns
-            ]
-        self.bind(points, results)()
-        return results
-
-    def run_into(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
-        """points (B, n) -> written to C-contiguous arrays (B, columns)."""
-        self._bind_batch(points, results)()
+            return [np.empty((count, c), dtype) for c in self._columns]
+        return [POOL.empty((count, c), dtype, nbytes >= STREAMED_BYTES) for c in self._columns]
 
     def run_filled(
         self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]
@@ -199,7 +178,7 @@ class Program:
         block = np.empty((self._lanes, points.shape[1]), self.dtype)
         block[: len(points)], block[len(points) :] = points, points[-1]
         padded = [np.empty((self._lanes, c), self.dtype) for c in self._columns]
-        self.run_into(block, padded)
+        self._bind_batch(block, padded)()
         for result, whole in zip(results, padded, strict=True):
             result[...] = whole[: len(points)]
 
@@ -207,15 +186,3 @@ class Program:
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
     first()
     second()
-
-
-@dataclass(frozen=True)
-class SinglePoint:
-    """Where a thread puts a point ``x`` (n,), and finds its results (columns,) after a ``call``.
-
-    Their addresses are known once.
-    """
-
-    x: np.ndarray
-    outputs: list[np.ndarray]
-    call: Callable[[], None]

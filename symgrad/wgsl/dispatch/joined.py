@@ -16,7 +16,7 @@ from symgrad.kernel.layout import WORKGROUPS_PER_ROW
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch.points import Program
+from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.memory.copying import converted
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import in_pieces
@@ -121,7 +121,7 @@ class Rows:
         self._indices = DeviceArray.from_numpy(gpu, words.view(FLOAT))
 
     def compute(
-        self, program: Program, parameters: np.ndarray, results: Sequence[Any], first: int
+        self, launched: Launched, parameters: np.ndarray, results: Sequence[Any], first: int
     ) -> None:
         """Fill results (count, k), here or there, of as many rows from ``first`` on.
 
@@ -138,9 +138,9 @@ class Rows:
             def run(start: int, end: int) -> None:
                 points = self._points(sent, first + start, end - start)
                 if isinstance(results[0], DeviceArray):
-                    program.run_on_device(points, [result[start:end] for result in results])
+                    launched.bind([points], [result[start:end] for result in results])()
                     return
-                pairs = zip(program.run_on_device(points), results, strict=True)
+                pairs = zip(launched.run(points), results, strict=True)
                 down.get(*(array.into(result[start:end]) for array, result in pairs))
 
             in_pieces(count, step, ROWS_ALIGNED, run)

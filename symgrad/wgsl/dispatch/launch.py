@@ -1,28 +1,41 @@
-"""Runs launches on a GPU: all dispatches of one in a submit, on arrays that stay on the device."""
+"""Runs launches on a GPU: host arrays or arrays on the device in, the same kind out.
+
+All dispatches of a launch are in one submit. A small call on the host's arrays costs one write for
+each input, one submit and one wait. A large batch goes through in chunks, which are computed while
+other points and results are on their way; so do batches that no dispatch or binding can hold.
+Chunks are of whole workgroups, with the results in order.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.errors import DeviceError
+from symgrad.errors import DeviceError, InputTypeError
+from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.launch import Dispatch, Launch
-from symgrad.kernel.layout import MAX_WORKGROUPS, grid_of
+from symgrad.kernel.layout import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.statements import BOUND, Buffer
+from symgrad.kernel.skeletons.map import Map
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
+from symgrad.wgsl.arrays.strided import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
-from symgrad.wgsl.dispatch.points import require_iterations
-from symgrad.wgsl.memory.encoding import Step
-from symgrad.wgsl.memory.pool import Storage
-from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.memory.copying import converted
+from symgrad.wgsl.memory.encoding import Copy, Step
+from symgrad.wgsl.memory.pool import Storage, in_pieces
+from symgrad.wgsl.memory.transfer import QUEUED_BYTES, Download, Segment, Upload
+from symgrad.wgsl.printing.printer import print_kernel, printed_map
 from symgrad.wgsl.printing.source import Printed, Style
 
 CACHED_PIPELINES: Final = 256
@@ -34,31 +47,49 @@ NUMBER_BYTES: Final = 4
 QUAD_BYTES: Final = 16
 """Bytes of four numbers, of which arrays of quads are whole multiples."""
 
+STREAMED_BYTES: Final = 1 << 24
+"""Device memory that points on the host and their results may take, which go through in turn."""
+
+SCRATCH_BYTES: Final = 1 << 31
+"""Scratch memory that runs may take; larger batches go through it in turn."""
+
+SOFTWARE_BYTES: Final = 1 << 28
+"""As `SCRATCH_BYTES`, for a driver in software, which is no faster with more."""
+
 
 class Compiled:
     """A kernel of the language as pipelines, which run one after the other."""
 
     def __init__(self, gpu: Gpu, dispatch: Dispatch, style: Style) -> None:
-        self.kernel = kernel = dispatch.kernel
-        self.printed: Printed = print_kernel(
-            kernel, functions(style.math), style, [f"// {kernel.name}"]
-        )
-        bound = sorted((b for b in kernel.buffers if b.space in BOUND), key=lambda b: b.space)
-        self.readable = sum(b.space == "read" for b in bound)
-        self.buffers = bound
-        """Those that are bound, in the order of the bindings."""
-        self.tables = {b: gpu.constants(b.data) for b in bound if b.data is not None}
-        writable = len(bound) - self.readable + bool(self.printed.slots)
+        self.printed = _printed(dispatch, style)
+        self.bound = self.printed.bound
+        """The kernel's buffers that are bound, in the order of the bindings."""
+        self.readable = sum(b.space == "read" for b in self.bound)
+        self.tables = {b: gpu.constants(b.data) for b in self.bound if b.data is not None}
+        writable = len(self.bound) - self.readable + bool(self.printed.slots)
         if (needed := self.readable + writable) > gpu.max_arrays:
             raise DeviceError(
-                f"{gpu.info.name} binds {gpu.max_arrays} arrays, {kernel.name} has {needed}"
+                f"{gpu.info.name} binds {gpu.max_arrays} arrays, the kernel has {needed}"
             )
         self.pipelines = [
             gpu.pipeline(source, writable, self.readable) for source in self.printed.modules
         ]
 
 
+def _printed(dispatch: Dispatch, style: Style) -> Printed:
+    """The WGSL of a dispatch's kernel."""
+    program = dispatch.program
+    if isinstance(program, Map):
+        return printed_map(program.computation, style)
+    kernel = dispatch.kernel
+    return print_kernel(kernel, functions(style.math), style, [f"// {kernel.name}"])
+
+
 _compiled: Once[Any, Compiled] = Once(CACHED_PIPELINES)
+
+
+Place = Range
+"""Where an array stands, and how many of its bytes are bound: 0 where these are all that it has."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +104,7 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A dispatch with all that does not change from call to call."""
+    """A dispatch of known sizes."""
 
     compiled: Compiled
     slots: Sequence[_Slot]
@@ -83,92 +114,394 @@ class _Planned:
     down: int
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """A launch of known sizes: the bytes of its arrays, and its dispatches."""
+
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    others: Sequence[int]
+    """Scratch arrays and temporary ones, which are scratch memory of a kernel, or stand for an
+    array without numbers."""
+    dispatches: Sequence[_Planned]
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """How a call runs in a workspace: its steps, and where outputs stand there and on their way."""
+
+    steps: Sequence[Step]
+    places: Sequence[Place]
+    starts: Sequence[int]
+    nbytes: int
+
+
+class _Workspace:
+    """The memory of calls on the host's arrays, of up to ``capacity`` points.
+
+    ``results`` is one array for all outputs, unless there are several dispatches: what one writes
+    another may read, and no buffer is read and written in the same.
+    """
+
+    def __init__(self, gpu: Gpu, plan: _Plan, capacity: int) -> None:
+        self.capacity = capacity
+        self.inputs = [gpu.storage(n or QUAD_BYTES) for n in plan.inputs]
+        together = len(plan.dispatches) < 2
+        sizes = [sum(map(_aligned, plan.outputs))] if together else plan.outputs
+        self.results = [gpu.storage(n or QUAD_BYTES) for n in sizes]
+        self.others = [gpu.storage(n) for n in plan.others]
+        self.staging = gpu.staging()
+        self.frames: Once[int, _Frame] = Once(16)
+
+
 class Launched:
-    """A launch that is compiled for a GPU. Any number of threads may run it."""
+    """A launch that is compiled for a GPU. Several threads may run it; they take turns.
+
+    Raises:
+        DeviceError: the GPU takes no such wide points or so many arrays, or ends loops before they
+            have ended, or refuses a module, which is a defect of symgrad (the message is naga's).
+    """
 
     def __init__(self, gpu: Gpu, launch: Launch, style: Style) -> None:
         start = time.perf_counter()
-        launch.verify()
-        self.gpu, self.launch = gpu, launch
-        for a in launch.arrays:
-            if NUMBER_BYTES * a.size > gpu.max_binding:
-                raise DeviceError(
-                    f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for "
-                    f'{a.name} of shape {a.shape}: use device="cpu"'
-                )
+        self.gpu, self.launch, self._style = gpu, launch, style
+        self._kinds = [a.dtype(FLOAT) for a in launch.inputs]
+        self._output_kinds = [a.dtype(FLOAT) for a in launch.outputs]
+        self._shapes = [a.shape for a in launch.inputs]
+        self._output_shapes = [a.shape for a in launch.outputs]
+        self._sizes = [a.size for a in launch.inputs]
+        self._nbytes = NUMBER_BYTES * sum(a.size for a in (*launch.inputs, *launch.outputs))
+        """Bytes that a call moves, or that it moves for each point of a batch."""
         self._key = object()
-        self._kinds = {a.name: a.dtype(FLOAT) for a in launch.arrays}
-        self._sizes = [NUMBER_BYTES * a.size for a in (*launch.outputs, *launch.scratch)]
-        self._places = {a.name: n for n, a in enumerate(launch.arrays)}
-        self._temporaries = list[int]()
-        """Bytes of the temporary arrays of dispatches: scratch memory, or what stands for none."""
-        self._plan = [self._planned(d, style) for d in launch.dispatches if d.number_of_groups]
+        self._dispatches = [
+            (d, self._kernel(d))
+            for d in launch.dispatches
+            if launch.has_batch or d.number_of_groups
+        ]
+        self.chunk = self._checked_chunk() if launch.has_batch else 1
+        """The points that one dispatch takes, at most."""
+        self._plans: Once[int, _Plan] = Once(16)
+        self._workspace: _Workspace | None = None
+        self._lock = threading.Lock()
+        if not launch.has_batch:
+            launch.verify()
+            self._require_sizes()
+            self._plan(1)
+        gpu.hold(self)
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The WGSL of all kernels, each once, in the order in which they run."""
-        modules = (source for p in self._plan for source in p.compiled.printed.modules)
+        modules = (source for _, c in self._dispatches for source in c.printed.modules)
         return tuple(dict.fromkeys(modules))
 
-    def _planned(self, d: Dispatch, style: Style) -> _Planned:
-        require_iterations(self.gpu, d.iterations)
-        key = self.gpu, d.program, d.target, style
-        compiled = _compiled.get(key, lambda: Compiled(self.gpu, d, style))
-        groups = d.number_of_groups
-        across, down = grid_of(groups) if d.target.grid else (groups, 1)
-        assert max(across, down) <= MAX_WORKGROUPS, f"{groups:,} groups, and no grid of them"
-        names, sizes = dict(d.arrays), {a.name: a.size for a in self.launch.arrays}
-        slots = [self._slot(compiled, b, names, sizes) for b in compiled.buffers]
-        if compiled.printed.slots:
-            slots.append(
-                self._temporary(
-                    NUMBER_BYTES * compiled.printed.slots * across * down * d.target.width
-                )
+    # compiling ------------------------------------------------------------------------------------
+
+    def _kernel(self, d: Dispatch) -> Compiled:
+        gpu, style = self.gpu, self._style
+        if self.launch.has_batch:  # only what has the launch keeps it
+            if not isinstance(d.program, Map) or is_verified(len(d.program.computation.graph)):
+                self.launch.verify()
+            compiled = Compiled(gpu, d, style)
+            require_iterations(gpu, compiled.printed.iterations)
+            return compiled
+        key = gpu, d.program, d.target, style
+        return _compiled.get(key, lambda: Compiled(gpu, d, style))
+
+    def _checked_chunk(self) -> int:
+        """The points that one dispatch takes, or a DeviceError if it takes none."""
+        gpu, info = self.gpu, self.gpu.info
+        printed = [c.printed for _, c in self._dispatches]
+        unit = max(p.width for p in printed)
+        slots = max(NUMBER_BYTES * p.slots for p in printed)
+        widest = max(slots, *(NUMBER_BYTES * a.size for a in self.launch.arrays))
+        fit = min(gpu.max_binding // widest // unit * unit, MAX_WORKGROUPS * unit)
+        if not fit:
+            raise DeviceError(
+                f"{info.name} holds {gpu.max_binding:,} bytes in one array, too few for {unit} "
+                f"points of {widest:,} bytes"
             )
-        return _Planned(compiled, slots, (d.count, *d.words), across, down)
+        if not slots:
+            return fit
+        most = min(SCRATCH_BYTES, SOFTWARE_BYTES) if info.kind == "software" else SCRATCH_BYTES
+        return min(fit, max(most // slots // unit * unit, unit))
 
-    def _slot(
-        self, compiled: Compiled, b: Buffer, names: Mapping[str, str], sizes: Mapping[str, int]
-    ) -> _Slot:
-        """What is bound to a buffer: of an array all, to the end of the last of its vectors."""
-        if b in compiled.tables:
-            return _Slot(_whole(compiled.tables[b]), 0, 0)
-        name = names[b.name]
-        if not sizes[name]:
-            return self._temporary(QUAD_BYTES)
-        vectors = -(-sizes[name] // b.vector)
-        return _Slot(None, self._places[name], NUMBER_BYTES * b.vector * vectors)
+    def _require_sizes(self) -> None:
+        """Refuse arrays that no binding holds."""
+        for a in self.launch.arrays:
+            if NUMBER_BYTES * a.size > self.gpu.max_binding:
+                raise DeviceError(
+                    f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too "
+                    f'few for {a.name} of shape {a.shape}: use device="cpu"'
+                )
 
-    def _temporary(self, nbytes: int) -> _Slot:
-        """Memory that every call takes anew."""
-        self._temporaries.append(nbytes)
-        return _Slot(None, len(self._places) + len(self._temporaries) - 1, nbytes)
+    def _plan(self, batch: int) -> _Plan:
+        """The launch for so many points."""
+        return self._plans.get(batch, partial(self._make_plan, batch))
+
+    def _make_plan(self, batch: int) -> _Plan:
+        launch = self.launch
+        sizes = {a.name: math.prod(a.of(batch)) for a in launch.arrays}
+        inputs, outputs, others = (
+            [NUMBER_BYTES * sizes[a.name] for a in group]
+            for group in (launch.inputs, launch.outputs, launch.scratch)
+        )
+        places = {name: n for n, name in enumerate(sizes)}
+        before = len(inputs) + len(outputs)
+
+        def temporary(nbytes: int) -> _Slot:
+            others.append(nbytes)
+            return _Slot(None, before + len(others) - 1, nbytes)
+
+        def planned(compiled: Compiled, d: Dispatch) -> _Planned:
+            width, names = compiled.printed.width, dict(d.arrays)
+            groups = d.groups or -(-d.invocations // width)
+            across, down = grid_of(groups) if d.target.grid else (groups, 1)
+            assert max(across, down) <= MAX_WORKGROUPS, f"{groups:,} groups, and no grid of them"
+            slots: list[_Slot] = []
+            for b in compiled.bound:
+                if b in compiled.tables:
+                    table = compiled.tables[b]
+                    slots.append(_Slot((table.buffer, 0, table.nbytes), 0, 0))
+                elif not sizes[name := names[b.name]]:
+                    slots.append(temporary(QUAD_BYTES))
+                else:  # of an array all, to the end of the last of its vectors
+                    vectors = -(-sizes[name] // b.vector)
+                    slots.append(_Slot(None, places[name], NUMBER_BYTES * b.vector * vectors))
+            if compiled.printed.slots:
+                slots.append(
+                    temporary(NUMBER_BYTES * compiled.printed.slots * across * down * width)
+                )
+            words = d.words if d.arguments else []
+            return _Planned(compiled, slots, (d.invocations, *words), across, down)
+
+        dispatches: list[_Planned] = []
+        for d, compiled in self._dispatches:
+            if not launch.has_batch:
+                require_iterations(self.gpu, d.iterations)
+            dispatches.append(planned(compiled, d.at(batch)))
+        return _Plan(inputs, outputs, others, dispatches)
+
+    # arrays of the host ---------------------------------------------------------------------------
 
     def run(self, *inputs: Any) -> list[Any]:
-        """The outputs, before they are computed: arrays on the device; NumPy's if all inputs are.
+        """The outputs: fresh arrays, on the device if one of the inputs is, else of the host.
 
-        Inputs are in the shapes that the launch says.
+        Inputs have the shapes that the launch says; numbers of the host are rounded on their way.
+        Those on the device are returned before they are computed.
         """
-        gpu = self.gpu
+        if any(isinstance(x, DeviceArray) for x in inputs):
+            return self._run_on_device(inputs)
+        batch = self._batch(inputs)
+        results = [
+            POOL.empty(shape, kind, aligned=False)
+            for shape, kind in zip(self._results(batch), self._output_kinds, strict=True)
+        ]
+        self._run_into(inputs, results)
+        return results
+
+    def bind(self, inputs: Sequence[Any], results: Sequence[Any]) -> Callable[[], Any]:
+        """A call that computes these inputs into these arrays, every time.
+
+        All are on the host, or all on the device: these it does not wait for.
+        """
+        on_device = any(isinstance(x, DeviceArray) for x in inputs)
+        return partial(self._run_on_device if on_device else self._run_into, inputs, results)
+
+    def run_filled(
+        self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]
+    ) -> None:
+        """Write to arrays (B, k) what is computed of points, of which ``fill`` makes ``step``."""
+        count = len(results[0])
+        for start in range(0, count, step):
+            some = slice(start, min(start + step, count))
+            self._run_into([fill(some)], [result[some] for result in results])
+
+    def _batch(self, inputs: Sequence[Any]) -> int:
+        """How many points there are, or 1 without a batch."""
+        if not self.launch.has_batch:
+            for x, size in zip(inputs, self._sizes, strict=True):
+                assert x.size == size, f"an array of {x.size} numbers, not {size}"
+            return 1
+        batch = len(inputs[0])
+        for x, shape in zip(inputs, self._shapes, strict=True):
+            assert x.shape[1:] == shape[1:] and len(x) == batch, f"{x.shape}, not {shape}"
+        return batch
+
+    def _results(self, batch: int) -> list[Any]:
+        """The shapes of the outputs."""
+        if not self.launch.has_batch:
+            return self._output_shapes
+        return [(batch, *rest) for _, *rest in self._output_shapes]
+
+    def _run_into(self, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        """Write the results of arrays of the host to others.
+
+        Up to a few MiB a call is one submit and one wait; more is computed while other points and
+        results are on their way.
+        """
+        batch = self._batch(inputs)
+        if not batch:
+            return
+        self.gpu.check()
+        with self._lock, self.gpu.guard:
+            if self._nbytes * batch <= QUEUED_BYTES:
+                run = self._cut(self._run_chunk, inputs, results)
+                in_pieces(batch, *self._step(QUEUED_BYTES), run)
+                return
+            with self.gpu.transfers.upload() as up, self.gpu.transfers.download() as down:
+                run = self._cut(self._stream_chunk, inputs, results, up, down)
+                in_pieces(batch, *self._step(STREAMED_BYTES), run)
+            if not self.launch.has_batch:
+                self._workspace = None  # it is as large as all arrays
+
+    def _step(self, nbytes: int) -> tuple[int, int]:
+        """Points of a chunk of at most so many bytes, and of which number they are multiples."""
+        if not self.launch.has_batch:
+            return 1, 1
+        fit = nbytes // self._nbytes // POINTS_PER_WORKGROUP * POINTS_PER_WORKGROUP
+        return min(self.chunk, max(fit, POINTS_PER_WORKGROUP)), POINTS_PER_WORKGROUP
+
+    def _cut(
+        self,
+        run: Callable[..., None],
+        inputs: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+        *transfers: Any,
+    ) -> Callable[[int, int], None]:
+        """What runs some of the points, by these transfers if there are any."""
+        if not self.launch.has_batch:
+            return lambda start, end: run(1, inputs, results, *transfers)
+
+        def some(start: int, end: int) -> None:
+            parts = ([a[start:end] for a in arrays] for arrays in (inputs, results))
+            run(end - start, *parts, *transfers)
+
+        return some
+
+    def _run_chunk(
+        self, count: int, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]
+    ) -> None:
+        """A write for each input, one submit, one wait."""
+        space = self._reserve(count)
+        frame = self._frame(space, count)
+        for x, storage, kind in zip(inputs, space.inputs, self._kinds, strict=True):
+            if x.size:
+                self.gpu.write(storage.buffer, 0, converted(x, kind))
+        target = space.staging.claim(frame.nbytes)
+        if len(space.results) == 1:
+            copies = [Copy(space.results[0].buffer, 0, target, 0, frame.nbytes)]
+        else:
+            places = zip(frame.places, frame.starts, strict=True)
+            copies = [Copy(b, 0, target, start, n) for (b, _, n), start in places if n]
+        self.gpu.submit(frame.steps, copies)
+        bits = (
+            (start // NUMBER_BYTES, r if kind == FLOAT else r.view(FLOAT))
+            for r, start, kind in zip(results, frame.starts, self._output_kinds, strict=True)
+        )
+        space.staging.read(frame.nbytes, bits)
+
+    def _stream_chunk(
+        self,
+        count: int,
+        inputs: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+        up: Upload,
+        down: Download,
+    ) -> None:
+        """Inputs go up, are computed, and results come down when the transfer has time for them."""
+        space = self._reserve(count)
+        frame = self._frame(space, count)
+        for x, storage, kind in zip(inputs, space.inputs, self._kinds, strict=True):
+            if x.size:
+                up.put(x, storage.buffer, dtype=kind)
+        up.flush()
+        self.gpu.submit(frame.steps)
+        parts = zip(results, frame.places, self._output_kinds, strict=True)
+        down.get(*(Segment(r, buffer, at, kind) for r, (buffer, at, _), kind in parts if r.size))
+
+    def _reserve(self, count: int) -> _Workspace:
+        """A workspace for ``count`` points; it doubles, so a growing batch costs little."""
+        space = self._workspace
+        if space is None or space.capacity < count:
+            grown = max(count, 2 * space.capacity if space else 0)
+            unit = POINTS_PER_WORKGROUP if self.launch.has_batch else 1
+            capacity = -(-min(grown, max(count, self.chunk)) // unit) * unit
+            self._workspace = None
+            plan = self._make_plan(capacity)
+            space = self._workspace = _Workspace(self.gpu, plan, capacity)
+        return space
+
+    def _frame(self, space: _Workspace, count: int) -> _Frame:
+        return space.frames.get(count, partial(self._make_frame, space, count))
+
+    def _make_frame(self, space: _Workspace, count: int) -> _Frame:
+        """Results stand one after another, so that one copy brings them all back."""
+        plan = self._plan(count)
+        ends = list(itertools.accumulate(map(_aligned, plan.outputs)))
+        starts = [0, *ends[:-1]]
+        if len(space.results) == 1:
+            outputs = [(space.results[0].buffer, start) for start in starts]
+        else:
+            outputs = [(storage.buffer, 0) for storage in space.results]
+        places = [
+            *(_whole(s) for s in space.inputs),
+            *((buffer, start, 0) for buffer, start in outputs),
+            *(_whole(s) for s in space.others),
+        ]
+        nbytes = max(starts[-1] + plan.outputs[-1], NUMBER_BYTES)
+        pairs = zip(outputs, plan.outputs, strict=True)
+        ranges = [(buffer, start, n) for (buffer, start), n in pairs]
+        return _Frame(self._steps(count, plan, places), ranges, starts, nbytes)
+
+    def let_go(self) -> None:
+        """Give back the memory that is kept between calls, unless one is under way."""
+        if self._lock.acquire(blocking=False):
+            self._workspace = None
+            self._lock.release()
+
+    # arrays on the device -------------------------------------------------------------------------
+
+    def _run_on_device(
+        self, inputs: Sequence[Any], into: Sequence[DeviceArray] = ()
+    ) -> list[DeviceArray]:
+        """The outputs on the device, before they are computed; ``into`` are arrays for them."""
+        gpu, launch = self.gpu, self.launch
         gpu.check()
         with gpu.guard:
-            arrays = [*self._sent(inputs), *self._made()]
-            temporaries = [gpu.storage(n) for n in self._temporaries]  # until it is submitted
-            gpu.submit_unwaited(self._steps(arrays, temporaries))
-            results = arrays[len(inputs) : len(inputs) + len(self.launch.outputs)]
-            if any(isinstance(x, DeviceArray) for x in inputs):
+            arrays = self._sent(inputs)
+            batch = self._batch(arrays)
+            results = list(into) or [
+                DeviceArray.empty(gpu, shape, kind)
+                for shape, kind in zip(self._results(batch), self._output_kinds, strict=True)
+            ]
+            if not launch.has_batch:
+                self._submit(1, [(*a.place, 0) for a in (*arrays, *results)])
                 return results
-            return self._fetched(results)
 
-    def _made(self) -> list[DeviceArray]:
-        """The outputs and scratch arrays, with anything in them."""
-        gpu, kinds = self.gpu, self._kinds
-        return [
-            DeviceArray(gpu, a.shape, gpu.storage(n) if n else None, kinds[a.name])
-            for a, n in zip((*self.launch.outputs, *self.launch.scratch), self._sizes, strict=True)
-        ]
+            def some(start: int, end: int) -> None:
+                ranges = [a.rows(start, end - start) for a in (*arrays, *results)]
+                self.submit(end - start, ranges)
+
+            in_pieces(batch, self.chunk, POINTS_PER_WORKGROUP, some)
+        return results
+
+    def submit(self, batch: int, arrays: Sequence[Range]) -> None:
+        """Start what is computed for a batch, of at most ``chunk`` points, and wait for nothing.
+
+        The arrays are the inputs and the outputs, and stand as the launch says.
+        """
+        assert batch <= self.chunk, "there are too many points for a dispatch"
+        with self.gpu.guard:
+            self._submit(batch, arrays)
+
+    def _submit(self, batch: int, places: Sequence[Place]) -> None:
+        gpu = self.gpu
+        plan = self._plan(batch)
+        others = [gpu.storage(n or QUAD_BYTES) for n in plan.others]
+        gpu.submit_unwaited(self._steps(batch, plan, [*places, *(_whole(s) for s in others)]))
 
     def _sent(self, inputs: Sequence[Any]) -> list[DeviceArray]:
         """The inputs on the device."""
@@ -180,41 +513,57 @@ class Launched:
                 continue
             if x.gpu is not self.gpu:
                 raise DeviceError(f"{a.name} is on {x.device}, the kernel on {self.gpu.info}")
-            assert x.shape == a.shape or x.size == a.size, f"{a.name} has other than {a.size}"
-            assert x.dtype == self._kinds[a.name], f"{a.name} has numbers of kind {a.kind}"
+            if x.dtype != self._kinds[n]:
+                wanted = self._kinds[n]
+                raise InputTypeError(f"kernels compute with {wanted}, and this array is {x.dtype}")
         if hosted:
             with self.gpu.transfers.upload() as up:
                 for n in hosted:
-                    a, x = self.launch.inputs[n], inputs[n]
-                    assert x.size == a.size, f"{a.name} has other than {a.size} numbers"
-                    arrays[n] = DeviceArray.sent(self.gpu, x, up, self._kinds[a.name])
+                    arrays[n] = DeviceArray.sent(self.gpu, inputs[n], up, self._kinds[n])
                 up.flush()
         return arrays
 
-    def _fetched(self, results: Sequence[DeviceArray]) -> list[np.ndarray]:
-        """Results on the host."""
-        arrays = [POOL.empty(r.shape, r.dtype, aligned=False) for r in results]
-        with self.gpu.transfers.download() as down:
-            down.get(*(r.into(x) for r, x in zip(results, arrays, strict=True) if r.size))
-        return arrays
+    # steps ----------------------------------------------------------------------------------------
 
-    def _steps(self, arrays: Sequence[DeviceArray], temporaries: Sequence[Storage]) -> list[Step]:
-        """The dispatches, with these arrays bound."""
-        places = [*(a.place for a in arrays), *((t.buffer, 0) for t in temporaries)]
-        key = self._key, *[(id(buffer), start) for buffer, start in places]
-        groups = self.gpu.bound(key, lambda: [self._bound(p, places) for p in self._plan])
+    def _steps(self, batch: int, plan: _Plan, places: Sequence[Place]) -> list[Step]:
+        """The dispatches for a batch, with arrays at these places."""
+        key = self._key, batch, *[(id(buffer), *where) for buffer, *where in places]
+        groups = self.gpu.bound(key, lambda: [self._bound(p, places) for p in plan.dispatches])
         return [
             Step(pipeline, group, p.across, p.down)
-            for p, group in zip(self._plan, groups, strict=True)
+            for p, group in zip(plan.dispatches, groups, strict=True)
             for pipeline in p.compiled.pipelines
         ]
 
-    def _bound(self, p: _Planned, places: Sequence[tuple[Any, int]]) -> Any:
+    def _bound(self, p: _Planned, places: Sequence[Place]) -> Any:
         """The bind group of a dispatch."""
-        ranges = [s.table or (*places[s.array], s.nbytes) for s in p.slots]
+        ranges = [s.table or _range(places[s.array], s.nbytes) for s in p.slots]
         count, *arguments = p.numbers
         return self.gpu.bind(count, ranges, p.compiled.readable, arguments)
 
 
-def _whole(storage: Storage) -> Range:
-    return storage.buffer, 0, storage.nbytes
+def require_iterations(gpu: Gpu, iterations: int) -> None:
+    """Refuse loops that the GPU would end, and give wrong results."""
+    most = gpu.info.iterations
+    if most is not None and iterations > most:
+        raise DeviceError(
+            f"{gpu.info.name} ends the loops of a kernel after {most:,} iterations, and those of "
+            "this one may take more within one of the outermost, or an unknown number: give "
+            "max_steps= to a loop whose bounds are computed and to sg.while_loop, or use "
+            'device="cpu"'
+        )
+
+
+def _whole(storage: Storage) -> Place:
+    return storage.buffer, 0, 0
+
+
+def _range(place: Place, nbytes: int) -> Range:
+    """What is bound at a place, of an array with so many bytes."""
+    buffer, start, least = place
+    return buffer, start, least or nbytes
+
+
+def _aligned(nbytes: int) -> int:
+    """``nbytes`` rounded up to where the next array may start."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

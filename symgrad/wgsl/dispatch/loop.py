@@ -37,7 +37,7 @@ from symgrad.wgsl.dispatch.iteration import (
     iterations,
     with_matrix,
 )
-from symgrad.wgsl.dispatch.points import require_iterations
+from symgrad.wgsl.dispatch.launch import require_iterations
 from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage

@@ -29,13 +29,16 @@ from symgrad.mathlib.define import Function
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.groups import BUSY, BUSY_SOFTWARE, groups_of
-from symgrad.wgsl.dispatch.points import HOST_BYTES, require_iterations
+from symgrad.wgsl.dispatch.launch import require_iterations
 from symgrad.wgsl.dispatch.slopes import Lookups, in_order, table_words
 from symgrad.wgsl.dispatch.sum_dispatch import SumDispatch
 from symgrad.wgsl.dispatch.summation import READ, Summation, emit_reduction, runs_module
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import in_pieces
 from symgrad.wgsl.printing.source import Style
+
+HOST_BYTES = 1 << 26
+"""Device memory that rows of data on the host may take; more of them go through it in turn."""
 
 PADDING = 16
 """Bytes that bindings are whole multiples of: those of a vec4<f32>."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+from symgrad.cache import Once
 from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.accesses import accesses
@@ -20,6 +22,7 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.kernel.uses import Uses
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import Function
+from symgrad.mathlib.define import functions as functions_of
 from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.definitions import Library
 from symgrad.wgsl.printing.functions import Shader, place_of
@@ -45,7 +48,7 @@ def print_map(
     style: Style,
     plan: Plan | None = None,
 ) -> Printed:
-    """The WGSL of a computation at every point of a batch; see `Layout` for its buffers.
+    """The WGSL of a computation at every point of a batch; see `map_program` for its buffers.
 
     If there are no loops, ``plan`` says what stands in which module.
     """
@@ -55,6 +58,19 @@ def print_map(
     plan = plan or plan_map(computation)
     head = header(computation, style, len(plan.kernel.computed))
     return print_plan(plan, functions, style, [*head])
+
+
+CACHED_NODES: Final = 2**17
+"""Nodes, all together, of the computations whose sources are cached."""
+
+_maps: Once[Any, Printed] = Once(CACHED_NODES)
+
+
+def printed_map(computation: Computation, style: Style, plan: Plan | None = None) -> Printed:
+    """`print_map`, once for all who ask for the same: those who read it, and those who run it."""
+    library, nodes = functions_of(style.math), len(computation.graph)
+    print_once = partial(print_map, computation, library, style, plan)
+    return _maps.get((computation, style), print_once, max(nodes, CACHED_NODES // 256))
 
 
 def print_plan(
@@ -76,7 +92,8 @@ def print_plan(
             shader = Shader(plan, piece, own, library.names, style)
             parts = shader.lines(), shader.scratch, library, [*head, *place_of(plan, k)]
             sources.append(_module(shader.body, *parts))
-    return Printed(tuple(sources), 4 * len(plan.scratch), 0, width=kernel.target.width)
+    slots, width = 4 * len(plan.scratch), kernel.target.width
+    return Printed(tuple(sources), _bound(kernel), slots, 0, width)
 
 
 MOST_SHARED: Final = 16_384
@@ -99,9 +116,14 @@ def print_kernel(
         body = Body(k, own, library.names, style, parts.iterations <= STAGED_ITERATIONS)
         scratch, first = _scratch(own), [*head, *_place_of(k, parts)]
         sources[k] = _module(body, body.lines(), scratch, library, first)
-    tables = tuple(b.data for b in kernel.buffers if b.data is not None)
     modules, width = tuple(sources[k] for k in parts.kernels), kernel.target.width
-    return Printed(modules, own.slots, parts.iterations, tables, width)
+    return Printed(modules, _bound(kernel), own.slots, parts.iterations, width)
+
+
+def _bound(kernel: KernelIR) -> tuple[Buffer, ...]:
+    """The buffers of the host's, those that are only read before the others."""
+    bound = (b for b in kernel.buffers if b.space in BOUND)
+    return tuple(sorted(bound, key=lambda b: b.space))
 
 
 def _place_of(kernel: KernelIR, parts: Split) -> Iterator[str]:
@@ -167,7 +189,7 @@ def _declarations(body: Body, scratch: str) -> Iterator[str]:
     yield f"struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32{more} }}"
     yield ""
     yield "@group(0) @binding(0) var<uniform> params: Params;"
-    bound = sorted((b for b in kernel.buffers if b.space in BOUND), key=lambda b: b.space)
+    bound = _bound(kernel)
     for n, b in enumerate(bound, 1):
         access = b.space.replace("write", "read_write")
         declared = _array(b, own, 4 if b in body.records.in_quads else b.vector)

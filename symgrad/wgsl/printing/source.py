@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from symgrad.kernel.layout import POINTS_PER_WORKGROUP, Layout
+from symgrad.kernel.layout import POINTS_PER_WORKGROUP
 from symgrad.kernel.shapes import Computation
+from symgrad.kernel.statements import Buffer
 from symgrad.wgsl.printing.names import printable
 
 
@@ -29,21 +30,22 @@ class Printed:
 
     Each has the uniform block as binding 0, then the buffers that are read, those that are written,
     and, if there are any ``slots``, scratch memory: so many numbers for each invocation of whole
-    workgroups. ``tables`` are the constants of buffers that are read, behind the points.
+    workgroups.
     """
 
     modules: tuple[str, ...]
+    bound: tuple[Buffer, ...]
+    """The buffers that are bound, in the order of the bindings."""
     slots: int
     iterations: int
     """The most iterations of an invocation in all loops of a module together."""
-    tables: tuple[tuple[float, ...], ...] = ()
     width: int = POINTS_PER_WORKGROUP
     """The invocations of a workgroup."""
 
-    def layout(self, computation: Computation) -> Layout:
-        """The arrays, if it is of a computation at every point."""
-        counts = tuple(len(o.nodes) for o in computation.outputs)
-        return Layout(len(computation.graph.names), counts, -(-self.slots // 4), self.width)
+    @property
+    def tables(self) -> tuple[tuple[float, ...], ...]:
+        """The constants of the buffers that have any."""
+        return tuple(b.data for b in self.bound if b.data is not None)
 
 
 def header(computation: Computation, style: Style, operations: int = 0) -> Iterator[str]:

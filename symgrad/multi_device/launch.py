@@ -1,4 +1,4 @@
-"""A computation at many points, which are cut over devices."""
+"""A launch over a batch, whose points are shared out over devices."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ LEAST_POINTS: Final = 2**15
 """Points that are worth a piece."""
 
 
-class Program:
-    """A program that several devices run, each the points that it is given: see `Backend.program`.
+class Launched:
+    """A map that several devices have compiled, each for the points that it is given.
 
     Every point has the bits that the device gives it that computes it.
     """
 
-    def __init__(self, programs: Sequence[tuple[Device, Any]], outputs: Sequence[int]) -> None:
-        self.pool = DevicePool([Member(*pair) for pair in programs], LEAST_POINTS)
+    def __init__(self, compiled: Sequence[tuple[Device, Any]], outputs: Sequence[int]) -> None:
+        self.pool = DevicePool([Member(*pair) for pair in compiled], LEAST_POINTS)
         self._outputs = outputs
-        self.seconds = sum(program.seconds for _, program in programs)
+        self.seconds = sum(launched.seconds for _, launched in compiled)
 
     def run(self, points: np.ndarray) -> Sequence[np.ndarray]:
         """Results (B, k) of points (B, n), which are rounded; fresh, writable arrays."""
@@ -33,13 +33,13 @@ class Program:
         results = [POOL.empty((len(points), k), single, False) for k in self._outputs]
         return self.pool.fill(len(points), results, partial(_compute, points))
 
-    def run_into(self, points: np.ndarray, results: Sequence[np.ndarray]) -> None:
-        """Write the results of points (B, n) to arrays (B, k)."""
-        self._into(results, self.pool.fill(len(points), results, partial(_compute, points)))
-
-    def bind(self, points: np.ndarray, results: Sequence[np.ndarray]) -> Callable[[], None]:
-        """A call that computes these points into these arrays."""
-        return partial(self.run_into, points, results)
+    def bind(
+        self, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]
+    ) -> Callable[[], None]:
+        """A call that computes these points (B, n) into these arrays (B, k), every time."""
+        (points,) = inputs
+        work = partial(_compute, points)
+        return lambda: self._into(results, self.pool.fill(len(points), results, work))
 
     def run_filled(
         self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]
@@ -66,4 +66,4 @@ def _compute(
 ) -> None:
     """Some of the points by one device, in the dtype that all compute in."""
     some = np.ascontiguousarray(points[part], results[0].dtype if results else None)
-    member.tool.run_into(some, [result[part] for result in results])
+    member.tool.bind([some], [result[part] for result in results])()
