@@ -17,8 +17,8 @@ from strategies import EXPONENTS, Drawn, types
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Handle, Op
-from symgrad.expr.loops.context import Tracing
 from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
+from symgrad.expr.loops.open_loop import Tracing
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.memory import Array, array_of
 

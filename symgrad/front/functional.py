@@ -15,7 +15,7 @@ from symgrad.expr.calls.transforms import value_and_grad_at
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.laws.simplify import Level
-from symgrad.expr.loops.context import traced_graph
+from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
 from symgrad.expr.tracers.tree import Block, flatten
 from symgrad.expr.tracing.randomness import EVERY_CALL, frozen_for

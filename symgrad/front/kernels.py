@@ -31,7 +31,7 @@ from symgrad.report.audit import Audit, Expressions, labels
 from symgrad.report.exhausted import WhenExhausted, flags, report, require_choice
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, staged
-from symgrad.report.show_kernel import html
+from symgrad.report.screen import html
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result, Scalar
 from symgrad.web.kernels import Minimization, Steps, points_exported

@@ -15,7 +15,7 @@ from symgrad.expr.semantics.show import formula
 from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.stats import Stats, measured
 from symgrad.mathlib.define import functions
-from symgrad.report.show_kernel import html
+from symgrad.report.screen import html
 from symgrad.rows.loss import Request, Traced
 from symgrad.values.codes import Codes
 from symgrad.values.parameters import Nest

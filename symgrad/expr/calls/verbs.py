@@ -18,7 +18,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import INPUT, Graph, Handle, leaves, reachable
 from symgrad.expr.graph.place import resolve_places
 from symgrad.expr.graph.region import regions
-from symgrad.expr.loops.context import require_closed
+from symgrad.expr.loops.open_loop import require_closed
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray, array
 from symgrad.expr.tracers.expression import Expr, lift, node_name, require_graph

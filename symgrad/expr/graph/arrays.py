@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.graph.node import ARRAYS, HOLES, INPUTS, WORD, Graph, Op
+from symgrad.lazy import Lazy
 
 
 class ArrayOp(Op):
@@ -95,29 +96,42 @@ class ArrayRule(ArrayOp):
 
     ``vjp`` gives the cotangents of the arguments, and ``push(y, *arguments, *changes)`` the tangent
     of y, where None is the change of an argument that does not change; None in place of a function
-    says that the derivative is 0. ``find`` gives the row where it is unpickled.
+    says that the derivative is 0. The row is a constant of the module ``home``.
     """
 
     push: Callable[..., Any] | None
-    find: Callable[[], ArrayRule]
+    home: str
 
     def __reduce__(self) -> Any:
-        return self.find, ()
+        return _rule_of, (self.home, self.name)
 
 
-def _detached() -> ArrayRule:
-    return DETACHED
+def _rule_of(home: str, name: str) -> ArrayRule:
+    return getattr(Lazy(home), name.upper())
 
 
-DETACHED: Final = ArrayRule(
-    name="detached",
-    signature="F->F",
-    reference=np.array,
-    transparent=True,
-    push=None,
-    find=_detached,
-    meaning="the array, whose derivative is 0",
-)
+def array_rule(
+    home: str,
+    name: str,
+    signature: str,
+    meaning: str,
+    vjp: Callable[..., Any] | None = None,
+    push: Callable[..., Any] | None = None,
+) -> ArrayRule:
+    """The row of this name and meaning: see `ArrayRule`."""
+    return ArrayRule(
+        name=name,
+        signature=signature,
+        reference=lambda x, *_: np.array(x),
+        transparent=True,
+        meaning=meaning,
+        vjp=vjp,
+        push=push,
+        home=home,
+    )
+
+
+DETACHED: Final = array_rule(__name__, "detached", "F->F", "the array, whose derivative is 0")
 
 FRESH: Final = (ZEROS, EMPTY, EMPTY_W)
 """Leaves that are new arrays: ``(op, length)``."""

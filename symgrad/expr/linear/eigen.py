@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
 from symgrad.expr import ops
-from symgrad.expr.graph.arrays import DETACHED, ArrayRule
+from symgrad.expr.graph.arrays import DETACHED, array_rule
 from symgrad.expr.linear.dense import Entry, column_powers, exchanged, iterations, scaled
 from symgrad.expr.loops.control import while_loop
 from symgrad.expr.tracers.memory import Array, zeros
@@ -157,17 +155,11 @@ def _pushed(y: Array, _: Array, a: Array, __: None, change: Array) -> Array:
     return _product(vector, lambda k, j: m[k * n + j], n, values, n)
 
 
-def _row() -> ArrayRule:
-    return EIGENPAIRS
-
-
-EIGENPAIRS: Final = ArrayRule(
-    name="eigenpairs",
-    signature="FF->F",
-    reference=lambda y, _: np.array(y),
-    transparent=True,
-    meaning="eigenpairs, and the matrix whose they are",
-    vjp=_pulled,
-    push=_pushed,
-    find=_row,
+EIGENPAIRS: Final = array_rule(
+    __name__,
+    "eigenpairs",
+    "FF->F",
+    "eigenpairs, and the matrix whose they are",
+    _pulled,
+    _pushed,
 )

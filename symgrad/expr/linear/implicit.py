@@ -9,14 +9,11 @@ and of Cholesky's factor are no quicker than what their loops give, and are left
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from symgrad.expr import ops
-from symgrad.expr.graph.arrays import DETACHED, EMPTY, ArrayRule
+from symgrad.expr.graph.arrays import DETACHED, EMPTY, array_rule
 from symgrad.expr.linear.dense import Entry, eliminated, iterations, substituted
 from symgrad.expr.tracers.memory import Array, WordArray, zeros
 
@@ -160,40 +157,24 @@ def _pushed_logarithm(
     return zeros(a.graph, 1).put(0, total)
 
 
-def _rule(
-    name: str, signature: str, meaning: str, vjp: Callable[..., Any], push: Callable[..., Array]
-) -> ArrayRule:
-    return ArrayRule(
-        name=name,
-        signature=signature,
-        reference=lambda x, *_: np.array(x),
-        transparent=True,
-        meaning=meaning,
-        vjp=vjp,
-        push=push,
-        find=partial(_rule_of, name),
-    )
-
-
-def _rule_of(name: str) -> ArrayRule:
-    return next(rule for rule in (SOLUTION, TRANSPOSED, LOGARITHM) if rule.name == name)
-
-
-SOLUTION: Final = _rule(
+SOLUTION: Final = array_rule(
+    __name__,
     "solution",
     "FFWFF->F",
     "x of a x = b, the factors of a and the order of its rows, a and b",
     partial(_pulled, False),
     partial(_pushed, False),
 )
-TRANSPOSED: Final = _rule(
+TRANSPOSED: Final = array_rule(
+    __name__,
     "transposed",
     "FFWFF->F",
     "x of aᵀ x = b, the factors of a and the order of its rows, a and b",
     partial(_pulled, True),
     partial(_pushed, True),
 )
-LOGARITHM: Final = _rule(
+LOGARITHM: Final = array_rule(
+    __name__,
     "logarithm",
     "FFWF->F",
     "log(abs(det(a))), the factors of a and the order of its rows, and a",

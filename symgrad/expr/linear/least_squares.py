@@ -11,9 +11,7 @@ import math
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
-from symgrad.expr.graph.arrays import DETACHED, ArrayRule
+from symgrad.expr.graph.arrays import DETACHED, array_rule
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.linear.dense import (
     Entry,
@@ -173,37 +171,27 @@ def _pushed_squares(y: Array, _: Array, x: Array, a: Array, b: Array, *changes: 
     return iterations(0, m * p, change, zeros(graph, p))
 
 
-def _rule(name: str) -> ArrayRule:
-    return next(rule for rule in (LEAST, NORMAL, SQUARES) if rule.name == name)
-
-
-LEAST: Final = ArrayRule(
-    name="least",
-    signature="FFFF->F",
-    reference=lambda x, *_: np.array(x),
-    transparent=True,
-    meaning="x of least |a x - b|, the factor R of a, a and b",
-    vjp=_pulled,
-    push=_pushed,
-    find=partial(_rule, "least"),
+LEAST: Final = array_rule(
+    __name__,
+    "least",
+    "FFFF->F",
+    "x of least |a x - b|, the factor R of a, a and b",
+    _pulled,
+    _pushed,
 )
-NORMAL: Final = ArrayRule(
-    name="normal",
-    signature="FFFF->F",
-    reference=lambda z, *_: np.array(z),
-    transparent=True,
-    meaning="z of aᵀ a z = g, the factor R of a, a and g",
-    vjp=_pulled_normal,
-    push=_pushed_normal,
-    find=partial(_rule, "normal"),
+NORMAL: Final = array_rule(
+    __name__,
+    "normal",
+    "FFFF->F",
+    "z of aᵀ a z = g, the factor R of a, a and g",
+    _pulled_normal,
+    _pushed_normal,
 )
-SQUARES: Final = ArrayRule(
-    name="squares",
-    signature="FFFF->F",
-    reference=lambda y, *_: np.array(y),
-    transparent=True,
-    meaning="the sums of squares of a x - b, the x for which they are least, a and b",
-    vjp=_pulled_squares,
-    push=_pushed_squares,
-    find=partial(_rule, "squares"),
+SQUARES: Final = array_rule(
+    __name__,
+    "squares",
+    "FFFF->F",
+    "the sums of squares of a x - b, the x for which they are least, a and b",
+    _pulled_squares,
+    _pushed_squares,
 )

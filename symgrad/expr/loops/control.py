@@ -20,8 +20,15 @@ from symgrad.expr.graph.node import INPUT, WORD, Graph
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.region import choice_op, close, pick
 from symgrad.expr.loops.carry import HANDLES, OF_TYPE, Nest, flattened, is_memory
-from symgrad.expr.loops.context import condition, graph_among, require_functions
-from symgrad.expr.loops.open_loop import Iterations, OpenLoop, nan_where, require_lengths
+from symgrad.expr.loops.open_loop import (
+    Iterations,
+    OpenLoop,
+    condition,
+    graph_among,
+    nan_where,
+    require_functions,
+    require_lengths,
+)
 from symgrad.expr.tracers.array import TracedArray, array, in_memory
 from symgrad.expr.tracers.counter import bound, word
 from symgrad.expr.tracers.expression import WRAP

@@ -11,8 +11,8 @@ from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
-from symgrad.expr.loops.context import graph_among, require_functions
 from symgrad.expr.loops.control import while_loop
+from symgrad.expr.loops.open_loop import graph_among, require_functions
 from symgrad.expr.tracers.along import balanced
 from symgrad.expr.tracers.expression import Expr
 

@@ -20,7 +20,7 @@ from symgrad.expr.graph.misuse import Explaining
 from symgrad.expr.graph.node import Graph, reachable
 from symgrad.expr.graph.place import describe, resolve_places
 from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick, Region, has_holes
-from symgrad.expr.loops.context import Tracing, require_closed
+from symgrad.expr.loops.open_loop import Tracing, require_closed
 from symgrad.expr.tracers.array import ExprArray, TracedArray, in_memory, takes_values
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.tree import Block, Blocks, Tree

@@ -16,7 +16,7 @@ from symgrad.expr.graph.node import Graph, Handle, Node, Op, inputs_of, reachabl
 from symgrad.expr.graph.place import describe, resolve_places
 from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.graph.region import Choice, Loop, Pick, Regional, has_holes
-from symgrad.expr.loops.context import Tracing, require_closed
+from symgrad.expr.loops.open_loop import Tracing, require_closed
 from symgrad.expr.tracers.array import ExprArray, TracedArray, plain
 from symgrad.expr.tracers.expression import Condition, Expr, as_float
 from symgrad.expr.tracers.integers import Word, refuse_integer

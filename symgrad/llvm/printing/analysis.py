@@ -95,7 +95,7 @@ class Indices:
         return None
 
     def _split(self, i: int) -> tuple[int, int]:
-        """A word as another one and a constant."""
+        """The base of an index and its constant offset."""
         op, *args = self.kernel.graph.nodes[i]
         if op is ops.word_add:
             for base, rest in (args, args[::-1]):

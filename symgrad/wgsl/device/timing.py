@@ -91,6 +91,7 @@ class GpuWatch:
             self._run(steps, copies)
 
     def _run(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
+        """Submit and wait, and add the time of the kernels, less that of waiting for nothing."""
         timed = self._times is not None and self._times.next()
         start = time.perf_counter()
         try:
