@@ -21,6 +21,7 @@ from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.tensor.activation import epilogue
+from symgrad.tensor.shapes import CHOICES
 from symgrad.tensor.sums import sums_of
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
@@ -155,7 +156,7 @@ def module(tiles: Tiles, a: Operand, b: Operand, of: Epilogue, exact: bool) -> s
 def test_tint_takes_products() -> None:
     sources = [
         module(tiles, Operand(along, quads), Operand(not along, quads), FULL, exact)
-        for tiles in (Tiles(), SMALL[1])
+        for tiles in (*(tiles for tiles, _ in CHOICES), SMALL[1])
         for along, quads, exact in ((True, True, True), (False, False, False), (True, True, False))
     ]
     assert check_with_tint(sources) == [None] * len(sources)

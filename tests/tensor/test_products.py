@@ -12,7 +12,9 @@ import pytest
 from tensor_arrays import Shape, drawn, errors, summed
 
 import symgrad as sg
+from symgrad.kernel.skeletons.tiles import Tiles
 from symgrad.targets import DeviceChoice
+from symgrad.tensor import shapes
 from symgrad.tensor.shapes import CHOICES, chosen
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
@@ -120,6 +122,17 @@ def test_linear_is_a_product_with_the_transposed(shape: Shape, device: DeviceCho
     value, dx, dw, db = wanted(rows, w.T, b, g.reshape(len(rows), 7), of)
     expected = [value.reshape(g.shape), dx.reshape(x.shape), dw.T, db]
     assert max(errors([result, *gradients], expected)) <= BOUND["float32"]
+
+
+@pytest.mark.parametrize("tiles", [tiles for tiles, _ in CHOICES], ids=str)
+def test_all_tiles_that_large_products_choose(
+    tiles: Tiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shapes, "CHOICES", ((tiles, 1.0),))
+    rng = np.random.default_rng(5)
+    x, w, g = drawn(rng, (140, 68)), drawn(rng, (20, 68)), drawn(rng, (140, 20))
+    y, gradients = sg.linear(bias=False, device="gpu").vjp(x, w, g)
+    assert max(errors([y, *gradients], [x @ w.T, g @ w, g.T @ x])) <= BOUND["float32"]
 
 
 def test_float64_on_the_cpu() -> None:

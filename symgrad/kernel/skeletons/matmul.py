@@ -101,7 +101,7 @@ class _Matmul:
         x = bits[0] + bits[2] * 2 + bits[4] * 4
         y = bits[1] + bits[3] * 2
         below, beside = divmod(warp, t.x // 8)
-        return below * 4 + y, beside * 8 + x
+        return (below * 4 + y if t.y > 4 else y), (beside * 8 + x if t.x > 8 else x)
 
     def _bit(self, a: Index, n: int) -> Index:
         k = self.k
