@@ -31,7 +31,6 @@ from symgrad.report.audit import Audit, Expressions, labels
 from symgrad.report.exhausted import WhenExhausted, flags, report, require_choice
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, staged
-from symgrad.report.screen import html
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result, Scalar
 from symgrad.web.kernels import Minimization, Steps, points_exported
@@ -52,6 +51,8 @@ class Kernel(Running):
         (6.0, [3.0, 2.0])
     """
 
+    _process = (*Running._process, "_flags")
+
     def __init__(
         self,
         shaders: Shaders,
@@ -64,6 +65,9 @@ class Kernel(Running):
         super().__init__(shaders, interface, device)
         self._expressions = expressions
         self._seconds, self._derived = dict(seconds), derived or Derived()
+
+    def _begin(self) -> None:
+        super()._begin()
         self._flags: Once[None, Kernel | None] = Once(1)
 
     # running -------------------------------------------------------------------------------------
@@ -347,16 +351,6 @@ class Kernel(Running):
     # what it is ----------------------------------------------------------------------------------
 
     @property
-    def name(self) -> str:
-        """The name it was given, or that of the traced function."""
-        return self._options.name
-
-    @property
-    def wgsl(self) -> str:
-        """The source: one WGSL module, or several, in the order in which they run."""
-        return "\n".join(self._shaders.modules)
-
-    @property
     def modules(self) -> tuple[str, ...]:
         """The WGSL modules, each complete in itself, with the entry point ``main``."""
         return self._shaders.modules
@@ -402,20 +396,11 @@ class Kernel(Running):
             f"{self._options.dtype} on {self.device}>"
         )
 
-    def _repr_html_(self) -> str:
-        return html(repr(self), str(self.stats), self.wgsl)
-
     def _repr_latex_(self) -> str | None:
         return formula(self._expressions.in_groups()[0][0])
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        del state["_flags"]
-        return state | {"_expressions": self._expressions.without_code()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._flags = Once(1)
+        return super().__getstate__() | {"_expressions": self._expressions.without_code()}
 
 
 _shared: Once[Any, Kernel] = Once(CACHED_NODES)

@@ -17,6 +17,7 @@ from symgrad.errors import InputTypeError
 from symgrad.front.column_results import ColumnResults, column_results
 from symgrad.front.points import Bound, Filler, Inputs, result_arrays, result_arrays_on_device
 from symgrad.pipeline import Shaders
+from symgrad.report.kernel import KernelBase
 from symgrad.values.results import Array, Result, Scalar
 
 
@@ -29,8 +30,10 @@ class Interface:
     single: bool
 
 
-class Running:
-    """A kernel as what its calls need: the compiled program, and what is kept from call to call."""
+class Running(KernelBase):
+    """A kernel as what its calls need: the compiled launch, and what is kept from call to call."""
+
+    _process = "_launched", "_by_columns", "_bound", "_lock", "_local"
 
     def __init__(self, shaders: Shaders, interface: Interface, device: targets.Device) -> None:
         self._shaders, self._interface, self.device = shaders, interface, device
@@ -48,7 +51,6 @@ class Running:
         self._begin()
 
     def _begin(self) -> None:
-        """Make what belongs to this process."""
         self._launched: Any = None
         self._by_columns: Once[None, ColumnResults | None] = Once(1)
         self._bound: Bound | None = None
@@ -58,11 +60,6 @@ class Running:
     def outputs(self) -> tuple[str, ...]:
         """The names of the arrays that ``run`` returns."""
         return tuple(o.name for o in self._computation.outputs)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the results."""
-        return self._dtype
 
     def _run_point(self, x: np.ndarray) -> Any:
         try:
@@ -184,14 +181,3 @@ class Running:
     @property
     def _compile_seconds(self) -> dict[str, float]:
         return {} if self._launched is None else {"compile": self._launched.seconds}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in _PROCESS}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._begin()
-
-
-_PROCESS = "_launched", "_by_columns", "_bound", "_lock", "_local"
-"""What of a kernel belongs to its process, and does not travel."""

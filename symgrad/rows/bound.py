@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,6 +16,38 @@ from symgrad.expr.tracers.tree import Tree
 from symgrad.optimize.over_data import minimize_bound
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.values.results import Derivatives, Scalar
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """A table where a kernel needs it: how many rows, what they sum up to, and how many never end.
+
+    The functions take parameters in a row.
+    """
+
+    count: int
+    codes: Mapping[str, Any]
+    totals: Callable[[np.ndarray], Totals]
+    unended: Callable[[np.ndarray], int]
+
+    def __reduce__(self) -> NoReturn:
+        raise PickleError("bound rows stay where they are: bind them again elsewhere")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What was summed up, in float64: results, entries of tables, and the weights of rows."""
+
+    sums: np.ndarray
+    entries: tuple[np.ndarray, ...]
+    weight: float
+    jtj: Any = None
+    """JᵀJ of parameters that rows look up, as a SciPy CSR array, where it is wanted."""
+
+    def __add__(self, other: Totals) -> Totals:
+        jtj = None if self.jtj is None else self.jtj + other.jtj
+        entries = tuple(a + b for a, b in zip(self.entries, other.entries, strict=True))
+        return Totals(self.sums + other.sums, entries, self.weight + other.weight, jtj)
 
 
 class BoundKernel:

@@ -3,73 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from symgrad import targets
 from symgrad.backend import backend_of, placed
 from symgrad.bridges.cluster import BlocksOfRows
 from symgrad.bridges.tables import in_blocks
 from symgrad.deprecated import renamed_argument
-from symgrad.errors import DeviceMemoryError, InputError, InputTypeError, PickleError
+from symgrad.errors import DeviceMemoryError, InputError, InputTypeError, TraceError
 from symgrad.expr.graph.node import paused_gc
+from symgrad.expr.semantics.show import formula
+from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.memory import POOL
-from symgrad.optimize.over_data import minimize_over_data
+from symgrad.kernel.stats import Stats, measured
+from symgrad.mathlib.define import functions
+from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import DTypeName
 from symgrad.report.audit import Audit
 from symgrad.report.exhausted import WhenExhausted, report_rows, require_choice
+from symgrad.report.kernel import KernelBase
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, reporting
-from symgrad.rows.bound import BoundKernel
+from symgrad.rows.bound import BoundKernel, KeptRows, Totals
 from symgrad.rows.exhausted import flagged
-from symgrad.rows.exported import ExportedRows
-from symgrad.rows.loss import Request, require_request, traced_loss
+from symgrad.rows.exported import minimization_of, require_exportable
+from symgrad.rows.loss import Request, Traced, require_request, traced_loss
 from symgrad.rows.on_device import is_there
 from symgrad.rows.points import RowPoints
 from symgrad.rows.table import Table, read_table, weight_of
+from symgrad.values.codes import Codes
+from symgrad.values.parameters import Nest
 from symgrad.values.tables import blocks_of as tables_of
 from symgrad.values.tables import is_table, len_of
+from symgrad.web.kernels import RowSums, Steps, SumOutput, rows_exported
 from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.dispatch.summation import Summation, emit_reduction
+from symgrad.wgsl.printing.source import Style
 
 ROWS_AT_A_TIME = 2**20
 """Rows of a long table that are read, converted and summed at a time."""
 
 
-@dataclass(frozen=True, eq=False)
-class KeptRows:
-    """A table where a kernel needs it: how many rows, what they sum up to, and how many never end.
-
-    The functions take parameters in a row.
-    """
-
-    count: int
-    codes: Mapping[str, Any]
-    totals: Callable[[np.ndarray], Totals]
-    unended: Callable[[np.ndarray], int]
-
-    def __reduce__(self) -> NoReturn:
-        raise PickleError("bound rows stay where they are: bind them again elsewhere")
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What was summed up, in float64: results, entries of tables, and the weights of rows."""
-
-    sums: np.ndarray
-    entries: tuple[np.ndarray, ...]
-    weight: float
-    jtj: Any = None
-    """JᵀJ of parameters that rows look up, as a SciPy CSR array, where it is wanted."""
-
-    def __add__(self, other: Totals) -> Totals:
-        jtj = None if self.jtj is None else self.jtj + other.jtj
-        entries = tuple(a + b for a, b in zip(self.entries, other.entries, strict=True))
-        return Totals(self.sums + other.sums, entries, self.weight + other.weight, jtj)
-
-
-class DataKernel(ExportedRows):
+class DataKernel(KernelBase):
     """A loss over the rows of a table, and its gradient, in one pass over the data.
 
     ``run(p, rows)`` gives the loss, a float, and its gradient, nested and shaped as the parameters;
@@ -83,6 +63,35 @@ class DataKernel(ExportedRows):
         >>> loss, grads.tolist()
         (0.5, [-1.0, 0.0])
     """
+
+    squares: ClassVar[bool] = False
+    """Whether rows give residuals, whose squares are the loss."""
+
+    def __init__(self, request: Request, device: Any, traced: Traced) -> None:
+        self.request, self._options, self._traced = request, request.options, traced
+        self._parameters = Nest(traced.tree, self.dtype)
+        self.device = targets.choose_any(device)
+        self._title = f"{request.options.name}: loss and gradient, summed over rows"
+        self._sums = self._compiled()
+
+    def _compiled(self) -> Any:
+        """What runs it."""
+        reduction, options = self._traced.reduction, self.request.options
+        return backend_of(self.device).sums(reduction, options, self._title)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The trace travels, but no code of the user's; it is compiled again where it arrives."""
+        penalty = self.request.penalty
+        if penalty is not None:
+            penalty = replace(penalty, f=_travelled)
+        request = replace(self.request, f=_travelled, penalty=penalty)
+        return type(self), (request, self.device, *self._made_of(False))
+
+    def _made_of(self, code: bool = True) -> tuple[Any, ...]:
+        """What it was made of, besides the request and the device, with the user's code or not."""
+        return (self._traced if code else self._traced.without_code(),)
+
+    # running -------------------------------------------------------------------------------------
 
     def _flat(self, *params: Any) -> np.ndarray:
         """What ``run`` takes before the rows, in a row."""
@@ -309,6 +318,182 @@ class DataKernel(ExportedRows):
         divisor = self._divisor(weight_of(numbers, self._traced))
         return RowPoints(self._traced, flat.astype(dtype), numbers, table.indices, divisor)
 
+    def _row_loss(self) -> RowLoss:
+        """What is minimised."""
+        asked, traced = self.request, self._traced
+        if asked.reduce is None or self.outputs[0] != "loss":
+            raise InputError(
+                "only a loss that is summed over rows is minimised: f returns one "
+                "number, with reduce='sum'"
+            )
+        return RowLoss(
+            asked.f,
+            traced.columns,
+            traced.weight,
+            asked.reduce,
+            asked.nan_policy,
+            self.squares,
+            None if asked.penalty is None else asked.penalty.f,
+        )
+
+    def export_js(
+        self,
+        path: str | Path,
+        method: Any = None,
+        *,
+        each: bool = False,
+        steps: int = 1000,
+        tol: Any = None,
+        bounds: Any = None,
+    ) -> None:
+        """Write the kernel as an ES module for WebGPU, and the types of that beside it.
+
+        The module is one file without dependencies; see the page on browsers in the documentation.
+        There ``run(parameters, rows)`` and ``bind(rows)`` take arrays in a row, and give the
+        results of `run` here. With a method ``minimize(starts, {data})`` is there too.
+
+        Args:
+            path: where it goes, ending in .mjs or .js; what symgrad wrote there is replaced.
+            method: as for `minimize`.
+            each: whether each start has rows of its own, rather than all of them the same.
+            steps: the most steps.
+            tol: as for `minimize_from`.
+            bounds: as for `minimize_from`.
+
+        Raises:
+            InputError: for a file there that symgrad did not write; and for kernels that look
+                parameters up by an index, leave out rows that hold NaN, or have a regularizer.
+
+        Example:
+            >>> import tempfile, symgrad as sg
+            >>> line = lambda p, r: p[0] + p[1] * r[0] - r[1]
+            >>> kernel = sg.fused_least_squares(2, line, row=2, device="cpu")
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     kernel.export_js(f"{folder}/fit.mjs", sg.LevenbergMarquardt(), each=True)
+        """
+        require_exportable(self._options.name, self.request, self._traced)
+        by = None
+        if method is not None:
+            wanted = Steps(method, steps, tol, bounds)
+            by = minimization_of(self._row_loss(), self.tree, wanted, each, self._options)
+        sums = RowSums(
+            self._summations,
+            self._traced.columns.count,
+            self.n_inputs,
+            self._traced.used,
+            self._sum_outputs(),
+            self.request.reduce or "sum",
+            self._traced.weight,
+        )
+        rows_exported(self.name, self.parameters, sums, by).write(path)
+
+    def _sum_outputs(self) -> list[SumOutput]:
+        """Which sums are which numbers of the results."""
+        graded = self._traced.graded
+        places = range(1, 1 + len(graded))
+        return [SumOutput("loss", None, [0], [0]), SumOutput("grad", self.n_inputs, places, graded)]
+
+    # what it is ----------------------------------------------------------------------------------
+
+    @property
+    def tree(self) -> Tree:
+        """How the parameters are nested and shaped."""
+        return self._traced.tree
+
+    @property
+    def n_inputs(self) -> int:
+        """The number of parameters."""
+        return self.tree.size
+
+    @cached_property
+    def _summations(self) -> tuple[Summation, ...]:
+        """The WGSL modules, and where they write which sums."""
+        options = self.request.options
+        style = Style(options.math, options.comments, self._title)
+        return emit_reduction(self._traced.reduction, functions(options.math), style)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The WGSL modules: the results are summed up in as many passes."""
+        return tuple(module.source for module in self._summations)
+
+    @property
+    def expr(self) -> tuple[Any, ...]:
+        """The loss of one row, times its weight, and its derivatives by the parameters' names."""
+        loss, slopes, *_ = self._traced.expressions.in_groups()
+        return loss[0], dict(zip(self._traced.wrt, slopes, strict=True))
+
+    @property
+    def stats(self) -> Stats:
+        """The size of what is computed at a row, and the seconds that making the kernel took."""
+        reduction = self._traced.reduction
+        looked = sum(lookup.width for lookup in reduction.lookups)
+        words = reduction.columns + 2 * looked  # which are read, and whose slopes are written
+        nbytes = words * self.dtype.itemsize + 4 * len(self._traced.columns.indices)
+        seconds = self._traced.seconds | {"compile": self._sums.seconds}
+        on_host, derived = backend_of(self.device).on_host, self._traced.derived
+        shaders = 1 if on_host else len(self.modules)
+        return measured(reduction.graph, reduction.outputs, nbytes, shaders, seconds, derived, 4)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of all parameters, in a row."""
+        blocks = self._traced.tree.blocks
+        return [b.name_of(k) for b in blocks for k in range(b.start, b.start + b.size)]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what ``run`` returns."""
+        return "loss", "grad"
+
+    @property
+    def columns(self) -> tuple[str, ...] | int:
+        """The names of a row's columns, or their number."""
+        return self.request.columns.names or self.request.columns.count
+
+    @property
+    def codes(self) -> Codes:
+        """What the numbers of columns stand for that hold labels or dates.
+
+        Of labels, strings or categories, an array: label k is number k, as an index too. Of dates
+        the one from which days are counted. The first table that the kernel reads says what they
+        are, or ``columns=`` beforehand, as ``columns={"school": ["A", "B"], "score": None}``.
+        Another kernel, as one of predictions, takes them as its ``codes=``.
+
+        Example:
+            >>> import symgrad as sg
+            >>> kernel = sg.fused_forward(2, lambda p, r: p[r.city] * r.x, columns=["city", "x"],
+            ...                           reduce=None, device="cpu")
+            >>> kernel.run([1, 2], {"city": ["Rome", "Bern", "Rome"], "x": [1, 1, 2]}).tolist()
+            [2.0, 1.0, 4.0]
+            >>> kernel.codes["city"].tolist()
+            ['Bern', 'Rome']
+        """
+        return self.request.columns.codes
+
+    def __repr__(self) -> str:
+        names = self.request.columns.names
+        row = (
+            ", ".join(map(self._shown, names)) if names else f"{self.request.columns.count} columns"
+        )
+        return (
+            f"<symgrad data kernel {self.name}: {self.n_inputs} parameters, rows of {row}; "
+            f"{self.request.reduce}, {self.dtype} on {self.device}>"
+        )
+
+    def _shown(self, name: str) -> str:
+        """A column, the shape of its arrays, and how many labels it has if it has any."""
+        shape, known = self.request.columns.column(name).shape, self.codes.get(name)
+        labels = f" ({len(known)} labels)" if isinstance(known, np.ndarray) else ""
+        return name + (f" {shape}" if shape else "") + labels
+
+    def _repr_latex_(self) -> str | None:
+        return formula(self.expr[0])
+
+    def to(self, device: targets.DeviceChoice) -> Self:
+        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
+        return type(self)(self.request, device, *self._made_of())
+
     # what happens to a table ---------------------------------------------------------------------
 
     def _stays_there(self, rows: Any) -> bool:
@@ -414,6 +599,11 @@ def _whole(rows: Any) -> Any:
     if not is_table(rows):
         raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
     return rows
+
+
+def _travelled(*_: Any) -> Any:
+    """In the place of a traced function that was left behind."""
+    raise TraceError("this kernel came from another process, without its Python function")
 
 
 # making one ---------------------------------------------------------------------------------------

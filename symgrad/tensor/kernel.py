@@ -20,6 +20,7 @@ from symgrad.kernel.launch import Launch
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
+from symgrad.report.kernel import KernelBase
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.tensor.recorded import Pull, tape_of
 from symgrad.values.arrays import real_numbers
@@ -123,7 +124,7 @@ class TensorStats:
         return f"{self.flops:,} operations, {self.bytes:,} bytes, {self.kernels} kernels"
 
 
-class TensorKernel:
+class TensorKernel(KernelBase):
     """A kernel of arrays: ``run`` computes, and ``vjp`` gives the gradients as well.
 
     It is compiled for the shapes of a call when these are first seen. Arrays are NumPy's, or
@@ -137,6 +138,8 @@ class TensorKernel:
         array([[3., 0.]], dtype=float32)
     """
 
+    _process = "_runners", "_works", "_last"
+
     def __init__(self, work: Work, options: Options, device: targets.DeviceChoice = None) -> None:
         self._work, self._options = work, options
         self.device = targets.choose(device)
@@ -144,7 +147,6 @@ class TensorKernel:
         self._begin()
 
     def _begin(self) -> None:
-        """Make what belongs to this process."""
         self._runners: Once[Any, Runner] = Once(CACHED_SHAPES)
         self._works = dict[Any, Work]()
         self._last: tuple[Work, str, tuple[Shape, ...]] | None = None
@@ -262,16 +264,6 @@ class TensorKernel:
     # what it is ----------------------------------------------------------------------------------
 
     @property
-    def name(self) -> str:
-        """What it is called."""
-        return self._options.name
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """What it computes in."""
-        return np.dtype(self._options.dtype)
-
-    @property
     def arguments(self) -> tuple[str, ...]:
         """The names of the arrays that ``run`` takes."""
         return self._work.arguments
@@ -287,11 +279,6 @@ class TensorKernel:
         library = functions(self._options.math)
         kernels = [print_kernel(d.kernel, library, style) for d in self._launch().dispatches]
         return tuple(dict.fromkeys(m for printed in kernels for m in printed.modules))
-
-    @property
-    def wgsl(self) -> str:
-        """The source of the last call: one WGSL module or several; see ``modules``."""
-        return "\n".join(self.modules)
 
     @property
     def stats(self) -> TensorStats:
@@ -361,13 +348,6 @@ class TensorKernel:
     def __repr__(self) -> str:
         names = ", ".join(self.arguments)
         return f"<symgrad kernel {self.name}({names}); {self.dtype} on {self.device}>"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("_runners", "_works", "_last")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._begin()
 
 
 def _single(results: Sequence[Any]) -> Any:
