@@ -1,4 +1,4 @@
-"""Bounded caches: what is made is kept for whoever asks for the same again."""
+"""Bounded caches of values that are made once."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Value = TypeVar("Value")
 class Once(Generic[Key, Value]):
     """A bounded map whose values are made once, also when several threads ask at the same time.
 
-    The least recently used are forgotten while all together weigh more than ``limit``, but for the
-    last. If making a value fails, the next who asks tries again.
+    The least recently used are forgotten while all together weigh more than ``limit``, except for
+    the last. If making a value fails, the next who asks tries again.
     """
 
     def __init__(self, limit: int) -> None:

@@ -73,7 +73,7 @@ class BlocksOfRows:
 
     With a client of ``distributed``, that is on its workers. A block whose worker is lost is made
     again of what the collection is made of, and bound by another. Without one, all of them are
-    bound in this process. Sums are added in the order of the blocks, whoever has them.
+    bound in this process. Sums are added in the order of the blocks, on whichever worker they are.
     """
 
     def __init__(self, rows: Any, kernel: Any, counting: bool) -> None:
@@ -381,7 +381,7 @@ def mapped(
 ) -> list[Any]:
     """The results of ``task(*arguments)`` of each block, one behind the other: Dask arrays.
 
-    ``results`` are like those of a block: their dtypes, and their shapes but for the first axis.
+    ``results`` are like those of a block: their dtypes, and their shapes except for the first axis.
     """
     arrays = dask_arrays()
     delayed = dask().delayed(task, pure=False, traverse=False, nout=len(results))
@@ -400,7 +400,7 @@ def mapped(
 def run_blocks(kernel: Any, x: Any) -> Any:
     """The results of ``kernel.run`` of points (B, n) in blocks: nested alike, of Dask arrays.
 
-    The kernel travels to whoever computes a block. Nothing is computed before it is asked for.
+    The kernel travels to the worker that computes a block, when its result is asked for.
     """
     if isinstance(x, Mapping) or array_of(x).ndim != 2:
         form = "is a dict" if isinstance(x, Mapping) else f"has shape {x.shape}"

@@ -15,7 +15,7 @@ from symgrad.values.codes import require_shape
 
 
 def dask() -> Any:
-    """Dask, which whoever has its collections has."""
+    """Dask, which is installed where there are collections of its own."""
     return import_module("dask")
 
 

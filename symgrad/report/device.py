@@ -109,7 +109,7 @@ def _repeated(
 
 
 def _seconds(run: Callable[[int], None]) -> float:
-    """The seconds of one turn of many, as few as take long enough to be measured."""
+    """The seconds of one call among as few as take long enough to be measured."""
     iterations, spent = 1, _spent(run, 1)
     while spent < LEAST_SECONDS:
         iterations *= max(2, min(64, int(LEAST_SECONDS / max(spent, 1e-9))))
@@ -118,7 +118,7 @@ def _seconds(run: Callable[[int], None]) -> float:
 
 
 def _warm(run: Callable[[int], None]) -> None:
-    """Repeat a turn until clocks are those of a device that is busy."""
+    """Repeat a call until clocks are those of a device that is busy."""
     end = time.perf_counter() + WARM_UP_SECONDS
     while time.perf_counter() < end:
         run(1)

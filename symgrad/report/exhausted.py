@@ -34,7 +34,7 @@ def exhausted(graph: Graph, roots: Sequence[int]) -> int | None:
     """The condition that any loop which the roots need has not ended; None where all do.
 
     That is a loop with a test that still holds after the most iterations there may be, or one that
-    counts further; in a loop around it, in any turn.
+    counts further; in a loop around it, in any iteration.
     """
     conditions = list[int | None]()
     for i in reachable(graph, roots) if has_regions(graph) else ():
@@ -74,7 +74,7 @@ def _types(op: Loop) -> str:
 
 
 def _of_any_iteration(graph: Graph, i: int, op: Loop) -> int | None:
-    """Whether a loop within loop i has not ended in some turn, which a loop like i carries."""
+    """Whether a loop within loop i has not ended in some iteration, which a loop like i carries."""
     inner, m, params = op.body.copy(), op.carries, op.body.params
     within = exhausted(inner, op.body.yields)
     if within is None:

@@ -262,7 +262,7 @@ def _stage(
 
 @dataclass(frozen=True)
 class SumOutput:
-    """A result of sums over rows: a number if ``size`` is None, or so many numbers in a row.
+    """A result of sums over rows: a number if ``size`` is None, else ``size`` numbers.
 
     Sum ``sources[j]`` is its number ``places[j]``, and others are 0.
     """

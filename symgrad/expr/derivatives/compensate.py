@@ -53,7 +53,7 @@ def compensated(op: Loop, runs: int = 1, anew: Container[int] = ()) -> tuple[Loo
 
 
 def _iterations_inside(op: Loop) -> int:
-    """The most iterations, in a turn of this loop, of one inside it, with those inside that."""
+    """The most iterations of a loop inside an iteration of this one, with those inside that."""
     inside = (node[0] for node in op.body.graph.nodes if isinstance(node[0], Loop))
     return max(((loop.most or 1) * _iterations_inside(loop) for loop in inside), default=1)
 

@@ -1,4 +1,4 @@
-"""Which parts of a loop's region depend on which: what varies from turn to turn with what.
+"""Dependences of the parts of a loop's region on each other, from iteration to iteration.
 
 Of a loop or a choice inside, each result depends on its own arguments alone: a carry that no result
 needs has no cotangent in the loops around it either.
@@ -20,7 +20,7 @@ _dependences: WeakKeyDictionary[Loop | Choice, list[int]] = WeakKeyDictionary()
 
 
 def varied(op: Loop, seeds: Mapping[int, int]) -> list[int]:
-    """For each node of the region, in which directions it varies, as bits, in any turn.
+    """For each node of the region, in which directions it varies, as bits, in any iteration.
 
     ``seeds`` says it of parameters. Each direction reaches each node once.
     """
@@ -34,7 +34,7 @@ def varied(op: Loop, seeds: Mapping[int, int]) -> list[int]:
 def _spread(
     graph: Graph, seeds: Mapping[int, int], after: Mapping[int, Sequence[int]]
 ) -> list[int]:
-    """The bits of the seeds that reach each node, also those ``after`` a turn."""
+    """The bits of the seeds that reach each node, also those ``after`` an iteration."""
     users, reached = _users(graph), [0] * len(graph)
     stack = list(seeds.items())
     while stack:

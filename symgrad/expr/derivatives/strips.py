@@ -1,8 +1,8 @@
 """Checkpoints: a loop over strips, each a loop of a part of the iterations.
 
-Its transpose keeps what is carried at the start of each strip, and runs the strip again, keeping
-what is carried at each turn of that one: of n iterations some sqrt(n) are kept twice instead of n,
-for one more forward run. A strip that is too long itself is run in strips again. The loop over
+Its transpose keeps the carries at the start of each strip, and runs the strip again, keeping them
+at each iteration: of n iterations some sqrt(n) are kept twice instead of n, for one more forward
+run. A strip that is too long itself is run in strips again. The loop over
 strips of a loop with a test goes on as long as they take all of their iterations.
 """
 
@@ -28,7 +28,7 @@ NUMBERS_PER_STRIP: Final = 2**6
 
 Checkpoint = Literal["auto", "keep", "sqrt"] | int
 """What loops keep for their transposes: what "auto" takes to be best, all of it, what is carried
-into strips of sqrt(n) iterations, or into strips of so many."""
+into strips of sqrt(n) iterations, or into strips of this many."""
 
 CHECKPOINTS: Final = get_args(get_args(Checkpoint)[0])
 

@@ -68,12 +68,12 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True, weakref_slot=True, repr=False)
 class Loop(Op):
-    """``loop(lo, hi, *inits, *captures)``: what a region makes of the inits, turn by turn.
+    """``loop(lo, hi, *inits, *captures)``: a region applied to the inits, iteration by iteration.
 
     The region's parameters are the counter, the carries and the captures; it yields the next
-    carries and, with ``test``, whether the turn is taken at all: the loop ends where it is not.
+    carries and, with ``test``, whether the iteration is done at all: the loop ends where it is not.
     The counter k is lo, lo + 1, .., hi - 1, or ``down`` from hi - 1 to lo. No loop takes more than
-    ``most`` iterations; None says that nobody knows how many.
+    ``most`` iterations; None: there is no known limit.
     """
 
     body: Region

@@ -149,7 +149,7 @@ def _loop_faults(op: Loop) -> Iterator[str]:
     if kinds[1 : 1 + op.carries] + "b" * op.test != yields:
         yield f"{kinds[1 : 1 + op.carries]} is carried, but {yields} is yielded"
     if op.most is not None and op.most < 0:
-        yield f"there are at most {op.most} turns"
+        yield f"there are at most {op.most} iterations"
 
 
 def _choice_faults(op: Choice) -> Iterator[str]:

@@ -128,7 +128,7 @@ class Facts:
         return [join(None, a, b) for a, b in zip(*sides, strict=True)]
 
     def _carried(self, op: Loop, args: Sequence[int], depth: int) -> list[Interval]:
-        """The intervals of what a loop carries, by induction: what a turn keeps is kept by all."""
+        """The intervals of a loop's carries, by induction: what one iteration keeps, all keep."""
         body, (inits, captures) = op.body, op.split(args[2:])
         k, (params, outside) = body.params[0], op.split(body.params[1:])
         known = self._intervals(outside, captures, depth) | {k: self._counter(args[0], args[1])}

@@ -236,7 +236,7 @@ def _few_loops(graph: Graph, loops: Sequence[Item]) -> dict[Slot, int]:
 
 
 class _Classes:
-    """Which carries of several loops have the same value in every turn.
+    """Which carries of several loops have the same value in every iteration.
 
     First all with the same init are taken to be the same; whatever then has another next value is
     not, until all agree. ``settled`` says whether they do: loops with long chains of carries are
@@ -279,7 +279,7 @@ class _Classes:
         return copied(joint.graph, op.body, new)
 
     def together(self) -> list[list[int]]:
-        """The loops that share carries and end in the same turn, in groups of several."""
+        """The loops that share carries and end in the same iteration, in groups of several."""
         first: dict[Hashable, int] = {}
         group = {n: [n] for n in range(len(self._loops))}
         for (n, _), name in self._class.items():

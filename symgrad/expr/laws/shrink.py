@@ -2,10 +2,10 @@
 
 What is not needed: results, the carries that none needs, captures, carries that never change, and
 carries and captures that are constants. A loop of constants alone is one itself, its value by the
-references of operations. The laws: a loop of no turn is its inits, one of few iterations its body
-as often; what a loop's last turn makes of captures alone is made behind it; a choice whose
-condition is known is one of its sides, and a result that both sides give is no result of a choice;
-within a side the condition is known. All are exact.
+references of operations. The laws: a loop of no iteration is its inits, one of few iterations its
+body as often; results of the last iteration that depend on captures alone are computed behind the
+loop; a choice whose condition is known is one of its sides, and a result that both sides give is no
+result of a choice; within a side the condition is known. All are exact.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Shrinking:
     def _written_out(
         self, op: Loop, wanted: set[int], args: Sequence[int], count: int
     ) -> dict[int, int]:
-        """The results of a loop as those of its body, turn by turn."""
+        """The results of a loop as those of its body, iteration by iteration."""
         (lo, *_), (carries, outside) = args, op.split(args[2:])
         k, *params = op.body.params
         _, needed = _needed(op, wanted)
@@ -125,7 +125,7 @@ class Shrinking:
         return {j: carries[j] for j in wanted}
 
     def _behind(self, op: Loop, wanted: set[int], outside: Sequence[int]) -> dict[int, int]:
-        """Results that depend on captures alone, of a loop that takes some turn."""
+        """Results that depend on captures alone, of a loop that takes some iteration."""
         params = op.body.params
         inner = set(params[: 1 + op.carries])
         for i in range(len(op.body.graph)):
@@ -296,7 +296,7 @@ def _kind(op: Loop, number: int) -> str:
 def _needed(
     op: Loop, wanted: Iterable[int], fixed: Iterable[int] = ()
 ) -> tuple[set[int], list[int]]:
-    """The nodes that results and the test need in any turn, and the carries that are among them."""
+    """The nodes that results and the test need in any iteration, and the carries among them."""
     body, params = op.body, op.body.params
     still = set(fixed)
     number = {p: j for j, p in enumerate(params[1 : 1 + op.carries]) if j not in still}

@@ -521,7 +521,7 @@ class Kept:
         self._ids, self._nest = flattened(graph, () if y is None else y, what)
 
     def written(self, loop: OpenLoop) -> list[int]:
-        """Where each turn leaves them: arrays that the loop carries, with the turn's numbers."""
+        """Where each iteration leaves them: arrays that the loop carries, with its numbers."""
         graph, ids, puts = self._graph, iter(self._ids), list[int]()
         for block, kind in zip(self._nest.tree.blocks, self._nest.kinds, strict=True):
             memory = next(ids) if is_memory(kind) else None

@@ -82,8 +82,8 @@ class _Order:
 class _Run:
     """One evaluation of a graph at a batch of points.
 
-    Arrays are (elements, points). One that nobody else has is written in place, as a loop that
-    writes to an array turn by turn would otherwise copy it as often.
+    Arrays are (elements, points). One that has no other user is written in place, as a loop that
+    writes to an array iteration by iteration would otherwise copy it as often.
     """
 
     def __init__(self, length: int, dtype: Any) -> None:
@@ -135,7 +135,7 @@ class _Run:
             values[i] = op.reference(*args)
 
     def _loop(self, op: Loop, args: Sequence[Array], mask: Mask, free: Sequence[bool]) -> Any:
-        """The carries after the last turn, and how many iterations there were."""
+        """The carries after the last iteration, and how many iterations there were."""
         (lo, hi), (carries, captures) = args[:2], op.split(args[2:])
         owned = zip(carries, free[2:], strict=False)
         carries = [

@@ -273,7 +273,7 @@ class Sweep:
     """An array of this shape, whose element at the index that stands for all is ``element``.
 
     It is of the body of the loop ``body``: what is made of it there takes its element, and what
-    is made elsewhere reads it from memory, so that no turn computes it again.
+    is made elsewhere reads it from memory, so that no iteration computes it again.
     """
 
     graph: Graph

@@ -348,7 +348,7 @@ class _Tracer:
 def trace_row(
     f: Callable[..., Any], tree: Tree, count: int, named: Sequence[Block] = ()
 ) -> RowTrace:
-    """Call ``f(p, r)`` on symbolic parameters and one symbolic row of so many numbers.
+    """Call ``f(p, r)`` on symbolic parameters and one symbolic row of ``count`` numbers.
 
     These are the numbers of the columns with names, if there are any.
     """

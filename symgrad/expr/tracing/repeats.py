@@ -227,7 +227,7 @@ class Links:
     # ------------------------------------------------------------------------
 
     def iterations(self) -> tuple[int, int]:
-        """The event at which a turn begins, and how many iterations there are from there on.
+        """The event at which an iteration begins, and how many iterations there are from there on.
 
         Iterations begin where the fewest values are handed from one to the next.
         """
@@ -270,7 +270,7 @@ class Links:
 class Slot:
     """An argument: its node in each iteration; if it is a column, which, and how long ago.
 
-    Where that would be before the first turn, the nodes are from elsewhere.
+    Where that would be before the first iteration, the nodes are from elsewhere.
     """
 
     values: Ints
@@ -285,7 +285,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An operation that each turn does, the node that it is in each, and what it takes."""
+    """An operation that each iteration does, the node that it is in each, and what it takes."""
 
     results: Ints
     slots: tuple[Slot, ...]
@@ -319,7 +319,7 @@ class Iterations:
         return self.events - len(self.columns)
 
     def made(self, first: Ints) -> Ints:
-        """The turn in which nodes were made, -1 of others; ``first`` are the events that did."""
+        """The iteration that made each node, -1 of others; ``first`` are the events that did."""
         iteration = np.full(len(first), -1)
         moving = [c.results for c in self.columns if not c.is_fixed]
         if moving:
@@ -368,7 +368,7 @@ def columns_of(links: Links, start: int, count: int) -> Iterator[Column]:
 
 
 def _last_taken(iterations: Iterations, first: Ints) -> int:
-    """The last turn that made something which another turn does not take as a carry; -1: none."""
+    """The last iteration that made a node which another does not take as a carry; -1: none."""
     iteration_of = iterations.made(first)
     return max(
         (

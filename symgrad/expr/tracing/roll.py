@@ -1,11 +1,11 @@
-"""Rolling: what a Python loop has written out, turn by turn, becomes a loop again.
+"""Rolling: what a Python loop has written out, iteration by iteration, becomes a loop again.
 
 A trace stands in the order in which the function did it, and each operation knows its line: the
-iterations of a loop are a stretch in which every event is like the one a period later. What a turn
-takes of those before it is carried; other arguments are the same in all iterations, numbers in a
-row, or elements of an array. What is used after the loop is what it carries in the end, or all
-iterations of it in an array. Iterations that are not like the others stay outside, and so does what
-is not worth a loop.
+iterations of a loop are a stretch in which every event is like the one a period later. Values that
+an iteration takes of those before it are carried; other arguments are the same in all iterations,
+numbers in a row, or elements of an array. Values that are used after the loop are final carries, or
+an array of those of all iterations. Iterations that are not like the others stay outside, and so do
+those that are not worth a loop.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ EXACT: Final = 2.0**24
 """Below it whole numbers are float32 numbers."""
 
 DEEPEST: Final = 3
-"""Levels of operations outside of a loop that are done in it, each turn its own."""
+"""Levels of operations outside of a loop that are done in it, each iteration its own."""
 
 FRACTIONS: Final = 8
 """Counters are shifted by multiples of one part of this many."""
 
 
 class Sequences:
-    """Values by turn, for a loop whose counter is ``k``, which begins at 0.
+    """Values by iteration, for a loop whose counter is ``k``, which begins at 0.
 
     Constants that are not what the counter says within ``rounding``, relatively, are in a table.
     Inputs in a row, of those with the numbers ``inputs``, are elements of the array of all these.
@@ -91,7 +91,7 @@ class Sequences:
         return self._element(values) if {graph.type(v) for v in values} == {"f"} else None
 
     def _operation(self, values: Sequence[int], depth: int) -> int | None:
-        """An operation that is done outside of the loop for each turn, in the loop."""
+        """An operation that is done outside of the loop for each iteration, in the loop."""
         graph = self._graph
         op = graph.nodes[values[0]][0]
         if not op.arity or "t" in op.signature:
@@ -175,7 +175,7 @@ _STORED: Final = {"f": "F", "u": "W"}
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A node that is used outside of the iterations: what a column is in a turn."""
+    """A node that is used outside of the iterations: what a column is in an iteration."""
 
     node: int
     iteration: int
@@ -273,7 +273,7 @@ class _RolledLoop:
         """The node of an argument in the loop; None if there is none for all iterations."""
         if not self._is_past(slot):
             return self.sequences.of([self._stand.get(v, v) for v in slot.values.tolist()])
-        assert slot.column is not None, "what is of a turn is of a column"
+        assert slot.column is not None, "what is of an iteration is of a column"
         return self._carried(slot.column, _inits(slot)) if slot.back else self._values[slot.column]
 
     def _is_past(self, slot: Slot) -> bool:
@@ -316,7 +316,7 @@ class _RolledLoop:
         return op.commutative and all(s.back for s in column.slots)
 
     def _ordered(self, column: Column) -> Sequence[Slot]:
-        """The arguments; those before the first turn are swapped if that says how others began."""
+        """The arguments; before the first iteration swapped, if that says how others began."""
         if not self._may_be_swapped(column) or not all(map(self._is_past, column.slots)):
             return column.slots
         one, other = column.slots
