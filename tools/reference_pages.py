@@ -15,6 +15,7 @@ from public_api import VERBS, arguments
 from site_reference import GROUPS, Group
 
 import symgrad as sg
+from symgrad.report.kernel import KernelBase
 
 NOTE = "<!-- Written by tools/generate_docs.py from the docstrings: change these, and run it. -->"
 SECTION = re.compile(r"^(Args|Returns|Raises|Example|Attributes|Reference|References):$", re.M)
@@ -67,7 +68,7 @@ def _class(name: str, value: Any) -> Iterator[str]:
     shown = name if "." in name else f"sg.{name}"
     made = inspect.isclass(value) and is_dataclass(value) and issubclass(value, sg.Method)
     yield _entry(shown, name, arguments(value) if made else "", value)
-    for part, method in vars(value).items():
+    for part, method in _members(value).items():
         if part.startswith("_") or not inspect.getdoc(method):
             continue
         if isinstance(method, property):
@@ -75,6 +76,16 @@ def _class(name: str, value: Any) -> Iterator[str]:
         elif inspect.isfunction(method) and (part in VERBS or ">>>" in (method.__doc__ or "")):
             given = arguments(method).replace("(self, ", "(").replace("(self)", "()")
             yield _entry(f"{name}.{part}", f"{name}.{part}", given, method, "###")
+
+
+def _members(value: type) -> dict[str, Any]:
+    """The members of a class; of a kernel also those of bases that have no entry of their own."""
+    public = [getattr(sg, name) for name in dir(sg)]
+    members = dict(vars(value))
+    for base in value.__mro__[1:] if issubclass(value, KernelBase) else ():
+        if base.__module__.startswith("symgrad.") and base not in public:
+            members = {**vars(base), **members}
+    return {**{k: members[k] for k in vars(value)}, **members}
 
 
 def _entry(shown: str, name: str, given: str, value: Any, level: str = "##") -> str:

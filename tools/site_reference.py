@@ -10,6 +10,7 @@ from types import ModuleType
 
 import symgrad as sg
 from symgrad.expr.tracers import functions
+from symgrad.report.kernel import KernelBase
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ def _entry(name: str) -> str:
         return f".. py:module:: symgrad.{name}\n\n{about}\n{parts}"
     if not inspect.isclass(value):
         return f".. autofunction:: symgrad.{name}\n"
-    return _class(f"symgrad.{name}", not issubclass(value, (Exception, Warning)))
+    entry = _class(f"symgrad.{name}", not issubclass(value, (Exception, Warning)))
+    return entry + "   :inherited-members:\n" * issubclass(value, KernelBase)
 
 
 def _class(name: str, members: bool = True) -> str:
