@@ -24,9 +24,10 @@ from symgrad.targets import DeviceChoice
 ROWS_COMPARED: Final = 100
 """Rows of which a model has the same values one by one as together, if it has those of all."""
 
-ALL_AT_ONCE: Final = (
-    "f cannot be traced for one x, or its value there is another than for several x together: "
-    "data in blocks need a model of one x"
+ONE_BY_ONE: Final = (
+    "xdata and ydata come in blocks, of which f is traced for one x, and {}: compute what depends "
+    "on all of x, such as its mean, beforehand, or bring the data here, by xdata.compute() and "
+    "ydata.compute()"
 )
 
 
@@ -160,7 +161,7 @@ class RowsInBlocks:
         """
         self._some.prepare(p)
         if not self._some.rowwise:
-            raise InputError(ALL_AT_ONCE)
+            raise InputError(ONE_BY_ONE.format("its value there is not that among several x"))
 
     def in_unit(self, unit: float) -> RowsInBlocks:
         """The same rows, with residuals in another unit; see `Rows.in_unit`."""
@@ -262,4 +263,4 @@ def _travelling(f: Callable[..., Any], k: int | None, n: int) -> TravellingModel
     try:
         return TravellingModel(f, k, n)
     except (SymgradError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise InputError(ALL_AT_ONCE) from error
+        raise InputError(ONE_BY_ONE.format(f"there it fails, {error}")) from error

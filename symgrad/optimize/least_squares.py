@@ -71,7 +71,8 @@ class LevenbergMarquardt(Method):
     rounding of JᵀJ hides what it promises, the status is -1. Where the model has become flat, as an
     exponential that underflows, every gradient is small: that is no success, but status -3.
     Residuals that are no more than what rounding of the variables makes of them end a fit too.
-    None of this depends on the unit of the residuals, nor on how far away a fit has started.
+    None of this depends on the unit of the residuals, nor on how far away a fit has started; but
+    squares that are less than the dtype has, as of 1e-20 in float32, are 0.
 
     Example:
         >>> import symgrad as sg
@@ -117,7 +118,8 @@ class LevenbergMarquardt(Method):
         trial, promised, spread, cut = self._step(at, point, gradient, matrix, added, floors)
         known = TERM_ROUNDINGS * at.eps * spread <= promised
         damped = functools.reduce(operator.or_, [a > d for a, d in zip(added, safe, strict=True)])
-        whole = ~(damped & (seen.quality > 0.5))  # damping that will fall makes other steps short
+        # no end is a short step after a good one that was seen, or by a damping that will fall
+        whole = ~((seen.quality > 0.5) & (damped | ~seen.blind))
         if cut is not None:  # a step that bounds cut off may promise nothing: one damped more does
             whole = whole & ~cut
             promised = functions.where(cut & (promised <= 2.0 * at.eps * loss), -loss, promised)

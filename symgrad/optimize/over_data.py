@@ -15,6 +15,7 @@ from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
 from symgrad.optimize.minimize import minimize_from
+from symgrad.optimize.starts import on_host
 from symgrad.optimize.stepwise import Evaluated
 from symgrad.values.parameters import rows_of
 from symgrad.values.tables import Columns, read, require_columns
@@ -71,11 +72,19 @@ def minimize_over_data(
 ) -> Any:
     """Minimise a kernel's loss over data, from every start at once; see `DataKernel.minimize`."""
     require_squares(method, of.squares, kernel.name)
-    if of.columns.indices and method.needs != "squares":
+    each, looked_up = _is_of_each(data, of.columns), bool(of.columns.indices)
+    if looked_up and not each and method.needs != "squares":
         return kernel.bind(data).minimize(starts, method, **options)
+    if looked_up and not each:
+        raise InputError(
+            "parameters that rows look up by an index are fitted by sparse normal equations: use "
+            "kernel.fit(start, rows), or sg.LBFGS()"
+        )
     if of.reduce == "mean" and of.weight is not None:
         raise InputError('weights with reduce="mean" are not minimised: use reduce="sum"')
     table = _table(data, of, str(kernel.dtype))
+    if looked_up:
+        kernel.bind(np.reshape(on_host(table), (-1, of.columns.count)))  # refuses indices beyond
     if of.reduce == "sum":
         of = replace(of, share=1.0 / max(table.shape[-2], 1))
     given = {"shared" if table.ndim == 2 else "own": table, "reduce": of.reduce}
@@ -112,11 +121,6 @@ def require_squares(method: Method, squares: bool, name: str) -> None:
 
 def _table(data: Any, of: RowLoss, dtype: str) -> Any:
     """The data as (R, k), or (S, R, k) for a data set of each fit."""
-    if of.columns.indices:
-        raise InputError(
-            "parameters that rows look up by an index are fitted by sparse normal equations: use "
-            "kernel.fit(start, rows), or sg.LBFGS()"
-        )
     if isinstance(data, DeviceArray):
         return data
     tree = of.columns.tree
@@ -135,8 +139,10 @@ def _table(data: Any, of: RowLoss, dtype: str) -> Any:
     return table
 
 
-def _is_of_each(data: Mapping[str, Any], columns: Columns) -> bool:
-    """Whether a column has rows of each fit: (S, R) of its numbers or arrays."""
+def _is_of_each(data: Any, columns: Columns) -> bool:
+    """Whether each fit has rows of its own: (S, R, k), or a column (S, R) of numbers or arrays."""
+    if not isinstance(data, Mapping):
+        return np.ndim(data) == 3
     present = [column for column in columns.blocks if column.name in data]
     return any(np.ndim(data[c.name]) == 2 + len(c.shape) for c in present)
 

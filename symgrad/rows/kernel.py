@@ -224,8 +224,8 @@ class DataKernel(KernelBase):
             SciPy's result, batched, as `minimize_from` has it; ``fun`` is what ``run`` gives.
 
         Raises:
-            InputError: for rows or a method that do not fit. Where rows look parameters up,
-            `Newton` is for kernels of `fused_hessian`, and squares are for ``fit``.
+            InputError: for rows or a method that do not fit. Where rows that all fits share look
+            parameters up, `Newton` is for kernels of `fused_hessian`, and squares are for ``fit``.
 
         Example:
             >>> import numpy as np, symgrad as sg

@@ -126,3 +126,22 @@ def test_small_data_from_a_start_that_is_far_larger(
     assert found.success[0]
     rtol = 1e-6 if dtype == "float32" else 1e-7  # squares are compared, to 1e-15 of them
     np.testing.assert_allclose(found.x[0] / [scale, 1.0], want, rtol=rtol)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "residuals",
+    [
+        lambda v: [v[0], v[0] + v[1]],
+        lambda v: [v[0] ** 2, v[1]],
+        lambda v: [np.exp(v[0]) - 1.0, v[1] - np.sin(v[0])],
+        lambda v: [np.cosh(v[0]) - 1.0, v[1]],
+    ],
+)
+def test_residuals_that_vanish_at_0(residuals: Any, method: Any, dtype: DTypeName) -> None:
+    """There is no J x for their rounding to be compared with, and columns of J may vanish too."""
+    starts = [[3.0, 4.0], [-1.0, 0.1]]
+    found = sg.minimize_from(residuals, 2, starts, method, 200, device="cpu", dtype=dtype)
+    assert found.success.all()
+    np.testing.assert_allclose(found.x, 0.0, atol=1e-3 if dtype == "float32" else 1e-7)

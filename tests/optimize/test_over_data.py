@@ -97,6 +97,26 @@ def test_likelihoods_with_look_ups() -> None:
     assert held.success and held.x.max() == 0.1
 
 
+@pytest.mark.parametrize("method", [sg.LBFGS(), sg.Newton(), sg.LevenbergMarquardt()])
+def test_look_ups_of_each_fit(method: Any) -> None:
+    """Each start has rows of its own, whose indices look its own parameters up: means of groups."""
+    squares = isinstance(method, sg.LevenbergMarquardt)
+    make = sg.fused_least_squares if squares else sg.fused_forward_backward
+    power = 1 if squares else 2
+    kernel = make({"level": (3,)}, lambda p, r: (p.level[r.g] - r.y) ** power, columns=["g", "y"],
+                  **DOUBLE)  # fmt: skip
+    g, y = np.array([[0, 1, 2, 0, 1, 2], [2, 2, 1, 1, 0, 0]]), np.arange(12.0).reshape(2, 6)
+    want = [[y[k][g[k] == group].mean() for group in range(3)] for k in range(2)]
+    for rows in ({"g": g, "y": y}, np.stack([g, y], axis=2)):
+        found = kernel.minimize(np.zeros((2, 3)), method, rows=rows)
+        assert found.success.all()
+        np.testing.assert_allclose(found.x, want, rtol=1e-9)
+    with pytest.raises(sg.InputError, match="level has 3 entries"):
+        kernel.minimize(np.zeros((2, 3)), method, rows={"g": g + 1, "y": y})
+    with pytest.raises(sg.InputError, match="whole numbers are needed"):
+        kernel.minimize(np.zeros((2, 3)), method, rows={"g": g + 0.5, "y": y})
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_newton_takes_the_hessian_of_rows_with_look_ups(sparse: bool) -> None:
     """In a few steps, as of any loss whose Hessian is known: L-BFGS takes several times as many."""

@@ -127,7 +127,7 @@ def test_a_step_of_levenberg_and_marquardt_divides_once_for_each_variable() -> N
     )
     divisions = sum(update.get(name, 0) for name in ("div", "reciprocal", "sqrt"))
     assert divisions <= 6
-    assert sum(update.values()) - update["const"] - update["input"] <= 514
+    assert sum(update.values()) - update["const"] - update["input"] <= 516
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e-14), ("float64", 1e-100)])

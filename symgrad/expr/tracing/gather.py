@@ -364,6 +364,7 @@ def trace_row(
         try:
             result = f(p, row)
         except AttributeError as error:
+            _refuse_part(error, f, values, named)
             _refuse_swapped(error, f, p, row, [column.name for column in named])
             raise
     outputs, structure = flatten_result(graph, result, f)
@@ -383,6 +384,22 @@ def _names_of(columns: Sequence[Block]) -> Iterator[str]:
     for column in columns:
         places = range(column.start, column.start + column.size)
         yield from map(column.name_of, places) if column.shape else (column.name,)
+
+
+def _refuse_part(
+    error: AttributeError, f: Callable[..., Any], values: ExprArray, named: Sequence[Block]
+) -> None:
+    """Say so if an array that is a column, or a part of it, was asked for a part by name."""
+    if not isinstance(error.obj, ExprArray) or not error.obj.size:
+        return
+    for column in named:
+        numbers = values[column.start : column.start + column.size]
+        if column.shape and any(error.obj.flat[0] is number for number in numbers.flat):
+            raise NameUnknownError(
+                f"{describe(f)} asks the column {column.name!r} for {error.name!r}: it is an array "
+                f"of shape {column.shape} at each row, whose elements have no names; index it, as "
+                f"in row.{column.name}[0]"
+            ) from error
 
 
 def _refuse_swapped(
