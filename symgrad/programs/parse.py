@@ -8,7 +8,7 @@ import operator
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from symgrad.errors import BufferUnknownError, ProgramError, SymgradError, UnsupportedError, counted
 from symgrad.expr import ops
@@ -25,11 +25,14 @@ _ARRAY: Final = re.compile(
 )
 _DISPATCH: Final = re.compile(r"dispatch (?P<invocations>\d+) in groups of (?P<group>\d+):$")
 _LET: Final = re.compile(r"let (?P<name>\w+) = (?P<value>.+)$")
-_VAR: Final = re.compile(r"var (?P<name>\w+)(: (?P<kind>\w+))? = (?P<value>.+)$")
+_VAR: Final = re.compile(r"var (?P<name>\w+)(?:: (?P<kind>\w+))? = (?P<value>.+)$")
 _IF: Final = re.compile(r"if (?P<condition>.+):$")
 _FOR: Final = re.compile(
-    r"for (?P<name>\w+) in (?P<lo>.+?) \.\. (?P<hi>.+?)(?P<down> down)?( most (?P<most>\d+))?:$"
+    r"for (?P<name>\w+) in (?P<lo>.+?) \.\. (?P<hi>.+?)(?P<down> down)?(?: most (?P<most>\d+))?:$"
 )
+_ELSE: Final = re.compile(r"else:$")
+_BARRIER: Final = re.compile(r"barrier$")
+_PASS: Final = re.compile(r"pass$")
 _STORE: Final = re.compile(r"(?P<array>\w+)\[(?P<index>.*)\] (?P<add>\+?)= (?P<value>.+)$")
 _ASSIGN: Final = re.compile(r"(?P<name>\w+) = (?P<value>.+)$")
 
@@ -43,6 +46,10 @@ _BINARY: Final[dict[type[ast.AST], Callable[[Any, Any], Any]]] = {
 }  # fmt: skip
 _REDUCTIONS: Final = ("group_sum", "group_max", "group_min")
 _NUMBERS: Final = {"inf": float("inf"), "nan": float("nan")}
+
+
+_Block = tuple[AbstractContextManager[Any], str]
+"""What opens the block of a line, and the name of what it gives there."""
 
 
 def parse(source: str) -> Code:
@@ -87,10 +94,23 @@ class _Parser:
         """What names stand for where the text is at."""
         self._read: dict[str, Any] = {}
         """What variables are, of those that the statement has asked for."""
+        self._readers: list[tuple[re.Pattern[str], Callable[..., _Block | None]]] = [
+            (_ARRAY, self._array),
+            (_DISPATCH, self._dispatch),
+            (_LET, self._let),
+            (_VAR, self._var),
+            (_IF, self._if),
+            (_ELSE, lambda: (self.builder.else_(), "")),
+            (_FOR, self._for),
+            (_STORE, self._store),
+            (_ASSIGN, self._assign),
+            (_BARRIER, lambda: self.builder.barrier()),
+            (_PASS, lambda: None),
+        ]
 
     def code(self) -> Code:
         """The program."""
-        head = self._matched(_HEAD, self._lines[0][1].strip()) if self._lines else None
+        head = _HEAD.match(self._lines[0][1].strip()) if self._lines else None
         if head is None:
             raise ProgramError("the text of a program begins with `program` and its name")
         self.builder = Builder(head["name"])
@@ -110,10 +130,6 @@ class _Parser:
         line = self._lines[self._at][1]
         return len(line) - len(line.lstrip())
 
-    def _matched(self, pattern: re.Pattern[str], line: str) -> dict[str, Any] | None:
-        match = pattern.match(line)
-        return None if match is None else match.groupdict()
-
     def _refuse(self, what: str, kind: type[SymgradError] = ProgramError) -> Any:
         number, line = self._lines[min(self._at, len(self._lines) - 1)]
         raise kind(f"line {number}, {line.strip()!r}: {what}")
@@ -129,92 +145,64 @@ class _Parser:
                 if str(error).startswith("line "):
                     raise
                 self._refuse(str(error), type(error))
+            self._at += 1
         if self._indent() > indent:
             self._refuse("it is further to the right than the lines around it")
         self._names = names
 
-    def _inner(self, manager: AbstractContextManager[Any], indent: int, name: str = "") -> None:
-        """The block of the line that is being read."""
-        with manager as index:
-            self._at += 1
-            if self._indent() <= indent:
-                self._at -= 1
-                self._refuse("it has no block: write `pass` for an empty one")
-            before = dict(self._names)
-            if name:
-                self._names[name] = index
-            self._block(self._indent())
-            self._names = before
-
     def _line(self, line: str, indent: int) -> None:
-        for pattern, read in self._readers():
-            fields = self._matched(pattern, line)
-            if fields is not None:
-                read(fields, indent)
-                return
-        if line not in ("barrier", "pass"):
+        """A line, and the block that it begins."""
+        matches = ((pattern.match(line), read) for pattern, read in self._readers)
+        match, read = next(((m, read) for m, read in matches if m), (None, None))
+        if match is None or read is None:
             self._refuse("this is not a statement of programs", UnsupportedError)
-        if line == "barrier":
-            self.builder.barrier()
-        self._at += 1
+            return
+        block = read(**match.groupdict())
+        if block:
+            manager, name = block
+            with manager as index:
+                self._inner(indent, {name: index} if name else {})
 
-    def _readers(self) -> list[tuple[re.Pattern[str], Callable[[dict[str, Any], int], None]]]:
-        return [
-            (_ARRAY, self._array),
-            (_DISPATCH, self._dispatch),
-            (_LET, self._let),
-            (_VAR, self._var),
-            (_IF, self._if),
-            (re.compile(r"else:$"), self._else),
-            (_FOR, self._for),
-            (_STORE, self._store),
-            (_ASSIGN, self._assign),
-        ]
+    def _inner(self, indent: int, names: dict[str, Any]) -> None:
+        """The block of the line that is being read; its last line is the one that is read then."""
+        self._at += 1
+        if self._indent() <= indent:
+            self._at -= 1
+            self._refuse("it has no block: write `pass` for an empty one")
+        before, self._names = self._names, self._names | names
+        self._block(self._indent())
+        self._names = before
+        self._at -= 1
 
     # statements ----------------------------------------------------------------------------------
 
-    def _array(self, fields: dict[str, Any], _: int) -> None:
-        declare = getattr(self.builder, fields["space"])
-        shape = tuple(int(n) for n in fields["shape"].split(",") if n.strip())
-        self._names[fields["name"]] = declare(fields["name"], shape, fields["kind"])
-        self._at += 1
+    def _array(self, space: str, name: str, kind: str, shape: str) -> None:
+        sizes = tuple(int(n) for n in shape.split(",") if n.strip())
+        self._names[name] = getattr(self.builder, space)(name, sizes, kind)
 
-    def _dispatch(self, fields: dict[str, Any], indent: int) -> None:
-        manager = self.builder.dispatch(int(fields["invocations"]), int(fields["group"]))
-        self._inner(manager, indent, "cell")
+    def _dispatch(self, invocations: str, group: str) -> _Block:
+        return self.builder.dispatch(int(invocations), int(group)), "cell"
 
-    def _let(self, fields: dict[str, Any], _: int) -> None:
-        self._names[fields["name"]] = self.builder.let(fields["name"], self._value(fields["value"]))
-        self._at += 1
+    def _let(self, name: str, value: str) -> None:
+        self._names[name] = self.builder.let(name, self._value(value))
 
-    def _var(self, fields: dict[str, Any], _: int) -> None:
-        kind, value = cast(Kind | None, fields["kind"]), self._value(fields["value"])
-        self._names[fields["name"]] = self.builder.var(fields["name"], value, kind)
-        self._at += 1
+    def _var(self, name: str, kind: Kind | None, value: str) -> None:
+        self._names[name] = self.builder.var(name, self._value(value), kind)
 
-    def _if(self, fields: dict[str, Any], indent: int) -> None:
-        self._inner(self.builder.if_(self._value(fields["condition"])), indent)
+    def _if(self, condition: str) -> _Block:
+        return self.builder.if_(self._value(condition)), ""
 
-    def _else(self, _: dict[str, Any], indent: int) -> None:
-        self._inner(self.builder.else_(), indent)
+    def _for(self, name: str, lo: str, hi: str, down: str | None, most: str | None) -> _Block:
+        limit = None if most is None else int(most)
+        bounds = self._value(lo), self._value(hi)
+        return self.builder.for_(*bounds, down=down is not None, most=limit, name=name), name
 
-    def _for(self, fields: dict[str, Any], indent: int) -> None:
-        lo, hi = self._value(fields["lo"]), self._value(fields["hi"])
-        most = None if fields["most"] is None else int(fields["most"])
-        down, name = fields["down"] is not None, fields["name"]
-        self._inner(self.builder.for_(lo, hi, down=down, most=most, name=name), indent, name)
+    def _store(self, array: str, index: str, add: str, value: str) -> None:
+        write = self.builder.add if add else self.builder.store
+        write(self._array_named(array), self._value(index), self._value(value))
 
-    def _store(self, fields: dict[str, Any], _: int) -> None:
-        array = self._array_named(fields["array"])
-        index = self._value(fields["index"])
-        write = self.builder.add if fields["add"] else self.builder.store
-        write(array, index, self._value(fields["value"]))
-        self._at += 1
-
-    def _assign(self, fields: dict[str, Any], _: int) -> None:
-        variable = self._known(fields["name"])
-        self.builder.assign(variable, self._value(fields["value"]))
-        self._at += 1
+    def _assign(self, name: str, value: str) -> None:
+        self.builder.assign(self._known(name), self._value(value))
 
     # values --------------------------------------------------------------------------------------
 
