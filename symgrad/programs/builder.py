@@ -16,6 +16,7 @@ from symgrad.errors import (
 )
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ANY_INPUT, INTEGER, reachable
+from symgrad.expr.graph.place import user_frame
 from symgrad.expr.tracers.expression import Scalar, require_graph
 from symgrad.expr.tracers.integers import BITS, Word
 from symgrad.kernel.layout import GROUP_INVOCATIONS
@@ -96,8 +97,10 @@ class Builder:
         array([0., 2., 4., 6.], dtype=float32)
     """
 
-    def __init__(self, name: str) -> None:
-        self.code = Code(name)
+    def __init__(self, name: str, traced: bool = True) -> None:
+        self.code, self._traced = Code(name), traced
+        self.line = 0
+        """The line of a text that is read, if there is one."""
         self._names: set[str] = set()
         self._known: list[set[int]] = []
         """The leaves that are made in each open block."""
@@ -240,7 +243,12 @@ class Builder:
             )
 
     def _do(self, statement: Statement, what: str) -> None:
+        """Write a statement, and note on which line of the user's that is."""
         self._open(what).at.items.append(statement)
+        if self.line:
+            self.code.places[statement] = self.line, self.code.name
+        elif self._traced and (frame := user_frame(2)):
+            self.code.places[statement] = frame.f_lineno, frame.f_code.co_filename
 
     def _gives(self, make: Callable[[int], Statement], name: str, kind: str) -> Any:
         """The result of a statement."""

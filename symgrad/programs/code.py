@@ -117,6 +117,8 @@ class Code:
     graph: Graph = field(default_factory=Graph)
     arrays: list[Array] = field(default_factory=list)
     dispatches: list[Dispatch] = field(default_factory=list)
+    places: dict[Statement, tuple[int, str]] = field(default_factory=dict)
+    """The lines of the user's that statements stand on, and of what: a file, or the program."""
 
     def of(self, role: Role) -> list[Array]:
         """The arrays of a role, in order."""
@@ -141,10 +143,11 @@ def text(code: Code) -> str:
 
 
 def shown(code: Code, statement: Statement | None) -> str:
-    """A statement as its line in the program's text, for messages."""
-    for number, (line, statements) in enumerate(code.lines(), 1):
-        if statement in statements:
-            return f"{line.strip().rstrip(':')!r}, line {number} of {code.name}"
+    """A statement as its line in the program's text, and where the user has it, for messages."""
+    for n, (line, statements) in enumerate(code.lines(), 1):
+        if statement and statement in statements:
+            number, where = code.places.get(statement, (n, code.name))
+            return f"{line.strip().rstrip(':')!r}, line {number} of {where}"
     raise AssertionError("the statement is none of the program's")
 
 

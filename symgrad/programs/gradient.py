@@ -54,7 +54,7 @@ def gradient(code: Code) -> Code:
 
 class _Gradient:
     def __init__(self, code: Code) -> None:
-        self.old, self.builder = code, Builder(f"{code.name}_gradient")
+        self.old, self.builder = code, Builder(f"{code.name}_gradient", traced=False)
         b = self.builder
         self.arrays: dict[Buffer, Array] = {}
         self.arrays |= {a: b.input(a.name, a.shape, NAMES[a.kind]) for a in code.of("input")}

@@ -6,7 +6,7 @@ import ast
 import copyreg
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from symgrad.expr import ops
 from symgrad.expr.tracers.casts import int32, uint32
 from symgrad.expr.tracers.expression import WRAP, Scalar, operand
 from symgrad.expr.tracers.integers import Word
+from symgrad.kernel.statements import Let, Load, Statement
 from symgrad.programs.builder import Builder, Variable
 from symgrad.programs.code import Array, Code, Kind, text
 
@@ -73,7 +74,21 @@ def settled(code: Code) -> Code:
     while source != before:
         parsed, before = parse(source), source
         source = text(parsed)
+    places = {key: code.places[s] for key, s in reversed([*_keys(code)]) if s in code.places}
+    parsed.places |= {s: places[key] for key, s in _keys(parsed) if key in places}
     return parsed
+
+
+def _keys(code: Code) -> Iterator[tuple[object, Statement]]:
+    """The statements, and what they have in common with those of the same text.
+
+    That is the order of all but loads, which may stand in one line several times.
+    """
+    order = 0
+    for d in code.dispatches:
+        for s in d.statements:
+            yield (order, s.buffer.name if isinstance(s, Load) else type(s)), s
+            order += not isinstance(s, Load | Let)
 
 
 def _reduced(code: Code) -> tuple[Any, ...]:
@@ -138,7 +153,7 @@ class _Parser:
         """The lines of a block, which begin alike."""
         names = dict(self._names)
         while self._indent() == indent:
-            self._read = {}
+            self._read, self.builder.line = {}, self._lines[self._at][0]
             try:
                 self._line(self._lines[self._at][1].strip(), indent)
             except SymgradError as error:

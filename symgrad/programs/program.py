@@ -105,7 +105,7 @@ class Program(TensorKernel):
                 execute(d, memory, d.invocations)
         except Fault as fault:
             where = shown(self.code, fault.statement)
-            raise ProgramError(f"{where}, for these inputs: {fault}") from fault
+            raise ProgramError(f"{where}, for these inputs: {fault}") from None
         return _single([memory[a.name] for a in self.code.of("output")])
 
     def _dtype_of(self, name: str) -> np.dtype[Any]:

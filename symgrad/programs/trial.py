@@ -117,7 +117,7 @@ def tried(code: Code, dispatch: Dispatch) -> Facts:
         if trial.is_cut_short and trial.groups > 2:  # a few groups to their end tell of those alike
             trial = _Trial(dispatch, 2 * dispatch.width)
     except Fault as fault:
-        raise ProgramError(f"{shown(code, fault.statement)}: {fault}") from fault
+        raise ProgramError(f"{shown(code, fault.statement)}: {fault}") from None
     return trial.facts
 
 

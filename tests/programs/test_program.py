@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import pickle
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -250,6 +252,54 @@ def test_faults_name_the_statement(body: str) -> None:
     assert any(line.strip().rstrip(":") in str(caught.value) for line in body.split("\n"))
 
 
+def fails(body: Body, what: str) -> str:
+    """Which of this file's lines the message of a program's fault names."""
+    with pytest.raises(sg.SymgradError, match=what) as caught:
+        sg.grad_program(sg.program(body, device="cpu"))
+    (number,) = re.findall(rf"{re.escape(__file__)}:(\d+)|line (\d+) of {re.escape(__file__)}",
+                           str(caught.value))  # fmt: skip
+    return linecache.getline(__file__, int("".join(number))).strip()
+
+
+def test_messages_name_the_line_of_the_user() -> None:
+    def races(p: sg.Builder) -> None:
+        y = p.output("y", 8)
+        with p.dispatch(8) as i:
+            p.store(y, i // 2, 1.0)
+
+    def parts(p: sg.Builder) -> None:
+        y = p.output("y", 8)
+        with p.dispatch(8, group=8) as i:
+            with p.if_(i < 3):
+                p.barrier()
+            p.store(y, i, 1.0)
+
+    def writes(p: sg.Builder) -> None:
+        x = p.input("x", 8)
+        with p.dispatch(8) as i:
+            p.store(x, i, 1.0)
+
+    def opens(p: sg.Builder) -> None:
+        x = p.input("x", 8)
+        with p.dispatch(8), p.if_(x):
+            pass
+
+    def repeats(p: sg.Builder) -> None:
+        n, y = p.input("n", 8, "u32"), p.output("y", 8)
+        with p.dispatch(8) as i:
+            v = p.var("v", 0.5)
+            with p.for_(0, p.load(n, i)):
+                p.assign(v, v.value * v.value)
+            p.store(y, i, v.value)
+
+    assert fails(races, "a race") == "p.store(y, i // 2, 1.0)"
+    assert fails(writes, "can only be read") == "p.store(x, i, 1.0)"
+    assert fails(opens, "is an array|not") == "with p.dispatch(8), p.if_(x):"
+    assert fails(repeats, "give most=") == "with p.for_(0, p.load(n, i)):"
+    with pytest.raises(sg.ProgramError, match=r"line \d+ of .*they part at .*line \d+ of"):
+        sg.program(parts, device="cpu")
+
+
 @pytest.mark.parametrize(
     ("line", "kind", "message"),
     [
@@ -282,7 +332,7 @@ def test_the_interpreter_finds_races_that_depend_on_inputs() -> None:
     p = sg.program(f"{HEAD}    y[n[cell]] = x[cell]\n", device="cpu")
     x, n, m = np.arange(64.0), np.arange(64), np.zeros((8, 8))
     assert p.interpret(x, n[::-1], m).tolist() == x[::-1].tolist()
-    with pytest.raises(sg.ProgramError, match=r"line 9 of wrong, for these inputs: .* meet in y"):
+    with pytest.raises(sg.ProgramError, match=r"line 10 of wrong, for these inputs: .* meet in y"):
         p.interpret(x, n // 2, m)
     with pytest.raises(sg.ProgramError, match="index 64 of y"):
         p.interpret(x, n + 1, m)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import linecache
 import os
@@ -23,6 +24,8 @@ _SCIPY: Final = os.path.join(os.path.dirname(_NUMPY), "scipy", "")
 _INSIDE: Final = (
     os.path.join(_PACKAGE, "expr", ""),
     os.path.join(_PACKAGE, "mathlib", ""),
+    os.path.join(_PACKAGE, "programs", ""),
+    contextlib.__file__,
     os.path.join(_NUMPY, ""),
     _SCIPY,
 )
