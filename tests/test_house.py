@@ -231,6 +231,21 @@ def test_the_page_of_the_pipeline_shows_the_packages() -> None:
     assert shown == layers[0][:-1] + [layer for inner in layers[1:] for layer in inner]
 
 
+def test_back_ends_have_printers_of_one_shape() -> None:
+    page = (ROOT / "docs/adding.md").read_text("utf-8")
+    table = page[page.index("| file of `printing` |") : page.index("LLVM's has besides")]
+    shared = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+    rooms: defaultdict[str, set[str]] = defaultdict(set)
+    for path in ROOT.glob("symgrad/*/printing/[!_]*.py"):
+        rooms[path.parts[-3]].add(path.stem)
+    assert rooms.keys() == set(DRIVERS.values())
+    assert {room: files - shared for room, files in rooms.items()} == {
+        "wgsl": {"names"},
+        "llvm": {"builder", "tables"},
+    }
+    assert {room: shared - files for room, files in rooms.items()} == {"wgsl": set(), "llvm": set()}
+
+
 RETIRED = {"turn", "turns", "team", "teams", "traits"}
 """Names that have given way to those of the glossary, but in mathlib, where circles have turns."""
 

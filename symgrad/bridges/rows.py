@@ -14,10 +14,9 @@ from symgrad.backend import backend_of
 from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import deriving, jvp, vjp
 from symgrad.expr.graph.node import INPUT, Graph
-from symgrad.kernel.shapes import Computation, Output
+from symgrad.kernel.shapes import Computation, Output, unique
 from symgrad.pipeline import Options, simplified
 from symgrad.targets import Device
-from symgrad.wgsl.printing.names import unique
 
 
 class Loss(Protocol):

@@ -22,12 +22,12 @@ from symgrad.expr.tracers.tree import Sizes, Tree
 from symgrad.expr.tracing.trace import Trace, scalar, variables
 from symgrad.front.kernels import Kernel, assemble
 from symgrad.front.points import Inputs
+from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name
 from symgrad.targets import choose_any
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.results import Array, Result, Scalar, Sparse, derivatives, nested_result
-from symgrad.wgsl.printing.names import unique
 
 Function = Callable[..., Any]
 

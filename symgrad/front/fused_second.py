@@ -36,6 +36,7 @@ from symgrad.front.keywords import (
     penalty_of,
 )
 from symgrad.front.points import Inputs
+from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Derivation, DType, Wanted, build, size
 from symgrad.report.progress import Asked, staged
@@ -47,7 +48,6 @@ from symgrad.targets import DeviceChoice
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.results import Scalar, derivatives
 from symgrad.values.tables import ColumnNames, NanPolicy, Reduce
-from symgrad.wgsl.printing.names import unique
 
 
 @overload

@@ -93,6 +93,23 @@ class Target(Protocol):
         """Whether a group's invocations see at once what one of them stores."""
         ...
 
+    @property
+    def bindings(self) -> int | None:
+        """How many of the host's arrays a kernel takes, at most; None for any number."""
+        ...
+
+    def of_width(self, width: int) -> Target:
+        """This target with groups of so many invocations; itself where a vector is a group."""
+        ...
+
+    def working_alone(self) -> Target:
+        """This target with invocations that each work for themselves."""
+        ...
+
+    def in_grid(self, groups: int) -> Target:
+        """This target for so many groups: in several rows if they are too many for one."""
+        ...
+
     def point(self, k: KernelIR) -> int:
         """The number of the invocation's point, which exists also where ``k.cell`` does not."""
         ...

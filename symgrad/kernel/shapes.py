@@ -18,6 +18,22 @@ class Output:
     nodes: tuple[int, ...]
 
 
+def unique(names: list[str]) -> list[str]:
+    """The names, made different by a number where two are the same."""
+    taken = set(names)
+    seen: set[str] = set()
+    result: list[str] = []
+    for name in names:
+        k = 2
+        fresh = name
+        while fresh in seen:
+            fresh, k = f"{name}_{k}", k + 1
+            fresh = f"{fresh}_" if fresh in taken else fresh
+        seen.add(fresh)
+        result.append(fresh)
+    return result
+
+
 @dataclass(frozen=True)
 class Computation:
     """What a kernel computes at every point, and nothing of how: a graph, and its results."""

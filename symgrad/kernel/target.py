@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from symgrad.expr import ops
 from symgrad.kernel.group_sums import known_to_all
 from symgrad.kernel.language import KernelIR, narrow, wide_add, widen
+from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.statements import lane_sum, wide_lane_sum
 from symgrad.kernel.summing import Summing
 
 SUMS_AT_A_TIME: Final = 16
 """Sums over a group that are added up at once: of 256 invocations they take 16,384 bytes."""
+
+WEBGPU_BINDINGS: Final = 8
+"""Arrays that kernels on a GPU bind, at most, if it grants no more than WebGPU promises."""
 
 INFINITE: Final = 0x7F800000
 """The exponent of floats that are not finite."""
@@ -60,6 +64,19 @@ class SimdTarget:
     grid: bool = False
     summing: Summing = field(default_factory=Summing)
     sums: str = "d"
+    bindings: int | None = None
+
+    def of_width(self, width: int) -> SimdTarget:
+        """Itself: see `Target`."""
+        return self
+
+    def working_alone(self) -> SimdTarget:
+        """Itself: see `Target`."""
+        return self
+
+    def in_grid(self, groups: int) -> SimdTarget:
+        """Itself: see `Target`."""
+        return self
 
     def point(self, k: KernelIR) -> int:
         """The number of the invocation's point: see `Target`."""
@@ -129,6 +146,19 @@ class WorkgroupTarget:
     wide: str = "ff"
     in_step: bool = False
     grid: bool = False
+    bindings: int | None = WEBGPU_BINDINGS
+
+    def of_width(self, width: int) -> WorkgroupTarget:
+        """Groups of this width: see `Target`."""
+        return replace(self, width=width)
+
+    def working_alone(self) -> WorkgroupTarget:
+        """Invocations that do not share a problem: see `Target`."""
+        return replace(self, alone=True)
+
+    def in_grid(self, groups: int) -> WorkgroupTarget:
+        """With a grid, if these groups need one: see `Target`."""
+        return replace(self, grid=True) if groups > MAX_WORKGROUPS else self
 
     @property
     def threads(self) -> int:

@@ -17,13 +17,13 @@ from symgrad.kernel.launch import Launch
 from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.kernel.place import place
 from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Store
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.uniform import Uniformity
 from symgrad.pipeline import Options, simplified
 from symgrad.programs.code import TYPES, Array, Code, Dispatch, is_collective, shown
 from symgrad.programs.gradient import cotangent_of
 from symgrad.programs.trial import facts_of
-from symgrad.tensor.dispatches import each_of, in_grid
+from symgrad.tensor.dispatches import each_of
 from symgrad.tensor.kernel import Runner, Shape, launched
 
 
@@ -145,9 +145,8 @@ def target_of(dispatch: Dispatch, device_target: Target) -> Target:
     if isinstance(device_target, SimdTarget):
         wide = replace(device_target, width=dispatch.width, whole=False)
         return wide if is_grouped(dispatch) else replace(device_target, whole=False)
-    assert isinstance(device_target, WorkgroupTarget), "targets are in step, or in groups"
     groups = -(-dispatch.invocations // dispatch.width)
-    return in_grid(WorkgroupTarget(dispatch.width), groups)
+    return device_target.of_width(dispatch.width).in_grid(groups)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.tracers.tree import tree_of
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.shapes import Computation, Output, Reduction
+from symgrad.kernel.shapes import Computation, Output, Reduction, unique
 from symgrad.kernel.stage import Staged, arranged, staged
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Shaders, simplified
@@ -45,7 +45,6 @@ from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import open_gpu
 from symgrad.wgsl.dispatch.joined import Entry, Pattern, Rows
 from symgrad.wgsl.memory.transfer import QUEUED_BYTES
-from symgrad.wgsl.printing.names import unique
 
 ROWS_AT_A_TIME: Final = 2**14
 """Rows that a CPU puts side by side and computes at a time: they stay in the cache."""

@@ -22,14 +22,13 @@ from symgrad.expr.tracers.tree import Tree, tree_of
 from symgrad.expr.tracing.gather import Gather, RowTrace, trace_row
 from symgrad.expr.tracing.roll import rolled_row
 from symgrad.expr.tracing.trace import require_slope
-from symgrad.kernel.shapes import Lookup, Output, Reduction
+from symgrad.kernel.shapes import Lookup, Output, Reduction, unique
 from symgrad.kernel.stage import arranged, hoisted
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Options, require_options, simplified, size
 from symgrad.report.audit import Expressions
 from symgrad.rows.penalty import Penalty
 from symgrad.values.tables import NAN_POLICIES, Columns, NanPolicy, Reduce
-from symgrad.wgsl.printing.names import unique
 
 Function = Callable[..., Any]
 

@@ -13,8 +13,7 @@ from symgrad.kernel.launch import Array, Dispatch
 from symgrad.kernel.skeletons.accumulate import Accumulate
 from symgrad.kernel.skeletons.accumulation import Chunk, Input, Recipe
 from symgrad.kernel.skeletons.parts import Joined
-from symgrad.kernel.target import WorkgroupTarget
-from symgrad.tensor.dispatches import each_of, in_grid
+from symgrad.tensor.dispatches import each_of
 from symgrad.tensor.recipes import Recipes
 from symgrad.tensor.sums import sums_of
 
@@ -30,9 +29,6 @@ BUSY_LANES: Final = 128
 LEAST_ELEMENTS: Final = 32
 """Elements of a part, at least."""
 
-
-MOST_BINDINGS: Final = 8
-"""Arrays that kernels on a GPU bind, at most, if it grants no more than WebGPU promises."""
 
 ARRAYS_JOINED: Final = 6
 """Arrays that are brought together at once."""
@@ -54,18 +50,16 @@ class Accumulated:
     @cached_property
     def chunk(self) -> Chunk | None:
         """What groups scan at once; None where every invocation goes through a part alone."""
-        if not isinstance(self.device_target, WorkgroupTarget) or self.sizes[2] > 1:
+        if self.device_target.in_step or self.sizes[2] > 1:
             return None
         return Chunk.of(self.recipe, self.sizes[1])
 
     @cached_property
     def target(self) -> Target:
         """What the programs are written for."""
-        if not isinstance(self.device_target, WorkgroupTarget):
-            return self.device_target
         if self.chunk is None:
-            return replace(self.device_target, alone=True)
-        return replace(self.device_target, width=self.chunk.width)
+            return self.device_target.working_alone()
+        return self.device_target.of_width(self.chunk.width)
 
     @cached_property
     def steps(self) -> int:
@@ -76,7 +70,7 @@ class Accumulated:
     def span(self) -> int:
         """The steps of a part."""
         rows, _, columns = self.sizes
-        alone = BUSY_INVOCATIONS if isinstance(self.device_target, WorkgroupTarget) else BUSY_LANES
+        alone = BUSY_LANES if self.device_target.in_step else BUSY_INVOCATIONS
         wanted = BUSY_GROUPS if self.chunk else alone
         parts = max(1, wanted // max(1, rows * columns))
         fewest = 1 if self.chunk else LEAST_ELEMENTS
@@ -146,7 +140,7 @@ class Accumulated:
         }
         count = groups * width if self.chunk else many * columns
         arrays = (*((name, name) for name in names), *more)
-        target = in_grid(self.target, groups)
+        target = self.target.in_grid(groups)
         return Dispatch(program, target, arrays, count, groups, tuple(words.items()))
 
 
@@ -206,8 +200,5 @@ def bindable(scan: Accumulated) -> Accumulated | Planes:
     """The scan, with no more arrays than kernels bind."""
     recipe = scan.recipe
     bound = len(recipe.arrays(False)) + len(recipe.outputs) + 1
-    return (
-        Planes.of(scan)
-        if isinstance(scan.device_target, WorkgroupTarget) and bound > MOST_BINDINGS
-        else scan
-    )
+    most = scan.device_target.bindings
+    return Planes.of(scan) if most is not None and bound > most else scan

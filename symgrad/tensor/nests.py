@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad import targets
+from symgrad.backend import backend_of
 from symgrad.errors import InputError, SymgradError
 from symgrad.expr.tracers.tree import flatten
 from symgrad.values.arrays import real_numbers
@@ -41,7 +42,7 @@ def device_put(nest: Any, device: targets.DeviceChoice = None) -> Any:
     """
     target = targets.choose(device)
     leaves, tree = flatten(nest)
-    if target.is_gpu:
+    if not backend_of(target).on_host:
         arrays = [targets.device_array(np.asarray(a), target) for a in leaves]
     else:
         arrays = [np.array(real_numbers(np.asarray(a), "nest"), np.float32) for a in leaves]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from symgrad.backend import Backend
@@ -16,10 +16,9 @@ from symgrad.kernel.skeletons.parts import Joined
 from symgrad.kernel.skeletons.selective import Split
 from symgrad.kernel.skeletons.selective_backward import Backward
 from symgrad.kernel.skeletons.selective_forward import Forward
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.tensor.discretize import Discretization, recurrence
-from symgrad.tensor.dispatches import each_of, in_grid
+from symgrad.tensor.dispatches import each_of
 from symgrad.tensor.kernel import Runner, Shape, launched
 from symgrad.tensor.sums import sums_of
 
@@ -95,9 +94,7 @@ class _Call:
         self.work = work
         self.batch, self.length, self.channels, self.states = _sizes(shapes)
         self.inputs = [Array(*both) for both in zip(work.arguments, shapes, strict=False)]
-        self.device_target, self.target = device_target, device_target
-        if isinstance(device_target, WorkgroupTarget):
-            self.target = replace(device_target, width=SCAN_INVOCATIONS)
+        self.device_target, self.target = device_target, device_target.of_width(SCAN_INVOCATIONS)
         self.split = Split.of(self.states, self.target)
         self.blocks = -(-self.channels // self.split.channels)
         self.each = self.batch, self.channels, self.states
@@ -147,7 +144,7 @@ class _Call:
     def _scan(self, program: Forward | Backward, arrays: Sequence[tuple[str, str]]) -> Dispatch:
         """The dispatch of a program with a group for some channels of a sequence."""
         groups = self.batch * self.blocks
-        target = in_grid(self.target, groups)
+        target = self.target.in_grid(groups)
         words = ("batch", self.batch), ("channels", self.channels), ("length", self.length)
         return Dispatch(program, target, tuple(arrays), groups * target.width, groups, words)
 

@@ -26,11 +26,10 @@ from symgrad.kernel.skeletons.updates import (
     Shared,
     SquareSums,
 )
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.optimize.method import Rule
 from symgrad.optimize.rules import shortened
 from symgrad.pipeline import Options
-from symgrad.tensor.dispatches import ALONE_INVOCATIONS, in_grid
+from symgrad.tensor.dispatches import ALONE_INVOCATIONS
 from symgrad.tensor.formulas import Formulas
 from symgrad.tensor.kernel import Runner, Shape, launched
 
@@ -173,11 +172,7 @@ class _Steps:
         self.work, self.device_target = work, device_target
         self.shapes = [tuple(s) for s in shapes]
         self.sizes = [math.prod(s) for s in self.shapes[: work.count]]
-        self.target = (
-            replace(device_target, width=ALONE_INVOCATIONS)
-            if isinstance(device_target, WorkgroupTarget)
-            else device_target
-        )
+        self.target = device_target.of_width(ALONE_INVOCATIONS)
         self.many = len(work.first) if work.rule is not None else 0
         """The numbers that are shared."""
 
@@ -217,7 +212,7 @@ class _Steps:
         for i, n in enumerate(numbers):
             words += [(f"size{i}", self.sizes[n]), (f"first{i}", ends[n] - start)]
         arrays = [*((f"x{i}", f"g{n}") for i, n in enumerate(numbers)), ("sums", "sums")]
-        target = in_grid(self.target, groups)
+        target = self.target.in_grid(groups)
         count = groups * target.width
         program = SquareSums(len(numbers), self.work.options.dtype)
         return Dispatch(program, target, tuple(arrays), count, groups, tuple(words))
@@ -250,7 +245,7 @@ class _Steps:
         arrays += [(f"y{i}", f"new_{kind}{n}") for i, kind in enumerate(results)]
         arrays.append(("given", "given"))
         groups = -(-self.sizes[n] // (NUMBERS_PER_INVOCATION * self.target.width))
-        target = in_grid(self.target, groups)
+        target = self.target.in_grid(groups)
         words = (("size", self.sizes[n]),)
         return Dispatch(program, target, tuple(arrays), groups * target.width, groups, words)
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.kernel.shapes import Computation, Output
+from symgrad.kernel.shapes import Computation, Output, unique
 from symgrad.mathlib.define import functions
-from symgrad.wgsl.printing.names import identifier, unique
+from symgrad.wgsl.printing.names import identifier
 from symgrad.wgsl.printing.printer import print_map
 from symgrad.wgsl.printing.source import Style
 

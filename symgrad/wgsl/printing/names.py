@@ -67,22 +67,6 @@ def identifier(name: str, refused: Callable[[str], bool] = is_taken) -> str:
     return plain
 
 
-def unique(names: list[str]) -> list[str]:
-    """The names, made different by a number where two are the same."""
-    taken = set(names)
-    seen: set[str] = set()
-    result: list[str] = []
-    for name in names:
-        k = 2
-        fresh = name
-        while fresh in seen:
-            fresh, k = f"{name}_{k}", k + 1
-            fresh = f"{fresh}_" if fresh in taken else fresh
-        seen.add(fresh)
-        result.append(fresh)
-    return result
-
-
 @lru_cache(maxsize=1024)
 def printable(text: str, limit: int = 72) -> str:
     """One line of plain text: nothing in it can end a comment or turn the reading direction."""
