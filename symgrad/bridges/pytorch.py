@@ -51,8 +51,8 @@ def read(value: Any, name: str) -> Any:
 
 def to_host(x: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """A tensor's numbers: its own memory, if it is on the host and has the dtype."""
-    wanted = getattr(torch(), dtype.name)
-    return x.detach().to("cpu", wanted).contiguous().numpy()
+    tensor_dtype = getattr(torch(), dtype.name)
+    return x.detach().to("cpu", tensor_dtype).contiguous().numpy()
 
 
 def like(values: np.ndarray, x: Any) -> Any:

@@ -47,8 +47,10 @@ def exhausted(graph: Graph, roots: Sequence[int]) -> int | None:
 
 
 def _any(graph: Graph, conditions: Iterable[int | None]) -> int | None:
-    known = [c for c in conditions if c is not None]
-    return functools.reduce(lambda a, b: graph.add(ops.logical_or, a, b), known) if known else None
+    present = [c for c in conditions if c is not None]
+    return (
+        functools.reduce(lambda a, b: graph.add(ops.logical_or, a, b), present) if present else None
+    )
 
 
 def _own(graph: Graph, i: int, op: Loop) -> int | None:
@@ -59,9 +61,9 @@ def _own(graph: Graph, i: int, op: Loop) -> int | None:
     if op.test:
         picks = [pick(graph, i, j, t) for j, t in enumerate(_types(op))]
         last = graph.add(ops.word_add, lo, pick(graph, i, TURNS, "u"))
-        known = dict(zip(op.body.params, [last, *picks, *rest[op.carries :]], strict=True))
+        values = dict(zip(op.body.params, [last, *picks, *rest[op.carries :]], strict=True))
         test = Region(op.body.graph, op.body.params, op.body.yields[op.carries :])
-        return copied(graph, test, known)[0]
+        return copied(graph, test, values)[0]
     first, end = graph.nodes[lo], graph.nodes[hi]
     if first[0] is end[0] is WORD and end[1] - first[1] <= op.most:
         return None

@@ -124,19 +124,19 @@ class Codes(Mapping[str, Any]):
 
     def _again(self, name: str, labels: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """The numbers of labels, as they were when the column was first read; NaN below 0."""
-        known = {label: k for k, label in enumerate(self.known[name].tolist())}
-        new = [label for label in labels.tolist() if label not in known]
+        numbers = {label: k for k, label in enumerate(self.known[name].tolist())}
+        new = [label for label in labels.tolist() if label not in numbers]
         used = set(labels[np.unique(codes[codes >= 0])].tolist())
         if used & set(new):
             label = next(label for label in new if label in used)
-            some = ", ".join(map(repr, [*known][:MOST_LABELS_LISTED])) + ", ..." * (
-                len(known) > MOST_LABELS_LISTED
+            some = ", ".join(map(repr, [*numbers][:MOST_LABELS_LISTED])) + ", ..." * (
+                len(numbers) > MOST_LABELS_LISTED
             )
             raise InputError(
                 f"{name} holds {label!r}, which is not among the labels so far, {some}: name them "
                 f"all beforehand, by columns={{{name!r}: [...]}} with None for other columns"
             )
-        place = np.array([known.get(label, -1) for label in labels.tolist()], np.float64)
+        place = np.array([numbers.get(label, -1) for label in labels.tolist()], np.float64)
         return np.append(place, np.nan)[codes]  # -1 is the last
 
 
@@ -184,11 +184,11 @@ def require_shape(name: str, actual: tuple[int, ...], shape: tuple[int, ...]) ->
     """Refuse a column of a shape other than (N, *shape)."""
     if actual[1:] == shape and actual:
         return
-    wanted = ", ".join(map(str, shape))
+    axes = ", ".join(map(str, shape))
     declaration = f"columns={{{name!r}: {shape or actual[1:]}}}"
     raise InputError(
         f"{name} has shape {actual}: "
-        + (f"(N, {wanted}) is needed, as {declaration} says" if shape else "(N,) is needed")
+        + (f"(N, {axes}) is needed, as {declaration} says" if shape else "(N,) is needed")
         + (f", or {declaration} for an array at each row" if actual[1:] and not shape else "")
     )
 
@@ -237,7 +237,7 @@ def _require_numbers(array: np.ndarray, name: str) -> None:
 
 
 def declared(
-    columns: Any, given: Any = None
+    columns: Any, shared: Any = None
 ) -> tuple[Sequence[str], Mapping[str, tuple[int, ...]], Codes]:
     """The names in ``columns=``, their shapes, and what stands for labels and dates.
 
@@ -245,14 +245,14 @@ def declared(
 
     Codes of a kernel are shared; those of columns that there are none of do not matter.
     """
-    codes = given if isinstance(given, Codes) else Codes()
-    if given is not None and given is not codes:
-        if not isinstance(given, Mapping):
+    codes = shared if isinstance(shared, Codes) else Codes()
+    if shared is not None and shared is not codes:
+        if not isinstance(shared, Mapping):
             raise InputTypeError(
-                f"codes={given!r}: a mapping from columns to their labels is needed, such as "
+                f"codes={shared!r}: a mapping from columns to their labels is needed, such as "
                 "another kernel's codes"
             )
-        for name, labels in given.items():
+        for name, labels in shared.items():
             codes.declare(name, labels)
     shapes: dict[str, tuple[int, ...]] = {}
     for name, what in columns.items() if isinstance(columns, Mapping) else ():

@@ -145,9 +145,9 @@ def _row(array: Any, name: str, block: Block, batched: bool) -> Any:
         lead = array.ndim - length
         if lead >= 0 and array.shape[lead:] == tail and (batched or not lead):
             return array.reshape(*array.shape[:lead], block.size)
-    wanted = f"the kernel takes {shape} or (..., {', '.join(map(str, shape))})"
+    expected = f"the kernel takes {shape} or (..., {', '.join(map(str, shape))})"
     raise InputError(
-        f"{name} has shape {array.shape}: {wanted if batched else f'{shape} is needed'}"
+        f"{name} has shape {array.shape}: {expected if batched else f'{shape} is needed'}"
     )
 
 

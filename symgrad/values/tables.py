@@ -201,8 +201,8 @@ def read(
             numbers = np.array(parts[0], dtype=dtype, order="C")
         else:
             numbers = np.ascontiguousarray(parts[0], dtype=dtype)
-    kept = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int64)
-    return _screened(numbers, kept, policy, columns)
+    index_columns = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int64)
+    return _screened(numbers, index_columns, policy, columns)
 
 
 def warn_of_rounding(part: np.ndarray, start: int, columns: Columns, dtype: str) -> None:
@@ -239,20 +239,20 @@ def _by_number(rows: Any, columns: Columns) -> np.ndarray:
 
 
 def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
-    known = _names_in(rows)
-    if known is None:
+    names = _names_in(rows)
+    if names is None:
         return [_by_number(rows, columns)]
-    require_columns(columns, known)
+    require_columns(columns, names)
     parts = [columns.real(column, rows[column.name]) for column in columns.blocks]
     require_equal_lengths(columns, parts)
     return parts
 
 
-def require_columns(columns: Columns, known: Collection[Any]) -> None:
+def require_columns(columns: Columns, names: Collection[Any]) -> None:
     """Refuse a table, with columns of these names, where one is missing."""
     for name in columns.names or ():
-        if name not in known:
-            has = ", ".join(map(str, known))
+        if name not in names:
+            has = ", ".join(map(str, names))
             raise InputError(f"rows has no column {name!r}: it has {has}")
 
 

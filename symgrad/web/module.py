@@ -126,8 +126,8 @@ class Exported:
     @property
     def _parts(self) -> list[str]:
         """The files of the runtime, in their order."""
-        wanted = [part for name in self.description for part in PARTS.get(name, ())]
-        return [f"{name}.js" for name in dict.fromkeys(["gpu", *wanted, "open"])]
+        parts = [part for name in self.description for part in PARTS.get(name, ())]
+        return [f"{name}.js" for name in dict.fromkeys(["gpu", *parts, "open"])]
 
 
 def literal(text: str) -> str:

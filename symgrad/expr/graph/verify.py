@@ -54,12 +54,12 @@ def faults(graph: Graph, roots: Sequence[int] = ()) -> Iterator[str]:
         yield f"{len(graph.places)} places for {len(graph.nodes)} nodes"
     yield from (f"root {i} is no node" for i in roots if not 0 <= i < len(graph.nodes))
     names, kinds = len(graph.names), [str(node[0].result) for node in graph.nodes]
-    wanted = {op: _plain_arguments(op) for op in dict.fromkeys(node[0] for node in graph.nodes)}
+    expected = {op: _plain_arguments(op) for op in dict.fromkeys(node[0] for node in graph.nodes)}
     for i, node in enumerate(graph.nodes):
-        of = wanted[node[0]]
+        of = expected[node[0]]
         if not (_is_sound(node, i, kinds, of) if of else _is_plain(node, names)):
             yield from _node_faults(graph, i)
-    for op in wanted:
+    for op in expected:
         yield from (f"in the region of {op.name}: {fault}" for fault in _op_faults(op))
 
 
@@ -68,18 +68,18 @@ def _plain_arguments(op: Op) -> str:
     return op.signature.split("->")[0] if type(op) in (Op, ArrayOp) else ""
 
 
-def _is_sound(node: Node, i: int, kinds: Sequence[str], wanted: str) -> bool:
+def _is_sound(node: Node, i: int, kinds: Sequence[str], expected: str) -> bool:
     """Whether operation i has no fault, found quickly."""
     op: Op = node[0]
     args: tuple[int, ...] = node[1:]
     if len(args) == 2:  # as the others, but most are: in half the time
         a, b = args
         before = 0 <= a < i and 0 <= b < i
-        return before and kinds[a] + kinds[b] == wanted and not (op.commutative and a > b)
+        return before and kinds[a] + kinds[b] == expected and not (op.commutative and a > b)
     if not args or min(args) < 0 or max(args) >= i:
         return False
     types = "".join([kinds[a] for a in args])
-    return types == wanted and not (op.commutative and args[0] > args[1])
+    return types == expected and not (op.commutative and args[0] > args[1])
 
 
 def _is_plain(node: Node, names: int) -> bool:
@@ -99,10 +99,10 @@ def _node_faults(graph: Graph, i: int) -> Iterator[str]:
     if any(not 0 <= a < i for a in rest):
         yield f"{shown} has an argument that does not stand before it"
         return
-    wanted = op.signature.split("->")[0]
+    expected = op.signature.split("->")[0]
     types = "".join(graph.type(a) for a in rest)
-    if types != wanted:
-        yield f"{shown} takes {wanted}, not {types}"
+    if types != expected:
+        yield f"{shown} takes {expected}, not {types}"
     if op.commutative and rest[0] > rest[1]:
         yield f"{shown} has its arguments out of order"
     if isinstance(op, Pick) and _result_type(graph.nodes[rest[0]][0], op.index) != op.result:

@@ -123,19 +123,19 @@ class Facts:
 
     def _chosen(self, op: Choice, args: Sequence[int], depth: int) -> list[Interval]:
         """The intervals of both sides of a choice together."""
-        known = self._intervals(op.body.params, args[1:], depth)
-        sides = [Facts(op.body.graph, known).all(side) for side in op.sides()]
+        intervals = self._intervals(op.body.params, args[1:], depth)
+        sides = [Facts(op.body.graph, intervals).all(side) for side in op.sides()]
         return [join(None, a, b) for a, b in zip(*sides, strict=True)]
 
     def _carried(self, op: Loop, args: Sequence[int], depth: int) -> list[Interval]:
         """The intervals of a loop's carries, by induction: what one iteration keeps, all keep."""
         body, (inits, captures) = op.body, op.split(args[2:])
         k, (params, outside) = body.params[0], op.split(body.params[1:])
-        known = self._intervals(outside, captures, depth) | {k: self._counter(args[0], args[1])}
+        intervals = self._intervals(outside, captures, depth) | {k: self._counter(args[0], args[1])}
         carries = self._intervals(params, inits, depth)
         for _ in range(_PASSES):
             then = dict(zip(params, body.yields, strict=False))
-            after = Facts(body.graph, known | carries).all([then[p] for p in carries])
+            after = Facts(body.graph, intervals | carries).all([then[p] for p in carries])
             wider = {p: _widened(carries[p], a) for p, a in zip(carries, after, strict=True)}
             if wider == carries:
                 return [carries.get(p, ANY) for p in params]

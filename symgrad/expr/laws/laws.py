@@ -186,9 +186,9 @@ def _write_part(
 ) -> None:
     op: Op = part[0]
     if op is INPUT:
-        known = variables.setdefault(part[1], name)
-        if known != name:
-            lines.append(f"if {name} != {known}: return None")
+        first = variables.setdefault(part[1], name)
+        if first != name:
+            lines.append(f"if {name} != {first}: return None")
         return
     label = f"c{len(constants)}"
     constants[label] = op if op.arity else part

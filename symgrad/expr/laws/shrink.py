@@ -57,12 +57,12 @@ class Shrinking:
         self._graph, self._simplify, self._inline, self._laws = graph, simplify, inline, laws
 
     def results(
-        self, op: Loop | Choice, wanted: Iterable[int], args: Sequence[int]
+        self, op: Loop | Choice, used: Iterable[int], args: Sequence[int]
     ) -> dict[int, int]:
         """The results that are wanted, by number, where the arguments are made."""
         if isinstance(op, Choice):
-            return self._choice(op, set(wanted), args)
-        results, numbers = dict[int, int](), set(wanted)
+            return self._choice(op, set(used), args)
+        results, numbers = dict[int, int](), set(used)
         if TURNS in numbers and not op.test:
             numbers.remove(TURNS)
             results[TURNS] = self._iterations(args[0], args[1])
@@ -86,18 +86,18 @@ class Shrinking:
             return 0
         return max(0, ends[1][1] - ends[0][1]) if ends[0][0] is ends[1][0] is WORD else None
 
-    def _loop(self, op: Loop, wanted: set[int], args: Sequence[int]) -> dict[int, int]:
+    def _loop(self, op: Loop, used: set[int], args: Sequence[int]) -> dict[int, int]:
         count, (inits, outside) = self._count(args[0], args[1]), op.split(args[2:])
         if count == 0:
             zero = {TURNS: self._graph.intern((WORD, 0))}
-            return {j: inits[j] if j >= 0 else zero[TURNS] for j in wanted}
+            return {j: inits[j] if j >= 0 else zero[TURNS] for j in used}
         fixed = {j for j, init in enumerate(inits) if self._is_fixed(op, j, init)}
-        results = {j: inits[j] for j in wanted & fixed}
+        results = {j: inits[j] for j in used & fixed}
         if self._laws and count is not None and not op.test:
             if count == 1 or (count <= UNROLLED_ITERATIONS and op.cost <= UNROLLED_COST):
-                return results | self._written_out(op, wanted - fixed, args, count)
-            results |= self._behind(op, wanted - fixed, outside)
-        return results | self._smaller(op, wanted - results.keys(), args, fixed)
+                return results | self._written_out(op, used - fixed, args, count)
+            results |= self._behind(op, used - fixed, outside)
+        return results | self._smaller(op, used - results.keys(), args, fixed)
 
     def _is_fixed(self, op: Loop, j: int, init: int) -> bool:
         """Whether carry j never changes."""
@@ -108,12 +108,12 @@ class Shrinking:
         )
 
     def _written_out(
-        self, op: Loop, wanted: set[int], args: Sequence[int], count: int
+        self, op: Loop, used: set[int], args: Sequence[int], count: int
     ) -> dict[int, int]:
         """The results of a loop as those of its body, iteration by iteration."""
         (lo, *_), (carries, outside) = args, op.split(args[2:])
         k, *params = op.body.params
-        _, needed = _needed(op, wanted)
+        _, needed = _needed(op, used)
         first = self._graph.nodes[lo][1] if self._graph.nodes[lo][0] is WORD else None
         assert first is not None or count == 1, "bounds are known"
         for iteration in reversed(range(count)) if op.down else range(count):
@@ -122,30 +122,30 @@ class Shrinking:
             then = self._inline(op.body, [op.body.yields[j] for j in needed], new)
             for j, i in zip(needed, then, strict=True):
                 carries[j] = i
-        return {j: carries[j] for j in wanted}
+        return {j: carries[j] for j in used}
 
-    def _behind(self, op: Loop, wanted: set[int], outside: Sequence[int]) -> dict[int, int]:
+    def _behind(self, op: Loop, used: set[int], outside: Sequence[int]) -> dict[int, int]:
         """Results that depend on captures alone, of a loop that takes some iteration."""
         params = op.body.params
         inner = set(params[: 1 + op.carries])
         for i in range(len(op.body.graph)):
             if not inner.isdisjoint(op.body.graph.args(i)):
                 inner.add(i)
-        js = [j for j in sorted(wanted) if op.body.yields[j] not in inner]
+        js = [j for j in sorted(used) if op.body.yields[j] not in inner]
         new = dict(zip(params[1 + op.carries :], outside, strict=True))
         ends = self._inline(op.body, [op.body.yields[j] for j in js], new) if js else []
         return dict(zip(js, ends, strict=True))
 
     def _smaller(
-        self, op: Loop, wanted: set[int], args: Sequence[int], fixed: set[int]
+        self, op: Loop, used: set[int], args: Sequence[int], fixed: set[int]
     ) -> dict[int, int]:
         """The results of the loop without what they do not need."""
-        if not wanted:
+        if not used:
             return {}
         k, *params = op.body.params
-        seen, carries = _needed(op, wanted - {TURNS}, fixed)
+        seen, carries = _needed(op, used - {TURNS}, fixed)
         others = [n for n in range(len(params)) if n not in carries and params[n] in seen]
-        region, kept = self._cut(
+        region, captures = self._cut(
             op.body,
             [k, *[params[j] for j in carries]],
             {params[n]: args[2 + n] for n in others},
@@ -155,30 +155,28 @@ class Shrinking:
         most = op.most
         if count is not None and (not op.test if most is None else count < most):
             most = count  # of a loop with a test and no limit the count is no bound that tells
-        arguments = [*args[:2], *[args[2 + j] for j in carries], *kept]
+        arguments = [*args[:2], *[args[2 + j] for j in carries], *captures]
         numbers = {j: n for n, j in enumerate(carries)} | {TURNS: TURNS}
         whole = loop_op(region, len(carries), op.test, op.down, most)
-        if self._is_folded(whole, [numbers[j] for j in wanted], arguments, count):
-            return {j: self._folded(whole, numbers[j], arguments) for j in wanted}
+        if self._is_folded(whole, [numbers[j] for j in used], arguments, count):
+            return {j: self._folded(whole, numbers[j], arguments) for j in used}
         region = self._simplified(region)
         small = loop_op(region, len(carries), op.test, op.down, most)
         if self._is_least(small, arguments):
             loop = self._graph.intern((small, *arguments))
-            return {
-                j: pick(self._graph, loop, numbers[j], _kind(small, numbers[j])) for j in wanted
-            }
-        again = self._loop(small, {numbers[j] for j in wanted}, arguments)
-        return {j: again[numbers[j]] for j in wanted}
+            return {j: pick(self._graph, loop, numbers[j], _kind(small, numbers[j])) for j in used}
+        again = self._loop(small, {numbers[j] for j in used}, arguments)
+        return {j: again[numbers[j]] for j in used}
 
     def _is_folded(
-        self, op: Loop, wanted: Iterable[int], args: Sequence[int], count: int | None
+        self, op: Loop, used: Iterable[int], args: Sequence[int], count: int | None
     ) -> bool:
         """Whether these results are constants, and known soon."""
         if count is None or not all(self._graph.nodes[a][0].constant for a in args):
             return False
         iterations = count if op.most is None else min(count, op.most)
         return iterations * _steps(op.body) <= FOLDED_STEPS and all(
-            _kind(op, j) in FOLDED for j in wanted
+            _kind(op, j) in FOLDED for j in used
         )
 
     def _folded(self, op: Loop, number: int, args: Sequence[int]) -> int:
@@ -198,52 +196,52 @@ class Shrinking:
 
     # --- choices ----------------------------------------------------------------------------------
 
-    def _choice(self, op: Choice, wanted: set[int], args: Sequence[int]) -> dict[int, int]:
+    def _choice(self, op: Choice, used: set[int], args: Sequence[int]) -> dict[int, int]:
         condition, *outside = args
         node = self._graph.nodes[condition]
         new, (one, other) = dict(zip(op.body.params, outside, strict=True)), op.sides()
         if not self._laws:
-            return self._chosen(op, sorted(wanted), condition, (one, other), new)
+            return self._chosen(op, sorted(used), condition, (one, other), new)
         if node[0] is ops.logical_not:
             condition, one, other = node[1], other, one
             node = self._graph.nodes[condition]
         equal = one if node[0] is TRUTH and node[1] else other
-        same = [j for j in sorted(wanted) if node[0] is TRUTH or one[j] == other[j]]
+        same = [j for j in sorted(used) if node[0] is TRUTH or one[j] == other[j]]
         ends = self._inline(op.body, [equal[j] for j in same], new)
-        rest = sorted(wanted.difference(same))
+        rest = sorted(used.difference(same))
         results = dict(zip(same, ends, strict=True))
         return results | self._chosen(op, rest, condition, (one, other), new)
 
     def _chosen(
         self,
         op: Choice,
-        wanted: Sequence[int],
+        used: Sequence[int],
         condition: int,
         sides: tuple[Sequence[int], Sequence[int]],
         new: Mapping[int, int],
     ) -> dict[int, int]:
         """The results of a choice that has no others."""
-        if not wanted:
+        if not used:
             return {}
         graph, yields = op.body.copy(), list[int]()
         for side, holds in zip(sides, (1, 0), strict=True):
-            known = {p: p for p in new}
+            values = {p: p for p in new}
             if self._laws:
                 truth = graph.intern((TRUTH, holds))
-                known |= {p: truth for p, a in new.items() if a == condition}
-            yields += copied(graph, Region(graph, (), tuple(side[j] for j in wanted)), known)
+                values |= {p: truth for p, a in new.items() if a == condition}
+            yields += copied(graph, Region(graph, (), tuple(side[j] for j in used)), values)
         seen = set(reachable(graph, yields))
         needed = {p: a for p, a in new.items() if p in seen}
-        region, kept = self._closed(Region(graph, (), ()), [], needed, yields)
-        n = len(wanted)
+        region, captures = self._closed(Region(graph, (), ()), [], needed, yields)
+        n = len(used)
         small = choice_op(region, n)
         first, second = small.sides()
         if self._laws and any(a == b for a, b in zip(first, second, strict=True)):
-            again = self._choice(small, set(range(n)), [condition, *kept])
-            return {j: again[m] for m, j in enumerate(wanted)}
-        choice = self._graph.intern((small, condition, *kept))
+            again = self._choice(small, set(range(n)), [condition, *captures])
+            return {j: again[m] for m, j in enumerate(used)}
+        choice = self._graph.intern((small, condition, *captures))
         kinds = region.types(first)
-        return {j: pick(self._graph, choice, m, kinds[m]) for m, j in enumerate(wanted)}
+        return {j: pick(self._graph, choice, m, kinds[m]) for m, j in enumerate(used)}
 
     # --- both -------------------------------------------------------------------------------------
 
@@ -251,8 +249,8 @@ class Shrinking:
         self, body: Region, params: Sequence[int], outside: Mapping[int, int], yields: Sequence[int]
     ) -> tuple[Region, list[int]]:
         """The region simplified, and what is outside of it: see `_cut`."""
-        region, kept = self._cut(body, params, outside, yields)
-        return self._simplified(region), kept
+        region, captured = self._cut(body, params, outside, yields)
+        return self._simplified(region), captured
 
     def _cut(
         self, body: Region, params: Sequence[int], outside: Mapping[int, int], yields: Sequence[int]
@@ -261,15 +259,15 @@ class Shrinking:
 
         A parameter for what is a constant outside is that constant; those for the same are one.
         """
-        graph, replace, kept = body.copy(), dict[int, int](), dict[int, int]()
+        graph, replace, captured = body.copy(), dict[int, int](), dict[int, int]()
         for p, a in outside.items():
             node = self._graph.nodes[a]
             if node[0].constant:
                 replace[p] = graph.intern(node)
-            elif kept.setdefault(a, p) != p:
-                replace[p] = kept[a]
-        region, _ = close(graph, [*params, *kept.values()], yields, replace)
-        return region, list(kept)
+            elif captured.setdefault(a, p) != p:
+                replace[p] = captured[a]
+        region, _ = close(graph, [*params, *captured.values()], yields, replace)
+        return region, list(captured)
 
     def _simplified(self, region: Region) -> Region:
         graph, roots = self._simplify(region.graph, region.yields)
@@ -293,14 +291,12 @@ def _kind(op: Loop, number: int) -> str:
     return "u" if number == TURNS else op.body.graph.type(op.body.yields[number])
 
 
-def _needed(
-    op: Loop, wanted: Iterable[int], fixed: Iterable[int] = ()
-) -> tuple[set[int], list[int]]:
+def _needed(op: Loop, used: Iterable[int], fixed: Iterable[int] = ()) -> tuple[set[int], list[int]]:
     """The nodes that results and the test need in any iteration, and the carries among them."""
     body, params = op.body, op.body.params
     still = set(fixed)
     number = {p: j for j, p in enumerate(params[1 : 1 + op.carries]) if j not in still}
-    seen, numbers = set[int](), set(wanted)
+    seen, numbers = set[int](), set(used)
     stack = [body.yields[j] for j in numbers] + list(body.yields[op.carries :])
     while stack:
         i = stack.pop()

@@ -79,22 +79,22 @@ class _Rebuilding:
 
     def _structures(self, graph: Graph, order: Sequence[int]) -> dict[int, Make]:
         """How loops, choices and their results are rebuilt, after they have been shrunk."""
-        wanted: dict[int, list[int]] = {}
+        used: dict[int, list[int]] = {}
         makes: dict[int, Make] = {}
         results: dict[int, dict[int, int]] = {}
         for i in order:
             node = graph.nodes[i]
             if node[0].__class__ is Pick:
-                wanted.setdefault(node[1], []).append(node[0].index)
+                used.setdefault(node[1], []).append(node[0].index)
                 makes[i] = partial(_result, results, node[1])
-        for i, numbers in wanted.items():
+        for i, numbers in used.items():
             makes[i] = partial(self._shrunk, results, i, numbers)
         return makes
 
     def _shrunk(
-        self, results: dict[int, dict[int, int]], i: int, wanted: Sequence[int], op: Any, *args: int
+        self, results: dict[int, dict[int, int]], i: int, used: Sequence[int], op: Any, *args: int
     ) -> int:
-        results[i] = self._shrinking.results(op, wanted, args)
+        results[i] = self._shrinking.results(op, used, args)
         return -1  # its results stand for it
 
 

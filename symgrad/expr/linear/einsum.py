@@ -116,12 +116,12 @@ def _broadcast(terms: list[Term], subscripts: str) -> list[Term]:
     return [(letters, np.broadcast_to(a, [sizes[c] for c in letters])) for letters, a in terms]
 
 
-def _contracted(terms: Sequence[Term], kept: str) -> np.ndarray:
+def _contracted(terms: Sequence[Term], output: str) -> np.ndarray:
     """The product of operands, summed over all letters but those that are kept."""
-    summed = [_summed(t, kept, [other for other, _ in terms if other is not t[0]]) for t in terms]
-    letters = kept + "".join(sorted({c for own, _ in summed for c in own} - set(kept)))
+    summed = [_summed(t, output, [other for other, _ in terms if other is not t[0]]) for t in terms]
+    letters = output + "".join(sorted({c for own, _ in summed for c in own} - set(output)))
     product = functools.reduce(_product, [_aligned(t, letters) for t in summed])
-    axes = tuple(range(len(kept), len(letters)))
+    axes = tuple(range(len(output), len(letters)))
     return plain(reduce(add_elements, product, axes) if axes else product)
 
 
@@ -129,10 +129,10 @@ def _product(a: Any, b: Any) -> Any:
     return map_elements(multiply_elements, a, b)
 
 
-def _summed(term: Term, kept: str, others: Sequence[str]) -> Term:
+def _summed(term: Term, output: str, others: Sequence[str]) -> Term:
     """The operand without the letters that it alone has: their sum comes before the product."""
     letters, a = term
-    own = [k for k, c in enumerate(letters) if c not in kept and not any(c in o for o in others)]
+    own = [k for k, c in enumerate(letters) if c not in output and not any(c in o for o in others)]
     if not own or not others:
         return term
     rest = "".join(c for k, c in enumerate(letters) if k not in own)

@@ -111,11 +111,11 @@ def solve_triangular(
     a, right, shaped = sides("solve_triangular", a, b)
     n = a.shape[-1]
     inside = np.tri(n, k=-1 if unit_diagonal else 0, dtype=bool)
-    kept = np.where(inside if lower else inside.T, plain(a), 0.0)
-    kept = kept + np.eye(n) if unit_diagonal else kept
+    triangle = np.where(inside if lower else inside.T, plain(a), 0.0)
+    triangle = triangle + np.eye(n) if unit_diagonal else triangle
     if not traced(a, b):
-        kept = numbers(np.swapaxes(kept, -1, -2) if trans else kept)
-        return shaped(np.linalg.solve(kept, numbers(right)))
+        triangle = numbers(np.swapaxes(triangle, -1, -2) if trans else triangle)
+        return shaped(np.linalg.solve(triangle, numbers(right)))
     down = bool(lower) == bool(trans)
 
     def one(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -126,7 +126,7 @@ def solve_triangular(
         entry = (lambda i, j: t[j * n + i]) if trans else (lambda i, j: t[i * n + j])
         return elements(dense.substituted(entry, x, n, m, down, unit_diagonal), n, m)
 
-    return shaped(of_matrices(one, _triangular(trans), kept.astype(object), right))
+    return shaped(of_matrices(one, _triangular(trans), triangle.astype(object), right))
 
 
 def _triangular(trans: int) -> Any:

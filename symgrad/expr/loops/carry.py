@@ -197,13 +197,13 @@ def _type(value: Any) -> str:
     return value.type if isinstance(value, Array) else "f"
 
 
-def _of_type(graph: Graph, value: Any, wanted: str, what: str) -> int:
+def _of_type(graph: Graph, value: Any, expected: str, what: str) -> int:
     """The node of a number, which is to be of this type; a condition may be a number, 1 or 0."""
     kind = _type(value)
     if isinstance(value, Handle):
         require_graph(graph, value)
-    elif wanted in _INTEGERS and isinstance(value, numbers.Integral):
-        return _INTEGERS[wanted].of(graph, int(value)).id
-    if kind != wanted and (kind, wanted) != ("b", "f"):
-        raise TraceError(located(f"{what} is {_WORDS[kind]} where it has to be {_WORDS[wanted]}"))
-    return value.id if wanted in _INTEGERS else operand(graph, value, wanted)
+    elif expected in _INTEGERS and isinstance(value, numbers.Integral):
+        return _INTEGERS[expected].of(graph, int(value)).id
+    if kind != expected and (kind, expected) != ("b", "f"):
+        raise TraceError(located(f"{what} is {_WORDS[kind]} where it has to be {_WORDS[expected]}"))
+    return value.id if expected in _INTEGERS else operand(graph, value, expected)

@@ -233,11 +233,11 @@ def scan(
         return paired(step(carry, rows_in_memory[loop.counter]), step)
 
     traced = _traced_loop(graph, iterations, step, init, iteration, ("k", *_names(step)[:1]))
-    kept = Kept(graph, rows.count, traced.more, f"the y that {describe(step)} returns")
-    puts = kept.written(traced.loop)
+    stacks = Kept(graph, rows.count, traced.more, f"the y that {describe(step)} returns")
+    puts = stacks.written(traced.loop)
     ends = traced.loop.closed([*traced.yields, *puts], down=reverse)
     n = len(traced.yields)
-    return traced.nest.wrap(graph, ends[:n]), kept.wrap(ends[n:])
+    return traced.nest.wrap(graph, ends[:n]), stacks.wrap(ends[n:])
 
 
 @dataclass(frozen=True)
@@ -441,8 +441,8 @@ class Rows:
         arrays, tree = flatten(xs, _array) if xs is not None else ([], None)
         counts = {len(a) for a in arrays} | ({count} if count is not None else set[int]())
         if len(counts) != 1:
-            known = " and ".join(map(str, sorted(counts)))
-            wrong = f"lengths {known} differ" if counts else "the number of steps is unknown"
+            lengths = " and ".join(map(str, sorted(counts)))
+            wrong = f"lengths {lengths} differ" if counts else "the number of steps is unknown"
             raise InputError(located(f"scan: {wrong}: give arrays xs of one length, or length="))
         return cls(tuple(arrays), tree, counts.pop())
 
@@ -451,8 +451,8 @@ class Rows:
         if not self.count:
             return self
         kinds = TracedArray, Array
-        kept = (a if isinstance(a, kinds) else in_memory(graph, a) for a in self.arrays)
-        return Rows(tuple(kept), self.tree, self.count)
+        arrays = (a if isinstance(a, kinds) else in_memory(graph, a) for a in self.arrays)
+        return Rows(tuple(arrays), self.tree, self.count)
 
     def __getitem__(self, k: Any) -> Any:
         """The rows of this number, nested as the arrays are."""

@@ -193,8 +193,8 @@ class _Residual:
             graph, n = y.graph, self.count
             ids = [a.id for a in arguments]
             root = [graph.add(row, ids[j], *ids) for j, row in enumerate(self._rows)]
-            known = dict(zip(self.region.params, [*root, *ids[n:]], strict=True))
-            slopes = iter(copied(graph, self._slopes[k], known))
+            values = dict(zip(self.region.params, [*root, *ids[n:]], strict=True))
+            slopes = iter(copied(graph, self._slopes[k], values))
             mine = [Expr(graph, next(slopes)) if moves else None for moves in self._moves]
             return [*[None] * (n + 1), *mine]
 

@@ -131,11 +131,11 @@ class Iterations:
             end = end - start
         if last is None:
             last = word(graph, max(0, end)) if isinstance(end, int) else ceiling(end)
-        known = largest(graph, last)
-        if known is not None and graph.nodes[first][0] is WORD:
-            known = max(0, known - graph.nodes[first][1])
-        if most is None or (known is not None and known <= most):
-            return cls(first, last, known, shift)
+        upper = largest(graph, last)
+        if upper is not None and graph.nodes[first][0] is WORD:
+            upper = max(0, upper - graph.nodes[first][1])
+        if most is None or (upper is not None and upper <= most):
+            return cls(first, last, upper, shift)
         exceeded = graph.add(ops.word_lt, graph.add(ops.word_add, first, word(graph, most)), last)
         return cls(first, last, most, shift, exceeded)
 

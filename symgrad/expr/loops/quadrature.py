@@ -90,8 +90,8 @@ def quad(
         (0.4431134627, -0.055389183)
     """
     require_functions(func)
-    known = [x for x in (a, b) if not isinstance(x, Handle)]
-    if any(math.isnan(x) for x in known):
+    numbers = [x for x in (a, b) if not isinstance(x, Handle)]
+    if any(math.isnan(x) for x in numbers):
         raise InputError(located(f"the limits of an integral are numbers, not {a!r} and {b!r}"))
     if not (epsabs >= 0 and epsrel >= 0 and epsabs + epsrel > 0 and limit >= 1):
         raise InputError(

@@ -66,8 +66,8 @@ def reduce(
     a = plain(a)
     axes = range(a.ndim) if axis is None else np.atleast_1d(np.asarray(axis))
     axes = sorted({int(k) % a.ndim for k in axes}) if a.ndim else []
-    kept = [k for k in range(a.ndim) if k not in axes]
-    rows = a.transpose(kept + axes).reshape([a.shape[k] for k in kept] + [-1])
+    other_axes = [k for k in range(a.ndim) if k not in axes]
+    rows = a.transpose(other_axes + axes).reshape([a.shape[k] for k in other_axes] + [-1])
     result = np.empty(rows.shape[:-1], dtype=object)
     each = rows.reshape(result.size, rows.shape[-1])
     with OnePlace(graph_of([rows])):

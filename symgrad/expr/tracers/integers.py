@@ -293,19 +293,19 @@ class Word(Scalar):
         Raises:
             InputError: if the power is a negative constant.
         """
-        graph, known = self.graph, exponent.constant()
-        if known is not None and known >= SIGN and isinstance(exponent, SignedWord):
+        graph, constant = self.graph, exponent.constant()
+        if constant is not None and constant >= SIGN and isinstance(exponent, SignedWord):
             raise InputError(located("an integer to a negative power is none: cast it first"))
-        most = largest(graph, exponent.id) if known is None else known
+        most = largest(graph, exponent.id) if constant is None else constant
         result, square = self.of(graph, 1), self
         for bit in range(BITS if most is None else most.bit_length()):
             square = square * square if bit else square
-            if known is None:
+            if constant is None:
                 one = ops.word_and(ops.word_shift_right(exponent.bits(), self.number(bit)), 1)
                 result = (result * square).chosen(one.is_true(), result)
-            elif known >> bit & 1:
+            elif constant >> bit & 1:
                 result = result * square
-        if known is not None or not isinstance(exponent, SignedWord):
+        if constant is not None or not isinstance(exponent, SignedWord):
             return result
         return self.of(graph, 0).chosen(exponent.is_negative(), result)
 

@@ -209,8 +209,12 @@ class View:
             return View(self.array, self.shape, self.strides, start, self.offset, self.inside)
         at = graph.add(ops.word_mul, place.id, word(graph, stride)) if stride != 1 else place.id
         offset = at if self.offset is None else graph.add(ops.word_add, self.offset, at)
-        known = [c for c in (self.inside, inside) if c is not None]
-        both = graph.add(ops.logical_and, *known) if len(known) == 2 else (known or [None])[0]
+        conditions = [c for c in (self.inside, inside) if c is not None]
+        both = (
+            graph.add(ops.logical_and, *conditions)
+            if len(conditions) == 2
+            else (conditions or [None])[0]
+        )
         return View(self.array, self.shape, self.strides, self.start, offset, both)
 
 

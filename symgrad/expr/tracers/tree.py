@@ -37,8 +37,8 @@ class Blocks(Mapping[str, Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in vars(self).get("_blocks", ()):
-            known = ", ".join(vars(self).get("_blocks", ()))
-            raise NameUnknownError(f"there are no parameters {name!r}: the blocks are {known}")
+            names = ", ".join(vars(self).get("_blocks", ()))
+            raise NameUnknownError(f"there are no parameters {name!r}: the blocks are {names}")
         return self._blocks[name]
 
     def __getitem__(self, name: str) -> Any:

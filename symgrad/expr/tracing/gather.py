@@ -269,8 +269,8 @@ class Row:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in self._columns:
-            known = ", ".join(self._columns)
-            raise NameUnknownError(f"a row has no column {name!r}: its columns are {known}")
+            names = ", ".join(self._columns)
+            raise NameUnknownError(f"a row has no column {name!r}: its columns are {names}")
         return self._columns[name].of(self._values)[()]
 
     def __getitem__(self, key: Any) -> Any:

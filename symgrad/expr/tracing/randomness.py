@@ -96,20 +96,20 @@ class Named(NamedTuple):
 
 def _functions(f: Callable[..., Any]) -> Iterator[Named]:
     """A function, and those that it names, in its closure or among the user's, the nearest."""
-    known: set[int] = set()
+    seen: set[int] = set()
     waiting: list[Any] = [f]
     for named in waiting:  # which grows meanwhile
         function = inspect.unwrap(named) if hasattr(named, "__wrapped__") else named
         while isinstance(function, functools.partial):
             function = function.func
         code = getattr(function, "__code__", None)
-        if code is None or id(code) in known:
+        if code is None or id(code) in seen:
             continue
-        known.add(id(code))
+        seen.add(id(code))
         names = _names_in(code)
         values = list(_values(function, names))
         yield Named(function, names, values)
-        if len(known) == MOST_FUNCTIONS:
+        if len(seen) == MOST_FUNCTIONS:
             return
         for _, value, near in values:
             if isinstance(value, _FUNCTIONS) and (

@@ -98,8 +98,8 @@ class Sequences:
             return None
         slots = zip(*[graph.args(v) for v in values], strict=True)
         args = [self.of(slot, depth + 1) for slot in slots]
-        known = [a for a in args if a is not None]
-        return graph.add(op, *known) if len(known) == len(args) else None
+        nodes = [a for a in args if a is not None]
+        return graph.add(op, *nodes) if len(nodes) == len(args) else None
 
     # numbers of the counter -----------------------------------------------------------------------
 
@@ -266,8 +266,8 @@ class _RolledLoop:
             return first
         graph.place = graph.places[int(column.results[-1])]
         args = [self._argument(slot) for slot in self._ordered(column)]
-        known = [a for a in args if a is not None]
-        return graph.add(graph.nodes[first][0], *known) if len(known) == len(args) else None
+        nodes = [a for a in args if a is not None]
+        return graph.add(graph.nodes[first][0], *nodes) if len(nodes) == len(args) else None
 
     def _argument(self, slot: Slot) -> int | None:
         """The node of an argument in the loop; None if there is none for all iterations."""
@@ -533,11 +533,11 @@ class _Rolling:
 
     def _uses(self, iterations: Iterations, origins: Ints) -> Iterator[Use]:
         """Which results of which iterations are used elsewhere."""
-        wanted = np.zeros(len(origins), np.bool_)
-        wanted[self._args[origins[self._users] < 0]] = True
-        wanted[list(self._roots)] = True
-        wanted &= origins >= 0
+        is_used = np.zeros(len(origins), np.bool_)
+        is_used[self._args[origins[self._users] < 0]] = True
+        is_used[list(self._roots)] = True
+        is_used &= origins >= 0
         for column, c in enumerate(iterations.columns):
             if not c.is_fixed:
-                for iteration in np.flatnonzero(wanted[c.results]).tolist():
+                for iteration in np.flatnonzero(is_used[c.results]).tolist():
                     yield Use(int(c.results[iteration]), iteration, column)
