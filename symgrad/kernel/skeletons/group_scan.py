@@ -137,29 +137,24 @@ class Together(Accumulation):
         return [self.after(any_before, before, element) for element in run]
 
     def _scan_ends(self, own: Sequence[Sequence[int]]) -> None:
-        """The ends of some runs of all invocations, scanned: each step has them reach further."""
-        # Hillis and Steele's scan, of radix REACH
-        k, size = self.k, self.recipe.size
-        self._put_ends(self.zero, own)
-        k.barrier()
+        """The ends of some runs of all invocations, scanned: each step has them reach further.
 
-        def step(n: int, values: Sequence[int]) -> Sequence[int]:
-            iteration = Index(k, n)
-            reach = Index(k, k.add(ops.word_shift_left, k.word(1), (iteration * 2).id))
-            ends = [values[i : i + size] for i in range(0, len(values), size)]
-            for far in (reach * times for times in range(1, REACH)):
+        It is the scan of Hillis and Steele (1986, "Data parallel algorithms"), of radix `REACH`.
+        """
+        k, ends = self.k, own
+        self._put_ends(self.zero, ends)
+        k.barrier()
+        for step in range(self.steps):
+            for far in (REACH**step * times for times in range(1, REACH)):
                 has_earlier = k.add(ops.logical_not, self.local.below(far))
-                at = (self.local - far.at_most(self.local) + iteration % 2 * self.chunk.width).id
+                at = self.local - (self.zero + far).at_most(self.local)
+                at = (at + step % 2 * self.chunk.width).id
                 ends = [
                     self.after(has_earlier, [k.load(one, at) for one in earlier], end)
                     for earlier, end in zip(self.ends, ends, strict=False)
                 ]
-            self._put_ends((iteration + 1) % 2 * self.chunk.width, ends)
+            self._put_ends(self.zero + (step + 1) % 2 * self.chunk.width, ends)
             k.barrier()
-            return [value for end in ends for value in end]
-
-        values = [value for end in own for value in end]
-        k.loop(k.word(0), k.word(self.steps), values, step, most=self.steps, some=True)
 
     def _put_ends(self, side: Index, ends: Sequence[Sequence[int]]) -> None:
         at = (side + self.local).id
