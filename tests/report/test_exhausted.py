@@ -10,6 +10,8 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import ExhaustedError, ExhaustedWarning, InputError
+from symgrad.expr.tracing.trace import trace
+from symgrad.report.exhausted import exhausted
 
 
 def halved(x: Any, steps: int = 4) -> Any:
@@ -82,8 +84,12 @@ def test_on_a_gpu(device: Any) -> None:
 
 
 def test_where_all_loops_end_there_is_nothing_to_say() -> None:
-    kernel = sg.fused_forward(2, lambda v: sg.fori_loop(0, 9, lambda k, s: s * v[0], v[1]))
-    assert kernel._flagging() is None
+    def f(v: Any) -> Any:
+        return sg.fori_loop(0, 9, lambda k, s: s * v[0], v[1])
+
+    traced = trace(f, 2)
+    assert exhausted(traced.graph, traced.outputs) is None
+    kernel = sg.fused_forward(2, f)
     kernel.run(AT, exhausted="raise")
     with pytest.raises(InputError, match='use "warn" or "raise"'):
         kernel.run(AT, exhausted="error")  # pyright: ignore[reportArgumentType]

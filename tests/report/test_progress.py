@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -304,23 +305,23 @@ def test_short_calls_share_a_thread_that_ends_when_there_are_no_more(
 ) -> None:
     for name, value in (("LEAST_SECONDS_APART", 0.001), ("MOST_IDLE_LOOKS", 20)):
         monkeypatch.setattr(progress, name, value)
-    ticker, calls, seen = progress.Ticker(), [0, 0], set[Any]()
+    ticker, calls = progress.Ticker(), [set[Any](), set[Any](), set[Any](), set[Any]()]
 
-    def count(k: int) -> None:
-        calls[k] += 1
+    def note(k: int) -> None:
+        calls[k].add(threading.current_thread())
 
-    waiting = progress.threading.Event()
-    with ticker.calling(lambda: count(0)), ticker.calling(lambda: count(1)):
-        seen.add(ticker._thread)
+    waiting = threading.Event()
+    with ticker.calling(lambda: note(0)), ticker.calling(lambda: note(1)):
         waiting.wait(0.1)
-    with ticker.calling(lambda: None):
-        seen.add(ticker._thread)
-    (thread,) = seen
-    assert min(calls) > 1
+    with ticker.calling(lambda: note(2)):
+        waiting.wait(0.1)
+    (thread,) = calls[0]
+    assert calls[0] == calls[1] == calls[2]
     thread.join(10.0)
     assert not thread.is_alive()
-    with ticker.calling(lambda: None):
-        assert ticker._thread is not thread
+    with ticker.calling(lambda: note(3)):
+        waiting.wait(0.1)
+    assert calls[3] and thread not in calls[3]
 
 
 def test_a_plain_line_covers_the_last_one(capsys: pytest.CaptureFixture[str]) -> None:
