@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from symgrad.tensor.optimizers import adamw_update, clip_by_global_norm
     from symgrad.tensor.rowwise import rowwise
     from symgrad.tensor.scans import associative_scan, selective_scan
+    from symgrad.tensor.stencil import stencil
     from symgrad.web.model import export_html, export_js
     from symgrad.wgsl.arrays.array import DeviceArray
 
@@ -240,6 +241,7 @@ __all__ = [
     "schedules",
     "selective_scan",
     "softmax",
+    "stencil",
     "switch",
     "symbols",
     "table",
@@ -304,6 +306,7 @@ _LATER = {
     "symgrad.tensor.optimizers": "adamw_update clip_by_global_norm",
     "symgrad.tensor.scans": "associative_scan selective_scan",
     "symgrad.tensor.rowwise": "rowwise",
+    "symgrad.tensor.stencil": "stencil",
     "symgrad.web.model": "export_html export_js",
     "symgrad.wgsl.arrays.array": "DeviceArray",
 }

@@ -60,7 +60,7 @@ GROUPS = (
     _group("modules", "Random numbers and matrices", "Two modules of functions for kernels.",
            "random linalg"),
     _group("tensor", "Kernels of arrays", "Layers, scans, rows and updates on a device.",
-           "linear gemm_bias rowwise associative_scan selective_scan causal_convolution "
+           "linear gemm_bias rowwise associative_scan selective_scan causal_convolution stencil "
            "network Network adamw_update clip_by_global_norm device_put save_arrays load_arrays "
            "TensorKernel TensorStats"),
     _group("programs", "Programs", "Kernels that are written statement by statement.",

@@ -84,6 +84,10 @@ CASES = {
         partial(sg.causal_convolution, sg.silu), [(2, 70, 5), (5, 4), (5,)], [(2, 70, 5)],
         [(2, 0, 5), (5, 4), (5,)],
     ),
+    "stencil": Case(
+        partial(sg.stencil, lambda v: sg.tanh(v[0]) * v[1], [(0, 0), (-1, 2)]), [(3, 33, 7)],
+        [(3, 33, 7)], [(3, 0, 7)],
+    ),
     "selective_scan": Case(sg.selective_scan, SCAN, [ROW], EMPTY_SCAN),
     "selective_scan with states": Case(
         partial(sg.selective_scan, True, "euler", state=True),
