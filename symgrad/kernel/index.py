@@ -1,4 +1,4 @@
-"""Indices that kernels compute, as unsigned integers with operators, and conditions on them."""
+"""Values of kernels with operators: indices and floats, arrays of floats, and conditions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.language import KernelIR
+from symgrad.kernel.statements import Buffer, Space
 
 
 @dataclass(frozen=True)
-class Index:
+class Value:
+    """A value of a kernel."""
+
+    k: KernelIR
+    id: int
+
+
+class Index(Value):
     """A word of a kernel that counts or addresses: operators add what they compute to the kernel.
 
     Example:
@@ -20,9 +28,6 @@ class Index:
         >>> k.graph.nodes[index.id][0]
         <op word_add>
     """
-
-    k: KernelIR
-    id: int
 
     def _with(self, op: Op, other: Index | int) -> Index:
         return Index(self.k, self.k.add(op, self.id, self._id(other)))
@@ -70,6 +75,100 @@ class Index:
     def lanes(self, vector: int) -> list[int]:
         """The places of the numbers of the vector that this is the index of."""
         return [self.k.offset(self.id, vector, lane) for lane in range(vector)]
+
+
+class Number(Value):
+    """A float of a kernel: operators add what they compute to the kernel.
+
+    Example:
+        >>> from symgrad.kernel.target import SimdTarget
+        >>> k = KernelIR(SimdTarget(4))
+        >>> x = Numbers.of(k, "x", "read")[Index(k, k.cell)]
+        >>> k.graph.nodes[(2.0 / (x * x + 1.0)).id][0]
+        <op div>
+    """
+
+    def _with(self, op: Op, *others: Number | float) -> Number:
+        return Number(self.k, self.k.add(op, self.id, *map(self._id, others)))
+
+    def _id(self, other: Number | float) -> int:
+        return other.id if isinstance(other, Number) else self.k.constant(other)
+
+    def __add__(self, other: Number | float) -> Number:
+        return self._with(ops.add, other)
+
+    def __sub__(self, other: Number | float) -> Number:
+        return self._with(ops.sub, other)
+
+    def __mul__(self, other: Number | float) -> Number:
+        return self._with(ops.mul, other)
+
+    def __truediv__(self, other: Number | float) -> Number:
+        return self._with(ops.div, other)
+
+    def __rtruediv__(self, other: float) -> Number:
+        return Number(self.k, self._id(other)) / self
+
+    def __neg__(self) -> Number:
+        return self._with(ops.neg)
+
+    def __abs__(self) -> Number:
+        return self._with(ops.abs)
+
+    def sqrt(self) -> Number:
+        """The square root."""
+        return self._with(ops.sqrt)
+
+    def at_least(self, other: Number | float) -> Number:
+        """The larger of two."""
+        return self._with(ops.maximum, other)
+
+    def with_sign(self, other: Number) -> Number:
+        """The magnitude, with the sign of another number."""
+        return self._with(ops.copysign, other)
+
+    def opaque(self) -> Number:
+        """The number, rounded, through which no compiler sees."""
+        return self._with(ops.opaque)
+
+    def above(self, other: float) -> int:
+        """Whether it is larger than a number: a truth."""
+        return self.k.add(ops.lt, self._id(other), self.id)
+
+    def equals(self, other: Number | float) -> int:
+        """Whether it equals the other one: a truth."""
+        return self.k.add(ops.eq, self.id, self._id(other))
+
+
+def where(condition: int, a: Number, b: Number | float) -> Number:
+    """The first of two numbers where a truth holds, else the second."""
+    other = b.id if isinstance(b, Number) else a.k.constant(b)
+    return Number(a.k, a.k.add(ops.where, condition, a.id, other))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """An array of floats, of which ``numbers[i]`` is what stands at an index."""
+
+    k: KernelIR
+    buffer: Buffer
+
+    @classmethod
+    def of(cls, k: KernelIR, name: str, space: Space) -> Numbers:
+        """A new array of the host's."""
+        return cls(k, k.buffer(name, space))
+
+    def _at(self, i: Index | int) -> int:
+        return i.id if isinstance(i, Index) else self.k.word(i)
+
+    def __getitem__(self, i: Index | int) -> Number:
+        return Number(self.k, self.k.load(self.buffer, self._at(i)))
+
+    def store(self, i: Index | int, value: Number | float) -> None:
+        """Write a number to an index."""
+        at = self._at(i)
+        number = value.id if isinstance(value, Number) else self.k.constant(value)
+        self.k.store(self.buffer, at, number)
 
 
 def all_hold(k: KernelIR, *conditions: int) -> int:

@@ -6,11 +6,11 @@ a row. Sizes are words in the buffer ``sizes``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from symgrad.expr import ops
+from symgrad.kernel.index import Index, Number, Numbers, where
 from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.statements import Buffer
 
 
 def triangle_program(target: Target) -> KernelIR:
@@ -24,120 +24,108 @@ def triangle_program(target: Target) -> KernelIR:
     ``rest`` (n,) are memory to work in.
     """
     k = KernelIR(target, "triangle")
-    d = _Dense(k)
-    sizes = k.buffer("sizes", "read", "u")
-    values, slopes, y, weights = (
-        k.buffer(name, "read") for name in ("values", "slopes", "y", "weights")
+    zero, _ = _constants(k)
+    m, n = _sizes(k, 2)
+    names = "values", "slopes", "y", "weights"
+    values, slopes, y, weights = (Numbers.of(k, name, "read") for name in names)
+    columns, rest, triangle = (
+        Numbers.of(k, name, "write") for name in ("columns", "rest", "found")
     )
-    columns, rest, triangle = (k.buffer(name, "write") for name in ("columns", "rest", "found"))
-    m, n = k.load(sizes, k.word(0)), k.load(sizes, k.word(1))
-    z, last = d.times(n, n), d.times(n, m)
+    z, last = n * n, n * m
 
-    def weigh(i: int) -> None:
-        weight = k.load(weights, i)
-        idle = k.add(ops.eq, weight, d.zero)
+    def weigh(i: Index) -> None:
+        weight = weights[i]
+        idle = weight.equals(0.0)
 
-        def put(at: int, value: int) -> None:
-            k.store(columns, at, d.where(idle, d.zero, d.mul(value, weight)))
+        def put(at: Index, value: Number) -> None:
+            columns.store(at, where(idle, zero, value * weight))
 
-        put(d.plus(last, i), k.add(ops.sub, k.load(values, i), k.load(y, i)))
-        d.each(n, lambda j: put(d.at(j, m, i), k.load(slopes, d.at(i, n, j))))
+        put(last + i, values[i] - y[i])
+        _each(n, lambda j: put(j * m + i, slopes[i * n + j]))
 
-    d.each(m, weigh)
-    cost = d.dot(k.word(0), m, columns, last, columns, last)
-    d.each(n, lambda j: d.each(n, lambda c: k.store(triangle, d.at(j, n, c), d.zero)))
-    d.each(n, lambda j: k.store(triangle, d.plus(z, j), d.zero))
-    d.each(k.add(ops.word_min, m, n), lambda j: _reflect(d, columns, triangle, m, n, j))
-    finite = _measure(d, triangle, n)
-    _invert(d, triangle, rest, n)
-    k.store(triangle, d.plus(z, d.times(k.word(2), n)), k.add(ops.add, cost, finite))
+    _each(m, weigh)
+    cost = _dot(0, m, columns, last, columns, last)
+    _each(n, lambda j: _each(n, lambda c: triangle.store(j * n + c, 0.0)))
+    _each(n, lambda j: triangle.store(z + j, 0.0))
+    _each(m.at_most(n), partial(_reflect, columns, triangle, m, n))
+    finite = _measure(triangle, n)
+    _invert(triangle, rest, n)
+    triangle.store(z + n * 2, cost + finite)
     return k
 
 
-def _reflect(d: _Dense, columns: Buffer, triangle: Buffer, m: int, n: int, j: int) -> None:
+def _reflect(columns: Numbers, triangle: Numbers, m: Index, n: Index, j: Index) -> None:
     """Column j by a reflection that leaves its first j + 1 numbers alone, and those behind it."""
-    k, own = d.k, d.times(j, m)
-    most = d.fold(ops.maximum, j, m, lambda i: k.add(ops.abs, k.load(columns, d.plus(own, i))))
-    unit = d.where(k.add(ops.lt, d.zero, most), most, d.one)
-    d.each(m, lambda i: d.scale(columns, d.plus(own, i), unit), j)
-    length = k.add(ops.sqrt, d.dot(j, m, columns, own, columns, own))
-    first = k.load(columns, d.plus(own, j))
-    signed = k.add(ops.copysign, length, first)
-    pivot = k.add(ops.add, first, signed)
-    k.store(columns, d.plus(own, j), pivot)
-    scale = k.add(ops.mul, signed, pivot)
-    gain = d.where(k.add(ops.lt, d.zero, scale), k.add(ops.div, d.one, scale), d.zero)
-    k.store(triangle, d.at(j, n, j), k.add(ops.neg, d.mul(signed, unit)))
+    (zero, one), own = _constants(j.k), j * m
+    most = _largest(j, m, lambda i: abs(columns[own + i]))
+    unit = where(most.above(0.0), most, one)
+    _each(m, lambda i: columns.store(own + i, columns[own + i] / unit), j)
+    length = _dot(j, m, columns, own, columns, own).sqrt()
+    first = columns[own + j]
+    signed = length.with_sign(first)
+    pivot = first + signed
+    columns.store(own + j, pivot)
+    scale = signed * pivot
+    gain = where(scale.above(0.0), one / scale, zero)
+    triangle.store(j * n + j, -(signed * unit))
 
-    def iteration(c: int) -> None:
-        other = d.times(c, m)
-        part = d.mul(gain, d.dot(j, m, columns, own, columns, other))
+    def reflect(c: Index) -> None:
+        other = c * m
+        part = gain * _dot(j, m, columns, own, columns, other)
 
-        def move(i: int) -> None:
-            moved = d.mul(part, k.load(columns, d.plus(own, i)))
-            at = d.plus(other, i)
-            k.store(columns, at, k.add(ops.sub, k.load(columns, at), moved))
+        def move(i: Index) -> None:
+            moved = part * columns[own + i]
+            columns.store(other + i, columns[other + i] - moved)
 
-        d.each(m, move, j)
+        _each(m, move, j)
 
-    d.each(d.plus(n, k.word(1)), iteration, d.plus(j, k.word(1)))
-
-    def keep(c: int) -> None:
-        k.store(triangle, d.at(j, n, c), k.load(columns, d.at(c, m, j)))
-
-    d.each(n, keep, d.plus(j, k.word(1)))
-    k.store(triangle, d.at(n, n, j), k.load(columns, d.at(n, m, j)))
+    _each(n + 1, reflect, j + 1)
+    _each(n, lambda c: triangle.store(j * n + c, columns[c * m + j]), j + 1)
+    triangle.store(n * n + j, columns[n * m + j])
 
 
-def _measure(d: _Dense, triangle: Buffer, n: int) -> int:
+def _measure(triangle: Numbers, n: Index) -> Number:
     """The lengths of T's columns, behind z; 0, or NaN if anything in T is not finite.
 
     Squares are those of numbers divided by the largest, as they may be beyond the range.
     """
-    k, behind = d.k, d.times(n, d.plus(n, d.k.word(1)))
+    (zero, one), behind = _constants(n.k), n * (n + 1)
 
-    def column(c: int, finite: list[int]) -> list[int]:
-        def entry(i: int) -> int:
-            return k.load(triangle, d.at(i, n, c))
+    def column(c: Index, finite: Sequence[Number]) -> list[Number]:
+        def entry(i: Index) -> Number:
+            return triangle[i * n + c]
 
-        def add(i: int, sums: list[int]) -> list[int]:
-            part = k.add(ops.div, entry(i), unit)
-            squares = k.add(ops.add, sums[0], d.mul(part, part))
-            return [squares, k.add(ops.add, sums[1], d.mul(entry(i), d.zero))]
+        def add(i: Index, sums: Sequence[Number]) -> list[Number]:
+            part = entry(i) / unit
+            return [sums[0] + part * part, sums[1] + entry(i) * zero]
 
-        end = d.plus(c, k.word(1))
-        most = d.fold(ops.maximum, k.word(0), end, lambda i: k.add(ops.abs, entry(i)))
-        unit = d.where(k.add(ops.lt, d.zero, most), most, d.one)
-        (squares, still), _ = k.loop(k.word(0), end, [d.zero, finite[0]], add)
-        length = d.mul(unit, k.add(ops.sqrt, squares))
-        some = d.where(k.add(ops.lt, d.zero, length), length, d.one)
-        k.store(triangle, d.plus(behind, c), some)
+        most = _largest(0, c + 1, lambda i: abs(entry(i)))
+        unit = where(most.above(0.0), most, one)
+        squares, still = _loop(0, c + 1, [zero, finite[0]], add)
+        length = unit * squares.sqrt()
+        triangle.store(behind + c, where(length.above(0.0), length, one))
         return [still]
 
-    return k.loop(k.word(0), n, [d.zero], column)[0][0]
+    return _loop(0, n, [zero], column)[0]
 
 
-def _invert(d: _Dense, triangle: Buffer, rest: Buffer, n: int) -> None:
+def _invert(triangle: Numbers, rest: Numbers, n: Index) -> None:
     """The norm of the inverse of T with columns of length 1, as the last number: by columns."""
-    k, behind = d.k, d.times(n, d.plus(n, d.k.word(1)))
+    (zero, one), behind = _constants(n.k), n * (n + 1)
 
-    def column(c: int, sums: list[int]) -> list[int]:
-        def solve(i: int, squares: list[int]) -> list[int]:
-            def term(j: int) -> int:
-                return d.mul(k.load(triangle, d.at(i, n, j)), k.load(rest, j))
+    def column(c: Index, sums: Sequence[Number]) -> list[Number]:
+        def solve(i: Index, squares: Sequence[Number]) -> list[Number]:
+            right = where(i.below(c), zero, one)
+            solved = _sum(i + 1, c + 1, lambda j: triangle[i * n + j] * rest[j])
+            pivot = triangle[i * n + i]
+            rest.store(i, (right - solved) / pivot)
+            value = rest[i] * triangle[behind + i]
+            return [squares[0] + value * value]
 
-            right = d.where(k.add(ops.word_lt, i, c), d.zero, d.one)
-            solved = d.fold(ops.add, d.plus(i, k.word(1)), d.plus(c, k.word(1)), term)
-            pivot = k.load(triangle, d.at(i, n, i))
-            k.store(rest, i, k.add(ops.div, k.add(ops.sub, right, solved), pivot))
-            value = d.mul(k.load(rest, i), k.load(triangle, d.plus(behind, i)))
-            return [k.add(ops.add, squares[0], d.mul(value, value))]
+        return _loop(0, c + 1, sums, solve, down=True)
 
-        return k.loop(k.word(0), d.plus(c, k.word(1)), sums, solve, down=True)[0]
-
-    (total,), _ = k.loop(k.word(0), n, [d.zero], column)
-    last = d.plus(d.times(n, d.plus(n, k.word(2))), k.word(1))
-    k.store(triangle, last, k.add(ops.sqrt, total))
+    (total,) = _loop(0, n, [zero], column)
+    triangle.store(n * (n + 2) + 1, total.sqrt())
 
 
 def step_program(target: Target) -> KernelIR:
@@ -149,162 +137,146 @@ def step_program(target: Target) -> KernelIR:
     to work in. Directions that neither T nor the damping knows are left as they are.
     """
     k = KernelIR(target, "step")
-    d = _Dense(k)
-    sizes = k.buffer("sizes", "read", "u")
-    point, scales, damping, p = (
-        k.buffer(name, "read") for name in ("point", "scales", "damping", "p")
-    )
-    rotated, outcome = (k.buffer(name, "write") for name in ("rotated", "found"))
-    n = k.load(sizes, k.word(0))
-    z, width = d.times(n, n), d.plus(n, k.word(1))
+    zero, one = _constants(k)
+    (n,) = _sizes(k, 1)
+    names = "point", "scales", "damping", "p"
+    point, scales, damping, p = (Numbers.of(k, name, "read") for name in names)
+    rotated, outcome = (Numbers.of(k, name, "write") for name in ("rotated", "found"))
+    z, width = n * n, n + 1
 
-    def copy(i: int) -> None:
-        def put(j: int) -> None:
-            entry = k.add(ops.div, k.load(point, d.at(i, n, j)), k.load(scales, j))
-            k.store(rotated, d.at(i, width, j), entry)
+    def copy(i: Index) -> None:
+        _each(n, lambda j: rotated.store(i * width + j, point[i * n + j] / scales[j]))
+        rotated.store(i * width + n, point[z + i])
 
-        d.each(n, put)
-        k.store(rotated, d.at(i, width, n), k.load(point, d.plus(z, i)))
+    _each(n, copy)
+    root = damping[0].sqrt()
+    _each(n, partial(_rotate, rotated, n, root))
+    h = width * (n + 1)
 
-    d.each(n, copy)
-    root = k.add(ops.sqrt, k.load(damping, k.word(0)))
-    d.each(n, lambda j: _rotate(d, rotated, n, j, root))
-    h = d.times(width, d.plus(n, k.word(1)))
-
-    def back(i: int, _: list[int]) -> list[int]:
-        def term(j: int) -> int:
-            return d.mul(k.load(rotated, d.at(i, width, j)), k.load(rotated, d.plus(h, j)))
-
-        solved = d.fold(ops.add, d.plus(i, k.word(1)), n, term)
-        right = k.add(ops.add, k.load(rotated, d.at(i, width, n)), solved)
-        pivot = k.load(rotated, d.at(i, width, i))
-        none = k.add(ops.eq, pivot, d.zero)
-        quotient = k.add(ops.div, right, d.where(none, d.one, pivot))
-        k.store(rotated, d.plus(h, i), d.where(none, d.zero, k.add(ops.neg, quotient)))
+    def back(i: Index, _: Sequence[Number]) -> list[Number]:
+        solved = _sum(i + 1, n, lambda j: rotated[i * width + j] * rotated[h + j])
+        right = rotated[i * width + n] + solved
+        pivot = rotated[i * width + i]
+        none = pivot.equals(0.0)
+        quotient = right / where(none, one, pivot)
+        rotated.store(h + i, where(none, zero, -quotient))
         return []
 
-    k.loop(k.word(0), n, [], back, down=True)
-    _take(d, point, scales, p, rotated, outcome, n, h)
+    _loop(0, n, [], back, down=True)
+    _take(point, scales, p, rotated, outcome, n, h)
     return k
 
 
-def _rotate(d: _Dense, rotated: Buffer, n: int, j: int, root: int) -> None:
+def _rotate(rotated: Numbers, n: Index, root: Number, j: Index) -> None:
     """Rotate the damping of one variable into the triangle, row by row."""
-    k, width = d.k, d.plus(n, d.k.word(1))
-    extra = d.times(width, n)
-    d.each(width, lambda c: k.store(rotated, d.plus(extra, c), d.zero), j)
-    k.store(rotated, d.plus(extra, j), root)
+    (zero, one), width = _constants(n.k), n + 1
+    extra = width * n
+    _each(width, lambda c: rotated.store(extra + c, 0.0), j)
+    rotated.store(extra + j, root)
 
-    def eliminate(i: int) -> None:
-        pivot, below = k.load(rotated, d.at(i, width, i)), k.load(rotated, d.plus(extra, i))
-        length = k.add(ops.sqrt, k.add(ops.add, d.mul(pivot, pivot), d.mul(below, below)))
-        none = k.add(ops.eq, below, d.zero)
-        safe = d.where(none, d.one, length)
-        cosine = d.where(none, d.one, k.add(ops.div, pivot, safe))
-        sine = d.where(none, d.zero, k.add(ops.div, below, safe))
+    def eliminate(i: Index) -> None:
+        pivot, below = rotated[i * width + i], rotated[extra + i]
+        length = (pivot * pivot + below * below).sqrt()
+        none = below.equals(0.0)
+        safe = where(none, one, length)
+        cosine, sine = where(none, one, pivot / safe), where(none, zero, below / safe)
 
-        def iteration(c: int) -> None:
-            at, under = d.at(i, width, c), d.plus(extra, c)
-            a, b = k.load(rotated, at), k.load(rotated, under)
-            k.store(rotated, at, k.add(ops.add, d.mul(cosine, a), d.mul(sine, b)))
-            k.store(rotated, under, k.add(ops.sub, d.mul(cosine, b), d.mul(sine, a)))
+        def rotate(c: Index) -> None:
+            a, b = rotated[i * width + c], rotated[extra + c]
+            rotated.store(i * width + c, cosine * a + sine * b)
+            rotated.store(extra + c, cosine * b - sine * a)
 
-        d.each(width, iteration, i)
+        _each(width, rotate, i)
 
-    d.each(n, eliminate, j)
+    _each(n, eliminate, j)
 
 
 def _take(
-    d: _Dense,
-    point: Buffer,
-    scales: Buffer,
-    p: Buffer,
-    rotated: Buffer,
-    outcome: Buffer,
-    n: int,
-    h: int,
+    point: Numbers,
+    scales: Numbers,
+    p: Numbers,
+    rotated: Numbers,
+    outcome: Numbers,
+    n: Index,
+    h: Index,
 ) -> None:
     """p + h, what of it is a step after rounding, what that promises, and how large it is."""
-    k, z = d.k, d.times(n, n)
+    (zero, _), z = _constants(n.k), n * n
 
-    def move(i: int, largest: list[int]) -> list[int]:
-        old = k.load(p, i)
-        step = k.add(ops.div, k.load(rotated, d.plus(h, i)), k.load(scales, i))
-        new = k.add(ops.opaque, k.add(ops.add, old, step))
-        moved = k.add(ops.sub, new, old)
-        k.store(outcome, i, new)
-        k.store(rotated, d.plus(h, i), moved)
-        part = k.add(ops.div, k.add(ops.abs, moved), k.add(ops.abs, old))
-        still = k.add(ops.eq, moved, d.zero)
-        return [k.add(ops.maximum, largest[0], d.where(still, d.zero, part))]
+    def move(i: Index, largest: Sequence[Number]) -> list[Number]:
+        old = p[i]
+        step = rotated[h + i] / scales[i]
+        new = (old + step).opaque()
+        moved = new - old
+        outcome.store(i, new)
+        rotated.store(h + i, moved)
+        part = abs(moved) / abs(old)
+        return [largest[0].at_least(where(moved.equals(0.0), zero, part))]
 
-    (largest,), _ = k.loop(k.word(0), n, [d.zero], move)
+    (largest,) = _loop(0, n, [zero], move)
 
-    def decrease(i: int) -> int:
-        def term(j: int) -> int:
-            return d.mul(k.load(point, d.at(i, n, j)), k.load(rotated, d.plus(h, j)))
+    def decrease(i: Index) -> Number:
+        change = _sum(i, n, lambda j: point[i * n + j] * rotated[h + j])
+        was = point[z + i]
+        left = was + change
+        return was * was - left * left
 
-        change, was = d.fold(ops.add, i, n, term), k.load(point, d.plus(z, i))
-        left = k.add(ops.add, was, change)
-        return k.add(ops.sub, d.mul(was, was), d.mul(left, left))
-
-    k.store(outcome, n, d.fold(ops.add, k.word(0), n, decrease))
-    k.store(outcome, d.plus(n, k.word(1)), largest)
+    outcome.store(n, _sum(0, n, decrease))
+    outcome.store(n + 1, largest)
 
 
-class _Dense:
-    """What these programs are written with."""
+# --- loops ----------------------------------------------------------------------------------------
 
-    def __init__(self, k: KernelIR) -> None:
-        self.k = k
-        self.zero, self.one = k.constant(0.0), k.constant(1.0)
 
-    def plus(self, a: int, b: int) -> int:
-        """The sum of words."""
-        return self.k.add(ops.word_add, a, b)
+def _constants(k: KernelIR) -> tuple[Number, Number]:
+    """0 and 1."""
+    return Number(k, k.constant(0.0)), Number(k, k.constant(1.0))
 
-    def times(self, a: int, b: int) -> int:
-        """The product of words."""
-        return self.k.add(ops.word_mul, a, b)
 
-    def at(self, i: int, width: int, j: int) -> int:
-        """The place of column j of row i."""
-        return self.plus(self.times(i, width), j)
+def _sizes(k: KernelIR, count: int) -> list[Index]:
+    """The words of the buffer ``sizes``."""
+    sizes = k.buffer("sizes", "read", "u")
+    return [Index(k, k.load(sizes, k.word(i))) for i in range(count)]
 
-    def mul(self, a: int, b: int) -> int:
-        """The product."""
-        return self.k.add(ops.mul, a, b)
 
-    def where(self, condition: int, a: int, b: int) -> int:
-        """One of two numbers."""
-        return self.k.add(ops.where, condition, a, b)
+def _loop(
+    first: Index | int,
+    end: Index,
+    inits: Sequence[Number],
+    body: Callable[[Index, Sequence[Number]], Sequence[Number]],
+    down: bool = False,
+) -> list[Number]:
+    """A loop over the words from ``first`` up to ``end``, with numbers that it carries."""
+    k = end.k
 
-    def each(self, end: int, body: Callable[[int], None], first: int | None = None) -> None:
-        """Do this for all words from ``first``, or 0, up to ``end``."""
+    def iteration(i: int, carries: Sequence[int]) -> list[int]:
+        return [x.id for x in body(Index(k, i), [Number(k, c) for c in carries])]
 
-        def iteration(i: int, _: list[int]) -> list[int]:
-            body(i)
-            return []
+    lo = first.id if isinstance(first, Index) else k.word(first)
+    results, _ = k.loop(lo, end.id, [x.id for x in inits], iteration, down=down)
+    return [Number(k, i) for i in results]
 
-        self.k.loop(self.k.word(0) if first is None else first, end, [], iteration)
 
-    def fold(self, op: ops.Op, first: int, end: int, term: Callable[[int], int]) -> int:
-        """The sum, or the maximum, of numbers that are not negative, from 0."""
-        return self.k.loop(first, end, [self.zero], lambda i, s: [self.k.add(op, s[0], term(i))])[
-            0
-        ][0]
+def _each(end: Index, body: Callable[[Index], None], first: Index | int = 0) -> None:
+    """Do this for all words from ``first`` up to ``end``."""
 
-    def dot(self, first: int, end: int, a: Buffer, at: int, b: Buffer, other: int) -> int:
-        """The inner product of two columns, of which these are the beginnings."""
-        return self.fold(
-            ops.add,
-            first,
-            end,
-            lambda i: self.mul(
-                self.k.load(a, self.plus(at, i)), self.k.load(b, self.plus(other, i))
-            ),
-        )
+    def iteration(i: Index, _: Sequence[Number]) -> list[Number]:
+        body(i)
+        return []
 
-    def scale(self, buffer: Buffer, at: int, unit: int) -> None:
-        """Divide a number by a unit."""
-        self.k.store(buffer, at, self.k.add(ops.div, self.k.load(buffer, at), unit))
+    _loop(first, end, [], iteration)
+
+
+def _sum(first: Index | int, end: Index, term: Callable[[Index], Number]) -> Number:
+    """The sum of numbers, in order."""
+    return _loop(first, end, [_constants(end.k)[0]], lambda i, s: [s[0] + term(i)])[0]
+
+
+def _largest(first: Index | int, end: Index, term: Callable[[Index], Number]) -> Number:
+    """The largest of numbers that are not negative; 0 of none."""
+    return _loop(first, end, [_constants(end.k)[0]], lambda i, s: [s[0].at_least(term(i))])[0]
+
+
+def _dot(first: Index | int, end: Index, a: Numbers, at: Index, b: Numbers, other: Index) -> Number:
+    """The inner product of two columns, of which these are the beginnings."""
+    return _sum(first, end, lambda i: a[at + i] * b[other + i])
