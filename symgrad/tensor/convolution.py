@@ -21,10 +21,9 @@ from symgrad.kernel.skeletons.convolution import (
 from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, of_one_number
-from symgrad.tensor.dispatches import each_of
+from symgrad.tensor.dispatches import column_sums, each_of
 from symgrad.tensor.formulas import Formulas
 from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
-from symgrad.tensor.sums import column_sums
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.associative import AssociativeScan, ScanKernel
-from symgrad.tensor.discretize import Discretization
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.recipes import Combine, Recipes
-from symgrad.tensor.selective import SelectiveScan
+from symgrad.tensor.selective import Discretization, SelectiveScan
 
 
 def associative_scan(

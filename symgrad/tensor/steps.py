@@ -12,9 +12,8 @@ from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
 from symgrad.kernel.skeletons.tiles import Operand
 from symgrad.kernel.target import WorkgroupTarget
-from symgrad.tensor.dispatches import each_of
+from symgrad.tensor.dispatches import column_sums, each_of, sums_of
 from symgrad.tensor.shapes import Batch, Problem, Shape, chosen, groups_of
-from symgrad.tensor.sums import column_sums, sums_of
 
 BEHIND: Final = {"run": (), "keep": (), "vjp": ("cotangent",), "kept": ("cotangent", "kept")}
 """What stands behind the arguments of calls, by their kinds."""

@@ -21,8 +21,8 @@ from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.tensor.activation import epilogue
+from symgrad.tensor.dispatches import sums_of
 from symgrad.tensor.shapes import CHOICES
-from symgrad.tensor.sums import sums_of
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
 

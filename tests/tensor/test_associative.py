@@ -17,10 +17,9 @@ import symgrad as sg
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.targets import DeviceChoice
-from symgrad.tensor import accumulated
+from symgrad.tensor import associative
 from symgrad.tensor.associative import AssociativeScan
-from symgrad.tensor.jacobians import ONE, ZERO, pattern
-from symgrad.tensor.recipes import Recipes
+from symgrad.tensor.recipes import ONE, ZERO, Recipes, pattern
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
 BOUND = 2e-5
@@ -182,7 +181,7 @@ def test_the_programs_have_no_races(device_target: Any, monkeypatch: pytest.Monk
         ("BUSY_LANES", 12),
         ("LEAST_ELEMENTS", 4),
     ):
-        monkeypatch.setattr(accumulated, name, number)
+        monkeypatch.setattr(associative, name, number)
     for case in (
         Case(affine, 2, (1, 6001)),
         Case(affine, 2, (2, 18_000), reverse=True),

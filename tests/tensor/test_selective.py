@@ -18,8 +18,7 @@ import symgrad as sg
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.targets import DeviceChoice
-from symgrad.tensor.discretize import SERIES_BELOW, TERMS, growth
-from symgrad.tensor.selective import SelectiveScan
+from symgrad.tensor.selective import SERIES_BELOW, TERMS, SelectiveScan, growth
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
 BOUND = 2e-5
