@@ -300,6 +300,7 @@ class Evaluation:
         return self._jaxpr(closed.jaxpr, closed.consts, arguments)
 
     def _jaxpr(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> Values:
+        """Evaluate a jaxpr, equation by equation."""
         environment: dict[Any, Any] = {}
 
         def value(atom: Any) -> Any:
@@ -315,6 +316,7 @@ class Evaluation:
         return [value(atom) for atom in jaxpr.outvars]
 
     def _results(self, equation: Any, operands: Values) -> Values:
+        """The results of an equation: by JAX of numbers alone, else by its primitive's rule."""
         name, params = equation.primitive.name, equation.params
         if not any(is_traced(v) for v in operands) and not _jaxprs(params):
             outputs = equation.primitive.bind(*map(_of_jax, operands), **params)
@@ -350,6 +352,7 @@ class Evaluation:
         return [sg.round(x) if to_even else sg.where(abs(x - cut) >= 0.5, cut + sg.sign(x), cut)]
 
     def _dot_general(self, equation: Any, a: Any, b: Any) -> Values:
+        """A product summed over some axes and shared by others, as an einsum."""
         (summed_a, summed_b), (shared_a, shared_b) = equation.params["dimension_numbers"]
         letters = iter(string.ascii_letters)
         of_a = [next(letters) for _ in np.shape(a)]
@@ -368,6 +371,7 @@ class Evaluation:
         return self.closed(jax().make_jaxpr(simpler)(*[a.aval for a in equation.invars]), operands)
 
     def _cond(self, equation: Any, which: Any, *operands: Any) -> Values:
+        """The branch that ``which`` chooses, when traced as a choice."""
         branches = [
             lambda *arguments, b=branch: tuple(self.closed(b, arguments))
             for branch in equation.params["branches"]
@@ -379,6 +383,7 @@ class Evaluation:
         return list(control.switch(which, branches, *operands))
 
     def _scan(self, equation: Any, *operands: Any) -> Values:
+        """A scan whose step is a jaxpr."""
         p = equation.params
         first, count = _constants_and_carries(p)
         consts, init, xs = (
@@ -396,6 +401,7 @@ class Evaluation:
         return [*last, *(ys or ())]
 
     def _while(self, equation: Any, *operands: Any) -> Values:
+        """A while loop whose test and body are jaxprs."""
         p = equation.params
         of_cond, of_body = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
         for_cond, for_body, init = operands[:of_cond], operands[of_cond:of_body], operands[of_body:]
@@ -411,6 +417,7 @@ class Evaluation:
 
 
 def _refused(equation: Any) -> NoReturn:
+    """Refuse a primitive, and name the user's line."""
     name, traceback = equation.primitive.name, equation.source_info.traceback
     if name.startswith("custom_vjp"):
         raise UnsupportedError(

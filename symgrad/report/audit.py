@@ -126,6 +126,7 @@ class Audit:
     __repr__ = __str__
 
     def _headline(self) -> str:
+        """The line above the table."""
         plural = "s" * (self.points != 1)
         head = f"{self.kernel}: {self.points} point{plural} in float32 and float64"
         if self.clean:
@@ -214,6 +215,7 @@ def labels(inputs: Sequence[str], name: str, ids: Sequence[int], result: Result)
 def _outcomes(
     labels: Sequence[str], comparison: Comparison, outcome: Any, start: int
 ) -> list[Outcome]:
+    """The point of the largest error of each result."""
     at = np.argmax(outcome, axis=1)
     return [
         Outcome(
@@ -297,6 +299,7 @@ def _explained(
 def _suspect(
     comparison: Comparison, kind: str, row: int, b: int, entering: Any, points: Any, start: int
 ) -> Suspect:
+    """The suspect of this kind at a node and point."""
     i = comparison.order[row]
     return Suspect(
         kind,
@@ -325,6 +328,7 @@ def _place(graph: Graph, i: int) -> Place | None:
 
 
 def _merge(findings: dict[_Key, _Finding], key: _Key, new: _Finding) -> None:
+    """Join a finding with others of its line and kind."""
     old = findings.setdefault(key, new)
     old.nodes |= new.nodes
     for r, share in new.shares.items():
@@ -347,6 +351,7 @@ HEADS: Final = ("kind", "operation", "float32", "float64", "ULP in", "ULP out", 
 
 
 def _cells(s: Suspect) -> list[str]:
+    """The cells of a suspect's row."""
     operation = s.operation + (f" (and {s.count - 1} more)" if s.count > 1 else "")
     leaving = "" if s.in_float64_too else _shown_ulp(s.ulp)
     return [
@@ -391,6 +396,7 @@ def _at(audit: Audit, s: Suspect) -> str:
 
 
 def _table(audit: Audit) -> list[str]:
+    """The lines of the table of suspects."""
     if not audit.suspects:
         return []
     rows = [list(HEADS), *[_cells(s) for s in audit.suspects]]

@@ -256,6 +256,7 @@ def profile_kernel(call: Callable[[], Any], kernel: Profiled, points: int) -> Pr
 
 
 def _profiled(call: Callable[[], Any], name: str, of: tuple[Profiled, int] | None) -> Profile:
+    """The profile of a call, after one that warms everything up."""
     if current() is not None:
         raise InputError("a profiled call cannot call sg.profile itself: profile one of the two")
     start = time.perf_counter()

@@ -182,6 +182,7 @@ class Ticker:
                 self._ticks.remove(tick)
 
     def _run(self) -> None:
+        """Call all ticks again and again, until there have been none for a while."""
         idle, pause = 0, threading.Event()
         while True:
             pause.wait(LEAST_SECONDS_APART)

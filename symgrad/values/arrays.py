@@ -33,6 +33,7 @@ def real_numbers(values: Any, name: str, missing: bool = False) -> np.ndarray:
 
 
 def _from_objects(x: np.ndarray, name: str, missing: bool) -> np.ndarray:
+    """Python numbers in an array of objects as float64; an error for other values."""
     objects = np.array([np.nan if missing and _is_missing(v) else v for v in x.flat], object)
     if x.dtype.kind == "O" and all(isinstance(v, (int, float, np.number)) for v in objects):
         try:

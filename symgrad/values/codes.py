@@ -104,6 +104,7 @@ class Codes(Mapping[str, Any]):
         return (array - self.known.get(name, np.datetime64(0, "D"))) / DAY
 
     def _labelled(self, name: str, array: np.ndarray, quantity: bool) -> np.ndarray:
+        """The codes of a column of labels, NaN where one is missing."""
         missing = np.array([_is_missing(v) for v in array.ravel().tolist()], bool)
         missing = missing.reshape(array.shape)
         texts = array[~missing].astype(str if array.dtype.kind != "S" else "S")

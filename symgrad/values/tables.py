@@ -109,6 +109,7 @@ def columns_of(row: Any, columns: Any, codes: Any = None) -> Columns:
 
 
 def _named_columns(columns: Any, codes: Any) -> Columns:
+    """The columns of ``columns=``, each an identifier, once."""
     names, shapes, codes = declared(columns, codes)
     if not names or not all(isinstance(n, str) and n.isidentifier() for n in names):
         raise InputError(f"columns={columns!r}: names of columns, each an identifier")
@@ -222,6 +223,7 @@ def warn_of_rounding(part: np.ndarray, start: int, columns: Columns, dtype: str)
 
 
 def _by_number(rows: Any, columns: Columns) -> np.ndarray:
+    """A table without names as an array of its columns."""
     if isinstance(rows, (list, tuple)) and len(rows) and _is_block(rows[0]):
         raise InputTypeError("rows is a list of tables: iter(rows) gives them one after another")
     try:
@@ -239,6 +241,7 @@ def _by_number(rows: Any, columns: Columns) -> np.ndarray:
 
 
 def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
+    """The columns of a table with names, or all of them in one array without."""
     names = _names_in(rows)
     if names is None:
         return [_by_number(rows, columns)]

@@ -121,6 +121,7 @@ def of_launch(launch: Launch, style: Style, sources: Sources) -> Description:
 def _dispatch(
     d: Dispatch, sizes: dict[str, int], style: Style, sources: Sources, tables: list[list[float]]
 ) -> Description:
+    """A dispatch: its modules, the arrays that it binds, and its grid."""
     kernel, names = d.kernel, dict(d.arrays)
     printed = print_kernel(kernel, functions(style.math), style, [f"// {kernel.name}"])
     bound = sorted((b for b in kernel.buffers if b.space in BOUND), key=lambda b: b.space)

@@ -113,6 +113,7 @@ def linear(
 
 
 def _kind(graph: Graph, part: Contribution) -> int:
+    """The kind of a partial derivative as a factor."""
     mask, i = part
     op, *rest = graph.nodes[i]
     if mask is not None:

@@ -236,6 +236,7 @@ class _AdjointChoice:
         self.sides = [self._swept(side) for side in op.sides()]
 
     def _swept(self, yields: Sequence[int]) -> _AdjointSide:
+        """The reverse sweep over the side with these yields."""
         params = self.op.body.params
         seeds: list[Seed] = [(yields[j], bar) for j, bar in self.bars.items()]
         seeds += [(params[q], bar) for q, bar in self.arrays.items()]

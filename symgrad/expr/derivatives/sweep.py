@@ -128,6 +128,7 @@ class ReverseSweep:
                 self.parts.setdefault(argument, []).append(masked(graph, mask, part))
 
     def _visit_structure(self, i: int) -> None:
+        """Hand on the cotangents of a loop, a choice, or a version of an array."""
         op: Op = self.graph.nodes[i][0]
         if isinstance(op, Loop):
             self.regions.pull_loop(self, i, self._tuples.pop(i, {}))
@@ -149,6 +150,7 @@ class ReverseSweep:
         return bar
 
     def _pull_array(self, i: int, bar: int) -> None:
+        """Hand on the cotangent ``bar`` of a version of an array."""
         graph, node = self.graph, self.graph.nodes[i]
         op = node[0]
         if op.__class__ is Pick:

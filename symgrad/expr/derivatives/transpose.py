@@ -321,6 +321,7 @@ _LIMITED: Final = {
 
 
 def _unbounded(graph: Graph, i: int) -> DifferentiationError:
+    """The error of a loop without a limit of iterations, which names its line."""
     resolve_places(graph)
     place = graph.place_of(i)
     return DifferentiationError(

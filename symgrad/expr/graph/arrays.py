@@ -55,6 +55,8 @@ def write(a: Any, i: Any, value: Any, add: bool, mask: Any = None) -> None:
 
 
 def _written(add: bool) -> Callable[..., Any]:
+    """The reference of a write, which copies the array of all points."""
+
     def reference(a: Any, i: Any, value: Any) -> Any:
         width = max(a.shape[1], np.size(i), np.size(value))
         copy = np.array(np.broadcast_to(a, (len(a), width)))
@@ -230,6 +232,7 @@ class Writes:
         return self._known[array]
 
     def _appended(self, version: int, before: tuple[_Chain, int] | None) -> tuple[_Chain, int]:
+        """Append a version to the chain of the one before it, or begin a chain at a branch."""
         parent = self._graph.nodes[version][1]
         if before is None or before[1] != len(before[0].versions) - 1:  # others go on from there
             size = before[0].size if before else length(self._graph, parent)

@@ -144,6 +144,7 @@ def _meaning(*_: Any) -> Any:
 
 
 def _interned(kind: type[_Kind], key: tuple[Any, ...], signature: str, **said: Any) -> _Kind:
+    """The operation of this content, made once while any graph has it."""
     op = _known.get((kind, key))
     if op is None:
         name = kind.__name__.lower()
@@ -378,6 +379,7 @@ def in_regions(graph: Graph, roots: Sequence[int], transform: Pass) -> tuple[Gra
 
 
 def _transformed(op: Loop | Choice, transform: Pass) -> Loop | Choice:
+    """The loop or choice whose region a pass has transformed."""
     body = op.body
     graph, yields = transform(body.graph, body.yields)
     if graph is body.graph and tuple(yields) == body.yields:

@@ -89,6 +89,7 @@ def _is_plain(node: Node, names: int) -> bool:
 
 
 def _node_faults(graph: Graph, i: int) -> Iterator[str]:
+    """The faults of one node."""
     op, *rest = graph.nodes[i]
     shown = f"node {i}: {op.name}{tuple(rest)}"
     if not op.arity:
@@ -110,6 +111,7 @@ def _node_faults(graph: Graph, i: int) -> Iterator[str]:
 
 
 def _leaf_faults(graph: Graph, node: Node) -> Iterator[str]:
+    """The faults of a leaf."""
     op, *payload = node
     is_input, is_hole = op is INPUTS.get(op.result), op is HOLES.get(op.result)
     sized = op.result in ARRAYS and not op.constant
@@ -133,6 +135,7 @@ def _result_type(op: Op, index: int) -> str:
 
 
 def _op_faults(op: Op) -> Iterator[str]:
+    """The faults of a loop or choice, and of the graph of its region."""
     if isinstance(op, Loop):
         yield from _loop_faults(op)
     if isinstance(op, Choice):
@@ -143,6 +146,7 @@ def _op_faults(op: Op) -> Iterator[str]:
 
 
 def _loop_faults(op: Loop) -> Iterator[str]:
+    """The faults of a loop's types."""
     kinds, yields = op.body.types(op.body.params), op.body.types(op.body.yields)
     if f"uu{kinds[1:]}->t" != op.signature or kinds[0] != "u":
         yield f"the parameters are {kinds}, of {op.signature}"
@@ -161,6 +165,7 @@ def _choice_faults(op: Choice) -> Iterator[str]:
 
 
 def _region_faults(body: Region) -> Iterator[str]:
+    """The faults of a region's parameters and leaves."""
     for k, i in enumerate(body.params):
         if body.graph.nodes[i][0] not in INPUTS.values() or body.graph.nodes[i][1] != k:
             yield f"parameter {k} is not input {k}"

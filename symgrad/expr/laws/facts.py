@@ -88,6 +88,7 @@ class Facts:
         return interval
 
     def _conclude(self, i: int, depth: int) -> Interval:
+        """The interval of node i, by the rule of its operation."""
         node = self.graph.nodes[i]
         op = node[0]
         if op is CONST:

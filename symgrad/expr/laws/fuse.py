@@ -127,6 +127,7 @@ class _Fusing:
         return [a for a in self._graph.args(i) if self._new[a] < 0]
 
     def _add(self, i: int) -> int:
+        """Add node i to the new graph, or take the result of a fused loop or choice."""
         node, target, before = self._graph.nodes[i], self.target, len(self.target)
         target.place = self._graph.places[i]
         if node[0].__class__ is Pick and (node[1], node[0].index) in self._results:
@@ -144,6 +145,7 @@ class _Fusing:
                 self._one(group)
 
     def _one(self, group: Sequence[int]) -> None:
+        """Fuse a group of loops or choices: their results are those of the fused ones."""
         graph, target = self._graph, self.target
         target.place = graph.places[group[0]]
         items = [(graph.nodes[i][0], tuple(self.build(graph.args(i)))) for i in group]

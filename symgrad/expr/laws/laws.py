@@ -184,6 +184,7 @@ def _write_part(
     constants: dict[str, Op | Node],
     variables: dict[int, str],
 ) -> None:
+    """Write the lines that match a part of a pattern with the node ``name``."""
     op: Op = part[0]
     if op is INPUT:
         first = variables.setdefault(part[1], name)

@@ -87,6 +87,7 @@ class Shrinking:
         return max(0, ends[1][1] - ends[0][1]) if ends[0][0] is ends[1][0] is WORD else None
 
     def _loop(self, op: Loop, used: set[int], args: Sequence[int]) -> dict[int, int]:
+        """The used results of a loop, by the first law that fits, or of a smaller loop."""
         count, (inits, outside) = self._count(args[0], args[1]), op.split(args[2:])
         if count == 0:
             zero = {TURNS: self._graph.intern((WORD, 0))}
@@ -197,6 +198,7 @@ class Shrinking:
     # --- choices ----------------------------------------------------------------------------------
 
     def _choice(self, op: Choice, used: set[int], args: Sequence[int]) -> dict[int, int]:
+        """The used results of a choice: those that its sides share, and those of a smaller one."""
         condition, *outside = args
         node = self._graph.nodes[condition]
         new, (one, other) = dict(zip(op.body.params, outside, strict=True)), op.sides()

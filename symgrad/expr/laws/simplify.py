@@ -229,6 +229,7 @@ class Rewriter:
         return _Case(rules, finish or _nothing) if rules or finish else None
 
     def _finisher(self, op: Op, heads: Sequence[Op]) -> Finish | None:
+        """The function that finishes an operation on nodes of these heads, if there is one."""
         if op is ops.opaque:
             return None
         if op.arity and op.result in FOLDED and all(head.constant for head in heads):
@@ -244,6 +245,7 @@ class Rewriter:
         return _expand if op in self.definitions else None
 
     def _instantiate(self, pattern: Pattern, bound: Sequence[int]) -> int:
+        """The right side of a law, with its variables bound to nodes."""
         head = pattern[0]
         if head is INPUT:
             return bound[pattern[1]]
@@ -291,6 +293,7 @@ def _decide(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int | None:
 
 
 def _expand(rewriter: Rewriter, op: Op, args: Sequence[int]) -> int:
+    """The definition of an operation; those of f(a, b) and f(b, a) are shared."""
     ordered = (
         sorted(args) if op.commutative else args
     )  # so that what f(a, b), f(b, a) are is shared

@@ -59,6 +59,7 @@ def _by_factors(factors: Factors, b: Array, n: int, m: int) -> Array:
 
 
 def _by_transposed(factors: Factors, b: Array, n: int, m: int) -> Array:
+    """x of ``a.T @ x == b`` by the factors of a."""
     both, order = factors
     x = substituted(lambda i, j: both[j * n + i], b, n, m, down=False)
     x = substituted(lambda i, j: both[j * n + i], x, n, m, down=True, unit=True)

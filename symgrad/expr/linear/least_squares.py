@@ -109,6 +109,7 @@ def _pulled(g: Array, x: Array, _: Array, r: Array, a: Array, b: Array) -> Any:
 
 
 def _pushed(x: Array, _: Array, r: Array, a: Array, b: Array, *changes: Array | None) -> Array:
+    """The tangent of the solution, by the normal equations."""
     (n, m, p), (da, db), graph = _sizes(r, a, x), changes[-2:], a.graph
     of_a, of_x, terms = _at(a, n), _at(x, p), list[Term]()
     moved = None if db is None else _at(db, p)
@@ -133,6 +134,7 @@ def _pulled_normal(h: Array, z: Array, _: Array, r: Array, a: Array, __: Array) 
 def _pushed_normal(
     z: Array, _: Array, r: Array, a: Array, __: Array, *changes: Array | None
 ) -> Array:
+    """The tangent of the solution of normal equations."""
     (n, m, p), (da, dg), graph = _sizes(r, a, z), changes[-2:], a.graph
     of_a, of_z, terms = _at(a, n), _at(z, p), list[Term]()
     if da is not None:
@@ -162,6 +164,7 @@ def _pulled_squares(g: Array, y: Array, _: Array, x: Array, a: Array, b: Array) 
 
 
 def _pushed_squares(y: Array, _: Array, x: Array, a: Array, b: Array, *changes: Any) -> Array:
+    """The tangent of the sums of squares, of which x is a minimum."""
     p, graph, (da, db) = len(y), a.graph, changes[-2:]
     m, n, left = len(b) // p, len(x) // p, _twice_left(x, a, b, p)
     first = None if db is None else _at(db, p)

@@ -189,6 +189,8 @@ class _Residual:
         ]
 
     def _partials(self, k: int) -> Callable[..., Sequence[Any]]:
+        """The rule of derivatives of unknown k, by the implicit function theorem."""
+
         def partials(y: Expr, _: Any, *arguments: Handle) -> Sequence[Any]:
             graph, n = y.graph, self.count
             ids = [a.id for a in arguments]

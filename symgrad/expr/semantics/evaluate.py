@@ -116,6 +116,7 @@ class _Run:
         return values
 
     def _operate(self, values: _Values, i: int, node: Node, mask: Mask) -> None:
+        """Compute node i; a write reuses its array where no other node needs it."""
         op, *ids = node
         args = [values[a] for a in ids]
         if isinstance(op, Loop):

@@ -72,6 +72,7 @@ def real_or_nan(function: Function, *arguments: Any) -> Any:
 
 
 def _evaluated(op: Op, arguments: Sequence[Any]) -> Any:
+    """The value of an operation on mpmath's numbers."""
     if op.transparent:
         return arguments[0]
     if isinstance(op, Loop):
@@ -109,6 +110,7 @@ def _inputs(body: Region, values: Sequence[Any]) -> dict[int, Any]:
 
 
 def _leaf(graph: Graph, node: Node, value: Any) -> Any:
+    """The value of a leaf, ``value`` of an input."""
     if node[0] in FRESH:
         return (mp.mpf(0) if node[0] is ZEROS else mp.nan,) * node[1]
     if not node[0].constant:

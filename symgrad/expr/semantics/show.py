@@ -379,6 +379,7 @@ def _leaf_text(graph: Graph, i: int) -> Text:
 
 
 def _write_text(op: Op, args: Sequence[Text]) -> Text:
+    """An operation as Python would have it."""
     symbol = _symbol(op.wgsl)
     if op is word_float:
         return args[0]
@@ -445,6 +446,7 @@ _GREEK: Final = frozenset((
 
 
 def _leaf_latex(graph: Graph, i: int) -> Text:
+    """A leaf as LaTeX."""
     shown = _leaf_text(graph, i).shown
     op = graph.nodes[i][0]
     if not op.constant:
@@ -474,6 +476,7 @@ def _upright(name: str) -> str:
 
 
 def _write_latex(op: Op, args: Sequence[Text]) -> Text:
+    """An operation as LaTeX."""
     symbol = _symbol(op.latex)
     if op is word_float:
         return args[0]

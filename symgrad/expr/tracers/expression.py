@@ -25,6 +25,7 @@ _LARGEST_EXPONENT = 2**31 - 1
 
 
 def _binary(op: Op, a: Any, b: Any) -> Any:
+    """The node of a binary operator; NotImplemented where the other operand decides."""
     if type(b) is not Expr and _are_integers(a, b):
         return NotImplemented  # b's own operator does it
     graph = a.graph

@@ -323,6 +323,7 @@ def tree_of(n: Any) -> Tree:
 
 
 def _tree(n: Any, whole: Any) -> Tree:
+    """The tree of a size, or of a part of the sizes ``whole``."""
     if isinstance(n, Mapping):
         for key in n:
             if not isinstance(key, str) or not key.isidentifier():

@@ -170,6 +170,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _values(f: Any, names: Sequence[str]) -> Iterator[tuple[str, Any, bool]]:
+    """The variables that a function reads: name, value, and whether it owns them."""
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents, True

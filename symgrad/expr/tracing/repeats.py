@@ -148,6 +148,7 @@ class Links:
         """The arguments of each event of the first period."""
 
     def _column(self, q: int) -> list[Taken]:
+        """The arguments of event q of the period in all iterations, with where they come from."""
         at = np.arange(q, len(self.ids), self.stretch.period)
         nodes = self._graph.nodes
         args = np.array([nodes[i][1:] for i in self.ids[at].tolist()])

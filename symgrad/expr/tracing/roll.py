@@ -464,6 +464,7 @@ def rolled_row(trace: RowTrace, rounding: float) -> RowTrace:
 
 
 def _rolled(rounding: float, graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+    """The graph with loops in place of repeats, level by level, in its regions too."""
     for _ in range(LEVELS):
         repeats = list(_repeated(graph, roots))
         if not repeats:
@@ -522,6 +523,7 @@ class _Rolling:
         return self._stand
 
     def _roll(self, iterations: Iterations, origins: Ints) -> None:
+        """Add the loop of these iterations, and replace their nodes if it saves enough."""
         start = len(self._graph)
         uses = list(self._uses(iterations, origins))
         loop = rolled_loop(self._graph, iterations, uses, self._stand, self._rounding)

@@ -219,6 +219,7 @@ def _is_number(result: Any) -> bool:
 
 
 def _output(graph: Graph, value: Any, f: Any) -> int:
+    """The node of a returned number; an error if it belongs to another trace."""
     if isinstance(value, Handle) and value.graph is not graph:
         resolve_places(value.graph)
         place = value.graph.place_of(value.id)
