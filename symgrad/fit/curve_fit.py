@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ IGNORED: Final = frozenset(
 )  # fmt: skip
 """What SciPy's methods take and this one does not need."""
 
+UNBOUNDED: Final = (-np.inf, np.inf)
+
 MOST_EVALUATIONS: Final = 2**31 - 1
 """The most evaluations that may be asked for."""
 
@@ -47,7 +50,7 @@ def curve_fit(
     sigma: Any = None,
     absolute_sigma: bool = False,
     check_finite: bool = True,
-    bounds: Any = (-np.inf, np.inf),
+    bounds: Any = UNBOUNDED,
     method: str | None = None,
     jac: Any = None,
     *,
@@ -66,7 +69,8 @@ def curve_fit(
 
     Args:
         f: the model, of x and the parameters, with NumPy's functions or symgrad's. It is traced
-            for one x, or, if it treats x as a whole, for all of them; anew at every call.
+            for one x, or, if it treats x as a whole, for all of them; anew at every call, unless it
+            refers to numbers and NumPy's or symgrad's functions of numbers alone.
         xdata: (M,), or (k, M) for k predictors; or an array of any other shape that f takes, which
             is then traced for all of it. xdata, ydata and sigma may be Dask arrays, or columns
             of its data frames, of many rows: each block stays where it is, and f is traced
@@ -128,9 +132,9 @@ def curve_fit(
     target, limit = choose_any(device if device is not None else "cpu"), _limit(kwargs, jac)
     kind = "float64" if dtype is None else dtype_name(dtype)
     rows_on = partial(data.rows, f, len(start), mode)
-    with reporting(progress, "evaluations") as report:
-        told = Told(report).of if progress else untold
-        if dtype is None and backend_of(target).dtype == "float32":
+    with reporting(progress, "evaluations") if progress else nullcontext() as report:
+        told = Told(report).of if report else untold
+        if dtype is None and device is not None and backend_of(target).dtype == "float32":
             coarse = rows_on(target, "float32", pairs=False)
             _require_rows(coarse.count, len(start), box, method)
             start, target = near(coarse, start, box, limit, told), choose("cpu")
@@ -167,14 +171,18 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
     box = _box(bounds, n)
     if method == "lm" and box.bounded:
         raise InputError("Method 'lm' only works for unconstrained problems. Use 'trf' instead.")
-    p = start_within(box.low, box.high) if given is None else given
-    if (p < box.low).any() or (p > box.high).any():
+    p = given
+    if p is None:
+        p = start_within(box.low, box.high) if box.bounded else np.ones(n)
+    if box.bounded and ((p < box.low).any() or (p > box.high).any()):
         raise InputError("`x0` is infeasible: p0 is outside of the bounds")
     return p, box
 
 
 def _box(bounds: Any, n: int) -> Box:
     """SciPy's bounds of n parameters."""
+    if bounds is UNBOUNDED:
+        return Box(np.full(n, -np.inf), np.full(n, np.inf))
     try:
         low, high = sides_of(bounds)
         box = Box(_side(low, n), _side(high, n))

@@ -125,6 +125,8 @@ def step(
     That is the largest change of a parameter, relative to it. Parameters that the step would take
     out of the box go to the bound, and the others are solved again.
     """
+    if not box.bounded:
+        return dense.step(at.row, scales, damping, at.p)
     if box.around(at.p):
         result = dense.step(at.row, scales, damping, at.p)
         if box.around(result[0]):

@@ -12,12 +12,14 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from symgrad.cache import Once
 from symgrad.errors import InputError, SymgradError
 from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.derivatives.differentiate import deriving
 from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.tracers.expression import lift
+from symgrad.fit.fingerprint import fingerprint
 from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_forward, fused_jacobian
 from symgrad.front.kernels import Kernel, shared
@@ -50,8 +52,13 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
 }
 """Sizes of data that a dtype has; the low parts of pairs are 2^-24 of them."""
 
+ALL: Final = slice(None)
+
 MISTAKES: Final = (SymgradError, TypeError, ValueError, IndexError, AttributeError)
 """What a model raises that cannot be called or traced with what it is given."""
+
+_kernels: Once[Any, Kernel] = Once(64)
+"""Kernels of models that need no trace to be told from others."""
 
 Model = Callable[..., Any]
 
@@ -141,7 +148,10 @@ class Rows:
         """Trace the model at one row, whatever its values are there."""
         flat = self.shape == "flat"
         mode: Mode = "reverse" if self.mode == "auto" else self.mode
-        self._kernel = row_kernel(self.f, self.n, len(self.x), flat, self.device, self.dtype, mode)
+        where = self.n, len(self.x), flat, self.device, self.dtype, mode
+        known = fingerprint(self.f) if self.dtype == "float64" else None
+        make = functools.partial(row_kernel, self.f, *where)
+        self._kernel = make() if known is None else _kernels.get((known, *where), make)
         if self.pairs:
             self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device, mode)
 
@@ -159,12 +169,19 @@ class Rows:
 
     def largest(self, p: np.ndarray | None = None) -> float:
         """The largest y, or, at some parameters, the largest residual, in deviations."""
+        if p is None and self.scale is None:
+            return self._largest
         sizes = self._in_deviations(self.y) if p is None else self.residuals(p)
         return float(np.abs(sizes).max(initial=0.0))
 
+    @cached_property
+    def _largest(self) -> float:
+        """The largest y."""
+        return float(np.abs(self.y).max(initial=0.0))
+
     def in_range(self) -> bool:
         """Whether numbers of y's size are ones that the dtype has, with their digits."""
-        size, (least, most) = float(np.abs(self.y).max(initial=0.0)), RANGES[self.dtype]
+        size, (least, most) = self._largest, RANGES[self.dtype]
         return size == 0.0 or least <= size <= most
 
     @property
@@ -330,7 +347,7 @@ class Rows:
         return Triangle(self.y, weights, self.n)
 
     def _at_once(self, triangle: Triangle, p: np.ndarray) -> Point:
-        values, slopes = self._evaluate(p, slice(None))
+        values, slopes = self._evaluate(p, ALL)
         if values is not triangle.values:
             triangle.values[:], triangle.slopes[:] = values, slopes
         row = triangle()

@@ -69,11 +69,12 @@ class Fitted:
         more rows than parameters, unless it is absolute. Where it is beyond the range, it is
         infinite or 0, and that warns too.
         """
-        errors, pcov = _errors(self.rows, self.end, absolute)
-        variances = np.diag(pcov)
-        if not np.isfinite(errors).all():
+        pcov, errors = _covariance(self.rows, self.end, absolute)
+        if np.isfinite(pcov).all() and pcov.diagonal().all():
+            return pcov
+        if not np.isfinite(errors()).all():
             warn(UNDETERMINED, scipy_optimize().OptimizeWarning)
-        elif not np.isfinite(pcov).all() or ((variances == 0.0) & (errors > 0.0)).any():
+        elif not np.isfinite(pcov).all() or (errors()[pcov.diagonal() == 0.0] > 0.0).any():
             warn(BEYOND_RANGE, scipy_optimize().OptimizeWarning)
         return pcov
 
@@ -212,7 +213,7 @@ def _not_found(end: Point, box: Box, rows: Measured, limit: int) -> FitError:
     result = _result(end, rows.unit, rows.calls, 0 if ran_out else -1, message)
     result.update(
         fun=Fitted(rows, end).residuals,
-        pcov=_errors(rows, end, absolute=False)[1],
+        pcov=_covariance(rows, end, absolute=False)[0],
         optimality=float(np.abs(result.grad[box.free(end)]).max(initial=0.0)),
     )
     return FitError(message, result)
@@ -228,18 +229,20 @@ def _result(end: Point, unit: float, calls: int, status: int, message: str = "")
     )  # fmt: skip
 
 
-def _errors(rows: Measured, end: Point, absolute: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The standard errors of the parameters (n,), and their covariance (n, n); see `Fitted`."""
+def _covariance(
+    rows: Measured, end: Point, absolute: bool
+) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
+    """The covariance of the parameters (n, n), and their standard errors (n,); see `Fitted`."""
     n, left = len(end.p), rows.counted - len(end.p)
     noise = max(rows.counted, n) * np.finfo(float).eps
     if end.condition * noise >= 1.0 or (not absolute and left <= 0):
-        return np.full(n, np.inf), np.full((n, n), np.inf)
+        return np.full((n, n), np.inf), lambda: np.full(n, np.inf)
     deviation = 1.0 / rows.unit if absolute else (end.cost / left) ** 0.5
     inverse = np.linalg.inv(end.T / end.lengths)
-    each = deviation / end.lengths[:, None]
+    each = deviation / end.lengths
     with np.errstate(over="ignore", under="ignore"):
-        parts = inverse * each
-        return np.linalg.norm(inverse, axis=1) * each[:, 0], parts @ parts.T
+        parts = inverse * each[:, None]
+        return parts @ parts.T, lambda: np.linalg.norm(inverse, axis=1) * each
 
 
 class Told:
