@@ -2,7 +2,7 @@
 
 With y the scanned elements and f the operation, the cotangent of what follows an element is that
 of its own result and, by the Jacobian of f there, that of the next one: an affine recurrence, whose
-steps compose associatively.
+steps compose associatively (Blelloch, 1990, "Prefix sums and their applications", section 1.4).
 """
 
 from __future__ import annotations

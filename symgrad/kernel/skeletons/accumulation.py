@@ -1,7 +1,9 @@
 """What the programs of a scan have in common: what is scanned, and where arrays have it.
 
 A sequence goes along the middle axis of (rows, length, columns) numbers. With several parts each,
-a first pass finds the totals of parts, and another one scans each part from what is before it.
+a first pass finds the totals of parts, and another one scans each part from what is before it:
+reduce-then-scan (Dotsenko, Govindaraju, Sloan, Boyd and Manferdelli, 2008, "Fast scan algorithms on
+graphics processors").
 """
 
 from __future__ import annotations

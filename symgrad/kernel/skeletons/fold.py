@@ -16,7 +16,8 @@ def fold_program(target: Target) -> KernelIR:
 
     The last numbers of ``partials`` are the partial sums of all results, one result after the
     other. ``sums`` (results, 2) are their sums, and what these lack: each invocation adds up some
-    by Knuth's TwoSum, and a reduction tree adds up the invocations'.
+    by Knuth's TwoSum, the errors apart (Sum2 of Ogita, Rump and Oishi, 2005, "Accurate sum and dot
+    product"), and a reduction tree adds up the invocations'.
     """
     k, width = KernelIR(target, "fold"), target.width
     assert width & (width - 1) == 0, "the tree halves the group"

@@ -1,8 +1,10 @@
 """Products of matrices: a group computes a tile of the result, and what comes after it.
 
 Tiles of both operands pass through the group's memory, transposed so that the reduction's index is
-the first; the next ones are loaded while these are multiplied. Operands are read as they stand,
-plain or transposed, in fours where their rows allow it.
+the first; the next ones are loaded while these are multiplied. An invocation has a block of the
+result in registers, to which it adds outer products (Volkov and Demmel, 2008, "Benchmarking GPUs to
+tune dense linear algebra"). Operands are read as they stand, plain or transposed, in fours where
+their rows allow it.
 """
 
 from __future__ import annotations
@@ -90,8 +92,8 @@ class _Matmul:
     def _member(self) -> tuple[Index, Index]:
         """The invocation's row and column in the group.
 
-        In a zigzag, neighbours are below each other as well as beside, so that together they read
-        few different numbers.
+        In a zigzag, Morton's order, neighbours are below each other as well as beside, so that
+        together they read few different numbers.
         """
         t, local = self.tiles, Index(self.k, self.k.local)
         if t.x % 8 or t.y % 4:

@@ -1,4 +1,9 @@
-"""Selective scans, backward: tile after tile from the last to the first."""
+"""Selective scans, backward: tile after tile from the last to the first.
+
+The states of a tile are computed again from those before it, which the forward pass has kept; that
+none of the others is stored is from Gu and Dao (2023, "Mamba: linear-time sequence modeling with
+selective state spaces", section 3.3.2).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Small linear systems inside kernels: loops of a thread group over a symmetric matrix.
 
 Of L D Lᵀ x = right, the right side is the last row of the factor, which forward substitution then
-comes with. Code is as long for few variables as for many.
+comes with. The factorization is by outer products, column after column (Golub and Van Loan, "Matrix
+computations", 4th edition, 2013, chapter 4); small pivots are raised. Code is as long for few
+variables as for many.
 """
 
 from __future__ import annotations

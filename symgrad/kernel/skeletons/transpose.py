@@ -1,4 +1,8 @@
-"""The transpose of a matrix, tile by tile: both are read and written line by line."""
+"""The transpose of a matrix, tile by tile: both are read and written line by line.
+
+Tiles stand in the group's memory, whose lines have a number more than they hold, so that columns of
+it are in different banks (Ruetsch and Micikevicius, 2009, "Optimizing matrix transpose in CUDA").
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,7 @@ def transpose_program(target: Target) -> KernelIR:
     """
     k = KernelIR(target, "transpose")
     x, y = k.buffer("x", "read"), k.buffer("y", "write")
-    square = k.buffer(
-        "square", "group", size=TILE_SIDE * (TILE_SIDE + 1)
-    )  # its columns are no banks
+    square = k.buffer("square", "group", size=TILE_SIDE * (TILE_SIDE + 1))
     count, columns = Index(k, k.count), Index(k, k.argument("columns"))
     local, group, tiles = Index(k, k.local), Index(k, k.group), count.ceil_div(TILE_SIDE)
     row, column = group % tiles * TILE_SIDE, group // tiles * TILE_SIDE
