@@ -23,6 +23,7 @@ from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.tracers.tree import tree_of
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.shapes import Computation, Output, Reduction, unique
+from symgrad.kernel.skeletons.row_points import Entry, Pattern
 from symgrad.kernel.stage import Staged, arranged, staged
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Shaders, simplified
@@ -43,7 +44,7 @@ from symgrad.rows.table import Table
 from symgrad.values.results import scipy_sparse
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import open_gpu
-from symgrad.wgsl.dispatch.joined import Entry, Pattern, Rows
+from symgrad.wgsl.dispatch.joined import Rows
 from symgrad.wgsl.memory.transfer import QUEUED_BYTES
 
 ROWS_AT_A_TIME: Final = 2**14

@@ -10,11 +10,15 @@ import pytest
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
+from symgrad.kernel.skeletons.row_points import Entry, Pattern
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.rows import each_row
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import joined
-from symgrad.wgsl.dispatch.joined import Entry, Pattern, Rows, emit_joined
+from symgrad.wgsl.dispatch.joined import Rows
 from symgrad.wgsl.memory.transfer import Upload
+from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Style
 
 N = 1003
 RNG = np.random.default_rng(0)
@@ -114,8 +118,31 @@ def test_bits_are_kept(gpu: Gpu) -> None:
     np.testing.assert_array_equal(points[:, 1:3].view(np.uint32), numbers.view(np.uint32))
 
 
+LINES = Entry(1, 4, 2), Entry(0, 90, 7)
+PATTERNS = Pattern(4, 3, 2, LINES), Pattern(0, 1, 0, ()), Pattern(0, 0, 2, LINES)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_points_are_side_by_side(pattern: Pattern) -> None:
+    """The interpreter refuses races, and indices that are out of bounds."""
+    launch = pattern.launch(70, 120)
+    launch.verify()
+    arrays = {
+        "parameters": RNG.integers(0, 2**32, 120, np.uint32),
+        "numbers": RNG.integers(0, 2**32, (70, pattern.columns), np.uint32),
+        "indices": RNG.integers(0, 4, (70, 2), np.uint32),
+    }
+    (points,) = launch.execute([arrays[name] for name in pattern.sources])
+    p, parts = arrays["parameters"], [np.tile(arrays["parameters"][: pattern.uniform], (70, 1))]
+    parts.append(arrays["numbers"])
+    for entry in pattern.entries:
+        table = p[entry.start : entry.start + 4 * entry.width].reshape(4, entry.width)
+        parts.append(table[arrays["indices"][:, entry.column]])
+    np.testing.assert_array_equal(points, np.concatenate(parts, axis=1))
+
+
 @needs_tint
 def test_tint_takes_it() -> None:
-    lines = Entry(1, 4, 2), Entry(0, 90, 7)
-    patterns = Pattern(4, 3, 2, lines), Pattern(0, 1, 0, ()), Pattern(0, 0, 2, lines)
-    assert check_with_tint([emit_joined(p) for p in patterns]) == [None] * 3
+    kernels = [pattern(WorkgroupTarget(256, grid=True)) for pattern in PATTERNS]
+    sources = [m for k in kernels for m in print_kernel(k, {}, Style()).modules]
+    assert check_with_tint(sources) == [None] * 3
