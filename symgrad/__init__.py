@@ -33,7 +33,15 @@ from symgrad.errors import (
 )
 from symgrad.expr.calls import numpy_calls
 from symgrad.expr.calls.numpy_choices import interp, table
-from symgrad.expr.calls.special import betaln, log_softmax, logsumexp, polygamma, softmax, zeta
+from symgrad.expr.calls.special import (
+    betaln,
+    log_softmax,
+    logsumexp,
+    polygamma,
+    softmax,
+    wofz,
+    zeta,
+)
 from symgrad.expr.semantics.show import dot, latex, text
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.array import ExprArray, TracedArray, array
@@ -252,6 +260,7 @@ __all__ = [
     "var",
     "vjp",
     "while_loop",
+    "wofz",
     "zeta",
 ]
 __all__ += functions.__all__

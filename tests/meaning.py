@@ -58,6 +58,13 @@ def _threefry(a: int, b: int, *block: int) -> tuple[int, int]:
     return x, y
 
 
+def faddeeva(order: int, z: Any) -> Any:
+    """w(z), or its first or second derivative."""
+    value = mp.exp(-z * z) * mp.erfc(-1j * z)
+    slope = 2j / mp.sqrt(mp.pi) - 2 * z * value
+    return (value, slope, -2 * (value + z * slope))[order]
+
+
 MEANING: Final[dict[str, Callable[..., Any]]] = {
     **{op.name: op.exact for op in TABLE.values() if op.exact},
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
@@ -91,6 +98,16 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "erfinv_slope": lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(MEANING["erfinv"](x) ** 2),
     "ndtri": lambda p: normal_quantile(p),
     "ndtri_slope": lambda p: mp.sqrt(2 * mp.pi) * mp.exp(normal_quantile(p) ** 2 / 2),
+    **{
+        f"faddeeva_{part}{name}": lambda x, y, part=part, order=order: getattr(
+            faddeeva(order, mp.mpc(x, y)), part
+        )
+        for part in ("real", "imag")
+        for order, name in enumerate(("", "_slope", "_bend"))
+    },
+    "dawsn": lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x),
+    "voigt_profile": lambda x, s, g: faddeeva(0, mp.mpc(x, g) / (mp.sqrt(2) * s)).real
+    / (mp.sqrt(2 * mp.pi) * s),
     "gammainc_slope": lambda a, x: mp.diff(
         lambda s: mp.gammainc(s, 0, x, regularized=True), a
     ),

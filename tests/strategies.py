@@ -29,8 +29,12 @@ def types(op: Op) -> str:
     return op.signature.split("->")[0]
 
 
-OF_SHAPE: Final = (ops.gammainc, ops.gammaincc, ops.gamma_density)
-"""Rows without a second derivative by the shape, which mpmath continues to negative shapes."""
+CONTINUED: Final = (
+    ops.gammainc, ops.gammaincc, ops.gamma_density, ops.faddeeva_real, ops.faddeeva_imag,
+    ops.faddeeva_real_slope, ops.faddeeva_imag_slope, ops.faddeeva_real_bend,
+    ops.faddeeva_imag_bend, ops.voigt_profile,
+)  # fmt: skip
+"""Rows that mpmath continues to where they are NaN, negative shapes and widths."""
 
 
 def drawable(op: Op) -> bool:
@@ -38,7 +42,7 @@ def drawable(op: Op) -> bool:
 
     It has derivatives of all orders by all of its arguments, and is NaN where mpmath has no number.
     """
-    if op in OF_SHAPE:
+    if op in CONTINUED:
         return False
     derived = op.result == "b" or bool(op.partials or op.vjp or op.compose) and not op.parameters
     return bool(op.arity) and op.result in "fb" and set(types(op)) <= set("fbi") and derived

@@ -31,7 +31,7 @@ def _group(file: str, title: str, about: str, names: str, beside: str = "") -> G
     return Group(file, title, about, tuple(names.split()), beside)
 
 
-SPECIAL = "betaln interp log_softmax logsumexp polygamma softmax table zeta CubicSpline"
+SPECIAL = "betaln interp log_softmax logsumexp polygamma softmax table wofz zeta CubicSpline"
 ERRORS = " ".join(
     name
     for name in sg.__all__

@@ -65,7 +65,9 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "gammainc": (5.6, 5.6), "gammaincc": (5.6, 5.6), "gamma_density": (4, 4),
     "gammainc_slope": (8, 8),
     "betainc": (7.5, 7.5), "betaincc": (7.5, 7.5), "beta_density": (5.2, 5.2),
-    "exp_square": (2, 2), "erfcx": (5, 5.5), "gamma": (6.8, 7.3),
+    "faddeeva_real": (7, 7), "faddeeva_imag": (7, 7), "faddeeva_real_slope": (6.5, 6.5),
+    "faddeeva_imag_slope": (11, 11), "faddeeva_real_bend": (9, 9), "faddeeva_imag_bend": (15, 15),
+    "voigt_profile": (7, 7), "exp_square": (2, 2), "erfcx": (5, 5.5), "gamma": (6.8, 7.3),
     "ellipkm1": (3.4, 4), "ellipe": (5.2, 5.2), "elliptic_b": (4.8, 4.8), "elliptic_d": (4.6, 4.6),
 }  # fmt: skip
 """Largest errors on NumPy, and on llvmpipe and SwiftShader, in ULP, a little rounded up.
@@ -78,7 +80,8 @@ INEXACT: Final[dict[str, float]] = {
     "cbrt": 1.2, "hypot": 1.4, "asin": 2.6, "acos": 1.6, "atan": 2.8,
     "logistic": 5.1, "logistic_difference": 5.3, "direction": 2.6, "real_reciprocal_square": 7,
     "pentagamma": 4.5, "inverse_mills": 4.1, "j1": 4.1, "j1_ratio": 4.6, "ellipe": 5.6,
-    "elliptic_b": 5.2, "elliptic_d": 5.6, "gammainc_slope": 9.6,
+    "elliptic_b": 5.2, "elliptic_d": 5.6, "faddeeva_real_slope": 7, "faddeeva_real_bend": 11.5,
+    "gammainc_slope": 9.6,
 }  # fmt: skip
 """Those on an H200 that are larger: GPUs need not round quotients and roots correctly.
 
@@ -185,6 +188,13 @@ GAMMA: Final = ("gammainc", "gammaincc", "gamma_density", "gammainc_slope")
 """Functions of the gamma distribution, of its shape and its variable."""
 
 
+FADDEEVA: Final = (
+    "faddeeva_real", "faddeeva_imag", "faddeeva_real_slope", "faddeeva_imag_slope",
+    "faddeeva_real_bend", "faddeeva_imag_bend",
+)  # fmt: skip
+"""Parts of the Faddeeva function and of its first two derivatives."""
+
+
 BETA: Final = ("betainc", "betaincc", "beta_density")
 """Functions of the beta distribution, of its parameters and its variable."""
 
@@ -231,6 +241,15 @@ def cancelling(name: str, arguments: Sequence[Array]) -> Array:
     """
     if name in CALM:
         return amplitude(name, arguments[0])
+    if name in FADDEEVA[2:]:  # parts of derivatives have zeros
+        first = 2 * (FADDEEVA.index(name) // 2)
+        return np.hypot(*[truth(n, *arguments) for n in FADDEEVA[first : first + 2]])
+    if name == "voigt_profile":  # next to the normal distribution the rounding of x/sigma counts
+        x, sigma, gamma = arguments
+        scale = np.sqrt(2.0) * np.float64(sigma)
+        with np.errstate(all="ignore"):
+            slope = truth("faddeeva_real_slope", x / scale, gamma / scale)
+            return np.nan_to_num(np.abs(x / scale * slope) / (scale * np.sqrt(np.pi)))
     if name in REFLECTED:
         return np.where(arguments[0] < 0, np.abs(truth(name, 1.0 - arguments[0])), 0.0)
     if name != "logaddexp":
@@ -275,6 +294,12 @@ def grid(name: str, count: int = 20_000) -> tuple[Array, ...]:
         return _with_worst(name, gamma_arguments(seed, count // 20))
     if name in BETA:
         return beta_arguments(seed, count // 100)
+    if name in FADDEEVA:
+        return half_plane(seed, count // 10)
+    if name == "voigt_profile":
+        x, y = half_plane(seed, count // 10)
+        sigma = np.float32(np.exp(seed.uniform(-8.0, 8.0, len(x))))
+        return x * sigma, sigma, y * sigma
     if len(arguments) == 2:
         near = np.exp(seed.uniform(-9, 9, count)) * seed.choice([-1, 1], count)
         with np.errstate(over="ignore", under="ignore"):
@@ -337,6 +362,18 @@ def gamma_arguments(seed: np.random.Generator, count: int, top: float = 1e7) -> 
     x = np.where(seed.random(size) < 0.4, a * np.exp(seed.normal(0.0, 1.5, size)), x)
     x = np.where(seed.random(size) < 0.15, np.exp(seed.uniform(-80.0, 4.0, size)), x)
     return np.float32(a), np.float32(np.where(x > 0.0, x, a * np.exp(-seed.exponential(3, size))))
+
+
+def half_plane(seed: np.random.Generator, count: int) -> tuple[Array, Array]:
+    """Points of the upper half plane: about 0, next to the real axis, far out, in float32."""
+    x = np.concatenate([
+        seed.normal(0.0, 3.0, 3 * count), np.exp(seed.uniform(-12.0, 5.0, 2 * count)),
+    ])  # fmt: skip
+    y = np.concatenate([
+        seed.exponential(2.0, count), np.exp(seed.uniform(-25.0, 0.0, 2 * count)),
+        np.exp(seed.uniform(-12.0, 5.0, 2 * count)),
+    ])  # fmt: skip
+    return np.float32(x), np.float32(y)
 
 
 def beta_arguments(seed: np.random.Generator, count: int, top: float = 1e6) -> tuple[Array, ...]:

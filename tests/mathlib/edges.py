@@ -7,6 +7,19 @@ from typing import Final
 
 NAN, INF = math.nan, math.inf
 
+PLANE: Final[tuple[tuple[str, tuple[float, ...], float], ...]] = (
+    ("faddeeva_real", (0.0, 0.0), 1.0), ("faddeeva_real", (INF, 0.0), 0.0),
+    ("faddeeva_real", (1.0, INF), 0.0), ("faddeeva_real", (0.0, -1.0), NAN),
+    ("faddeeva_imag", (-0.0, 0.0), 0.0), ("faddeeva_imag", (INF, 2.0), 0.0),
+    ("faddeeva_imag", (2.0, -1e-30), NAN), ("faddeeva_real_slope", (0.0, 1.0), 0.0),
+    ("faddeeva_real_slope", (1.0, -1.0), NAN),
+    ("faddeeva_imag_slope", (0.0, 0.0), 2.0 / math.sqrt(math.pi)),
+    ("faddeeva_imag_slope", (INF, INF), -0.0), ("faddeeva_real_bend", (0.0, 0.0), -2.0),
+    ("faddeeva_real_bend", (-INF, 0.0), 0.0), ("faddeeva_imag_bend", (0.0, 0.0), 0.0),
+    ("faddeeva_imag_bend", (1.0, NAN), NAN),
+)  # fmt: skip
+"""Parts of the Faddeeva function and its derivatives: name, arguments, value."""
+
 INCOMPLETE: Final[tuple[tuple[str, tuple[float, ...], float], ...]] = (
     ("gammainc", (2.0, 0.0), 0.0), ("gammainc", (2.0, INF), 1.0), ("gammainc", (INF, 2.0), 0.0),
     ("gammainc", (0.0, 2.0), 1.0), ("gammainc", (0.0, 0.0), NAN), ("gammainc", (INF, INF), NAN),

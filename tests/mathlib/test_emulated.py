@@ -14,7 +14,7 @@ from symgrad.expr.references import reference
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr
 
-from .cases import BOUNDS, EDGES, INEXACT, RANGES, TINY, cancelling, grid, truth, ulps
+from .cases import BOUNDS, EDGES, FADDEEVA, INEXACT, RANGES, TINY, cancelling, grid, truth, ulps
 from .emulate import Array, Emulated, expanded, primitives, with_derivatives
 
 NAMES = [
@@ -24,7 +24,7 @@ NAMES = [
     "sqrt", "rsqrt", "reciprocal", "div", "remainder", "fmod", "exp_neg_square", "bell",
     "xlogy", "xlog1py", "logit", "log1mexp", "gammaln", "digamma", "trigamma",
     "tetragamma", "pentagamma", "sinc", "j0", "j1", "j1_ratio",
-    "ellipkm1", "ellipe", "elliptic_b", "elliptic_d", "gammainc_slope",
+    "ellipkm1", "ellipe", "elliptic_b", "elliptic_d", "gammainc_slope", *FADDEEVA,
 ]  # fmt: skip
 SMALL = 2.0**-120
 """Results below it may be 0 where subnormals are."""
@@ -40,7 +40,7 @@ SHARES: dict[str, Any] = {
 }  # fmt: skip
 """Of derivatives that have a root below 0, the smaller one of the two terms left of it."""
 
-WAVES = {"sinc", "j0", "j1", "j1_ratio", "gammainc_slope"}
+WAVES = {"sinc", "j0", "j1", "j1_ratio", "gammainc_slope", *FADDEEVA}
 """Functions whose derivatives pass through 0."""
 
 H200 = [Emulated(off=1.4), Emulated(off=1.4, fuses=1), Emulated(off=1.4, fuses=2)]

@@ -41,6 +41,7 @@ ROOTS: Final[dict[str, set[Point]]] = {
     "real_reciprocal": {(2.0, -2.0001)}, "real_reciprocal_square": {(2.0, -2.0001)},
     "gelu_slope": {(-2.0,)}, "i1e": {(3.0,)}, "gammainc": {(20.0, 19.0)},
     "gammaincc": {(20.0, 19.0)}, "gammainc_slope": {(20.0, 12.0)},
+    "voigt_profile": {(0.5, 1.0, 0.25)},
 }  # fmt: skip
 """Points next to a root of a derivative, whose error is measured in ULP of the arguments there."""
 

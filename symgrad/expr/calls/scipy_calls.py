@@ -189,5 +189,6 @@ INSTEAD: Final[Mapping[str, str]] = {
     "exp10": "10.0**x",
     "exprel": "np.expm1(x) / x",
     "cosm1": "-2 * np.sin(x / 2)**2",
+    "wofz": "sg.wofz(x, y), the real and the imaginary part at x + iy",
 }
 """What to write for ufuncs of scipy.special that are none of these."""

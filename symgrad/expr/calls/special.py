@@ -80,6 +80,25 @@ def zeta(x: Any, q: Any = None) -> Any:
     return _of_rows(ops.hurwitz_zeta, x, 1.0 if q is None else q)
 
 
+def wofz(x: Any, y: Any) -> tuple[Any, Any]:
+    """The real and the imaginary part of the Faddeeva function at x + iy, y >= 0.
+
+    It is w(z) = exp(-z**2)*erfc(-i*z), SciPy's function of complex numbers. Takes expressions,
+    arrays of them, or numbers, and broadcasts as NumPy does. Both parts are right to 7 ULP, however
+    small one is beside the other, and have derivatives of all orders by both arguments; where y is
+    negative they are NaN: 2*exp(-z**2) less the function at -z. On the real axis the parts are
+    exp(-x**2) and 2/sqrt(pi) times Dawson's integral, ``sg.dawsn(x)``; ``sg.voigt_profile(x, sigma,
+    gamma)`` is the profile of spectral lines.
+
+    Example:
+        >>> import symgrad as sg
+        >>> x, y = sg.symbols("x y")
+        >>> [round(float(v), 6) for v in sg.evaluate(list(sg.wofz(x, y)), {x: 1.0, y: 0.5})]
+        [0.354900, 0.342872]
+    """
+    return _of_rows(ops.faddeeva_real, x, y), _of_rows(ops.faddeeva_imag, x, y)
+
+
 def _of_rows(function: Callable[..., Any], *arguments: Any) -> Any:
     """A function of rows: of expressions, of arrays of them, or with no expression of numbers."""
     if any(isinstance(a, Handle) for a in arguments):

@@ -38,6 +38,7 @@ from symgrad.expr.ops.bessel import *
 from symgrad.expr.ops.cylinder import *
 from symgrad.expr.ops.scaled_erfc import *
 from symgrad.expr.ops.elliptic import *
+from symgrad.expr.ops.faddeeva import *
 from symgrad.expr.ops.incomplete import *
 from symgrad.expr.ops.integers import *
 

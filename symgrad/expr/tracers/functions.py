@@ -141,6 +141,8 @@ erfcx = _public(ops.erfcx)
 ellipkm1 = _public(ops.ellipkm1)
 ellipk = _public(ops.ellipk)
 ellipe = _public(ops.ellipe)
+dawsn = _public(ops.dawsn)
+voigt_profile = _public(ops.voigt_profile)
 gammainc = _public(ops.gammainc)
 gammaincc = _public(ops.gammaincc)
 betainc = _public(ops.betainc)
@@ -164,6 +166,7 @@ __all__ = [
     "cos",
     "cosh",
     "custom_vjp",
+    "dawsn",
     "digamma",
     "ellipe",
     "ellipk",
@@ -232,6 +235,7 @@ __all__ = [
     "tan",
     "tanh",
     "trunc",
+    "voigt_profile",
     "where",
     "xlog1py",
     "xlogy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -20,10 +21,12 @@ from symgrad.mathlib.double.all import FORMULAS
 from ..cases import (
     BETA,
     CALM,
+    FADDEEVA,
     GAMMA,
     amplitude,
     beta_arguments,
     gamma_arguments,
+    half_plane,
 )
 
 Array = Any
@@ -55,7 +58,8 @@ BOUNDS: Final[dict[str, float]] = {
     "log_ndtr": 3.8, "mills_excess": 3, "erfinv": 3.8, "ndtri": 3.8,
     "gammainc": 4, "gammaincc": 4, "gamma_density": 3.8, "gammainc_slope": 16,
     "betainc": 7, "betaincc": 7, "beta_density": 4.6,
-    "exp_square": 0.75,
+    "faddeeva_real": 7, "faddeeva_imag": 7, "faddeeva_real_slope": 6, "faddeeva_imag_slope": 12,
+    "faddeeva_real_bend": 12, "faddeeva_imag_bend": 12, "exp_square": 0.75,
     "ellipkm1": 4, "ellipe": 4, "elliptic_b": 4, "elliptic_d": 4,
 }  # fmt: skip
 """Largest error found among millions of arguments, in ULP, a little rounded up."""
@@ -70,6 +74,9 @@ SPECIAL: Final = (
 
 SHAPES: Final = ("gammainc_slope",)
 """Derivatives by a shape: they may be wrong by up to 16 ULP."""
+
+PLANE: Final = FADDEEVA
+"""Parts of complex functions: wrong by up to 12 ULP, those of derivatives of absolute values."""
 
 SLOPES: Final = ("gelu_slope", "silu_slope", "gelu_tanh_slope")
 """Derivatives, which have a root where their terms cancel: they may be wrong by up to 2 ULP."""
@@ -332,6 +339,19 @@ def _by_shape(a: Any, x: Any) -> Any:
         return (CONTEXT.log(x) - CONTEXT.psi(0, a)) * lower - series
 
 
+def _faddeeva(order: int, x: Any, y: Any) -> Any:
+    """w(z), or its first or second derivative, with the digits that these lose far out."""
+    with CONTEXT.workdps(70):
+        z = CONTEXT.mpc(x, y)
+        if abs(z) > 40.0:
+            powers = (math.prod(range(1, 2 * k, 2)) / (2 * z * z) ** k for k in range(25))
+            value = 1j / (CONTEXT.sqrt(CONTEXT.pi) * z) * sum(powers)
+        else:
+            value = CONTEXT.exp(-z * z) * CONTEXT.erfc(-1j * z)
+        slope = 2j / CONTEXT.sqrt(CONTEXT.pi) - 2 * z * value
+        return (value, slope, -2 * (value + z * slope))[order]
+
+
 def _elliptic(p: Any, of_sines: bool) -> Any:
     """D(1 - p) or B(1 - p), by K and E with as many more digits as their difference loses."""
     if p == 0 or p == CONTEXT.inf:
@@ -377,6 +397,13 @@ TRUE: Final[dict[str, Callable[..., Any]]] = {
     "betainc": lambda a, b, x: _beta(a, b, x, False),
     "betaincc": lambda a, b, x: _beta(a, b, x, True), "beta_density": _beta_density,
     "exp_square": lambda x: CONTEXT.exp(x * x),
+    **{
+        f"faddeeva_{part}{name}": lambda x, y, part=part, order=order: getattr(
+            _faddeeva(order, x, y), part
+        )
+        for part in ("real", "imag")
+        for order, name in enumerate(("", "_slope", "_bend"))
+    },
     "ellipkm1": lambda p: CONTEXT.ellipk(1 - p) if p > 1e-25 else (
         CONTEXT.log(16 / p) / 2 if p else CONTEXT.inf
     ),
@@ -403,6 +430,9 @@ def errors(name: str, *arguments: Array, fuse: bool = False) -> Array:
 def errors_of(name: str, values: Array, *arguments: Array) -> Array:
     """The errors of these values of the function, in the same units."""
     waves = amplitude(name, arguments[0]) if name in CALM else np.zeros(len(values))
+    if name in FADDEEVA[2:]:
+        sizes = zip(*[v.tolist() for v in arguments], strict=True)
+        waves = np.array([float(abs(_faddeeva(FADDEEVA.index(name) // 2, x, y))) for x, y in sizes])
     return np.array(
         [
             _error(g, TRUE[name](*map(CONTEXT.mpf, a)), u)
@@ -456,6 +486,9 @@ def grid(name: str, count: int = 250, seed: int = 1) -> tuple[Array, ...]:
         a, x = gamma_arguments(draw, count, 40.0 if name in SHAPES else 1e4)
         a, x = (a[x < 80.0], x[x < 80.0]) if name in SHAPES else (a, x)
         return a.astype(np.float64), x.astype(np.float64)
+    if name in FADDEEVA:
+        x, y = half_plane(draw, count // 2)
+        return x.astype(np.float64), y.astype(np.float64)
     if name in BETA:
         return tuple(v.astype(np.float64) for v in beta_arguments(draw, count // 10, 1e5))
     arguments = [_spread(draw, count) for _ in range(arity(name))]

@@ -10,6 +10,7 @@ from .cases import (
     BOUNDS,
     CONTEXT,
     NAMES,
+    PLANE,
     SHAPES,
     SLOPES,
     SPECIAL,
@@ -30,7 +31,8 @@ def test_every_function_has_a_bound() -> None:
     assert max(BOUNDS[name] for name in SPECIAL) <= 4.0
     assert max(BOUNDS[name] for name in BETA) <= 7.0
     assert max(BOUNDS[name] for name in SHAPES) <= 16.0
-    others = set(BOUNDS) - {*SLOPES, *SPECIAL, *BETA, *SHAPES}
+    assert max(BOUNDS[name] for name in PLANE) <= 12.0
+    others = set(BOUNDS) - {*SLOPES, *SPECIAL, *BETA, *SHAPES, *PLANE}
     assert max(BOUNDS[name] for name in others) <= 1.0
 
 
