@@ -47,11 +47,14 @@ def is_refused(ufunc: np.ufunc, kinds: tuple[str, ...]) -> bool:
     if ufunc in OF_INTEGERS_ALONE:
         unlike = {*kinds} >= INTEGERS or ufunc.nin == 2 and {*kinds} == {"bool"}
         return "float64" in kinds or unlike
+    if ufunc is np.ldexp and kinds[1] == "float64":
+        return True
     if ufunc in BITWISE:
         shifted = {*kinds} == {"bool"} and ufunc in SHIFTS
         return "float64" in kinds or {*kinds} >= INTEGERS or shifted
     if {*kinds} >= INTEGERS:
-        as_real = ufunc.__name__.startswith(("log", "arctan", "hypot", "copysign", "float_power"))
+        real = ("log", "arctan", "hypot", "copysign", "float_power", "ldexp")
+        as_real = ufunc.__name__.startswith(real)
         return not as_real and ufunc not in (np.heaviside,)
     return ufunc is np.reciprocal and bool({*kinds} & INTEGERS)
 
@@ -73,7 +76,7 @@ def points(ufunc: np.ufunc, kinds: tuple[str, ...]) -> list[np.ndarray]:
 
 def expected(ufunc: np.ufunc, given: list[Any]) -> tuple[np.ndarray, ...]:
     """NumPy's results, truth values in arithmetic as the numbers that symgrad counts them as."""
-    if ufunc not in BITWISE and all(g.dtype.kind == "b" for g in given):
+    if ufunc not in {*BITWISE, np.ldexp} and all(g.dtype.kind == "b" for g in given):
         given = [g.astype(float) for g in given]
     with np.errstate(all="ignore"):
         made = ufunc(*given)
@@ -132,7 +135,11 @@ BINARY = [u for u in LISTED if u.nin == 2 and u not in BITWISE]
 @pytest.mark.parametrize("ufunc", BINARY, ids=lambda u: u.__name__)
 def test_every_ufunc_beside_a_number_is_numpys(ufunc: np.ufunc) -> None:
     for kind, number, first in itertools.product(VALUES, CONSTANTS, (False, True)):
-        if kind == "bool":
+        if (
+            kind == "bool"
+            or ufunc is np.ldexp
+            and (kind if first else type(number)) not in ("int32", "uint32", int)
+        ):
             continue
         x = sg.var("x")
         given = VALUES[kind]
@@ -261,3 +268,31 @@ def test_integers_of_choices_in_real_arithmetic_have_derivatives(choose: str) ->
 def test_every_public_operation_has_a_rule_for_integers() -> None:
     of_reals = {op for op in ops.TABLE.values() if op.public and "f" in op.signature[: op.arity]}
     assert of_reals <= OF_INTEGERS.keys() | AS_REAL
+
+
+@pytest.mark.parametrize("device", ["cpu", 0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_powers_of_two_are_exact_beyond_the_range(dtype: Any, device: Any) -> None:
+    """Of constant exponents and of integers, where 2**k is no float or the number is none."""
+    if device == 0 and (dtype == "float64" or not any(d.is_gpu for d in sg.devices())):
+        pytest.skip("no GPU and no software Vulkan driver here, or float64, which is the CPU's")
+    x = np.array([1.5, -3.0, 1e-30, 0.0, -0.0, np.inf, np.nan, 1e30, 2.0**-120], dtype)
+    k = np.array([-300, -200, -150, -10, 0, 1, 30, 126, 200, 300])
+    with np.errstate(all="ignore"):
+        want = np.ldexp(x[:, None], k)
+    usable = ~((np.abs(want) < np.finfo(dtype).tiny) & (want != 0))  # GPUs may flush them
+    fixed = sg.fused_forward(1, lambda v: list(np.ldexp(v[0], k)), device=device, dtype=dtype)
+    found = np.stack(fixed.run(x[:, None]), axis=1)
+    np.testing.assert_array_equal(found[usable], want[usable])
+    drawn = sg.fused_forward(
+        2, lambda v: np.ldexp(v[0], sg.int32(v[1])), device=device, dtype=dtype
+    )
+    points = np.stack(np.broadcast_arrays(x[:, None], k.astype(dtype)), axis=-1)
+    np.testing.assert_array_equal(drawn.run(points)[usable], want[usable])
+
+
+def test_exponents_of_two_are_integers() -> None:
+    with pytest.raises(sg.TraceError, match=r"takes integers k, not x1: write x \* 2.0\*\*k"):
+        sg.fused_forward(2, lambda v: np.ldexp(v[0], v[1]), device="cpu")
+    value, slope = sg.fused_forward_backward(1, lambda v: np.ldexp(v[0] ** 2, -3)).run([2.0])
+    assert (value, slope.tolist()) == (0.5, [0.5])

@@ -101,6 +101,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "divmod": lambda v: tuple(np.divmod(v, 0.3)),
     "modf": lambda v: tuple(np.modf(v)),
     "signbit": np.signbit,
+    "ldexp": lambda v: np.ldexp(v, np.arange(len(v)) - 2),
     "logaddexp2": lambda v: np.logaddexp2(v, v[::-1]),
     "apply_along_axis": lambda v: NUMPY.apply_along_axis(np.sum, 1, M(v)),
     "apply_along_axis of vectors": lambda v: np.apply_along_axis(lambda r: r[:2] * 2, 0, M(v)),

@@ -17,6 +17,7 @@ def kernel(f: Any, n: int, dtype: Any = "float64") -> Any:
     return sg.fused_forward_backward(n, f, device="cpu", dtype=dtype)
 
 
+GPUS = [d.index for d in sg.devices() if d.is_gpu][:1]
 CASES = ["erfcx", "gamma"]
 
 
@@ -174,6 +175,9 @@ def test_orders_are_whole_numbers_that_are_known() -> None:
     np.testing.assert_array_equal(sg.k1e(ends), special.k1e(ends))
 
 
+KERNELS = [("float64", "cpu"), ("float32", "cpu"), *[("float32", d) for d in GPUS]]
+
+
 def voigt(x: Any, sigma: Any, gamma: Any) -> Any:
     """Voigt's profile in mpmath."""
     scale = mpmath.sqrt(2) * sigma
@@ -187,9 +191,7 @@ LINES = np.array([
 ])  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("dtype", "device"), [("float64", "cpu"), ("float32", "cpu"), ("float32", 0)]
-)
+@pytest.mark.parametrize(("dtype", "device"), KERNELS)
 def test_voigt_profiles_to_the_second_derivative(dtype: Any, device: Any) -> None:
     """By all three arguments; second derivatives by sigma cancel as 1 and |z|**2 far out."""
     points = np.float64(np.asarray(LINES, dtype))
@@ -232,9 +234,7 @@ def test_voigt_profiles_at_the_ends() -> None:
     assert np.all(np.isnan(kernel.run([[0.5, -1.0, 1.0], [0.5, 1.0, -1.0]])[0]))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "device"), [("float64", "cpu"), ("float32", "cpu"), ("float32", 0)]
-)
+@pytest.mark.parametrize(("dtype", "device"), KERNELS)
 def test_the_faddeeva_function_and_dawsons_integral(dtype: Any, device: Any) -> None:
     """Beside SciPy's, which has 12 digits, for parts of which one is far smaller."""
     draw = np.random.default_rng(2)

@@ -21,7 +21,7 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls.numpy_choices import clip, heaviside, where
 from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
-from symgrad.expr.calls.numpy_integers import bitwise_count, gcd, lcm
+from symgrad.expr.calls.numpy_integers import bitwise_count, gcd, lcm, ldexp
 from symgrad.expr.calls.numpy_linear import matvec, vecdot, vecmat
 from symgrad.expr.calls.numpy_missing import unless_nan
 from symgrad.expr.calls.scipy_calls import INSTEAD, SCIPY, UNDERNEATH
@@ -118,6 +118,7 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.bitwise_count: bitwise_count,
     np.gcd: gcd,
     np.lcm: lcm,
+    np.ldexp: ldexp,
     np.conjugate: operator.pos,
     np.heaviside: heaviside,
     np.fmax: functools.partial(unless_nan, ops.maximum),

@@ -1,13 +1,14 @@
-"""NumPy's functions of integers alone: common divisors and multiples, and counts of bits."""
+"""NumPy's functions of integers: common divisors and multiples, counts of bits, powers of 2."""
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, Final
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.tracers.expression import Condition
+from symgrad.expr.tracers.expression import Condition, as_real
 from symgrad.expr.tracers.integers import BITS, Word, divided
 from symgrad.lazy import control
 
@@ -53,6 +54,27 @@ def lcm(a: Any, b: Any) -> Any:
     first, second = abs(a).bits(), abs(b).bits()
     quotient, _ = divided(first, _common(first, second))
     return type(a)(a.graph, (quotient * second).id)
+
+
+def ldexp(x: Any, k: Any) -> Any:
+    """np.ldexp: x * 2**k, by three factors, as 2**k alone may leave the range.
+
+    Raises:
+        TraceError: if k is no integer.
+    """
+    if isinstance(k, Word | Condition):
+        whole = as_real(k)
+    elif isinstance(k, numbers.Integral):
+        whole = float(k)
+    else:
+        raise TraceError(
+            located(f"np.ldexp(x, k) takes integers k, not {k!r}: write x * 2.0**k, or sg.int32(k)")
+        )
+    third = ops.round(whole * (1.0 / 3.0))
+    value = as_real(x)
+    for part in (third, third, whole - 2.0 * third):
+        value = ops.opaque(value * ops.exp2(part))
+    return ops.where((x == 0.0) | ops.isinf(x), x, value)
 
 
 def bitwise_count(x: Any) -> Any:
