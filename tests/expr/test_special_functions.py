@@ -18,6 +18,7 @@ def kernel(f: Any, n: int, dtype: Any = "float64") -> Any:
 
 
 GPUS = [d.index for d in sg.devices() if d.is_gpu][:1]
+KERNELS = [("float64", "cpu"), ("float32", "cpu"), *[("float32", d) for d in GPUS]]
 CASES = ["erfcx", "gamma"]
 
 
@@ -128,7 +129,30 @@ def test_zeta_of_one_argument_and_at_the_ends() -> None:
     np.testing.assert_allclose(slopes[:3, 0], want, rtol=2e-15)
     q = np.array([0.0, -1.5, np.inf, 0.5])
     np.testing.assert_allclose(sg.zeta(2.5, q), special.zeta(2.5, q), rtol=1e-15)
-    assert np.isnan(sg.zeta(0.5))
+    assert np.isnan(sg.zeta(0.5, 1.0))
+
+
+@pytest.mark.parametrize(("dtype", "device"), KERNELS)
+def test_riemanns_zeta_function_below_one(dtype: Any, device: Any) -> None:
+    """Beside its zeros, in units of what the rounding of x changes; SciPy's by its ufunc."""
+    draw = np.random.default_rng(4)
+    x = np.concatenate([draw.uniform(-30, 1, 150), draw.uniform(-1, 1, 100), [-1e-8, 0.0, -3.0]])
+    x = np.float64(np.asarray(x, dtype))
+    values, slopes = sg.fused_forward_backward(
+        1, lambda v: special.zeta(v[0]), device=device, dtype=dtype
+    ).run(x[:, None])
+    want = np.array([float(mpmath.zeta(v)) for v in x.tolist()])
+    slope = np.array([float(mpmath.zeta(v, derivative=1)) for v in x.tolist()])
+    least = np.finfo(dtype).eps * (6.0 + np.abs(x))
+    assert np.all(np.abs(values - want) <= least * np.maximum(np.abs(want), 0.1 * np.abs(slope)))
+    assert np.all(np.abs(slopes[:, 0] - slope) <= least * np.hypot(want, slope))
+
+
+def test_trivial_zeros_of_the_zeta_function_are_exact() -> None:
+    x = np.array([-2.0, -4.0, -36.0])
+    values = sg.fused_forward(1, lambda v: sg.zeta(v[0]), device="cpu").run(x[:, None])
+    assert values.tolist() == [0.0, 0.0, 0.0] and not np.any(sg.zeta(x))
+    np.testing.assert_allclose(sg.zeta(-40.5), special.zeta(-40.5), rtol=1e-14)
 
 
 K_X = np.array([1e-6, 0.01, 0.49, 0.51, 0.999, 1.001, 1.5, 3.0, 10.0, 50.0, 80.0])
@@ -173,9 +197,6 @@ def test_orders_are_whole_numbers_that_are_known() -> None:
     ends = np.array([0.0, -1.0, np.inf, np.nan])
     np.testing.assert_array_equal(sg.k0e(ends), special.k0e(ends))
     np.testing.assert_array_equal(sg.k1e(ends), special.k1e(ends))
-
-
-KERNELS = [("float64", "cpu"), ("float32", "cpu"), *[("float32", d) for d in GPUS]]
 
 
 def voigt(x: Any, sigma: Any, gamma: Any) -> Any:

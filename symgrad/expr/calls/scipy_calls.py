@@ -157,7 +157,7 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
     "expit": ops.sigmoid,
     "psi": ops.digamma,
     "betaln": ops.log_beta,
-    "zeta": lambda x, q=1.0: ops.hurwitz_zeta(x, q),
+    "zeta": lambda x, q=None: ops.riemann_zeta(x) if q is None else ops.hurwitz_zeta(x, q),
     "log_expit": lambda x: -ops.softplus(-x),
     "i0": _i0,
     "i1": _i1,

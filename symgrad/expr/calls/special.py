@@ -60,15 +60,16 @@ def betaln(a: Any, b: Any) -> Any:
 
 
 def zeta(x: Any, q: Any = None) -> Any:
-    """The sum of (k + q)**-x over k >= 0: Riemann's zeta function, or with another q Hurwitz's.
+    """The sum of (k + q)**-x over k >= 0: Riemann's zeta function, or with a q Hurwitz's.
 
     Takes expressions, arrays of them, or numbers, and broadcasts as NumPy does. It has derivatives
     of all orders by both. Errors are a few ULP; where both are large about x/4 ULP, as the rounding
-    of q + k counts x times.
+    of q + k counts x times, and far below 0 about |x| ULP, as that of x does.
 
     Args:
-        x: The exponent: inf at 1, NaN below, also where the function has a continuation.
-        q: The first term's base, 1 by default: inf at 0, NaN below.
+        x: The exponent: inf at 1. Below, Riemann's function is its continuation to all real numbers
+            (SciPy's ``zeta(x)``), and Hurwitz's, with a q, NaN.
+        q: The first term's base: inf at 0, NaN below.
 
     Example:
         >>> import symgrad as sg
@@ -77,7 +78,9 @@ def zeta(x: Any, q: Any = None) -> Any:
         >>> [round(float(v), 6) for v in sg.evaluate([y, sg.grad(y, x)], {x: 2.0})]
         [1.644934, -0.937548]
     """
-    return _of_rows(ops.hurwitz_zeta, x, 1.0 if q is None else q)
+    if q is None:
+        return _of_rows(ops.riemann_zeta, x)
+    return _of_rows(ops.hurwitz_zeta, x, q)
 
 
 def wofz(x: Any, y: Any) -> tuple[Any, Any]:

@@ -31,6 +31,7 @@ from symgrad.expr.ops.scaling import *
 from symgrad.expr.ops.gamma import *
 from symgrad.expr.ops.beta import *
 from symgrad.expr.ops.factorial import *
+from symgrad.expr.ops.zeta import *
 from symgrad.expr.ops.logarithmic import *
 from symgrad.expr.ops.waves import *
 from symgrad.expr.ops.quantile import *

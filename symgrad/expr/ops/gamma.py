@@ -9,7 +9,6 @@ import numpy as np
 
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.comparison import where
-from symgrad.expr.ops.powers import pow
 from symgrad.expr.ops.rounding import round
 from symgrad.expr.ops.trigonometric import cos, sin
 from symgrad.expr.references import special_reference as reference
@@ -30,7 +29,7 @@ BERNOULLI: Final = (
 )
 """The Bernoulli numbers B_2, B_4, ..., as fractions."""
 
-_EVEN: Final = tuple(b / (c * math.factorial(2 * j)) for j, (b, c) in enumerate(BERNOULLI[:10], 1))
+EVEN: Final = tuple(b / (c * math.factorial(2 * j)) for j, (b, c) in enumerate(BERNOULLI[:10], 1))
 """B_2j/(2j)!"""
 
 
@@ -73,7 +72,7 @@ def cotangent_slope(n: int) -> np.ndarray[Any, Any]:
 def high_polygamma(n: int, x: Any) -> Any:
     """The n-th derivative of digamma of elementary operations, for any n >= 2."""
     left = x < 0.0
-    total = zeta_sum(where(left, 1.0 - x, x), n + 1, _SHIFT + n, _EVEN)
+    total = zeta_sum(where(left, 1.0 - x, x), n + 1, _SHIFT + n, EVEN)
     value = (-1.0) ** (n + 1) * math.factorial(n) * total
     r = math.pi * (x - round(x))
     c = cos(r) / sin(where(left, r, 1.0))
@@ -81,28 +80,6 @@ def high_polygamma(n: int, x: Any) -> Any:
     for coefficient in cotangent_slope(n)[::-1]:
         slope = slope * c + float(coefficient)
     return where(left, (-1.0) ** n * value - math.pi ** (n + 1) * slope, value)
-
-
-_TERMS: Final = 9
-"""How many terms of Hurwitz's zeta function are added up one by one."""
-
-
-def hurwitz_zeta(s: Any, q: Any) -> Any:
-    """The sum of (q + k)**-s over k >= 0, s > 1, q >= 0: nine terms and Euler-Maclaurin's.
-
-    All is positive. Derivatives by s and by q are those of these terms.
-    """
-    y = q + float(_TERMS)
-    u = 1.0 / y
-    square, rest = u * u, 0.0
-    for j in range(len(_EVEN), 1, -1):
-        rest = (s + float(2 * j - 3)) * (s + float(2 * j - 2)) * square * (_EVEN[j - 1] + rest)
-    last = pow(y, -s)
-    total = where(last > 0.0, last * (0.5 + s * u * (_EVEN[0] + rest)), 0.0)
-    total = pow(y, 1.0 - s) / (s - 1.0) + total
-    for k in range(_TERMS - 1, -1, -1):
-        total = total + pow(q + float(k), -s)
-    return where((s >= 1.0) & (q >= 0.0), total, float("nan"))
 
 
 gammaln = Op(
