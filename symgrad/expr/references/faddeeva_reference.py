@@ -53,7 +53,7 @@ INNER: Final = ((1.0, 0.5), (2.25, 0.6), (3.0, 0.8))
 """The x and y up to which nodes move with x, for each order: beyond, less cancels so."""
 
 STEP: Final = 0.5
-"""Their distance, but for the second derivative: multiples of it are exact."""
+"""The distance of moving nodes, but for the second derivative: multiples of it are exact."""
 
 
 def _times(a: Pair, b: Pair) -> Pair:

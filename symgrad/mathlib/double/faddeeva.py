@@ -8,30 +8,30 @@ from symgrad.mathlib.faddeeva import part
 
 
 def faddeeva_real(x: Expr, y: Expr) -> Expr:
-    """Sums over nodes that move with x, or rest; far out an asymptotic series."""
+    """The real part of w: sums over nodes that move with x, or rest, or an asymptotic series."""
     return part(0, False, x, y, DOUBLE)
 
 
 def faddeeva_imag(x: Expr, y: Expr) -> Expr:
-    """The imaginary part of the same sums."""
+    """The imaginary part of these sums."""
     return part(0, True, x, y, DOUBLE)
 
 
 def faddeeva_real_slope(x: Expr, y: Expr) -> Expr:
-    """The same of derivatives of exp(-t**2), or of 1/(z - t)."""
+    """The real part of sums of derivatives, of exp(-t**2) or of 1/(z - t)."""
     return part(1, False, x, y, DOUBLE)
 
 
 def faddeeva_imag_slope(x: Expr, y: Expr) -> Expr:
-    """The imaginary part of these."""
+    """The imaginary part of sums of derivatives."""
     return part(1, True, x, y, DOUBLE)
 
 
 def faddeeva_real_bend(x: Expr, y: Expr) -> Expr:
-    """The same of second derivatives."""
+    """The real part of sums of second derivatives."""
     return part(2, False, x, y, DOUBLE)
 
 
 def faddeeva_imag_bend(x: Expr, y: Expr) -> Expr:
-    """The imaginary part of these."""
+    """The imaginary part of sums of derivatives."""
     return part(2, True, x, y, DOUBLE)
