@@ -26,7 +26,6 @@ class Memory:
         self._addresses = Addresses(values)
         self.records = Transposed(values, self._addresses, vector)
         self.tables = Tables(values, self._addresses)
-        values.memory = self
 
     # reads ---------------------------------------------------------------------------------------
 

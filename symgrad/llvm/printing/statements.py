@@ -42,8 +42,8 @@ Iteration = Callable[[str, Sequence[str], Leave], Sequence[str]]
 class Body:
     """The statements of a function, by a table of what writes each kind of them.
 
-    They are written by one state, ``values``, and by the ``memory`` that works with it. ``vector``
-    is the shape of a register, of which several may lie side by side.
+    They are written by one state, ``values``, and by the ``memory`` that works with it.
+    ``vector`` is the shape of a register, of which several may lie side by side.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Body:
     ) -> None:
         self._arrangement, self._varying = arrangement, arrangement.analysis.varying
         self.values = values = Values(arrangement, calls, names)
-        self.memory = memory = Memory(values, vector)
+        self.memory = values.lazy = memory = Memory(values, vector)
         self.write = values.write
         self._writers: Final[Mapping[type, Callable[[Any], None]]] = {
             Outlined: self._call,

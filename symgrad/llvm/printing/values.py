@@ -68,11 +68,11 @@ class Values:
     """The state of a function that is being written: instructions, names of values, a mask.
 
     A value that varies is a vector, a number for each lane, and any other a scalar, which is spread
-    to a vector where one is needed. ``mask`` says which lanes go on, where not all do. ``memory``
-    reads what is written where it is first needed.
+    to a vector where one is needed. ``mask`` says which lanes go on, where not all do.
+    ``lazy`` reads what is written where it is first needed.
     """
 
-    memory: Lazy
+    lazy: Lazy
 
     def __init__(self, arrangement: Arrangement, calls: Calls, names: Iterator[str]) -> None:
         self.arrangement, self.analysis = arrangement, arrangement.analysis
@@ -197,9 +197,9 @@ class Values:
             assert slot is not None or i in a.special, f"value {i} was never computed"
             return self._special(i) if slot is None else self.fetch(slot, self.type_of(i))
         if i in a.row_reads:
-            return self.memory.read_of_row(*a.row_reads[i])
+            return self.lazy.read_of_row(*a.row_reads[i])
         if isinstance(self.graph.nodes[i][0], Read) or i in a.reloaded:
-            return self.memory.read(i)
+            return self.lazy.read(i)
         writer = self._writer(i)
         writer.write((i,))
         return writer.names[i]
@@ -230,7 +230,7 @@ class Values:
         if slot is not None:
             self.leave(slot, self.type_of(i), self.operand(i))
         for records, column in self.arrangement.placed.get(i, ()):
-            self.memory.place(records, column, i)
+            self.lazy.place(records, column, i)
 
     def copy(self, i: int) -> None:
         """Write the copies of a number, one for each use."""

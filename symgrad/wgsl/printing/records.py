@@ -58,7 +58,6 @@ class Records:
             staged and not shared,
         )
         values.taken.update(self.stores.saved)
-        values.records = self
 
     @cached_property
     def in_quads(self) -> set[Buffer]:

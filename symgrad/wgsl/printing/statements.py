@@ -59,7 +59,7 @@ class Body:
         self.kernel, self.own, self.uses = kernel, own, uses or Uses(kernel)
         shared = self.uses.captured if shared is None else shared
         self.values = Values(kernel, own, calls, style, self.uses, shared)
-        self.records = Records(self.values, own, staged, stores)
+        self.records = self.values.lazy = Records(self.values, own, staged, stores)
         self._vectors = Vectors(kernel, self.uses)
         self._memory = memory = Memory(self.values, own, self._vectors)
         self._called: dict[Routine, str] = {}

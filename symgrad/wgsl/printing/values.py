@@ -110,7 +110,7 @@ class Writer:
         return " " * max(2, COMMENT_COLUMN - width) + "// " + printable(place.text)
 
 
-class Late(Protocol):
+class Lazy(Protocol):
     """Where the numbers of rows are that are read where they are needed."""
 
     def in_row(self, i: int) -> str:
@@ -123,10 +123,10 @@ class Values(Writer):
 
     ``shared`` are values that functions need besides their arguments: these are variables of them
     all, which ``private`` lines declare. ``functions`` are the lines of functions that statements
-    call. ``records`` has the numbers of rows that are not read yet.
+    call. ``lazy`` has the numbers of rows that are not read yet.
     """
 
-    records: Late
+    lazy: Lazy
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Values(Writer):
     def text(self, i: int) -> str:
         """The value of a node that has been written, of a constant, or of a number of a row."""
         unread = i in self.uses.columns and i not in self.texts
-        return self.records.in_row(i) if unread else super().text(i)
+        return self.lazy.in_row(i) if unread else super().text(i)
 
     def word(self, i: int) -> Text:
         """A word, and how tightly it binds."""
