@@ -25,6 +25,7 @@ from symgrad.optimize.arguments import (
     tolerances_of,
     whole,
 )
+from symgrad.optimize.curvature import examined
 from symgrad.optimize.device_states import DeviceStates, streamed_through
 from symgrad.optimize.evaluation import Accumulation
 from symgrad.optimize.method import Method, Tolerances
@@ -32,7 +33,6 @@ from symgrad.optimize.over_devices import require_unwatched, shared_out
 from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
 from symgrad.optimize.result import ENDED_BY_USER, Messages, optimize_result
 from symgrad.optimize.runner import Runner
-from symgrad.optimize.second_look import examined
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
 from symgrad.optimize.states import Ends, HostStates, Stages, States, Task, streamed
 from symgrad.optimize.stepwise import Evaluated, Stepwise, is_worthwhile
