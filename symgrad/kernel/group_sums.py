@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
 from symgrad.expr import ops
+from symgrad.kernel.index import Index, Number, Numbers, loop
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer
 
@@ -35,19 +36,17 @@ def add_up(
         then: does something with the sum that an invocation has, whose number is ``k.local``; only
             those have one whose number is below that of the sums.
     """
-    width, count = k.target.width, len(values)
+    width, count, local = k.target.width, len(values), Index(k, k.local)
     branches = branches_of(width)
     assert branches * count <= width, f"{count} sums are too many for a group of {width}"
     for c, value in enumerate(values):
-        k.store(tile, k.add(ops.word_add, k.local, k.word(c * width)), value())
+        k.store(tile, (local + c * width).id, value())
     k.barrier()
-    which = k.add(ops.word_div, k.local, k.word(branches))
-    branch = k.add(ops.word_and, k.local, k.word(branches - 1))
-    begin = k.add(ops.word_add, k.add(ops.word_mul, which, k.word(width)), branch)
-    mine = k.add(ops.word_lt, k.local, k.word(branches * count))
+    which, branch = local // branches, Index(k, k.add(ops.word_and, k.local, k.word(branches - 1)))
+    begin, mine = which * width + branch, local.below(branches * count)
 
     def part() -> list[int]:
-        return [_in_fours(k, tile, begin, branches, width // branches)]
+        return [_in_fours(Numbers(k, tile), begin, branches, width // branches).id]
 
     (partial,) = k.choose(mine, part, lambda: [k.constant(0.0)])
     k.barrier()
@@ -55,10 +54,9 @@ def add_up(
     k.barrier()
 
     def finish() -> None:
-        first = k.add(ops.word_mul, k.local, k.word(branches))
-        then(_in_fours(k, tile, first, 1, branches))
+        then(_in_fours(Numbers(k, tile), local * branches, 1, branches).id)
 
-    k.when(k.add(ops.word_lt, k.local, k.word(count)), finish)
+    k.when(local.below(count), finish)
 
 
 def known_to_all(k: KernelIR, values: Sequence[int]) -> list[int]:
@@ -73,7 +71,7 @@ def known_to_all(k: KernelIR, values: Sequence[int]) -> list[int]:
         behind = branches * len(some)
 
         def keep(total: int, behind: int = behind) -> None:
-            k.store(tile, k.add(ops.word_add, k.local, k.word(behind)), total)
+            k.store(tile, (Index(k, k.local) + behind).id, total)
 
         add_up(k, tile, [lambda v=v: v for v in some], keep)
         k.barrier()
@@ -82,24 +80,18 @@ def known_to_all(k: KernelIR, values: Sequence[int]) -> list[int]:
     return totals
 
 
-def _in_fours(k: KernelIR, tile: Buffer, begin: int, step: int, count: int) -> int:
+def _in_fours(tile: Numbers, begin: Index, step: int, count: int) -> Number:
     """The sum of ``count`` numbers of a tile, added up in fours."""
     if count < FOUR:
-        return _sum(k, [k.load(tile, i) for i in _places(k, begin, step, count)])
+        return reduce(Number.__add__, _loaded(tile, begin, step, count))
 
-    def iteration(t: int, sums: list[int]) -> list[int]:
-        first = k.add(ops.word_add, begin, k.add(ops.word_mul, t, k.word(FOUR * step)))
-        a, b, c, d = [k.load(tile, i) for i in _places(k, first, step, FOUR)]
-        four = k.add(ops.add, k.add(ops.add, a, b), k.add(ops.add, c, d))
-        return [k.add(ops.add, sums[0], four)]
+    def iteration(t: Index, sums: Sequence[Number]) -> list[Number]:
+        a, b, c, d = _loaded(tile, begin + t * (FOUR * step), step, FOUR)
+        return [sums[0] + ((a + b) + (c + d))]
 
-    (total,), _ = k.loop(k.word(0), k.word(count // FOUR), [k.constant(0.0)], iteration)
-    return total
+    return loop(tile.k, 0, count // FOUR, [0.0], iteration)[0]
 
 
-def _places(k: KernelIR, first: int, step: int, count: int) -> list[int]:
-    return [k.add(ops.word_add, first, k.word(j * step)) for j in range(count)]
-
-
-def _sum(k: KernelIR, values: Iterable[int]) -> int:
-    return reduce(lambda a, b: k.add(ops.add, a, b), values)
+def _loaded(tile: Numbers, first: Index, step: int, count: int) -> list[Number]:
+    places = [first + j * step for j in range(count)]
+    return [tile[i] for i in places]

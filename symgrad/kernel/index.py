@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from symgrad.expr import ops
@@ -169,6 +170,28 @@ class Numbers:
         at = self._at(i)
         number = value.id if isinstance(value, Number) else self.k.constant(value)
         self.k.store(self.buffer, at, number)
+
+
+def loop(
+    k: KernelIR,
+    first: Index | int,
+    end: Index | int,
+    inits: Sequence[Number | float],
+    body: Callable[[Index, Sequence[Number]], Sequence[Number]],
+    down: bool = False,
+) -> list[Number]:
+    """The results of a loop from ``first`` up to ``end``, which carries these numbers.
+
+    ``body(i, carries)`` gives the next ones: see `KernelIR.loop`.
+    """
+
+    def iteration(i: int, carries: Sequence[int]) -> list[int]:
+        return [x.id for x in body(Index(k, i), [Number(k, c) for c in carries])]
+
+    lo, hi = (i.id if isinstance(i, Index) else k.word(i) for i in (first, end))
+    numbers = [x.id if isinstance(x, Number) else k.constant(x) for x in inits]
+    results, _ = k.loop(lo, hi, numbers, iteration, down=down)
+    return [Number(k, i) for i in results]
 
 
 def all_hold(k: KernelIR, *conditions: int) -> int:

@@ -8,6 +8,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.kernel.group_sums import known_to_all
+from symgrad.kernel.index import Index, Number
 from symgrad.kernel.language import KernelIR, narrow, wide_add, widen
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.statements import lane_sum, wide_lane_sum
@@ -29,18 +30,18 @@ def in_pairs(totals: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def pair_add(k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
-    """Knuth's sum with its rounding error."""
-    high, low = total
-    after = k.add(ops.opaque, k.add(ops.add, high, x))
-    part = k.add(ops.opaque, k.add(ops.sub, after, high))
-    before = k.add(ops.opaque, k.add(ops.sub, after, part))
-    error = k.add(ops.add, k.add(ops.sub, high, before), k.add(ops.sub, x, part))
-    return after, k.add(ops.add, low, error)
+    """Knuth's TwoSum: the sum of a pair's first float and another, with its rounding error."""
+    high, low, term = (Number(k, i) for i in (*total, x))
+    after = (high + term).opaque()
+    part = (after - high).opaque()
+    before = (after - part).opaque()
+    error = (high - before) + (term - part)
+    return after.id, (low + error).id
 
 
 def last_or_before(k: KernelIR) -> int:
     """The number of the invocation's point, or past the end that of the last."""
-    point = k.add(ops.word_min, k.cell, k.add(ops.word_sub, k.count, k.word(1)))
+    point = Index(k, k.cell).at_most(Index(k, k.count) - 1).id
     k.names[point] = "point"
     return point
 
@@ -117,8 +118,7 @@ class SimdTarget:
 
     def iterations(self, k: KernelIR) -> int:
         """As many for all lanes: see `SummingTarget`."""
-        up = k.add(ops.word_add, k.count, k.word(self.width - 1))
-        return k.add(ops.word_div, up, k.word(self.width))
+        return Index(k, k.count).ceil_div(self.width).id
 
     def kept(self, k: KernelIR, inside: int, new: int, old: int) -> int:
         """Some lanes are at rows beyond the last: see `SummingTarget`."""

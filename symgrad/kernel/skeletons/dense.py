@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from symgrad.kernel.index import Index, Number, Numbers, where
+from symgrad.kernel.index import Index, Number, Numbers, loop, where
 from symgrad.kernel.language import KernelIR, Target
 
 
@@ -101,12 +101,12 @@ def _measure(triangle: Numbers, n: Index) -> Number:
 
         most = _largest(0, c + 1, lambda i: abs(entry(i)))
         unit = where(most.above(0.0), most, one)
-        squares, still = _loop(0, c + 1, [zero, finite[0]], add)
+        squares, still = loop(n.k, 0, c + 1, [0.0, finite[0]], add)
         length = unit * squares.sqrt()
         triangle.store(behind + c, where(length.above(0.0), length, one))
         return [still]
 
-    return _loop(0, n, [zero], column)[0]
+    return loop(n.k, 0, n, [0.0], column)[0]
 
 
 def _invert(triangle: Numbers, rest: Numbers, n: Index) -> None:
@@ -122,9 +122,9 @@ def _invert(triangle: Numbers, rest: Numbers, n: Index) -> None:
             value = rest[i] * triangle[behind + i]
             return [squares[0] + value * value]
 
-        return _loop(0, c + 1, sums, solve, down=True)
+        return loop(n.k, 0, c + 1, sums, solve, down=True)
 
-    (total,) = _loop(0, n, [zero], column)
+    (total,) = loop(n.k, 0, n, [0.0], column)
     triangle.store(n * (n + 2) + 1, total.sqrt())
 
 
@@ -162,7 +162,7 @@ def step_program(target: Target) -> KernelIR:
         rotated.store(h + i, where(none, zero, -quotient))
         return []
 
-    _loop(0, n, [], back, down=True)
+    loop(n.k, 0, n, [], back, down=True)
     _take(point, scales, p, rotated, outcome, n, h)
     return k
 
@@ -213,7 +213,7 @@ def _take(
         part = abs(moved) / abs(old)
         return [largest[0].at_least(where(moved.equals(0.0), zero, part))]
 
-    (largest,) = _loop(0, n, [zero], move)
+    (largest,) = loop(n.k, 0, n, [0.0], move)
 
     def decrease(i: Index) -> Number:
         change = _sum(i, n, lambda j: point[i * n + j] * rotated[h + j])
@@ -239,24 +239,6 @@ def _sizes(k: KernelIR, count: int) -> list[Index]:
     return [Index(k, k.load(sizes, k.word(i))) for i in range(count)]
 
 
-def _loop(
-    first: Index | int,
-    end: Index,
-    inits: Sequence[Number],
-    body: Callable[[Index, Sequence[Number]], Sequence[Number]],
-    down: bool = False,
-) -> list[Number]:
-    """A loop over the words from ``first`` up to ``end``, with numbers that it carries."""
-    k = end.k
-
-    def iteration(i: int, carries: Sequence[int]) -> list[int]:
-        return [x.id for x in body(Index(k, i), [Number(k, c) for c in carries])]
-
-    lo = first.id if isinstance(first, Index) else k.word(first)
-    results, _ = k.loop(lo, end.id, [x.id for x in inits], iteration, down=down)
-    return [Number(k, i) for i in results]
-
-
 def _each(end: Index, body: Callable[[Index], None], first: Index | int = 0) -> None:
     """Do this for all words from ``first`` up to ``end``."""
 
@@ -264,17 +246,17 @@ def _each(end: Index, body: Callable[[Index], None], first: Index | int = 0) -> 
         body(i)
         return []
 
-    _loop(first, end, [], iteration)
+    loop(end.k, first, end, [], iteration)
 
 
 def _sum(first: Index | int, end: Index, term: Callable[[Index], Number]) -> Number:
     """The sum of numbers, in order."""
-    return _loop(first, end, [_constants(end.k)[0]], lambda i, s: [s[0] + term(i)])[0]
+    return loop(end.k, first, end, [0.0], lambda i, s: [s[0] + term(i)])[0]
 
 
 def _largest(first: Index | int, end: Index, term: Callable[[Index], Number]) -> Number:
     """The largest of numbers that are not negative; 0 of none."""
-    return _loop(first, end, [_constants(end.k)[0]], lambda i, s: [s[0].at_least(term(i))])[0]
+    return loop(end.k, first, end, [0.0], lambda i, s: [s[0].at_least(term(i))])[0]
 
 
 def _dot(first: Index | int, end: Index, a: Numbers, at: Index, b: Numbers, other: Index) -> Number:
