@@ -11,7 +11,7 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.bridges.labelled import PARAM, Labelled, is_labelled
 from symgrad.bridges.tables import in_blocks
-from symgrad.errors import InputError
+from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.tree import tree_of
@@ -45,6 +45,9 @@ from symgrad.wgsl.arrays.array import DeviceArray
 WATCHING: Final = "callback", "history", "memory"
 """Options that show how steps went, of the fits in the data's own units."""
 
+OPTIONS: Final = (*WATCHING, "math", "progress", "runner")
+"""What more `minimize_from` takes."""
+
 
 @frozen_for(EVERY_STEP)
 def fit_many(
@@ -75,8 +78,9 @@ def fit_many(
         x: (M,) or (k, M), the same for all curves; or for each its own, (S, k, M), or (S, M) if
             f takes one number as x. If Y is a ``DataArray``: the name of the coordinate to fit
             along, or a list of k names.
-        Y: the curves, (S, M); a `DeviceArray` is fitted where it is; or a ``DataArray`` of xarray,
-            or a Dask array, each block of which is a task: then results are such arrays too.
+        Y: the curves, (S, M); a `DeviceArray` is fitted where it is, in its own unit, for which
+            `LevenbergMarquardt` has limits; or a ``DataArray`` of xarray, or a Dask array, each
+            block of which is a task: then results are such arrays too.
         p0: where to start, (n,) for all or (S, n), within the bounds, or a dict by the names of
             parameters of numbers or arrays (S,); None is as for `curve_fit`.
             If Y or p0 is a `DeviceArray`, the results are such arrays too.
@@ -100,7 +104,8 @@ def fit_many(
             six digits of well-conditioned fits, and few where the columns of the Jacobian are
             nearly dependent (a condition of 1e3 or more).
         dim: the dimensions of a ``DataArray`` to fit along, where they are not those of x.
-        options: more of `minimize_from`: ``callback``, ``history``, ``math``, ``progress``.
+        options: more of `minimize_from`: ``callback``, ``history``, ``math``, ``memory``,
+            ``progress``, ``runner``.
 
     Returns:
         SciPy's ``OptimizeResult`` as `minimize_from` returns it: x (S, n), fun (S,), half the sum
@@ -126,6 +131,7 @@ def fit_many(
     """
     chosen = LevenbergMarquardt() if method is None else method
     require_method(chosen)
+    _require_options(options)
     given = {"bounds": bounds, "method": chosen, "steps": steps, "tol": tol, "mode": mode}
     given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy, **options}
     if is_labelled(Y):
@@ -141,6 +147,7 @@ def fit_many(
     target = target_of(device, Y, p0)
     backend = backend_of(target)
     kind = dtype_name(dtype or backend.dtype)
+    Y = Y if isinstance(Y, DeviceArray) else as_given(Y, "Y")
     seen = _observed(Y, kind, backend.on_host)
     if not backend.on_host and kind == "float64":
         given |= {"bounds": bounds, "sigma": sigma}
@@ -171,7 +178,7 @@ def fit_many(
         )
     if isinstance(result.x, np.ndarray) and isinstance(starts, np.ndarray):
         deviations = None if sigma is None else as_given(sigma, "sigma")
-        taken = Given(f, all_x, as_given(Y, "Y"), starts, deviations, bounds, x.ndim == 3)
+        taken = Given(f, all_x, Y, starts, deviations, bounds, x.ndim == 3)
         given |= {"covariance": covariance, "device": device, "dtype": kind}
         again = {name: given[name] for name in given.keys() - {"bounds", *WATCHING}}
         refit(result, taken, kind, absolute_sigma, partial(fit_many, **again))
@@ -227,6 +234,17 @@ def _half_square(residual: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
 
 
 # --- arguments ------------------------------------------------------------------------------------
+
+
+def _require_options(options: dict[str, Any]) -> None:
+    """Refuse what neither a fit of curves nor `minimize_from` knows."""
+    unknown = sorted({*options} - {*OPTIONS})
+    if unknown:
+        raise InputTypeError(
+            f"fit_many does not know {', '.join(unknown)}: x and Y are arrays; residuals of rows "
+            "with named columns, which may be arrays, are fitted by "
+            "sg.fused_least_squares(...).minimize(starts, sg.LevenbergMarquardt(), rows=table)"
+        )
 
 
 def _observed(Y: Any, dtype: str, convert: bool) -> Any:
