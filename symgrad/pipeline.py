@@ -21,7 +21,7 @@ from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import (
     UNKNOWN_DEVICE,
     Checkpoint,
-    Keeping,
+    CheckpointPolicy,
     MemoryBudget,
     lengths_of_strips,
     require_checkpoint,
@@ -70,9 +70,9 @@ class Options:
     """The memory that the device has for it, unless one is chosen."""
 
     @property
-    def keeping(self) -> Keeping:
+    def keeping(self) -> CheckpointPolicy:
         """What loops keep, with all that it depends on."""
-        return Keeping(self.checkpoint, self.budget)
+        return CheckpointPolicy(self.checkpoint, self.budget)
 
     @property
     def rounding(self) -> float:
@@ -175,7 +175,7 @@ def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
 def _differentiated(
     traced: Trace, derivation: Derivation, options: Options, clock: Clock
 ) -> tuple[Wanted, ...]:
-    traced.graph.notes[Keeping] = options.keeping
+    traced.graph.notes[CheckpointPolicy] = options.keeping
     return clock.time("differentiate", lambda: tuple(derivation.derive(traced)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.expr.tracers.tree import Tree
-from symgrad.expr.tracing.gather import Row
+from symgrad.expr.tracing.gather import TracedRow
 from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
@@ -40,7 +40,7 @@ class RowLoss:
     def values(self, p: Any, row: Any) -> np.ndarray:
         """What f makes of a row, as an array (m,)."""
         named = self.columns.blocks
-        result = self.f(p, Row(row, named) if named else row)
+        result = self.f(p, TracedRow(row, named) if named else row)
         return np.ravel(array_of(result))
 
     def loss(self, p: Any, row: Any) -> Any:

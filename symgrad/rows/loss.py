@@ -13,7 +13,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
-from symgrad.expr.derivatives.strips import Keeping, lengths_of_strips
+from symgrad.expr.derivatives.strips import CheckpointPolicy, lengths_of_strips
 from symgrad.expr.graph.node import INPUT, reachable
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.written_out import warn_of_lines
@@ -216,7 +216,7 @@ def trace_request(request: Request) -> RowTrace:
         has_warned, trace = trace.graph.has_warned, rolled_row(trace, options.rounding)
         if not has_warned:
             warn_of_lines(trace.graph)
-    trace.graph.notes[Keeping] = options.keeping
+    trace.graph.notes[CheckpointPolicy] = options.keeping
     if any(g.column == weight for g in trace.gathers):
         raise InputError(
             f"weights={request.weights!r} is a column of indices: give weights a "

@@ -10,7 +10,7 @@ import pytest
 
 from symgrad.expr.derivatives.compensate import LEAST_ITERATIONS
 from symgrad.expr.derivatives.differentiate import vjp
-from symgrad.expr.derivatives.strips import Keeping, MemoryBudget
+from symgrad.expr.derivatives.strips import CheckpointPolicy, MemoryBudget
 from symgrad.expr.graph.node import inputs_of
 from symgrad.expr.graph.region import Loop
 from symgrad.expr.laws.simplify import simplify
@@ -44,7 +44,7 @@ def results(dtype: Any, kept: int, f: Callable[[Any], Any] = grown) -> np.ndarra
     """The value and the gradient, in another precision."""
     made = trace(f, 2)
     graph = made.graph
-    graph.notes[Keeping] = Keeping(budget=MemoryBudget(kept, kept))
+    graph.notes[CheckpointPolicy] = CheckpointPolicy(budget=MemoryBudget(kept, kept))
     slopes = vjp(graph, {made.outputs[0]: graph.constant(1.0)}, made.inputs)
     roots = [*made.outputs, *[i for i in slopes if i is not None]]
     graph, roots = simplify(graph, roots)
@@ -104,7 +104,7 @@ def test_what_is_compensated(iterations: int, carries: int) -> None:
 def test_what_is_lost_by_rounding_has_no_cotangents() -> None:
     made = trace(grown, 2)
     graph = made.graph
-    graph.notes[Keeping] = Keeping("keep")
+    graph.notes[CheckpointPolicy] = CheckpointPolicy("keep")
     vjp(graph, {made.outputs[0]: graph.constant(1.0)}, made.inputs)
     (back,) = [node[0] for node in graph.nodes if isinstance(node[0], Loop) and node[0].down]
     assert not any("error_bar" in name for name in back.body.graph.names)

@@ -17,7 +17,7 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives import transpose
 from symgrad.expr.derivatives.accumulate import Sought, accumulated
 from symgrad.expr.derivatives.differentiate import jvp, vjp
-from symgrad.expr.derivatives.strips import Keeping, MemoryBudget
+from symgrad.expr.derivatives.strips import CheckpointPolicy, MemoryBudget
 from symgrad.expr.graph.arrays import ADD_AT, EMPTY, ZEROS
 from symgrad.expr.graph.node import Graph, Op, inputs_of
 from symgrad.expr.graph.region import Loop, regions
@@ -40,7 +40,7 @@ class Derived:
 
     def gradient(self, kept: int = EVERYTHING) -> list[int]:
         one = {self.roots[0]: self.graph.constant(1.0)}
-        self.graph.notes[Keeping] = Keeping(budget=MemoryBudget(kept, kept))
+        self.graph.notes[CheckpointPolicy] = CheckpointPolicy(budget=MemoryBudget(kept, kept))
         return [self.or_zero(i) for i in vjp(self.graph, one, self.inputs)]
 
     def or_zero(self, i: int | None) -> int:
@@ -133,7 +133,7 @@ def test_random_programs(seed: int, depth: int, k: int) -> None:
     graph, at, n = drawn.graph, points(), len(drawn.ids)
     root, one, zero = drawn.floats[k].id, graph.constant(1.0), graph.constant(0.0)
     found = vjp(graph, {root: one}, drawn.ids)
-    graph.notes[Keeping] = Keeping(budget=MemoryBudget(2, 2))
+    graph.notes[CheckpointPolicy] = CheckpointPolicy(budget=MemoryBudget(2, 2))
     found += vjp(graph, {root: one}, drawn.ids)
     found += [jvp(graph, {x: one}, [root])[0] for x in drawn.ids]
     roots = [root, *[zero if i is None else i for i in found]]

@@ -52,7 +52,7 @@ Source = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Transposed:
+class TransposedRegion:
     """A loop or choice that keeps residuals, its transpose, and what the transpose takes and gives.
 
     ``residuals`` are the types and lengths of the arrays of residuals; ``extras`` are the types of
@@ -67,7 +67,7 @@ class Transposed:
     extras: tuple[str, ...] = ()
 
 
-def transposed_loop(op: Loop, demand: Demand, regions: Regions) -> Transposed:
+def transposed_loop(op: Loop, demand: Demand, regions: Regions) -> TransposedRegion:
     """The loop that keeps the residuals, and the transpose that reads them."""
     live = between(op, demand.bars, demand.inits, demand.captures)
     restored = demand.restore
@@ -160,7 +160,7 @@ class _AdjointIteration(RegionSweep):
                 self.replace[i] = self.keep(i)
         return super().replacement(i)
 
-    def transposed(self) -> Transposed:
+    def transposed(self) -> TransposedRegion:
         """The two loops."""
         op, graph, m = self.op, self.graph, self.op.carries
         ends = [self.lo, self.base]
@@ -185,7 +185,7 @@ class _AdjointIteration(RegionSweep):
         back, count = compensated(back, self.demand.runs, anew)
         errors: list[Source] = [("error", 0)] * count
         arguments, n = list(sources.values()), len(self.results)
-        return Transposed(
+        return TransposedRegion(
             loop_op(forward, m + len(residuals), op.test, op.down, op.most) if residuals else None,
             back,
             tuple((graph.type(r), length(graph, r)) for r in residuals),
@@ -194,7 +194,7 @@ class _AdjointIteration(RegionSweep):
         )
 
 
-def transposed_choice(op: Choice, demand: Demand, regions: Regions) -> Transposed:
+def transposed_choice(op: Choice, demand: Demand, regions: Regions) -> TransposedRegion:
     """The choice that keeps the residuals, and the transpose that reads them."""
     return _AdjointChoice(op, demand, regions).transposed()
 
@@ -250,7 +250,7 @@ class _AdjointChoice:
         side.run()
         return side
 
-    def transposed(self) -> Transposed:
+    def transposed(self) -> TransposedRegion:
         """The two choices."""
         with differentiating(self.graph):
             outputs = self._outputs()
@@ -263,7 +263,7 @@ class _AdjointChoice:
         region, _ = close(self.graph, list(sources), [*back[0], *back[1]])
         residuals = [residual for side in self.sides for residual, _ in side.residuals]
         extras = [residual for side in self.sides for residual, _ in side.extras]
-        return Transposed(
+        return TransposedRegion(
             self._forward(residuals) if residuals or extras else None,
             choice_op(region, len(outputs)),
             tuple((self.graph.type(r), length(self.graph, r)) for r in residuals),

@@ -24,7 +24,7 @@ from symgrad.expr.derivatives.cotangents import (
     selected,
 )
 from symgrad.expr.derivatives.flow import varied
-from symgrad.expr.derivatives.strips import Keeping
+from symgrad.expr.derivatives.strips import CheckpointPolicy
 from symgrad.expr.derivatives.sweep import ReverseSweep, like, zero_like
 from symgrad.expr.derivatives.transpose import Transposer
 from symgrad.expr.graph.arrays import GET, ZEROS, ArrayRule, length
@@ -54,9 +54,9 @@ def vjp(graph: Graph, cotangents: Mapping[int, int], wrt: Sequence[int]) -> list
     """The cotangents of ``wrt`` for given cotangents of some roots; None is structurally zero.
 
     One sweep from the roots down: its cost is that of the nodes between roots and ``wrt``, however
-    many inputs there are. Loops keep what the graph's note of `Keeping` says, or run in strips.
+    many inputs there are. Loops keep residuals by the graph's `CheckpointPolicy`, or run in strips.
     """
-    sweep = ReverseSweep(graph, cotangents.items(), wrt, Transposer(graph.note(Keeping)))
+    sweep = ReverseSweep(graph, cotangents.items(), wrt, Transposer(graph.note(CheckpointPolicy)))
     sweep.run()
     return [sweep.cotangents.get(i) for i in wrt]
 

@@ -69,7 +69,7 @@ UNKNOWN_DEVICE: Final = MemoryBudget()
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CheckpointPolicy:
     """How much loops keep of their iterations: the user's choice, and the memory for the default.
 
     It is a note of the graph whose loops are differentiated.
@@ -79,7 +79,7 @@ class Keeping:
     budget: MemoryBudget = UNKNOWN_DEVICE
 
 
-def strip_length(op: Loop, numbers: int, keeping: Keeping) -> int:
+def strip_length(op: Loop, numbers: int, keeping: CheckpointPolicy) -> int:
     """The iterations of a strip of a loop that keeps this many numbers; 0 if it has no strips."""
     choice, budget = keeping.choice, keeping.budget
     if op.most is None or not numbers or choice == "keep":

@@ -21,12 +21,12 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.adjoint_regions import (
     Demand,
     Source,
-    Transposed,
+    TransposedRegion,
     transposed_choice,
     transposed_loop,
 )
 from symgrad.expr.derivatives.cotangents import Contribution, selected
-from symgrad.expr.derivatives.strips import Keeping, in_strips, strip_length, strip_of
+from symgrad.expr.derivatives.strips import CheckpointPolicy, in_strips, strip_length, strip_of
 from symgrad.expr.derivatives.sweep import RegionSweep, ReverseSweep, versions, zero_like
 from symgrad.expr.graph.arrays import EMPTIES
 from symgrad.expr.graph.node import WORD, Graph
@@ -79,7 +79,7 @@ class TransposedNode:
         assert isinstance(self.sweep, RegionSweep), "only what may run many times is restored"
         return self.sweep
 
-    def put(self, transposed: Transposed) -> None:
+    def put(self, transposed: TransposedRegion) -> None:
         """Put the transpose beside it, and hand on its cotangents."""
         self._node, self._residuals, self._extras = self.i, list[int](), list[int]()
         if transposed.forward is not None:
@@ -92,7 +92,7 @@ class TransposedNode:
 
     # --- residuals --------------------------------------------------------------------------------
 
-    def _keep(self, op: Loop | Choice, transposed: Transposed) -> None:
+    def _keep(self, op: Loop | Choice, transposed: TransposedRegion) -> None:
         """Put beside it the loop or choice that does the same and keeps the residuals."""
         graph = self.graph
         new = self._leaf if self.restore else self._empty
@@ -191,7 +191,7 @@ class TransposedNode:
         result = self._result(j)
         return self._around.keep(result) if self.restore else result
 
-    def _hand_on(self, transposed: Transposed, back: int) -> None:
+    def _hand_on(self, transposed: TransposedRegion, back: int) -> None:
         """Give cotangents to the arguments, and to the sweep arrays as they were."""
         graph, sweep, mask = self.graph, self.sweep, self._mask()
         for n, (kind, k) in enumerate(transposed.results):
@@ -217,13 +217,13 @@ class TransposedNode:
 class Transposer:
     """The transposes of loops and choices, each made once for each demand."""
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: CheckpointPolicy) -> None:
         self._keeping = keeping
         self._mined: set[Loop] = set()
         self._chosen: set[Loop] = set()
         """Loops over strips and the iterations of these: the user's choice is made for them."""
-        self._loops: dict[tuple[Loop, Demand], Transposed] = {}
-        self._choices: dict[tuple[Choice, Demand], Transposed] = {}
+        self._loops: dict[tuple[Loop, Demand], TransposedRegion] = {}
+        self._choices: dict[tuple[Choice, Demand], TransposedRegion] = {}
         self._origins: dict[tuple[Loop | Choice, int], int | None] = {}
         self._picks: dict[Graph, tuple[int, dict[int, dict[int, int]]]] = {}
 

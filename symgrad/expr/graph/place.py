@@ -57,7 +57,7 @@ class Place:
         )
 
 
-class Sources(Protocol):
+class SourceLines(Protocol):
     """The lines that a graph knows of: see `Graph`."""
 
     known: dict[tuple[int, int], int]
@@ -127,7 +127,7 @@ def raised_at(error: BaseException) -> Place | None:
     return None if _is_inside(file) else Place(file, line, linecache.getline(file, line).strip())
 
 
-def place_here(graph: Sources) -> int:
+def place_here(graph: SourceLines) -> int:
     """The number, in ``graph.sources``, of the instruction that the user's program is at."""
     frame = user_frame(3)
     if frame is None:
@@ -146,7 +146,7 @@ class OnePlace:
 
     __slots__ = ("_graph", "_tracing")
 
-    def __init__(self, graph: Sources | None) -> None:
+    def __init__(self, graph: SourceLines | None) -> None:
         self._graph, self._tracing = graph, graph is not None and graph.tracing
 
     def __enter__(self) -> None:
@@ -185,7 +185,7 @@ def place_of(code: CodeType, instruction: int, positions: Positions) -> Place:
     return Place(code.co_filename, line, linecache.getline(code.co_filename, line).strip())
 
 
-def resolve_places(graph: Sources) -> None:
+def resolve_places(graph: SourceLines) -> None:
     """Replace the code objects in ``graph.sources`` by the lines they stand for."""
     positions: dict[int, Positions] = {}
     if len(_resolved) > MOST_RESOLVED:

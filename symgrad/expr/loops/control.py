@@ -21,7 +21,7 @@ from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.region import choice_op, close, pick
 from symgrad.expr.loops.carry import HANDLES, OF_TYPE, Nest, flattened, is_memory
 from symgrad.expr.loops.open_loop import (
-    Iterations,
+    LoopBounds,
     OpenLoop,
     condition,
     graph_among,
@@ -103,7 +103,7 @@ def fori_loop(
     start, end = bound(graph, lo, "the start"), bound(graph, hi, "the end")
     if graph is None:
         return counted(range(int(start), int(end)), body, init, most)
-    iterations = Iterations.between(graph, start, end, most)
+    iterations = LoopBounds.between(graph, start, end, most)
     if iterations.most == 0:
         inits, nest = flattened(graph, init, "the first carry")
         return nest.wrap(graph, iterations.ended(graph, inits))
@@ -156,7 +156,7 @@ def while_loop(
     if graph is None:
         return repeated(cond, body, init, most)
     last = UNKNOWN_ITERATIONS if most is None else most
-    iterations = Iterations(word(graph, 0), word(graph, last), most)
+    iterations = LoopBounds(word(graph, 0), word(graph, last), most)
 
     def iteration(_: OpenLoop, carry: Any) -> tuple[Any, int]:
         return body(carry), condition(graph, cond(carry), describe(cond))
@@ -219,7 +219,7 @@ def scan(
         7.0
     """
     require_functions(step)
-    rows = Rows.of(xs, _checked(length))
+    rows = ScanInputs.of(xs, _checked(length))
     graph = graph_among(init, *rows.arrays)
     if graph is None:
         return scanned(step, init, rows, reverse)
@@ -227,13 +227,13 @@ def scan(
     if not rows.count:
         _, y = paired(step(init, rows_in_memory.blank()), step)
         return init, rows.stacked([], y)
-    iterations = Iterations.between(graph, 0, rows.count, None)
+    iterations = LoopBounds.between(graph, 0, rows.count, None)
 
     def iteration(loop: OpenLoop, carry: Any) -> tuple[Any, Any]:
         return paired(step(carry, rows_in_memory[loop.counter]), step)
 
     traced = _traced_loop(graph, iterations, step, init, iteration, ("k", *_names(step)[:1]))
-    stacks = Kept(graph, rows.count, traced.more, f"the y that {describe(step)} returns")
+    stacks = ScanOutputs(graph, rows.count, traced.more, f"the y that {describe(step)} returns")
     puts = stacks.written(traced.loop)
     ends = traced.loop.closed([*traced.yields, *puts], down=reverse)
     n = len(traced.yields)
@@ -252,7 +252,7 @@ class _Traced:
 
 def _traced_loop(
     graph: Graph,
-    iterations: Iterations,
+    iterations: LoopBounds,
     body: Callable[..., Any],
     init: Any,
     iteration: Callable[[OpenLoop, Any], tuple[Any, Any]],
@@ -401,7 +401,7 @@ def repeated(
     return carry
 
 
-def scanned(step: Callable[[Any, Any], Any], carry: Any, rows: Rows, reverse: bool) -> Any:
+def scanned(step: Callable[[Any, Any], Any], carry: Any, rows: ScanInputs, reverse: bool) -> Any:
     """The last carry of a scan, and what its steps give, stacked."""
     order: Iterable[int] = range(rows.count)
     ys: list[Any] = []
@@ -424,7 +424,7 @@ def _all_nan(carry: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ScanInputs:
     """Arrays in a nest, whose first axes are of one length, ``count``."""
 
     arrays: tuple[Any, ...]
@@ -432,7 +432,7 @@ class Rows:
     count: int
 
     @classmethod
-    def of(cls, xs: Any, count: int | None) -> Rows:
+    def of(cls, xs: Any, count: int | None) -> ScanInputs:
         """The arrays that a scan goes through; none has the rows None.
 
         Raises:
@@ -446,13 +446,13 @@ class Rows:
             raise InputError(located(f"scan: {wrong}: give arrays xs of one length, or length="))
         return cls(tuple(arrays), tree, counts.pop())
 
-    def in_memory(self, graph: Graph) -> Rows:
+    def in_memory(self, graph: Graph) -> ScanInputs:
         """These arrays in memory, so that an expression may be the index of a row."""
         if not self.count:
             return self
         kinds = TracedArray, Array
         arrays = (a if isinstance(a, kinds) else in_memory(graph, a) for a in self.arrays)
-        return Rows(tuple(arrays), self.tree, self.count)
+        return ScanInputs(tuple(arrays), self.tree, self.count)
 
     def __getitem__(self, k: Any) -> Any:
         """The rows of this number, nested as the arrays are."""
@@ -511,7 +511,7 @@ def _shape(value: Any) -> tuple[list[Any], Tree] | None:
     return ([np.shape(value)], Tree()) if apart(value) is None else None
 
 
-class Kept:
+class ScanOutputs:
     """The results of iterations besides the carry: an array in memory for each number."""
 
     def __init__(self, graph: Graph, count: int, y: Any, what: str) -> None:

@@ -109,7 +109,7 @@ def graph_among(*values: Any) -> Graph | None:
 
 
 @dataclass(frozen=True)
-class Iterations:
+class LoopBounds:
     """The bounds of a loop as words, what is added to its counter, and its trip count."""
 
     first: int
@@ -122,7 +122,7 @@ class Iterations:
     @classmethod
     def between(
         cls, graph: Graph, start: int | Expr, end: int | Expr, most: int | None
-    ) -> Iterations:
+    ) -> LoopBounds:
         """The iterations for k = start, start + 1, .., k < end."""
         first, last = whole(graph, start), whole(graph, end)
         shift: int | Expr | None = None
@@ -147,7 +147,7 @@ class Iterations:
 class OpenLoop:
     """A loop whose body is being traced: its parameters are holes."""
 
-    def __init__(self, graph: Graph, iterations: Iterations, names: Sequence[str]) -> None:
+    def __init__(self, graph: Graph, iterations: LoopBounds, names: Sequence[str]) -> None:
         self._graph, self._iterations, self._name = graph, iterations, names[-1]
         self._inits: list[int] = []
         self._holes: list[int] = []

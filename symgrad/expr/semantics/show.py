@@ -40,7 +40,7 @@ class Text(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Style:
+class Notation:
     """How operations, leaves, names and statements are written."""
 
     write: Callable[[Op, Sequence[Text]], Text]
@@ -65,7 +65,7 @@ class Style:
     """The separator of names and values."""
 
 
-def written(graph: Graph, roots: Sequence[int], style: Style) -> tuple[list[str], list[Text]]:
+def written(graph: Graph, roots: Sequence[int], style: Notation) -> tuple[list[str], list[Text]]:
     """The lines that give names to values, and the texts of the roots after them."""
     writer = _Writer(style, {*graph.names})
     texts = writer.block(graph, roots, {}, "")
@@ -75,7 +75,7 @@ def written(graph: Graph, roots: Sequence[int], style: Style) -> tuple[list[str]
 class _Writer:
     """Lines that are being written, and the names that are taken."""
 
-    def __init__(self, style: Style, taken: set[str]) -> None:
+    def __init__(self, style: Notation, taken: set[str]) -> None:
         self._style, self._taken = style, taken
         self._numbers = count()
         self.lines: list[str] = []
@@ -533,13 +533,13 @@ def _outermost(op: Op) -> int:
 
 # --- statements -----------------------------------------------------------------------------------
 
-_TEXT: Final = Style(
+_TEXT: Final = Notation(
     _write_text, _leaf_text, "t{}", str,
     assign="{} = {}", change="{i}{} = {}", up="{i}for {} in range({}, {}):",
     down="{i}for {} in reversed(range({}, {})):", stop="{i}if not ({}): break",
     then="{i}if {}:", otherwise="{i}else:", indent="    ", apart=", ",
 )  # fmt: skip
-_LATEX: Final = Style(
+_LATEX: Final = Notation(
     _write_latex, _leaf_latex, "t_{{{}}}", _name_latex,
     assign="{} &= {}", change=r"& {i}{} \leftarrow {}",
     up=r"& {i}\mathbf{{for}}\ {1} \le {0} < {2}:",

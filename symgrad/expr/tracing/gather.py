@@ -258,7 +258,7 @@ class Parameters(np.lib.mixins.NDArrayOperatorsMixin):
         return apply_function(func, args, kwargs)
 
 
-class Row:
+class TracedRow:
     """A row with named columns: ``r.x`` or ``r["x"]``, a number or an array.
 
     It is an array of all its numbers too: ``r[0]`` is the first of them.
@@ -360,7 +360,7 @@ def trace_row(
     p = tree.nest(map(tracer.block, tree.blocks), Blocks)
     values = _array(graph, columns)
     with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
-        row = Row(values, named) if named else values
+        row = TracedRow(values, named) if named else values
         try:
             result = f(p, row)
         except AttributeError as error:

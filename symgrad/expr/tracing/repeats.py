@@ -268,7 +268,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Argument:
     """An argument: its node in each iteration; if it is a column, which, and how long ago.
 
     Where that would be before the first iteration, the nodes are from elsewhere.
@@ -285,11 +285,11 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """An operation that each iteration does, the node that it is in each, and what it takes."""
+class Operation:
+    """An operation that each iteration does: its node in each, and its arguments."""
 
     results: Ints
-    slots: tuple[Slot, ...]
+    arguments: tuple[Argument, ...]
     is_fixed: bool = field(init=False)
     """Whether it is the same in all iterations."""
 
@@ -302,7 +302,7 @@ class Iterations:
     """The operations of each iteration, in their order; ``start`` is the first of the events."""
 
     start: int
-    columns: tuple[Column, ...]
+    columns: tuple[Operation, ...]
 
     @property
     def count(self) -> int:
@@ -332,10 +332,12 @@ class Iterations:
     def later(self, iterations: int) -> Iterations:
         """Without the first iterations."""
 
-        def cut(slot: Slot) -> Slot:
-            return Slot(slot.values[iterations:], slot.column, slot.back)
+        def cut(slot: Argument) -> Argument:
+            return Argument(slot.values[iterations:], slot.column, slot.back)
 
-        columns = (Column(c.results[iterations:], tuple(map(cut, c.slots))) for c in self.columns)
+        columns = (
+            Operation(c.results[iterations:], tuple(map(cut, c.arguments))) for c in self.columns
+        )
         return Iterations(self.start + iterations * len(self.columns), tuple(columns))
 
 
@@ -354,18 +356,18 @@ def iterations_of(graph: Graph, events: Events, first: Ints, stretch: Stretch) -
     return None
 
 
-def columns_of(links: Links, start: int, count: int) -> Iterator[Column]:
+def columns_of(links: Links, start: int, count: int) -> Iterator[Operation]:
     """So many iterations of a stretch, from one of its events on."""
     period = links.stretch.period
     for c in range(period):
         q = (start + c) % period
         rows = (start + c - q) // period + np.arange(count)
-        slots: list[Slot] = []
+        slots: list[Argument] = []
         for taken in links.taken[q]:
             iterations, column = divmod(c - taken.back, period)
             values = taken.values[rows] if count else taken.values[:0]
-            slots.append(Slot(values, column, -iterations) if taken.back else Slot(values))
-        yield Column(links.ids[q + rows * period] if count else links.ids[:0], tuple(slots))
+            slots.append(Argument(values, column, -iterations) if taken.back else Argument(values))
+        yield Operation(links.ids[q + rows * period] if count else links.ids[:0], tuple(slots))
 
 
 def _last_taken(iterations: Iterations, first: Ints) -> int:
@@ -375,7 +377,7 @@ def _last_taken(iterations: Iterations, first: Ints) -> int:
         (
             int(iteration_of[slot.values if column.is_fixed else slot.outside].max(initial=-1))
             for column in iterations.columns
-            for slot in column.slots
+            for slot in column.arguments
         ),
         default=-1,
     )

@@ -36,10 +36,10 @@ from symgrad.expr.graph.node import (
 from symgrad.expr.graph.region import close, hole, in_regions, loop_op, pick
 from symgrad.expr.tracing.gather import RowTrace
 from symgrad.expr.tracing.repeats import (
-    Column,
+    Argument,
     Ints,
     Iterations,
-    Slot,
+    Operation,
     events_of,
     iterations_of,
     stretches,
@@ -229,7 +229,7 @@ def inputs_in_a_row(graph: Graph, iterations: Iterations) -> range:
     if not graph.heads.isdisjoint(ANY_INPUT - {INPUT}):
         return range(0)
     for column in iterations.columns:
-        for slot in column.slots if not column.is_fixed else ():
+        for slot in column.arguments if not column.is_fixed else ():
             ends = [nodes[i] for i in slot.values[[0, -1]].tolist()]
             if slot.column is None and ends[0] != ends[1] and ends[0][0] is ends[1][0] is INPUT:
                 numbers.update(node[1] for node in ends)
@@ -260,7 +260,7 @@ class _RolledLoop:
 
     # --- the body ---------------------------------------------------------------------------------
 
-    def _value(self, column: Column) -> int | None:
+    def _value(self, column: Operation) -> int | None:
         graph, first = self._graph, int(column.results[0])
         if column.is_fixed:
             return first
@@ -269,14 +269,14 @@ class _RolledLoop:
         nodes = [a for a in args if a is not None]
         return graph.add(graph.nodes[first][0], *nodes) if len(nodes) == len(args) else None
 
-    def _argument(self, slot: Slot) -> int | None:
+    def _argument(self, slot: Argument) -> int | None:
         """The node of an argument in the loop; None if there is none for all iterations."""
         if not self._is_past(slot):
             return self.sequences.of([self._stand.get(v, v) for v in slot.values.tolist()])
         assert slot.column is not None, "what is of an iteration is of a column"
         return self._carried(slot.column, _inits(slot)) if slot.back else self._values[slot.column]
 
-    def _is_past(self, slot: Slot) -> bool:
+    def _is_past(self, slot: Argument) -> bool:
         """Whether it is made by the iterations, each anew."""
         return slot.column is not None and not self._iterations.columns[slot.column].is_fixed
 
@@ -305,27 +305,27 @@ class _RolledLoop:
     def _carry_first(self) -> None:
         """Make those carries first of which it is known how they begin."""
         for column in self._iterations.columns:
-            past = [s for s in column.slots if self._is_past(s) and s.back]
+            past = [s for s in column.arguments if self._is_past(s) and s.back]
             if not column.is_fixed and not self._may_be_swapped(column):
                 for slot in past:
                     assert slot.column is not None, "what is past is of a column"
                     self._carried(slot.column, _inits(slot))
 
-    def _may_be_swapped(self, column: Column) -> bool:
+    def _may_be_swapped(self, column: Operation) -> bool:
         op = self._graph.nodes[int(column.results[0])][0]
-        return op.commutative and all(s.back for s in column.slots)
+        return op.commutative and all(s.back for s in column.arguments)
 
-    def _ordered(self, column: Column) -> Sequence[Slot]:
+    def _ordered(self, column: Operation) -> Sequence[Argument]:
         """The arguments; before the first iteration swapped, if that says how others began."""
-        if not self._may_be_swapped(column) or not all(map(self._is_past, column.slots)):
-            return column.slots
-        one, other = column.slots
+        if not self._may_be_swapped(column) or not all(map(self._is_past, column.arguments)):
+            return column.arguments
+        one, other = column.arguments
         if one.back != 1 or other.back != 1 or self._knows(one) + self._knows(other) == 2:
-            return column.slots
-        swapped = [Slot(other.values, one.column, 1), Slot(one.values, other.column, 1)]
-        return swapped if any(map(self._knows, swapped)) else column.slots
+            return column.arguments
+        swapped = [Argument(other.values, one.column, 1), Argument(one.values, other.column, 1)]
+        return swapped if any(map(self._knows, swapped)) else column.arguments
 
-    def _knows(self, slot: Slot) -> bool:
+    def _knows(self, slot: Argument) -> bool:
         assert slot.column is not None, "what is past is of a column"
         return self._carry_of(slot.column, _inits(slot)) is not None
 
@@ -408,7 +408,7 @@ class _RolledLoop:
         return inner
 
 
-def _inits(slot: Slot) -> list[int]:
+def _inits(slot: Argument) -> list[int]:
     """The nodes of an argument before the first iteration, the latest first."""
     return slot.values[: slot.back][::-1].tolist()
 
