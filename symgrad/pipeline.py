@@ -1,8 +1,13 @@
-"""The table of contents: trace -> differentiate -> simplify -> schedule -> emit -> dispatch.
+"""The table of contents: from a Python function to what its kernel computes, on any device.
 
-Each stage takes and returns an immutable value that prints itself. Read this file first, then the
-packages it calls into: `symgrad.expr` is the mathematics, `symgrad.kernel` what a kernel is,
-`symgrad.wgsl` its source and the GPU.
+    trace -> differentiate -> simplify -> a graph with a shape: a map, a sum over rows, an iteration
+          -> a skeleton, for the target of a device -> a kernel of the kernel language
+          -> a launch: arrays, dispatches -> compiled -> bound to arrays -> called
+
+This file has the first line, whose stages each take and return an immutable value that prints
+itself. The graphs with a shape are `symgrad.kernel.shapes`; skeletons, `symgrad.kernel.skeletons`,
+write them as kernels, and `symgrad.kernel.launch` says what a call runs; `symgrad.backend` has it
+compiled for a device, by `symgrad.wgsl` or `symgrad.llvm`, which print kernels and run launches.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -34,16 +39,12 @@ from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel import watch
-from symgrad.kernel.schedule import Plan
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
-from symgrad.mathlib.barriers import with_barriers
 from symgrad.mathlib.define import Math, inlined, lower
 from symgrad.mathlib.signs import place_signs
 from symgrad.values.results import Array, Result
-from symgrad.wgsl.printing.printer import plan_map, printed_map
-from symgrad.wgsl.printing.source import Printed, Style
 
 DTypeName = Literal["float32", "float64"]
 
@@ -194,65 +195,6 @@ def _derived(
     graph, outputs = clock.time("simplify", lambda: simplify_outputs(traced, wanted, options))
     computation = Computation(options.name, graph, tuple(outputs))
     return Built(traced, wanted, computation, clock.seconds)
-
-
-class Shaders:
-    """The WGSL of a computation, made when it is first asked for.
-
-    Straight code is scheduled, and cut where it is long; what has loops is cut where these are.
-    """
-
-    def __init__(self, computation: Computation, options: Options, title: str) -> None:
-        self.computation, self.options, self._title = computation, options, title
-        self._clock = Clock()
-
-    @cached_property
-    def shown(self) -> Computation:
-        """The computation as compilers of WGSL get it: in float64 it is for the CPU as it is."""
-        c, math = self.computation, self.options.math
-        if self.options.dtype == "float32":
-            return c
-        graph, roots = with_barriers(c.graph, [i for o in c.outputs for i in o.nodes], math)
-        return replace(c, graph=graph, outputs=tuple(_in_turn(c.outputs, roots)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k != "_plan"}
-
-    @property
-    def style(self) -> Style:
-        """What the source says beside the code."""
-        return Style(self.options.math, self.options.comments, self._title)
-
-    @cached_property
-    def _plan(self) -> Plan:
-        """What stands in which shader, and in which order, of straight code."""
-        with paused_gc():
-            return self._clock.time("schedule", lambda: plan_map(self.shown))
-
-    @cached_property
-    def _printed(self) -> Printed:
-        plan = None if self.shown.is_structured else self._plan
-        with paused_gc():
-            return self._clock.time("emit", lambda: printed_map(self.shown, self.style, plan))
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """The sources, in the order in which they run."""
-        return self._printed.modules
-
-    def print(self) -> None:
-        """Print the source now, for whoever runs it: that takes its own part of the seconds."""
-        _ = self._printed
-
-    @property
-    def count(self) -> int:
-        """How many shaders there are."""
-        return len(self.modules if self.shown.is_structured else self._plan.pieces)
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """How long it took, as far as it has been made."""
-        return self._clock.seconds
 
 
 def simplify_outputs(

@@ -14,7 +14,7 @@ from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.layout import whole_workgroups
 from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.target import WorkgroupTarget
-from symgrad.pipeline import Shaders
+from symgrad.report.source import Shaders
 from symgrad.targets import Device
 from symgrad.values.results import Nested, Result
 from symgrad.wgsl.arrays.array import DeviceArray

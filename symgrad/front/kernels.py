@@ -26,11 +26,12 @@ from symgrad.front.running import Interface, Running
 from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.optimize.over_points import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy
-from symgrad.pipeline import CACHED_NODES, Built, Options, Shaders, weight
+from symgrad.pipeline import CACHED_NODES, Built, Options, weight
 from symgrad.report.audit import Audit, Expressions, labels
 from symgrad.report.exhausted import WhenExhausted, flags, report, require_choice
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, staged
+from symgrad.report.source import Shaders
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result, Scalar
 from symgrad.web.kernels import Minimization, Steps, points_exported

@@ -16,8 +16,8 @@ from symgrad.cache import Once
 from symgrad.errors import InputTypeError
 from symgrad.front.column_results import ColumnResults, column_results
 from symgrad.front.points import Bound, Filler, Inputs, result_arrays, result_arrays_on_device
-from symgrad.pipeline import Shaders
 from symgrad.report.kernel import KernelBase
+from symgrad.report.source import Shaders
 from symgrad.values.results import Array, Result, Scalar
 
 

@@ -26,8 +26,9 @@ from symgrad.kernel.shapes import Computation, Output, Reduction, unique
 from symgrad.kernel.skeletons.row_points import Entry, Pattern
 from symgrad.kernel.stage import Staged, arranged, staged
 from symgrad.kernel.stats import Derived
-from symgrad.pipeline import Clock, Shaders, simplified
+from symgrad.pipeline import Clock, simplified
 from symgrad.report.audit import Expressions
+from symgrad.report.source import Shaders
 from symgrad.rows.kernel import DataKernel
 from symgrad.rows.loss import (
     Request,

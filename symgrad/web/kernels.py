@@ -24,7 +24,8 @@ from symgrad.optimize.method import Method
 from symgrad.optimize.minimize import MOST_STEPS
 from symgrad.optimize.problem import Problem, needs_loss
 from symgrad.optimize.states import Task
-from symgrad.pipeline import Options, Shaders
+from symgrad.pipeline import Options
+from symgrad.report.source import Shaders
 from symgrad.web.module import Description, Exported
 from symgrad.wgsl.dispatch.iteration import (
     MOST_SUMS,

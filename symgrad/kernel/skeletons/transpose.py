@@ -14,7 +14,7 @@ from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
 
 TILE_SIDE: Final = 32
-"""Rows and columns that a group iterations: a line of memory for each."""
+"""Rows and columns that a group transposes at a time: a line of memory for each."""
 
 
 def transpose_program(target: Target) -> KernelIR:

@@ -367,7 +367,7 @@ class Loop:
 
 @functools.cache
 def transpose() -> str:
-    """The WGSL that iterations the arrays of problems: see `transpose_program`."""
+    """The WGSL that transposes the arrays of problems: see `transpose_program`."""
     kernel = transpose_program(WorkgroupTarget(TRANSPOSE_INVOCATIONS, grid=True))
     return print_kernel(kernel, {}, Style(), ["// the transpose of x, tile by tile"]).modules[0]
 
