@@ -190,13 +190,38 @@ def test_bessel_functions_of_whole_orders(n: int) -> None:
         np.testing.assert_allclose(slopes[:, 0], want, rtol=1e-13)
 
 
-def test_orders_are_whole_numbers_that_are_known() -> None:
-    for f in (lambda v: special.kv(0.5, v[0]), lambda v: special.kv(v[1], v[0])):
-        with pytest.raises(sg.TraceError, match=r"kv\(n, x\) takes a constant whole number n"):
-            sg.fused_forward(2, f)
+@pytest.mark.parametrize("order", [0.5, 1 / 3, -1.75, 7.3, 1e-7])
+@pytest.mark.parametrize(("dtype", "device"), KERNELS)
+def test_bessel_functions_of_real_orders(order: float, dtype: Any, device: Any) -> None:
+    """From the series with a logarithm for a small x to integrals for a large one."""
+    x = np.concatenate([np.exp(np.linspace(-18, 6, 60)), [0.9999999, 1.0, 1.0000001]])
+    x = np.float64(np.asarray(x, dtype))
+    values, slopes = sg.fused_forward_backward(
+        1, lambda v: special.kve(order, v[0]), device=device, dtype=dtype
+    ).run(x[:, None])
+    with mpmath.workdps(40):
+        orders = [mpmath.mpf(order) + s for s in (-1, 0, 1)]
+        k = [[mpmath.besselk(n, t) * mpmath.exp(t) for t in x.tolist()] for n in orders]
+        want = np.array([float(v) for v in k[1]])
+        slope = np.array([float(b - (a + c) / 2) for a, b, c in zip(*k, strict=True)])
+    usable = np.abs(slope) < np.finfo(dtype).max / 64
+    assert np.count_nonzero(usable) > 25
+    least = np.finfo(dtype).eps
+    np.testing.assert_allclose(values[usable], want[usable], rtol=12 * least)
+    np.testing.assert_allclose(slopes[usable, 0], slope[usable], rtol=20 * least)
+    scaled = sg.fused_forward(1, lambda v: special.kv(order, v[0]), device=device, dtype=dtype)
+    np.testing.assert_allclose(scaled.run([[2.5]]), special.kv(order, 2.5), rtol=12 * least)
+
+
+def test_orders_are_numbers_that_are_known() -> None:
+    for f in (lambda v: special.kn(0.5, v[0]), lambda v: special.kv(v[1], v[0])):
+        with pytest.raises(
+            sg.TraceError, match=r"k[nv]\(n, x\) takes a constant (whole )?number n"
+        ):
+            sg.fused_forward(2, f, device="cpu")
     ends = np.array([0.0, -1.0, np.inf, np.nan])
-    np.testing.assert_array_equal(sg.k0e(ends), special.k0e(ends))
-    np.testing.assert_array_equal(sg.k1e(ends), special.k1e(ends))
+    kernel = sg.fused_forward(1, lambda v: special.kv(1.25, v[0]), device="cpu", dtype="float64")
+    np.testing.assert_array_equal(kernel.run(ends[:, None]), special.kv(1.25, ends))
 
 
 def voigt(x: Any, sigma: Any, gamma: Any) -> Any:

@@ -49,14 +49,13 @@ def _k1(x: Any) -> Any:
 
 
 def _second_kind(name: str, scaled: bool) -> Callable[..., Any]:
-    """A function f(n, x) that is K_n(x), or that times exp(x), by the recurrence, all positive."""
+    """A function f(n, x) that is K_n(x), or that times exp(x), of a constant order."""
 
     def called(n: Any, x: Any) -> Any:
-        if isinstance(n, Handle) or n != int(n):
-            raise TraceError(located(f"scipy.special.{name}(n, x) takes a constant whole number n"))
-        before, value = ops.k1e(x), ops.k0e(x)
-        for k in range(abs(int(n))):
-            before, value = value, before + (2.0 * k) * value / x
+        if isinstance(n, Handle) or (name == "kn" and n != int(n)):
+            kind = "whole number" if name == "kn" else "number"
+            raise TraceError(located(f"scipy.special.{name}(n, x) takes a constant {kind} n"))
+        value = ops.scaled_bessel_k(abs(float(n)), x)
         return value if scaled else value * ops.exp(-x)
 
     return called

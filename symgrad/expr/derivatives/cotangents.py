@@ -14,7 +14,16 @@ from typing import Any, Final
 from symgrad.errors import DifferentiationError
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import GET
-from symgrad.expr.graph.node import CONST, Graph, Handle, Masked, float_bits, reachable, real_number
+from symgrad.expr.graph.node import (
+    CONST,
+    Graph,
+    Handle,
+    Masked,
+    Op,
+    float_bits,
+    reachable,
+    real_number,
+)
 from symgrad.expr.graph.place import resolve_places
 from symgrad.expr.graph.region import Pick
 from symgrad.expr.tracers.expression import WRAP, Expr, lift
@@ -205,12 +214,17 @@ def _require_no_parameter(graph: Graph, i: int, active: set[int]) -> None:
             resolve_places(graph)
             place = graph.place_of(i)
             raise DifferentiationError(
-                f"the derivative of {op.name} by its {_ORDINALS[k]} argument is asked for, which "
-                "depends on what is differentiated by, and there is none: it is no function that "
-                "symgrad has. Write the integral of the density by sg.quad, which has it; or give "
-                "that argument as a number or as sg.stop_gradient(...)"
+                f"the derivative of {_subject(op)} by its {_ORDINALS[k]} argument is asked for, "
+                "which depends on what is differentiated by, and there is none: it is no function "
+                "that symgrad has. Write the integral of the density by sg.quad, which has it; or "
+                "give that argument as a number or as sg.stop_gradient(...)"
                 + (f"\n  at {place}" if place else "")
             )
+
+
+def _subject(op: Op) -> str:
+    """The name that users know of a function, or what a function that they do not call means."""
+    return op.name if op.public else f'"{op.meaning}"'
 
 
 _ORDINALS: Final = ("first", "second", "third")

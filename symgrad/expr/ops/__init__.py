@@ -36,6 +36,7 @@ from symgrad.expr.ops.logarithmic import *
 from symgrad.expr.ops.waves import *
 from symgrad.expr.ops.quantile import *
 from symgrad.expr.ops.bessel import *
+from symgrad.expr.ops.second_kind import *
 from symgrad.expr.ops.cylinder import *
 from symgrad.expr.ops.scaled_erfc import *
 from symgrad.expr.ops.elliptic import *
