@@ -147,7 +147,6 @@ def fit_many(
     target = target_of(device, Y, p0)
     backend = backend_of(target)
     kind = dtype_name(dtype or backend.dtype)
-    Y = Y if isinstance(Y, DeviceArray) else as_given(Y, "Y")
     seen = _observed(Y, kind, backend.on_host)
     if not backend.on_host and kind == "float64":
         given |= {"bounds": bounds, "sigma": sigma}
@@ -178,7 +177,7 @@ def fit_many(
         )
     if isinstance(result.x, np.ndarray) and isinstance(starts, np.ndarray):
         deviations = None if sigma is None else as_given(sigma, "sigma")
-        taken = Given(f, all_x, Y, starts, deviations, bounds, x.ndim == 3)
+        taken = Given(f, all_x, as_given(Y, "Y"), starts, deviations, bounds, x.ndim == 3)
         given |= {"covariance": covariance, "device": device, "dtype": kind}
         again = {name: given[name] for name in given.keys() - {"bounds", *WATCHING}}
         refit(result, taken, kind, absolute_sigma, partial(fit_many, **again))
