@@ -30,7 +30,9 @@ DISPATCHER: Final = type(np.where)
 ELEMENTWISE: Final = "symgrad.expr.tracers.functions"
 """The module of symgrad's functions of numbers."""
 
-OTHER_WAYS: Final = ("IMPORT", "STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "STORE_NAME", "DELETE")
+OTHER_WAYS: Final = (
+    "IMPORT", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR", "STORE_NAME", "DELETE"
+)  # fmt: skip
 """How the names of instructions begin by which code reaches, or changes, what is not its own."""
 
 Part = tuple[Hashable, ...]
