@@ -129,7 +129,10 @@ def _place(x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any, Any, Any]:
 def _profile(x: Any, sigma: Any, gamma: Any) -> Any:
     """Re w((x + i gamma)/(sqrt(2) sigma))/(sqrt(2 pi) sigma)."""
     sharp, inverse, u, v = _place(x, sigma, gamma)
-    value = faddeeva_real(u, v) * inverse * (1.0 / math.sqrt(2.0 * math.pi))
+    tiny = (abs(u) > 16.0) & (v < reference.TINY)  # as v there, but not what is flushed of it
+    scale = where(tiny, inverse * (1.0 / reference.LIFT), inverse)
+    value = faddeeva_real(u, where(tiny, v * reference.LIFT, v)) * scale
+    value = value * (1.0 / math.sqrt(2.0 * math.pi))
     line = real_reciprocal(gamma, x) * (1.0 / math.pi)
     nothing = (sigma == 0.0) & (gamma == 0.0) & (x == 0.0)
     value = where(nothing, math.inf, where(sharp, line, value))

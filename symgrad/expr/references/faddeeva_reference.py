@@ -56,6 +56,10 @@ STEP: Final = 0.5
 """The distance of moving nodes, but for the second derivative: multiples of it are exact."""
 
 
+TINY, LIFT = 2.0**-70, 2.0**40
+"""Numbers of whose multiples the squares are nothing beside 1; and what makes them larger."""
+
+
 def _times(a: Pair, b: Pair) -> Pair:
     return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
 
@@ -183,7 +187,12 @@ def _residue(m: Any, order: int, x: Any, y: Any, phase: Any, digits: Digits) -> 
 
 def derivative(m: Any, order: int, imaginary: bool, x: Any, y: Any, digits: Digits) -> Any:
     """The real or the imaginary part of w's derivative of this order, up to the second, y >= 0."""
-    a, part = m.abs(x), int(imaginary)
+    part = int(imaginary)
+    odd_in_x = (order + part) % 2 == 1
+    a = m.abs(x)
+    if odd_in_x:  # next to 0 it is as x, but not what is flushed of it
+        tiny = a < TINY
+        a = m.where(tiny, a * LIFT, a)
     square = m.where(a + y < 64.0, a * a + y * y, 4096.0)
     near, far = (a < INNER[order][0]) & (y < INNER[order][1]), square > digits.far
     between = ~(near | far)
@@ -200,7 +209,9 @@ def derivative(m: Any, order: int, imaginary: bool, x: Any, y: Any, digits: Digi
     inverses = m.real_reciprocal(out_x, out_y), m.real_reciprocal(out_y, out_x)
     outside = far_out(*inverses, order, digits.terms)[part]
     value = m.where(near, inside, m.where(far, outside, value))
-    value = m.where((x < 0.0) & ((order + part) % 2 == 1), -value, value)
+    if odd_in_x:
+        value = m.where(tiny, value * (1.0 / LIFT), value)
+        value = m.where(x < 0.0, -value, value)
     return m.where(y < 0.0, math.nan, value)
 
 
