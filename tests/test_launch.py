@@ -17,7 +17,7 @@ from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.expr import ops
 from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.launch import Array, Dispatch, Launch
+from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.pipeline import Options
@@ -123,8 +123,8 @@ def test_other_shapes_compile_nothing(name: str, monkeypatch: pytest.MonkeyPatch
     device = backend(name)
     target = device.device_target("float32")
     device.launch(shares(target, 50, factor=2.0), OPTIONS)
-    module = f"symgrad.{'llvm' if name == 'cpu' else 'wgsl'}.dispatch.launch.print_kernel"
-    monkeypatch.setattr(module, None)
+    room = "llvm.dispatch.launch" if name == "cpu" else "wgsl.dispatch.compiled"
+    monkeypatch.setattr(f"symgrad.{room}.print_kernel", None)
     (found,) = device.launch(shares(target, 80, factor=2.0), OPTIONS).run(numbers(80))
     np.testing.assert_allclose(found.sum(), 0.5, rtol=1e-6)
 
@@ -173,6 +173,84 @@ def test_kernels_bring_tables_of_their_own(name: str) -> None:
     launch = Launch("four times", (Array("x", (21,)),), (Array("y", (21,)),), between, steps)
     np.testing.assert_array_equal(device.launch(launch, OPTIONS).run(x)[0], 4 * x)
     np.testing.assert_array_equal(launch.execute([x], np.float32)[0], 4 * x)
+
+
+HALF = 128
+"""Numbers of a part, which begins where a GPU may bind it."""
+
+
+def halves(target: Target) -> Launch:
+    """Twice the last half of an array, in the first half of another, and four times the first."""
+    kept = Part("kept", 0, HALF), Part("kept", HALF, HALF)
+    bound = (
+        (Part("x", HALF, HALF), kept[0]),
+        (Part("x", 0, HALF), "between"),
+        ("between", kept[1]),
+        ("kept", "y"),
+    )
+    counts = HALF, HALF, HALF, 2 * HALF
+    steps = tuple(
+        Dispatch(doubled, target, (("x", a), ("y", b)), n)
+        for (a, b), n in zip(bound, counts, strict=True)
+    )
+    scratch = Array("kept", (2, HALF)), Array("between", (HALF,))
+    return Launch("halves", (Array("x", (2 * HALF,)),), (Array("y", (2 * HALF,)),), scratch, steps)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_parts_of_arrays_are_bound(name: str) -> None:
+    device, x = backend(name), numbers(2 * HALF)
+    launch = halves(device.device_target("float32"))
+    (found,) = device.launch(launch, OPTIONS).run(x)
+    np.testing.assert_array_equal(found, np.append(4 * x[HALF:], 8 * x[:HALF]))
+    np.testing.assert_array_equal(launch.execute([x], np.float32)[0], found)
+
+
+@pytest.mark.parametrize("part", [Part("x", 1, 9), Part("x", -1, 3), Part("x", 3, -1)])
+def test_parts_beyond_an_array_are_faults(part: Part) -> None:
+    launch = shares(backend("cpu").device_target("float32"), 9)
+    first = replace(launch.dispatches[0], arrays=(("x", part), ("sums", "partial")))
+    with pytest.raises(AssertionError, match=r"x of partial_sums is Part.*, and x has 9 numbers"):
+        replace(launch, dispatches=(first, launch.dispatches[1])).verify()
+
+
+def test_some_inputs_stay_on_the_device() -> None:
+    """And one that calls give is as long as they say: of it the kernel reads what another says."""
+    device, gpu = backend("gpu"), backend("gpu").owner
+    assert gpu
+    n, target = 100, device.device_target("float32")
+    inputs = Array("index", (n,), "u"), Array("table", (Size("entries"),)), Array("scale", (4,))
+    bound = ("index", "index"), ("table", "table"), ("scale", "scale"), ("y", "between")
+    steps = (
+        Dispatch(gathered, target, bound, n),
+        Dispatch(doubled, target, (("x", "between"), ("y", "y")), n),
+    )
+    launch = Launch("gathered", inputs, (Array("y", (n,)),), (Array("between", (n,)),), steps)
+    index = np.random.default_rng(0).integers(0, 5, n).astype(np.uint32)
+    storage = gpu.storage(index.nbytes)
+    gpu.upload(storage, index)
+    held = device.launch(launch, OPTIONS).hold({"index": (storage.buffer, 0, 0)})
+    for entries, factor in ((5, 1.0), (5, 2.0), (5000, 3.0), (7, 4.0)):
+        table, scale = numbers(entries), np.full(4, factor, np.float32)
+        held.begin(table, scale)
+        (found,) = held.finish()
+        np.testing.assert_array_equal(found, 2 * factor * table[index])
+        np.testing.assert_array_equal(held.read("between"), factor * table[index])
+        (want,) = launch.execute([index, table, scale], np.float32)
+        np.testing.assert_array_equal(found, want)
+    with pytest.raises(AssertionError, match="scale has 16 bytes, and not 20"):
+        held.begin(numbers(5), numbers(5))
+
+
+def gathered(target: Target) -> KernelIR:
+    """The entries of a table that words name, times a factor."""
+    k = KernelIR(target, "gathered")
+    index, table = k.buffer("index", "read", "u"), k.buffer("table", "read")
+    scale, y = k.buffer("scale", "read"), k.buffer("y", "write")
+    entry = k.load(table, k.load(index, target.point(k)))
+    value = k.add(ops.mul, entry, k.load(scale, k.word(0)))
+    k.when(k.add(ops.word_lt, k.cell, k.count), lambda: k.store(y, k.cell, value))
+    return k
 
 
 def test_many_groups_stand_in_a_grid() -> None:

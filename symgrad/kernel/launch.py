@@ -61,11 +61,16 @@ class Array:
         """Whether one of its axes is that of the batch."""
         return BATCH in self.shape
 
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether each call says how long an axis is."""
+        return any(isinstance(n, Size) for n in self.shape)
+
     def of(self, batch: int) -> tuple[int, ...]:
         """The lengths of its axes, for a batch of so many points."""
-        return tuple(batch if isinstance(n, Size) else n for n in self.shape)
+        return tuple([batch if isinstance(n, Size) else n for n in self.shape])
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many numbers it has; with the axis of a batch, for each of its points."""
         return math.prod(self.of(1))
@@ -76,19 +81,32 @@ class Array:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Numbers of an array that stand in a row: ``size`` of them, from number ``first`` on."""
+
+    array: str
+    first: int
+    size: int
+
+    def of(self, numbers: np.ndarray) -> np.ndarray:
+        """The part of an array in C order, as a view."""
+        return numbers.reshape(-1)[self.first : self.first + self.size]
+
+
+@dataclass(frozen=True)
 class Dispatch:
     """One kernel over so many invocations: what writes it, and what it is given.
 
     ``program`` writes it for ``target``, whose width is that of its groups. ``arrays`` are pairs of
-    a buffer's name in the kernel and an array's name in the launch. There are ``groups`` of
-    invocations, or, where it is 0, as many as ``count`` takes; more invocations than ``count`` have
-    nothing to do, which the kernel sees to. A ``count`` of `BATCH` is an invocation a point.
-    ``arguments`` are pairs of a name and a word.
+    a buffer's name in the kernel and an array's name in the launch, or a part of that array. There
+    are ``groups`` of invocations, or, where it is 0, as many as ``count`` takes; more invocations
+    than ``count`` have nothing to do, which the kernel sees to. A ``count`` of `BATCH` is an
+    invocation a point. ``arguments`` are pairs of a name and a word.
     """
 
     program: Program
     target: Target
-    arrays: tuple[tuple[str, str], ...]
+    arrays: tuple[tuple[str, str | Part], ...]
     count: int | Size
     groups: int = 0
     arguments: tuple[tuple[str, int], ...] = ()
@@ -120,9 +138,19 @@ class Dispatch:
     @property
     def bound(self) -> list[tuple[Buffer, str]]:
         """The kernel's buffers that arrays are bound to, in its order, and the arrays' names."""
-        names = dict(self.arrays)
+        names = self.names
         buffers = (b for b in self.kernel.buffers if b.space in BOUND and b.data is None)
         return [(b, names[b.name]) for b in buffers]
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The names of arrays, by the buffers' names."""
+        return {b: a.array if isinstance(a, Part) else a for b, a in self.arrays}
+
+    @cached_property
+    def parts(self) -> dict[str, Part]:
+        """The parts of arrays that are bound alone, by the buffers' names."""
+        return {b: a for b, a in self.arrays if isinstance(a, Part)}
 
     @property
     def words(self) -> list[int]:
@@ -175,9 +203,10 @@ class Dispatch:
 class Launch:
     """All that one call runs: its arrays, and the dispatches that compute them, one by one.
 
-    Sizes are numbers, but for that of the batch, if there is one: a launch is of arrays of certain
-    shapes. Kernels are the same for all shapes where they take what depends on these by arguments.
-    A launch is made once and run often.
+    Sizes are numbers, but for that of the batch, if there is one, and those of inputs of which
+    other inputs say where to read: a launch is of arrays of certain shapes. Kernels are the same
+    for all shapes where they take what depends on these by arguments. A launch is made once and run
+    often.
 
     Invariants:
       1. No two arrays have one name.
@@ -282,6 +311,7 @@ class Launch:
             arrays[a.name] = np.full(a.of(1), POISON[a.kind], a.dtype(dtype))
         for d in self.dispatches:
             bound = {b.name: arrays[name] for b, name in d.bound}
+            bound |= {b: part.of(arrays[part.array]) for b, part in d.parts.items()}
             if d.number_of_groups:
                 groups, words = d.number_of_groups, dict(d.arguments)
                 execute(d.kernel, bound, d.invocations, groups, dtype, words)
@@ -290,7 +320,7 @@ class Launch:
 
 def _unbound(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
     """The faults of the names that a dispatch gives."""
-    kernel, array_names = dispatch.kernel, dict(dispatch.arrays)
+    kernel, array_names = dispatch.kernel, dispatch.names
     buffer_names = {b.name for b in kernel.buffers if b.space in BOUND and b.data is None}
     yield from (
         f"{kernel.name} is given no {name}" for name in sorted(buffer_names - array_names.keys())
@@ -312,8 +342,11 @@ def _misfits(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
         array = arrays[name]
         if b.kind != array.kind and {b.kind, array.kind} != SAME_BITS:
             yield f"{b.name} of {kernel.name} has numbers of kind {b.kind}, {name} of {array.kind}"
-        if b.size and b.size > array.size:
-            yield f"{b.name} of {kernel.name} has {b.size} numbers, {name} {array.size}"
+        part = dispatch.parts.get(b.name, Part(name, 0, array.size))
+        if part.first % b.vector or not 0 <= part.first <= part.first + part.size <= array.size:
+            yield f"{b.name} of {kernel.name} is {part}, and {name} has {array.size} numbers"
+        if b.size and b.size > part.size:
+            yield f"{b.name} of {kernel.name} has {b.size} numbers, {name} {part.size}"
     for value in (dispatch.invocations, dispatch.groups, *dispatch.words):
         if not 0 <= value <= LARGEST_WORD:
             yield f"{kernel.name} is given {value}, which is no word"

@@ -13,7 +13,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.language import KernelIR
-from symgrad.kernel.launch import Dispatch, Launch
+from symgrad.kernel.launch import Dispatch, Launch, Part
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.skeletons.map import Map
 from symgrad.kernel.statements import BOUND
@@ -46,11 +46,11 @@ class Compiled:
 
     def planned(self, dispatch: Dispatch) -> Planned:
         """What runs a dispatch, on arrays by their names."""
-        groups, names = dispatch.number_of_groups, dict(dispatch.arrays)
+        groups, arrays = dispatch.number_of_groups, dict(dispatch.arrays)
         words = dispatch.invocations, groups, *dispatch.words
         weight = groups * self.width * dispatch.operations
         threads = 1 if self._shared else worth(weight, self.width)
-        bound = [names[b] for b in self._names]
+        bound = [arrays[b] for b in self._names]
         return Planned(self.function, bound, words, groups * self.width, self.width, threads)
 
 
@@ -59,8 +59,8 @@ class Planned:
     """A dispatch with all that does not change from call to call."""
 
     function: Function
-    bound: Sequence[str]
-    """The names of arrays."""
+    bound: Sequence[str | Part]
+    """The names of arrays, or parts of arrays."""
     words: tuple[int, ...]
     cells: int
     width: int
@@ -68,7 +68,10 @@ class Planned:
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Run it on these arrays."""
-        addresses = [_address(arrays[b]) for b in self.bound]
+        addresses = [
+            _address(b.of(arrays[b.array]) if isinstance(b, Part) else arrays[b])
+            for b in self.bound
+        ]
         call, workspace, words = self.function.call, self.function.own_workspace, self.words
 
         def some(first: int, end: int) -> None:

@@ -12,8 +12,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -22,30 +21,39 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.graph.verify import is_verified
-from symgrad.kernel.launch import Dispatch, Launch
+from symgrad.kernel.launch import Dispatch, Launch, Program
 from symgrad.kernel.layout import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.skeletons.map import Map
-from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.arrays.strided import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.compiled import (
+    Compiled,
+    can_end,
+    compiled_kernel,
+    printed_kernel,
+    require_iterations,
+)
+from symgrad.wgsl.dispatch.workspace import (
+    NUMBER_BYTES,
+    QUAD_BYTES,
+    Frame,
+    Held,
+    Place,
+    Plan,
+    Planned,
+    Slot,
+    Workspace,
+    aligned,
+    whole,
+)
 from symgrad.wgsl.memory.copying import converted
-from symgrad.wgsl.memory.encoding import Copy, Step
-from symgrad.wgsl.memory.pool import Storage, in_pieces
+from symgrad.wgsl.memory.encoding import Step
+from symgrad.wgsl.memory.pool import in_pieces
 from symgrad.wgsl.memory.transfer import QUEUED_BYTES, Download, Segment, Upload
-from symgrad.wgsl.printing.printer import print_kernel, printed_map
-from symgrad.wgsl.printing.source import Printed, Style
-
-CACHED_PIPELINES: Final = 256
-"""Most compiled kernels that are cached."""
-
-NUMBER_BYTES: Final = 4
-"""Bytes of a number."""
-
-QUAD_BYTES: Final = 16
-"""Bytes of four numbers, of which arrays of quads are whole multiples."""
+from symgrad.wgsl.printing.source import Style
 
 STREAMED_BYTES: Final = 1 << 24
 """Device memory that points on the host and their results may take, which go through in turn."""
@@ -57,103 +65,6 @@ SOFTWARE_BYTES: Final = 1 << 28
 """As `SCRATCH_BYTES`, for a driver in software, which is no faster with more."""
 
 
-class Compiled:
-    """A kernel of the language as pipelines, which run one after the other."""
-
-    def __init__(self, gpu: Gpu, dispatch: Dispatch, style: Style) -> None:
-        self.printed = _printed(dispatch, style)
-        self.bound = self.printed.bound
-        """The kernel's buffers that are bound, in the order of the bindings."""
-        self.readable = sum(b.space == "read" for b in self.bound)
-        self.tables = {b: gpu.constants(b.data) for b in self.bound if b.data is not None}
-        writable = len(self.bound) - self.readable + bool(self.printed.slots)
-        if (needed := self.readable + writable) > gpu.max_arrays:
-            raise DeviceError(
-                f"{gpu.info.name} binds {gpu.max_arrays} arrays, the kernel has {needed}"
-            )
-        self.pipelines = [
-            gpu.pipeline(source, writable, self.readable) for source in self.printed.modules
-        ]
-
-
-def _printed(dispatch: Dispatch, style: Style) -> Printed:
-    """The WGSL of a dispatch's kernel."""
-    program = dispatch.program
-    if isinstance(program, Map):
-        return printed_map(program.computation, style)
-    kernel = dispatch.kernel
-    return print_kernel(kernel, functions(style.math), style, [f"// {kernel.name}"])
-
-
-_compiled: Once[Any, Compiled] = Once(CACHED_PIPELINES)
-
-
-Place = Range
-"""Where an array stands, and how many of its bytes are bound: 0 where these are all that it has."""
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """What is bound to a buffer: a table of the kernel's, or an array of a call."""
-
-    table: Range | None
-    array: int
-    """Its number among the arrays of a call: inputs, outputs, scratch and temporary ones."""
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A dispatch of known sizes."""
-
-    compiled: Compiled
-    slots: Sequence[_Slot]
-    numbers: Sequence[int]
-    """How many invocations there are, and the arguments."""
-    across: int
-    down: int
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A launch of known sizes: the bytes of its arrays, and its dispatches."""
-
-    inputs: Sequence[int]
-    outputs: Sequence[int]
-    others: Sequence[int]
-    """Scratch arrays and temporary ones, which are scratch memory of a kernel, or stand for an
-    array without numbers."""
-    dispatches: Sequence[_Planned]
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """How a call runs in a workspace: its steps, and where outputs stand there and on their way."""
-
-    steps: Sequence[Step]
-    places: Sequence[Place]
-    starts: Sequence[int]
-    nbytes: int
-
-
-class _Workspace:
-    """The memory of calls on the host's arrays, of up to ``capacity`` points.
-
-    ``results`` is one array for all outputs, unless there are several dispatches: what one writes
-    another may read, and no buffer is read and written in the same.
-    """
-
-    def __init__(self, gpu: Gpu, plan: _Plan, capacity: int) -> None:
-        self.capacity = capacity
-        self.inputs = [gpu.storage(n or QUAD_BYTES) for n in plan.inputs]
-        together = len(plan.dispatches) < 2
-        sizes = [sum(map(_aligned, plan.outputs))] if together else plan.outputs
-        self.results = [gpu.storage(n or QUAD_BYTES) for n in sizes]
-        self.others = [gpu.storage(n) for n in plan.others]
-        self.staging = gpu.staging()
-        self.frames: Once[int, _Frame] = Once(16)
-
-
 class Launched:
     """A launch that is compiled for a GPU. Several threads may run it; they take turns.
 
@@ -162,9 +73,17 @@ class Launched:
             have ended, or refuses a module, which is a defect of symgrad (the message is naga's).
     """
 
-    def __init__(self, gpu: Gpu, launch: Launch, style: Style) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        launch: Launch,
+        style: Style,
+        kernels: Mapping[Program, Compiled] | None = None,
+    ) -> None:
+        """Some programs' kernels may be compiled already, of a launch that is known to be right."""
         start = time.perf_counter()
         self.gpu, self.launch, self._style = gpu, launch, style
+        self._kernels = kernels or {}
         self._kinds = [a.dtype(FLOAT) for a in launch.inputs]
         self._output_kinds = [a.dtype(FLOAT) for a in launch.outputs]
         self._shapes = [a.shape for a in launch.inputs]
@@ -180,14 +99,14 @@ class Launched:
         ]
         self.chunk = self._checked_chunk() if launch.has_batch else 1
         """The points that one dispatch takes, at most."""
-        self._plans: Once[int, _Plan] = Once(16)
-        self._workspace: _Workspace | None = None
+        self._plans: Once[int, Plan] = Once(16)
+        self._workspace: Workspace | None = None
         self._lock = threading.Lock()
         if not launch.has_batch:
-            launch.verify()
+            if kernels is None:
+                launch.verify()
             self._require_sizes()
             self._plan(1)
-        gpu.hold(self)
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
 
@@ -201,14 +120,15 @@ class Launched:
 
     def _kernel(self, d: Dispatch) -> Compiled:
         gpu, style = self.gpu, self._style
+        if d.program in self._kernels:
+            return self._kernels[d.program]
         if self.launch.has_batch:  # only what has the launch keeps it
             if not isinstance(d.program, Map) or is_verified(len(d.program.computation.graph)):
                 self.launch.verify()
-            compiled = Compiled(gpu, d, style)
-            require_iterations(gpu, compiled.printed.iterations)
-            return compiled
-        key = gpu, d.program, d.target, style
-        return _compiled.get(key, lambda: Compiled(gpu, d, style))
+            kernel = Compiled(gpu, printed_kernel(d, style))
+            require_iterations(gpu, kernel.printed.iterations)
+            return kernel
+        return compiled_kernel(gpu, d, style)
 
     def _checked_chunk(self) -> int:
         """The points that one dispatch takes, or a DeviceError if it takes none."""
@@ -237,13 +157,13 @@ class Launched:
                     f'few for {a.name} of shape {a.shape}: use device="cpu"'
                 )
 
-    def _plan(self, batch: int) -> _Plan:
+    def _plan(self, batch: int) -> Plan:
         """The launch for so many points."""
         return self._plans.get(batch, partial(self._make_plan, batch))
 
-    def _make_plan(self, batch: int) -> _Plan:
+    def _make_plan(self, batch: int) -> Plan:
         launch = self.launch
-        sizes = {a.name: math.prod(a.of(batch)) for a in launch.arrays}
+        sizes = {a.name: math.prod(a.of(batch)) if a.is_open else a.size for a in launch.arrays}
         inputs, outputs, others = (
             [NUMBER_BYTES * sizes[a.name] for a in group]
             for group in (launch.inputs, launch.outputs, launch.scratch)
@@ -251,38 +171,42 @@ class Launched:
         places = {name: n for n, name in enumerate(sizes)}
         before = len(inputs) + len(outputs)
 
-        def temporary(nbytes: int) -> _Slot:
+        def temporary(nbytes: int) -> Slot:
             others.append(nbytes)
-            return _Slot(None, before + len(others) - 1, nbytes)
+            return Slot(None, before + len(others) - 1, nbytes)
 
-        def planned(compiled: Compiled, d: Dispatch) -> _Planned:
-            width, names = compiled.printed.width, dict(d.arrays)
+        def planned(compiled: Compiled, d: Dispatch) -> Planned:
+            width, names = compiled.printed.width, d.names
             groups = d.groups or -(-d.invocations // width)
             across, down = grid_of(groups) if d.target.grid else (groups, 1)
             assert max(across, down) <= MAX_WORKGROUPS, f"{groups:,} groups, and no grid of them"
-            slots: list[_Slot] = []
+            slots: list[Slot] = []
             for b in compiled.bound:
                 if b in compiled.tables:
                     table = compiled.tables[b]
-                    slots.append(_Slot((table.buffer, 0, table.nbytes), 0, 0))
+                    slots.append(Slot((table.buffer, 0, table.nbytes), 0, 0))
                 elif not sizes[name := names[b.name]]:
                     slots.append(temporary(QUAD_BYTES))
+                elif part := d.parts.get(b.name):
+                    start = NUMBER_BYTES * part.first
+                    assert start % ALIGNMENT == 0, f"nothing is bound from {part} on"
+                    slots.append(Slot(None, places[name], NUMBER_BYTES * part.size, start))
                 else:  # of an array all, to the end of the last of its vectors
                     vectors = -(-sizes[name] // b.vector)
-                    slots.append(_Slot(None, places[name], NUMBER_BYTES * b.vector * vectors))
+                    slots.append(Slot(None, places[name], NUMBER_BYTES * b.vector * vectors))
             if compiled.printed.slots:
                 slots.append(
                     temporary(NUMBER_BYTES * compiled.printed.slots * across * down * width)
                 )
             words = d.words if d.arguments else []
-            return _Planned(compiled, slots, (d.invocations, *words), across, down)
+            return Planned(compiled, slots, (d.invocations, *words), across, down)
 
-        dispatches: list[_Planned] = []
+        dispatches: list[Planned] = []
         for d, compiled in self._dispatches:
-            if not launch.has_batch:
+            if not launch.has_batch and not can_end(self.gpu, compiled.printed.iterations):
                 require_iterations(self.gpu, d.iterations)
             dispatches.append(planned(compiled, d.at(batch)))
-        return _Plan(inputs, outputs, others, dispatches)
+        return Plan(inputs, outputs, others, dispatches)
 
     # arrays of the host ---------------------------------------------------------------------------
 
@@ -387,16 +311,11 @@ class Launched:
         """A write for each input, one submit, one wait."""
         space = self._reserve(count)
         frame = self._frame(space, count)
-        for x, storage, kind in zip(inputs, space.inputs, self._kinds, strict=True):
+        for x, (buffer, *_), kind in zip(inputs, space.inputs, self._kinds, strict=True):
             if x.size:
-                self.gpu.write(storage.buffer, 0, converted(x, kind))
+                self.gpu.write(buffer, 0, converted(x, kind))
         target = space.staging.claim(frame.nbytes)
-        if len(space.results) == 1:
-            copies = [Copy(space.results[0].buffer, 0, target, 0, frame.nbytes)]
-        else:
-            places = zip(frame.places, frame.starts, strict=True)
-            copies = [Copy(b, 0, target, start, n) for (b, _, n), start in places if n]
-        self.gpu.submit(frame.steps, copies)
+        self.gpu.submit(frame.steps, frame.copies(target))
         bits = (
             (start // NUMBER_BYTES, r if kind == FLOAT else r.view(FLOAT))
             for r, start, kind in zip(results, frame.starts, self._output_kinds, strict=True)
@@ -414,15 +333,15 @@ class Launched:
         """Inputs go up, are computed, and results come down when the transfer has time for them."""
         space = self._reserve(count)
         frame = self._frame(space, count)
-        for x, storage, kind in zip(inputs, space.inputs, self._kinds, strict=True):
+        for x, (buffer, *_), kind in zip(inputs, space.inputs, self._kinds, strict=True):
             if x.size:
-                up.put(x, storage.buffer, dtype=kind)
+                up.put(x, buffer, dtype=kind)
         up.flush()
         self.gpu.submit(frame.steps)
         parts = zip(results, frame.places, self._output_kinds, strict=True)
         down.get(*(Segment(r, buffer, at, kind) for r, (buffer, at, _), kind in parts if r.size))
 
-    def _reserve(self, count: int) -> _Workspace:
+    def _reserve(self, count: int) -> Workspace:
         """A workspace for ``count`` points; it doubles, so a growing batch costs little."""
         space = self._workspace
         if space is None or space.capacity < count:
@@ -431,30 +350,39 @@ class Launched:
             capacity = -(-min(grown, max(count, self.chunk)) // unit) * unit
             self._workspace = None
             plan = self._make_plan(capacity)
-            space = self._workspace = _Workspace(self.gpu, plan, capacity)
+            space = self._workspace = Workspace(self.gpu, plan, capacity)
+            self.gpu.hold(self)
         return space
 
-    def _frame(self, space: _Workspace, count: int) -> _Frame:
+    def _frame(self, space: Workspace, count: int) -> Frame:
         return space.frames.get(count, partial(self._make_frame, space, count))
 
-    def _make_frame(self, space: _Workspace, count: int) -> _Frame:
+    def _make_frame(self, space: Workspace, count: int) -> Frame:
         """Results stand one after another, so that one copy brings them all back."""
         plan = self._plan(count)
-        ends = list(itertools.accumulate(map(_aligned, plan.outputs)))
+        ends = list(itertools.accumulate(map(aligned, plan.outputs)))
         starts = [0, *ends[:-1]]
-        if len(space.results) == 1:
+        if space.together:
             outputs = [(space.results[0].buffer, start) for start in starts]
         else:
             outputs = [(storage.buffer, 0) for storage in space.results]
         places = [
-            *(_whole(s) for s in space.inputs),
+            *space.inputs,
             *((buffer, start, 0) for buffer, start in outputs),
-            *(_whole(s) for s in space.others),
+            *(whole(s) for s in space.others),
         ]
         nbytes = max(starts[-1] + plan.outputs[-1], NUMBER_BYTES)
         pairs = zip(outputs, plan.outputs, strict=True)
         ranges = [(buffer, start, n) for (buffer, start), n in pairs]
-        return _Frame(self._steps(count, plan, places), ranges, starts, nbytes)
+        return Frame(self._steps(count, plan, places), ranges, starts, nbytes, space.together)
+
+    def hold(self, resident: Mapping[str, Place]) -> Held:
+        """The launch with inputs that stay on the device, by their names and places."""
+        assert not self.launch.has_batch, f"{self.launch.name} is of a batch"
+        names = [a.name for a in self.launch.inputs]
+        places = {names.index(name): place for name, place in resident.items()}
+        space = Workspace(self.gpu, self._plan(1), 1, places)
+        return Held(self.gpu, self.launch, space, partial(self._make_frame, space, 1))
 
     def let_go(self) -> None:
         """Give back the memory that is kept between calls, unless one is under way."""
@@ -501,7 +429,7 @@ class Launched:
         gpu = self.gpu
         plan = self._plan(batch)
         others = [gpu.storage(n or QUAD_BYTES) for n in plan.others]
-        gpu.submit_unwaited(self._steps(batch, plan, [*places, *(_whole(s) for s in others)]))
+        gpu.submit_unwaited(self._steps(batch, plan, [*places, *(whole(s) for s in others)]))
 
     def _sent(self, inputs: Sequence[Any]) -> list[DeviceArray]:
         """The inputs on the device."""
@@ -525,7 +453,7 @@ class Launched:
 
     # steps ----------------------------------------------------------------------------------------
 
-    def _steps(self, batch: int, plan: _Plan, places: Sequence[Place]) -> list[Step]:
+    def _steps(self, batch: int, plan: Plan, places: Sequence[Place]) -> list[Step]:
         """The dispatches for a batch, with arrays at these places."""
         key = self._key, batch, *[(id(buffer), *where) for buffer, *where in places]
         groups = self.gpu.bound(key, lambda: [self._bound(p, places) for p in plan.dispatches])
@@ -535,35 +463,8 @@ class Launched:
             for pipeline in p.compiled.pipelines
         ]
 
-    def _bound(self, p: _Planned, places: Sequence[Place]) -> Any:
+    def _bound(self, p: Planned, places: Sequence[Place]) -> Any:
         """The bind group of a dispatch."""
-        ranges = [s.table or _range(places[s.array], s.nbytes) for s in p.slots]
+        ranges = [s.range(places) for s in p.slots]
         count, *arguments = p.numbers
         return self.gpu.bind(count, ranges, p.compiled.readable, arguments)
-
-
-def require_iterations(gpu: Gpu, iterations: int) -> None:
-    """Refuse loops that the GPU would end, and give wrong results."""
-    most = gpu.info.iterations
-    if most is not None and iterations > most:
-        raise DeviceError(
-            f"{gpu.info.name} ends the loops of a kernel after {most:,} iterations, and those of "
-            "this one may take more within one of the outermost, or an unknown number: give "
-            "max_steps= to a loop whose bounds are computed and to sg.while_loop, or use "
-            'device="cpu"'
-        )
-
-
-def _whole(storage: Storage) -> Place:
-    return storage.buffer, 0, 0
-
-
-def _range(place: Place, nbytes: int) -> Range:
-    """What is bound at a place, of an array with so many bytes."""
-    buffer, start, least = place
-    return buffer, start, least or nbytes
-
-
-def _aligned(nbytes: int) -> int:
-    """``nbytes`` rounded up to where the next array may start."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -27,6 +27,7 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.compiled import require_iterations
 from symgrad.wgsl.dispatch.iteration import (
     MOST_SUMS,
     PROGRESS_WORDS,
@@ -37,7 +38,6 @@ from symgrad.wgsl.dispatch.iteration import (
     iterations,
     with_matrix,
 )
-from symgrad.wgsl.dispatch.launch import require_iterations
 from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage

@@ -1,0 +1,206 @@
+"""The memory of a launch's calls: what is bound to its dispatches, and where results stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.cache import Once
+from symgrad.kernel.launch import Launch
+from symgrad.kernel.memory import POOL
+from symgrad.wgsl.arrays.stored import FLOAT
+from symgrad.wgsl.arrays.strided import ALIGNMENT
+from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.compiled import Compiled
+from symgrad.wgsl.memory.encoding import Copy, Step
+from symgrad.wgsl.memory.pool import Storage
+
+NUMBER_BYTES: Final = 4
+"""Bytes of a number."""
+
+QUAD_BYTES: Final = 16
+"""Bytes of four numbers, of which arrays of quads are whole multiples."""
+
+Place = Range
+"""Where an array stands, and how many of its bytes are bound: 0 where these are all that it has."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What is bound to a buffer: a table of the kernel's, or an array of a call."""
+
+    table: Range | None
+    array: int
+    """Its number among the arrays of a call: inputs, outputs, scratch and temporary ones."""
+    nbytes: int
+    start: int | None = None
+    """Where a part of the array begins, in bytes."""
+
+    def range(self, places: Sequence[Place]) -> Range:
+        """What is bound, where the arrays of a call stand at these places."""
+        if self.table:
+            return self.table
+        buffer, start, nbytes = places[self.array]
+        if self.start is not None:
+            return buffer, start + self.start, self.nbytes
+        return buffer, start, nbytes or self.nbytes
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A dispatch of known sizes."""
+
+    compiled: Compiled
+    slots: Sequence[Slot]
+    numbers: Sequence[int]
+    """How many invocations there are, and the arguments."""
+    across: int
+    down: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A launch of known sizes: the bytes of its arrays, and its dispatches."""
+
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    others: Sequence[int]
+    """Scratch arrays and temporary ones, which are scratch memory of a kernel, or stand for an
+    array without numbers."""
+    dispatches: Sequence[Planned]
+
+    @property
+    def reads_outputs(self) -> bool:
+        """Whether a dispatch reads what another has written for the caller."""
+        first, end = len(self.inputs), len(self.inputs) + len(self.outputs)
+        return any(
+            slot.table is None and first <= slot.array < end
+            for d in self.dispatches
+            for slot in d.slots[: d.compiled.readable]
+        )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How a call runs in a workspace: its steps, and where outputs stand there and on their way."""
+
+    steps: Sequence[Step]
+    places: Sequence[Place]
+    starts: Sequence[int]
+    nbytes: int
+    together: bool
+    """Whether one copy brings all outputs back."""
+
+    @cached_property
+    def spans(self) -> list[slice]:
+        """Where each output is among the numbers that come back."""
+        pairs = zip(self.starts, self.places, strict=True)
+        return [slice(s // NUMBER_BYTES, (s + n) // NUMBER_BYTES) for s, (_, _, n) in pairs]
+
+    def copies(self, target: Any) -> list[Copy]:
+        """The copies of all outputs to a buffer."""
+        if self.together:
+            return [Copy(self.places[0][0], 0, target, 0, self.nbytes)]
+        places = zip(self.places, self.starts, strict=True)
+        return [Copy(b, 0, target, start, n) for (b, _, n), start in places if n]
+
+
+class Workspace:
+    """The memory of calls on the host's arrays, of up to ``capacity`` points.
+
+    ``results`` is one array for all outputs, unless a dispatch reads one of them: no buffer is read
+    and written in the same. Some inputs may be ``resident``: of these the caller knows the places.
+    """
+
+    def __init__(
+        self, gpu: Gpu, plan: Plan, capacity: int, resident: Mapping[int, Place] | None = None
+    ) -> None:
+        self.capacity, places = capacity, resident or {}
+        self.storages = {
+            n: gpu.storage(nbytes or QUAD_BYTES)
+            for n, nbytes in enumerate(plan.inputs)
+            if n not in places
+        }
+        """The memory of the inputs that are not resident, by their numbers."""
+        self.inputs = [
+            places[n] if n in places else whole(self.storages[n]) for n in range(len(plan.inputs))
+        ]
+        total = sum(map(aligned, plan.outputs))
+        self.together = not plan.reads_outputs and total <= gpu.max_buffer
+        sizes = [total] if self.together else plan.outputs
+        self.results = [gpu.storage(n or QUAD_BYTES) for n in sizes]
+        self.others = [gpu.storage(n) for n in plan.others]
+        self.staging = gpu.staging()
+        self.frames: Once[int, Frame] = Once(16)
+
+
+class Held:
+    """A launch some of whose inputs stay on the device; the others come from the host at each call.
+
+    A call is one write for each of these, one submit, and one wait. Between `begin` and `finish`
+    it is of one thread: who calls it sees to that.
+    """
+
+    def __init__(
+        self, gpu: Gpu, launch: Launch, space: Workspace, make_frame: Callable[[], Frame]
+    ) -> None:
+        self._gpu, self._launch, self._space, self._make_frame = gpu, launch, space, make_frame
+        self._sent = {
+            n: 0 if launch.inputs[n].is_open else NUMBER_BYTES * launch.inputs[n].size
+            for n in space.storages
+        }
+        """The bytes of the inputs that come from the host, by their numbers."""
+        self._frame: Frame | None = None
+
+    def begin(self, *inputs: np.ndarray) -> None:
+        """Start a call with these inputs: contiguous, of the numbers that the launch says.
+
+        What each call gives the length of may be longer or shorter than in the last one.
+        """
+        gpu, space, frame = self._gpu, self._space, self._frame
+        for (n, nbytes), x in zip(self._sent.items(), inputs, strict=True):
+            if x.nbytes != nbytes:
+                frame = self._resize(n, x.nbytes)
+            if x.nbytes:
+                gpu.write(space.inputs[n][0], 0, x)
+        if frame is None:
+            frame = self._frame = self._make_frame()
+        gpu.submit(frame.steps, frame.copies(space.staging.claim(frame.nbytes)))
+
+    def _resize(self, n: int, nbytes: int) -> None:
+        """Have memory for so many bytes of an input."""
+        a = self._launch.inputs[n]
+        assert a.is_open, f"{a.name} has {self._sent[n]} bytes, and not {nbytes}"
+        storage = self._space.storages[n] = self._gpu.storage(nbytes)
+        self._space.inputs[n] = storage.buffer, 0, nbytes
+        self._sent[n], self._frame = nbytes, None
+
+    def finish(self) -> list[np.ndarray]:
+        """Wait for the call that was begun: the numbers of each output, in a row."""
+        frame = self._frame
+        assert frame, "no call was begun"
+        numbers = POOL.empty((frame.nbytes // NUMBER_BYTES,), FLOAT, aligned=False)
+        self._space.staging.read(frame.nbytes, [(0, numbers)])
+        return [*map(numbers.__getitem__, frame.spans)]
+
+    def read(self, name: str) -> np.ndarray:
+        """The floats of a scratch array, as the last call has left them."""
+        scratch = self._launch.scratch
+        n = [a.name for a in scratch].index(name)
+        numbers = np.empty(scratch[n].size, FLOAT)
+        self._gpu.download(self._space.others[n], numbers)
+        return numbers
+
+
+def whole(storage: Storage) -> Place:
+    """All that an array has of a storage of its own."""
+    return storage.buffer, 0, 0
+
+
+def aligned(nbytes: int) -> int:
+    """``nbytes`` rounded up to where the next array may start."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
