@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import DeviceLostError, DeviceWarning, warn
+from symgrad.kernel.partial_sums import Added
 from symgrad.multi_device.pool import DevicePool, Member
 from symgrad.targets import Device
-from symgrad.wgsl.dispatch.sums import Found, ended
 
 ROWS: Final = 256
 """Shares are multiples of this many rows, except the last."""
@@ -53,7 +53,7 @@ class Sums:
         rows: np.ndarray,
         indices: np.ndarray | None = None,
         tables: Sequence[np.ndarray] = (),
-    ) -> Found:
+    ) -> Added:
         """The sums, and for each lookup what was added to its table's entries, all in float64."""
         return self.bind(rows, indices).run_with_tables(parameters, tables)
 
@@ -81,7 +81,7 @@ class BoundSums:
         """parameters (n,) -> the sums (results,) in float64."""
         return self.run_with_tables(parameters, ())[0]
 
-    def run_with_tables(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> Found:
+    def run_with_tables(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> Added:
         """The sums, and for each lookup what was added to its table's entries, all in float64."""
         with self._lock:
             if self.pool.shares([m for m, _, _ in self._shares]) is None:
@@ -94,7 +94,7 @@ class BoundSums:
             self._watch(time.perf_counter() - start, parameters, tables)
             return _added(sums)
 
-    def _tried(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> list[Found] | None:
+    def _tried(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> list[Added] | None:
         """What all shares give, begun together; None if a device was lost, and they were cut."""
         ends = [
             (m, self._without_loss(m, partial(_begun, m, share, parameters, tables)))
@@ -162,17 +162,15 @@ class BoundSums:
 
 def _begun(
     member: Member, share: Any, parameters: np.ndarray, tables: Sequence[np.ndarray]
-) -> Callable[[], Found]:
+) -> Callable[[], Added]:
     """What waits for the sums of a share that a GPU, or the CPU's thread, has begun."""
     if not member.device.is_gpu:
         call = partial(share.run_with_tables, parameters, tables)
         return member.thread.start(call).result
-    run = share.running(parameters, tables)
-    next(run)
-    return partial(ended, run)
+    return share.begin(parameters, tables)
 
 
-def _added(shares: Sequence[Found]) -> Found:
+def _added(shares: Sequence[Added]) -> Added:
     """The sums of all shares, in their order."""
     sums, entries = shares[0]
     for more, others in shares[1:]:

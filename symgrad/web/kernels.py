@@ -80,7 +80,7 @@ def of_sums(modules: Sequence[Summation], columns: int, sources: Sources) -> Des
     """Sums over rows of ``columns`` columns, by modules that look nothing up."""
     return {
         "columns": columns,
-        "results": max(m.results.stop for m in modules),
+        "results": max(m.program.results.numbers.stop for m in modules),
         "each": ROWS_PER_BLOCK,
         "parts": [_part(m, sources) for m in modules],
     }
@@ -88,18 +88,19 @@ def of_sums(modules: Sequence[Summation], columns: int, sources: Sources) -> Des
 
 def _part(m: Summation, sources: Sources) -> Description:
     """A module, and where its numbers are: see `Summation`."""
+    r = m.program.results
     return {
         "module": sources.number(m.source),
-        "results": [m.results.start, m.results.stop],
-        "summed": list(m.summed),
-        "fixed": list(m.fixed),
-        "cells": list(m.cells or range(len(m.summed))),
-        "head": m.head,
-        "columns": m.columns,
-        "most": m.most,
-        "width": m.width,
+        "results": [r.numbers.start, r.numbers.stop],
+        "summed": list(r.summed),
+        "fixed": list(r.fixed),
+        "cells": list(r.cells or range(len(r.summed))),
+        "head": r.head,
+        "columns": r.columns,
+        "most": m.program.most,
+        "width": m.program.width,
         "readable": m.readable,
-        "slots": m.slots,
+        "slots": m.printed.slots,
     }
 
 
@@ -123,7 +124,8 @@ def _dispatch(
     d: Dispatch, sizes: dict[str, int], style: Style, sources: Sources, tables: list[list[float]]
 ) -> Description:
     """A dispatch: its modules, the arrays that it binds, and its grid."""
-    kernel, names = d.kernel, dict(d.arrays)
+    kernel, names = d.kernel, d.names
+    assert not d.parts, f"{kernel.name} is bound to a part of an array: a page binds whole ones"
     printed = print_kernel(kernel, functions(style.math), style, [f"// {kernel.name}"])
     bound = sorted((b for b in kernel.buffers if b.space in BOUND), key=lambda b: b.space)
     readable = sum(b.space == "read" for b in bound)

@@ -132,8 +132,8 @@ def test_rows_of_an_invocation_are_fewer_where_loops_are_long() -> None:
         )
         for steps in (40, 2_000, 10_000)
     }
-    iterations = {steps: module.iterations for steps, (module,) in most.items()}
-    rows = {steps: module.most for steps, (module,) in most.items()}
+    iterations = {steps: module.printed.iterations for steps, (module,) in most.items()}
+    rows = {steps: module.program.most for steps, (module,) in most.items()}
     assert max(iterations.values()) <= 60_000
     assert rows[40] == 128 and 1 <= rows[10_000] <= rows[2_000] < 128
 

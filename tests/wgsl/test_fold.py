@@ -8,22 +8,35 @@ import numpy as np
 import pytest
 from tint import check_with_tint, needs_tint
 
+from symgrad.kernel.launch import Array, Dispatch, Launch
+from symgrad.kernel.skeletons.fold import fold_program
+from symgrad.kernel.skeletons.row_sums import FOLD_INVOCATIONS
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch.summation import fold_module
-from symgrad.wgsl.memory.encoding import Step
+from symgrad.wgsl.dispatch.launch import Launched
+from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Style
+
+
+def folding(results: int, count: int, head: int) -> Launch:
+    """The fold of so many partial sums of each result, which stand behind other numbers."""
+    inputs = (Array("numbers", (head + results * count,)),)
+    outputs = (Array("sums", (2 * results + head,)),)
+    arrays, target = (("partials", "numbers"), ("sums", "sums")), WorkgroupTarget(FOLD_INVOCATIONS)
+    dispatch = Dispatch(fold_program, target, arrays, count, results, (("head", head),))
+    return Launch("fold", inputs, outputs, (), (dispatch,))
 
 
 def fold(gpu: Gpu, partials: np.ndarray, head: int = 3) -> np.ndarray:
     """partials (results, count) -> sums and what they lack (results, 2)."""
     results, count = partials.shape
-    numbers = np.append(np.full(head, 1e30), partials).astype(np.float32)
-    source, target = gpu.storage(numbers.nbytes), gpu.storage(8 * results)
-    gpu.upload(source, numbers)
-    arrays = [(source.buffer, 0, numbers.nbytes), (target.buffer, 0, 8 * results)]
-    gpu.submit([Step(gpu.pipeline(fold_module(), 1), gpu.bind(count, arrays), results)])
-    found = np.empty(2 * results, np.float32)
-    gpu.download(target, found)
-    return found.reshape(results, 2).astype(np.float64)
+    others = np.arange(head, dtype=np.float32) + 1e30
+    numbers = np.append(others, partials).astype(np.float32)
+    launch = folding(results, count, head)
+    (found,) = Launched(gpu, launch, Style()).run(numbers)
+    np.testing.assert_array_equal(found, launch.execute([numbers], np.float32)[0])
+    np.testing.assert_array_equal(found[2 * results :], others)
+    return found[: 2 * results].reshape(results, 2).astype(np.float64)
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 500, 5000])
@@ -41,6 +54,12 @@ def test_what_cancels_leaves_the_small_ones(gpu: Gpu) -> None:
     assert found == pytest.approx(100 * (1.25 + float(np.float32(1e-3))), rel=1e-6)
 
 
+@pytest.mark.parametrize("head", [0, 1, 700, 5000])
+def test_other_numbers_come_along(head: int, gpu: Gpu) -> None:
+    assert fold(gpu, np.full((2, 10), 0.5, np.float32), head).tolist() == [[5.0, 0.0]] * 2
+
+
 @needs_tint
 def test_tint_takes_it() -> None:
-    assert check_with_tint([fold_module()]) == [None]
+    kernel = fold_program(WorkgroupTarget(FOLD_INVOCATIONS))
+    assert check_with_tint([*print_kernel(kernel, {}, Style()).modules]) == [None]

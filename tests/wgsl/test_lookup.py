@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launched import executed, memory_of_nan
 from scenes import Scene, read_bal, reprojection
 from tint import check_with_tint, needs_tint
 
@@ -18,21 +19,30 @@ import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel import row_tile
+from symgrad.kernel import layout, row_tile, table_gradients
 from symgrad.kernel.interpret import compute
 from symgrad.kernel.shapes import Lookup, Output, Reduction
-from symgrad.kernel.skeletons.lookup import Place
+from symgrad.kernel.skeletons.lookup import RUNS_PER_GROUP, Place, RunSums
 from symgrad.kernel.stage import hoisted
-from symgrad.kernel.table_gradients import quads
+from symgrad.kernel.table_gradients import (
+    ROWS_PER_RUN,
+    in_order,
+    quads,
+    segments,
+    sorted_order,
+)
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.llvm.dispatch import sums as llvm
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch import slopes as lookup_dispatch
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
-from symgrad.wgsl.dispatch.slopes import in_order, segments, sorted_order
-from symgrad.wgsl.dispatch.summation import RUN, Summation, emit_reduction, runs_module
-from symgrad.wgsl.dispatch.sums import BoundSums, Sums
+from symgrad.wgsl.dispatch.summation import Summation, emit_reduction
+from symgrad.wgsl.dispatch.sums import Sums
+from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
+
+MOST_EXECUTED = 1001
+"""Rows up to which the interpreter is quick."""
 
 BAL = os.environ.get("SYMGRAD_BAL")
 """A file that holds a bundle adjustment problem as grail.cs.washington.edu/projects/bal has it."""
@@ -102,19 +112,12 @@ def compiled(gpu: Gpu, made: Reduction) -> Sums:
     return Sums(gpu, made, functions("accurate"), Style("accurate"))
 
 
-def among_nan(bound: BoundSums, rows: np.ndarray) -> BoundSums:
-    """The same, and NaN in all memory that runs write to."""
-    assert bound._lookups is not None or not len(rows)
-    stores = [bound._results, *([bound._lookups._slopes] if bound._lookups else [])]
-    for storage in stores:
-        bound.sums.gpu.upload(storage, np.full(storage.buffer.size // 4, np.nan, np.float32))
-    return bound
-
-
 def agree(sums: Sums, given: Case) -> None:
+    """The sums on the GPU, in memory that was NaN, are those of the rows, and the CPU's."""
     p, rows, indices, tables = given
     made = sums.reduction
-    found, entries = among_nan(sums.bind(rows, indices), rows).run_with_tables(p, tables)
+    with memory_of_nan(sums.gpu):
+        found, entries = sums.bind(rows, indices).run_with_tables(p, tables)
     want, want_entries, sizes = truth(made, given)
     assert found.shape == (1,) and found.dtype == np.float64
     np.testing.assert_allclose(found[0], want, rtol=0, atol=2e-6 * (len(rows) + 1))
@@ -126,6 +129,11 @@ def agree(sums: Sums, given: Case) -> None:
         assert entry.dtype == np.float64 and entry.shape == true.shape
         np.testing.assert_array_less(np.abs(entry - true), 2e-6 * size + 1e-30)
         np.testing.assert_array_less(np.abs(entry - close), 2e-6 * size + 1e-30)
+    if 0 < len(rows) <= MOST_EXECUTED:
+        exact, exact_entries = executed(sums, p, rows, indices, tables)
+        np.testing.assert_allclose(exact[0], want, rtol=0, atol=1e-12 * (len(rows) + 1))
+        for entry, true, size in zip(exact_entries, want_entries, sizes, strict=True):
+            np.testing.assert_array_less(np.abs(entry - true), 1e-12 * size + 1e-30)
 
 
 CASES: dict[str, tuple[Reduction, tuple[int, ...]]] = {
@@ -156,21 +164,28 @@ def test_naga_takes_it(name: str, math: str, gpu: Gpu) -> None:
         gpu.pipeline(module.source, 2, module.readable)
 
 
+def run_sums(columns: int, place: Place | None) -> str:
+    """The source of the kernel that adds up runs."""
+    kernel = RunSums(columns, place)(WorkgroupTarget(RUNS_PER_GROUP, grid=True))
+    (source,) = print_kernel(kernel, {}, Style()).modules
+    return source
+
+
 @needs_tint
 def test_tint_takes_it() -> None:
     sources = [m.source for name in CASES for math in ("accurate", "fast")
                for m in emitted(name, math)]  # fmt: skip
-    sources += [runs_module(n, place) for n in (1, 2, 4) for place in (None, Place(3, 4 * n, 40))]
+    sources += [run_sums(n, place) for n in (1, 2, 4) for place in (None, Place(3, 4 * n, 40))]
     assert [v for v in check_with_tint(sources) if v] == []
 
 
 def test_entries_are_found_once_and_slopes_of_0_left_out() -> None:
     (module,) = emitted("most slopes are 0")
     assert module.source.count("let entry0 =") == module.source.count("let entry1 =") == 1
-    assert len(module.slopes) == len(quads(CASES["most slopes are 0"][0])) == 4
+    assert len(module.program.tile.slopes) == len(quads(CASES["most slopes are 0"][0])) == 4
     assert "looked up in tables: 9 by index 0, 20 by index 1" in module.source
     (module,) = emitted("all slopes are 0")
-    assert not module.slopes and "= vec4<f32>(" not in module.source
+    assert not module.program.tile.slopes and "= vec4<f32>(" not in module.source
 
 
 def test_many_slopes_are_cut_into_modules(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +193,8 @@ def test_many_slopes_are_cut_into_modules(gpu: Gpu, monkeypatch: pytest.MonkeyPa
     for name in ("a hundred columns", "several of one index"):
         made, entries = CASES[name]
         modules = emitted(name)
-        assert len(modules) > 1 and not modules[-1].results
-        assert [k for m in modules for k in m.slopes] == list(range(len(quads(made))))
+        assert len(modules) > 1 and not modules[-1].program.results.numbers
+        assert [k for m in modules for k in m.program.tile.slopes] == list(range(len(quads(made))))
         agree(compiled(gpu, made), case(made, 1000, entries))
 
 
@@ -205,14 +220,14 @@ def test_rows_are_sorted_by_entry(entries: int) -> None:
 def test_segments_hold_every_row_once(
     count: int, entries: int, enough: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookup_dispatch, "ENOUGH", enough)
+    monkeypatch.setattr(table_gradients, "ENOUGH", enough)
     draw = np.random.default_rng(count)
     indices = draw.integers(0, entries, count).astype(np.int32)
     values = draw.integers(0, 100, count)
     found, part = segments(indices), values
     for level in found.levels:
         lengths = np.diff(level.starts.astype(int))
-        assert lengths.min() >= 0 and lengths.max() <= RUN
+        assert lengths.min() >= 0 and lengths.max() <= ROWS_PER_RUN
         assert len(level.order) == len(part)
         ends = np.concatenate([[0], np.cumsum(part[level.order])])
         part = np.diff(ends[level.starts])
@@ -297,7 +312,7 @@ def test_rows_in_several_blocks(block: int, gpu: Gpu) -> None:
     sums = compiled(gpu, made)
     sums.block = block
     given = case(made, 1000, entries)
-    assert len(sums.bind(given[1], given[2])._blocks) == -(-1000 // block)
+    assert len(sums.launch(1000, given[2]).rows) == -(-1000 // block)
     agree(sums, given)
 
 
@@ -340,7 +355,7 @@ def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_more_runs_than_a_row_of_the_grid_has(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_dispatch, "MAX_WORKGROUPS", 3)
+    monkeypatch.setattr(layout, "MAX_WORKGROUPS", 3)
     made, entries = CASES["points"]
     agree(compiled(gpu, made), case(made, 5000, entries))
 
@@ -353,7 +368,7 @@ def test_slopes_of_fewer_rows_are_kept_where_memory_is_short(
     gpu.free()
     monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 4_000_000)  # all slopes have 8,000,000
     bound = sums.bind(given[1], given[2])
-    assert 64 <= sums.block < 20_000 and len(bound._blocks) > 1
+    assert 64 <= sums.block < 20_000
     del bound
     agree(sums, given)
     gpu.free()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel.test_stage import bells, choice, plain, reduction
+from launched import executed, memory_of_nan
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
@@ -20,7 +21,7 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel import row_tile
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.shapes import Computation, Output, Reduction
-from symgrad.kernel.skeletons import group_products, group_rows
+from symgrad.kernel.skeletons import group_products, group_rows, row_sums
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
@@ -28,8 +29,11 @@ from symgrad.wgsl.dispatch import groups
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.groups import workgroups
 from symgrad.wgsl.dispatch.summation import SUM_INVOCATIONS, Summation, emit_reduction
-from symgrad.wgsl.dispatch.sums import BoundSums, Sums
+from symgrad.wgsl.dispatch.sums import Sums
 from symgrad.wgsl.printing.source import Style
+
+MOST_EXECUTED = 1001
+"""Rows up to which the interpreter is quick."""
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -84,26 +88,23 @@ def sizes(made: Reduction, p: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.abs(compute(made, points)).sum(axis=0) * np.abs(compute(factors, points[:1]))[0]
 
 
-def bound_among_nan(sums: Sums, rows: np.ndarray) -> BoundSums:
-    """Bound rows between NaN, as are results before they are computed."""
-    found = sums.bind(rows)
-    stores = found._storages
-    for storage in (*stores, found._results, found._parameters):
-        sums.gpu.upload(storage, np.full(storage.buffer.size // 4, np.nan, np.float32))
-    return found.replaced(rows)
-
-
 def agree(
     gpu: Gpu, made: Reduction, p: np.ndarray, rows: np.ndarray, math: str = "accurate"
-) -> None:
+) -> Sums:
+    """The sums on the GPU, in memory that was NaN, are those of the rows, and the launch's."""
     sums = Sums(gpu, made, functions(math), Style(math))
-    found = bound_among_nan(sums, rows).run(p)
+    with memory_of_nan(gpu):
+        found = sums.bind(rows).run(p)
     assert found.dtype == np.float64
     if not len(rows):
         assert not found.any() and len(found) == sums.results
-        return
-    slack = {"fast": 2e-5}.get(math, 5e-7) * (sizes(made, p, rows) + 1e-30)
-    np.testing.assert_array_less(np.abs(found - reduce_rows(made, p, rows)), slack)
+        return sums
+    size, want = sizes(made, p, rows) + 1e-30, reduce_rows(made, p, rows)
+    slack = {"fast": 2e-5}.get(math, 5e-7) * size
+    np.testing.assert_array_less(np.abs(found - want), slack)
+    if len(rows) <= MOST_EXECUTED:
+        np.testing.assert_array_less(np.abs(executed(sums, p, rows)[0] - want), 1e-12 * size)
+    return sums
 
 
 # the source ---------------------------------------------------------------------------------------
@@ -143,14 +144,14 @@ def test_limits(name: str) -> None:
         tile = re.search(r"tile: array<(f32|vec4<f32>), (\d+)>", module.source)
         size = 4 if tile and tile[1] == "f32" else 16
         assert (int(tile[2]) if tile else 0) * size <= 16_384
-        assert len(module.results) <= group_products.MOST_RESULTS
+        assert len(module.program.results.numbers) <= group_products.MOST_RESULTS
         assert all(len(line) < 1500 for line in module.source.splitlines())
 
 
 def test_every_result_is_in_one_module() -> None:
     modules = emitted(powers(338))
-    assert len(modules) > 1 and max(len(m.results) for m in modules) < 200
-    assert [k for module in modules for k in module.results] == list(range(338))
+    assert len(modules) > 1 and max(len(m.program.results.numbers) for m in modules) < 200
+    assert [k for module in modules for k in module.program.results.numbers] == list(range(338))
     assert all("this kernel sums" in module.source for module in modules)
     assert "this kernel sums sums[0] to sums[34]; others" in emitted(powers(70))[0].source
 
@@ -314,9 +315,11 @@ def test_rows_in_several_bindings(block: int, gpu: Gpu) -> None:
     made = hoisted(reduction(choice))
     sums = Sums(gpu, made, functions("accurate"))
     sums.block = block
-    bound = bound_among_nan(sums, rows)
-    assert len(bound._blocks) == -(-1000 // block)
-    np.testing.assert_allclose(bound.run(p), reduce_rows(made, p, rows), rtol=1e-5)
+    assert len(sums.launch(1000).rows) == -(-1000 // block)
+    want = reduce_rows(made, p, rows)
+    with memory_of_nan(gpu):
+        np.testing.assert_allclose(sums.bind(rows).run(p), want, rtol=1e-5)
+    np.testing.assert_allclose(executed(sums, p, rows)[0], want, rtol=1e-12)
 
 
 def test_host_rows_go_through_in_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +351,8 @@ def test_a_row_of_nan_spoils_its_sums_and_padding_none(gpu: Gpu) -> None:
     p, rows = data(1001)
     made = hoisted(reduction(lambda p, r: p[0] * r[0] + p[1] * r[1]))
     rows[700, 0] = np.nan
-    found = bound_among_nan(Sums(gpu, made, functions("accurate")), rows).run(p)
+    with memory_of_nan(gpu):
+        found = Sums(gpu, made, functions("accurate")).bind(rows).run(p)
     assert np.array_equal(np.isnan(found), [True, True, False, *[False] * 4])
 
 
@@ -418,7 +422,7 @@ def test_a_lost_device_says_so(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.fixture
 def folding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partial sums of more than one workgroup, of which there are up to 64, are added there."""
-    monkeypatch.setattr(reduce_dispatch, "SUMS_FOLDED_ON_HOST", 1)
+    monkeypatch.setattr(row_sums, "SUMS_FOLDED_ON_HOST", 1)
     monkeypatch.setattr(reduce_dispatch, "BUSY_SOFTWARE", 64)
 
 
@@ -427,9 +431,11 @@ def folding(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
     made = hoisted(reduction(f))
     p, rows = data(40_000)
-    bound = Sums(gpu, made, functions("accurate")).bind(rows)
-    folded = [part.partials is not None for part in bound._parts]
-    assert folded == [bool(part.module.summed) for part in bound._parts]
+    sums = Sums(gpu, made, functions("accurate"))
+    partials = sums.launch(len(rows)).partials
+    folded = [part.folded is not None for part in partials]
+    assert folded == [bool(part.results.summed) for part in partials]
+    bound = sums.bind(rows)
     found, want = bound.run(p), reduce_rows(made, p, rows)
     assert np.max(np.abs(found - want) / np.maximum(sizes(made, p, rows), 1e-30)) < 2e-7
     np.testing.assert_array_equal(bound.run(p), found)
@@ -441,7 +447,13 @@ def test_partial_sums_in_blocks_of_rows_and_tiles_of_results(
 ) -> None:
     monkeypatch.setattr(row_tile, "RESULTS_PER_MODULE", (16, 512))
     monkeypatch.setattr(gpu, "max_binding", 8 * 10_000)
-    agree(gpu, powers(70), *data(25_000, 2, 1))
+    sums = agree(gpu, powers(70), *data(25_000, 2, 1))
+    p, rows = data(5000, 2, 1)
+    folded = sums.launch(len(rows)).partials
+    assert len(folded) == 5 and all(part.folded for part in folded)
+    np.testing.assert_allclose(
+        executed(sums, p, rows)[0], reduce_rows(sums.reduction, p, rows), rtol=1e-12
+    )
 
 
 @pytest.mark.usefixtures("folding")
@@ -477,9 +489,10 @@ def test_few_sums_have_more_workgroups(gpu: Gpu) -> None:
     )
     for sums, busy in ((few, groups.BUSIER), (many, groups.BUSY)):
         (module,) = sums.modules
-        assert groups.groups_of(module, 1 << 24, groups.BUSY, 65_535) == busy
-        assert groups.groups_of(module, 1 << 24, groups.BUSY, 300) == max(
-            300, -(-(1 << 24) // (module.width * module.most))
+        program = module.program
+        assert groups.groups_of(program, 1 << 24, groups.BUSY, 65_535) == busy
+        assert groups.groups_of(program, 1 << 24, groups.BUSY, 300) == max(
+            300, -(-(1 << 24) // (program.width * program.most))
         )
 
 
@@ -488,8 +501,7 @@ def test_rows_that_turn_in_loops_are_one_for_each_invocation(gpu: Gpu) -> None:
     sums = Sums(gpu, made, functions("accurate"))
     for sums.busy in (groups.BUSY, groups.BUSY_SOFTWARE):
         bound = sums.bind(np.ones((1000, 1), np.float32))
-        (part,) = bound._parts
-        assert part.module.long
+        (part,) = sums.launch(1000).partials
         assert part.groups == (16 if sums.busy == groups.BUSY else 2)  # of 64 invocations
         assert bound.run(np.ones(1, np.float32))[0] == 1000
     agree(gpu, made, *data(1000, 1, 1))

@@ -16,12 +16,11 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.products import NO_FACTOR
 from symgrad.kernel.shapes import Output, Reduction
-from symgrad.kernel.skeletons import group_products
+from symgrad.kernel.skeletons import group_products, row_sums
 from symgrad.kernel.skeletons.group_products import QUADS, WIDTH, in_products
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.summation import emit_reduction
 from symgrad.wgsl.dispatch.sums import Sums
 
@@ -76,7 +75,7 @@ def test_sums_are_those_of_the_rows(gpu: Gpu, name: str, count: int) -> None:
 def test_partial_sums_that_are_added_on_the_device(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reduce_dispatch, "SUMS_FOLDED_ON_HOST", 1)
+    monkeypatch.setattr(row_sums, "SUMS_FOLDED_ON_HOST", 1)
     agree(gpu, MADE["network"](), 20_000)
 
 
@@ -132,7 +131,7 @@ def test_stages_fit_and_have_all_products(name: str) -> None:
 def test_a_network_is_one_module_that_computes_each_row_once() -> None:
     (module,) = emit_reduction(MADE["network"](), functions("accurate"))
     assert module.source.count("sg_tanh(") == 1 + 16
-    assert len(module.results) == 98
+    assert len(module.program.results.numbers) == 98
 
 
 def test_results_without_common_factors_are_left_alone() -> None:

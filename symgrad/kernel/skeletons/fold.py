@@ -14,17 +14,19 @@ from symgrad.kernel.target import pair_add
 def fold_program(target: Target) -> KernelIR:
     """The kernel that adds up ``count`` partial sums for each group, whose width is a power of 2.
 
-    The last numbers of ``partials`` are the partial sums of all results, one result after the
-    other. ``sums`` (results, 2) are their sums, and what these lack: each invocation adds up some
-    by Knuth's TwoSum, the errors apart (Sum2 of Ogita, Rump and Oishi, 2005, "Accurate sum and dot
-    product"), and a reduction tree adds up the invocations'.
+    ``partials`` begins with ``head`` other numbers, an argument; behind them are the partial sums
+    of all results, one result after the other. ``sums`` takes the sum of each result and what that
+    lacks, and then the other numbers. Each invocation adds up some partial sums by Knuth's TwoSum,
+    the errors apart (Sum2 of Ogita, Rump and Oishi, 2005, "Accurate sum and dot product"), and a
+    reduction tree adds up the invocations'.
     """
     k, width = KernelIR(target, "fold"), target.width
     assert width & (width - 1) == 0, "the tree halves the group"
-    partials, sums = k.buffer("partials", "read"), k.buffer("sums", "write", vector=2)
+    partials, sums = k.buffer("partials", "read"), k.buffer("sums", "write")
     pairs = k.buffer("pairs", "group", size=2 * width, vector=2)
-    count, local, groups = Index(k, k.count), Index(k, k.local), Index(k, k.groups)
-    start = Index(k, k.length(partials)) - (groups - Index(k, k.group)) * count
+    head, count, local = (Index(k, i) for i in (k.argument("head"), k.count, k.local))
+    group, groups = Index(k, k.group), Index(k, k.groups)
+    start = head + group * count
     iterations = (count + (width - 1) - local) // width
 
     def add(t: int, total: list[int]) -> Sequence[int]:
@@ -50,7 +52,15 @@ def fold_program(target: Target) -> KernelIR:
     k.loop(k.word(0), k.word(width.bit_length() - 1), (), halve)
     k.names |= {start.id: "start", iterations.id: "iterations"}
     zero = Index(k, k.word(0))
-    k.when(local.below(1), lambda: _store(sums, Index(k, k.group), _load(pairs, zero)))
+    k.when(local.below(1), lambda: _store(sums, group, _load(pairs, zero)))
+    cell, cells = Index(k, k.cell), groups * width
+
+    def copy(t: int, _: list[int]) -> tuple[()]:
+        at = Index(k, t) * cells + cell
+        k.store(sums, (groups * 2 + at).id, k.load(partials, at.id))
+        return ()
+
+    k.loop(k.word(0), ((head + cells - 1 - cell) // cells).id, (), copy)
     return k
 
 

@@ -15,7 +15,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT
 from symgrad.kernel.language import KernelIR, Target, widen
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.table_gradients import indices_of, place_of
+from symgrad.kernel.table_gradients import ROWS_PER_RUN, indices_of, place_of
 
 ROWS_PER_PARTIAL_SUM: Final = 8
 """Rows of a block: a run's sums are sums of blocks, whose rounding errors are smaller."""
@@ -25,6 +25,9 @@ QUADS_TOGETHER: Final = 4
 
 ROWS_PER_TILE: Final = 16_384 // 16 // QUADS_TOGETHER
 """Rows whose quads a group's memory holds at a time."""
+
+RUNS_PER_GROUP: Final = 64
+"""Runs that a group adds up, and its invocations."""
 
 STEP: Final = 64
 """Columns of quads are padded to whole multiples of so many rows, where bindings may start."""
@@ -42,26 +45,48 @@ class Place:
     width: int
 
 
+def tiles_of(count: int) -> list[range]:
+    """The quads that are added up side by side, in tiles of about one size."""
+    number = -(-count // QUADS_TOGETHER)
+    return [range(count * k // number, count * (k + 1) // number) for k in range(number)]
+
+
 def padded(k: KernelIR, count: int) -> int:
     """Rows from one column to the next, of so many rows."""
     up = k.add(ops.word_add, count, k.word(STEP - 1))
     return k.add(ops.word_mul, k.add(ops.word_div, up, k.word(STEP)), k.word(STEP))
 
 
-def runs_program(columns: int, place: Place | None, target: Target) -> KernelIR:
+@dataclass(frozen=True)
+class RunSums:
+    """The program of the kernel of runs of at most `ROWS_PER_RUN` rows: see `runs_program`."""
+
+    columns: int
+    place: Place | None
+
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel for a target."""
+        return runs_program(self.columns, self.place, target, ROWS_PER_RUN)
+
+
+def runs_program(
+    columns: int, place: Place | None, target: Target, longest: int | None = None
+) -> KernelIR:
     """The kernel that adds up so many columns of quads over ``count`` runs, a group's width each.
 
     Its buffers are ``starts``, the place at which each run starts in the order, and the end of the
     last; ``order``, the rows in their order, padded; ``quads``, as many columns of them as rows are
     padded to; and ``sums``, as many columns for the runs, padded likewise, or else, at a place,
-    entries of numbers.
+    entries of numbers. The ``longest`` run has so many rows, if that is known.
     """
-    return _Runs(columns, place, target).k
+    return _Runs(columns, place, target, longest).k
 
 
 class _Runs:
-    def __init__(self, columns: int, place: Place | None, target: Target) -> None:
-        self.columns, self.place, self.width = columns, place, target.width
+    def __init__(
+        self, columns: int, place: Place | None, target: Target, longest: int | None
+    ) -> None:
+        self.columns, self.place, self.width, self.longest = columns, place, target.width, longest
         self.k = k = KernelIR(target, "runs")
         self.starts, self.order = k.buffer("starts", "read", "u"), k.buffer("order", "read", "u")
         self.quads = k.buffer("quads", "read", vector=QUAD)
@@ -97,7 +122,8 @@ class _Runs:
             return added
 
         tiles = k.add(ops.word_div, up, k.word(ROWS_PER_TILE))
-        sums, _ = k.loop(k.word(0), tiles, [zero] * (QUAD * self.columns), tile)
+        most = None if self.longest is None else -(-self.width * self.longest // ROWS_PER_TILE)
+        sums, _ = k.loop(k.word(0), tiles, [zero] * (QUAD * self.columns), tile, most=most)
         for j, mine in enumerate(self.mine):
             mine.store(sums[QUAD * j : QUAD * (j + 1)])
 
@@ -162,10 +188,12 @@ class _Mine:
                 numbers = [k.load(self.runs.tile, k.offset(at, QUAD, n)) for n in range(QUAD)]
                 return [k.add(ops.add, a, b) for a, b in zip(part, numbers, strict=True)]
 
-            part, _ = k.loop(first, last, [k.constant(0.0)] * QUAD, add_row)
+            zeros, most = [k.constant(0.0)] * QUAD, ROWS_PER_PARTIAL_SUM
+            part, _ = k.loop(first, last, zeros, add_row, most=most)
             return [k.add(ops.add, a, b) for a, b in zip(sums, part, strict=True)]
 
-        return k.loop(k.word(0), blocks, sums, add_block)[0]
+        most = ROWS_PER_TILE // ROWS_PER_PARTIAL_SUM
+        return k.loop(k.word(0), blocks, sums, add_block, most=most)[0]
 
     def store(self, sums: list[int]) -> None:
         """Write the quad of the run, if there is one."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK
-from symgrad.wgsl.dispatch.summation import SUM_INVOCATIONS, Summation
+from symgrad.kernel.skeletons.row_sums import TileSums
+from symgrad.wgsl.dispatch.summation import SUM_INVOCATIONS
 
 BUSY = 512
 """Workgroups that a GPU needs to be busy: fewer rows than these could add are shared by them."""
@@ -35,14 +36,16 @@ def workgroups(
     return max(needed, min(busy, useful), 1)
 
 
-def groups_of(module: Summation, count: int, busy: int, most: int) -> int:
-    """The workgroups of a module for so many rows, ``most`` unless it takes more.
+def groups_of(program: TileSums, count: int, busy: int, most: int) -> int:
+    """The workgroups of a kernel for so many rows, ``most`` unless it takes more.
 
     ``busy`` keep the GPU busy, by its kind.
     """
-    fewest = ROWS_PER_BLOCK
-    if busy == BUSY and module.long:
+    fewest, tile = ROWS_PER_BLOCK, program.tile
+    if busy == BUSY and tile.whole.is_structured:
         busy, fewest = BUSY_LONG, 1
-    elif busy == BUSY and BUSIER * module.columns <= SUMS_ADDED_ON_HOST and not module.slopes:
+    elif (
+        busy == BUSY and BUSIER * program.results.columns <= SUMS_ADDED_ON_HOST and not tile.slopes
+    ):
         busy = BUSIER
-    return workgroups(count, module.most, min(busy, most), module.width, fewest)
+    return workgroups(count, program.most, min(busy, most), program.width, fewest)

@@ -5,33 +5,20 @@ there are many. Many results are products of few factors where that pays, see `g
 others are cut into tiles, of a module each, that read the same rows. (Subgroup sums would need
 another source for each front end and save nothing: with this tree four Gaussians over 16 million
 rows take 47 us on an H200, at 70 % of a copy's bandwidth.)
-
-A row's kernel reads the numbers of the entries of tables that the row names by index, and writes
-what it adds to them, its slopes, to an array of its own: column by column, so that neighbours write
-side by side. Rows in the order of their entries are cut into runs, and a second kernel adds up each
-run, in a fixed order and without atomics. Long entries have several runs, whose sums are added by
-the same kernel again, or by the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.language import KernelIR
 from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.fold import fold_program
-from symgrad.kernel.skeletons.group_products import Products, group_products, in_products
-from symgrad.kernel.skeletons.group_rows import group_rows
-from symgrad.kernel.skeletons.lookup import QUADS_TOGETHER, Place, runs_program
+from symgrad.kernel.skeletons.group_products import WIDTH, Products, in_products
+from symgrad.kernel.skeletons.row_sums import TileSums
 from symgrad.kernel.split import MOST_ITERATIONS
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.printer import print_kernel
@@ -43,81 +30,34 @@ SUM_INVOCATIONS: Final = 256
 LONG_SUM_INVOCATIONS: Final = 64
 """Invocations of a workgroup whose rows have loops."""
 
-FOLD_INVOCATIONS: Final = 256
-"""Invocations that add up the partial sums of one result: a workgroup."""
 
-RUN: Final = 32
-"""Rows of a run, at most."""
-
-RUNS_PER_WORKGROUP: Final = 64
-"""Runs that a workgroup adds up, and its invocations."""
-
-READ: Final = 3
-"""Bindings that the kernel of runs only reads."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Summation:
-    """A module that sums some of the results; entry point "main", workgroups of ``width``.
+    """A module that sums some of the results; entry point "main", workgroups of ``program.width``.
 
     Bindings: 0 is the uniform block, whose count is that of the rows; then come ``readable`` ones:
     the rows and the parameters, padded to 16 bytes, the indices and tables that rows look up, and
-    constants, if any. The next takes ``head`` numbers, the factors of the results and then the
-    values of those that no row changes, and after them, for each of the others, the partial sums of
-    all workgroups. Slopes and scratch memory follow, if there are any.
+    constants, if any. The next takes the numbers of `Results`. Slopes and scratch memory follow, if
+    there are any.
     """
 
-    source: str
-    results: range
-    """The numbers of its results."""
-    summed: tuple[int, ...]
-    """The sums that depend on the rows."""
-    most: int
-    """Rows that an invocation may add up."""
-    width: int
-    """Invocations of a workgroup."""
-    readable: int
-    """How many of its bindings are only read."""
-    cells: tuple[int, ...] = ()
-    """For each sum its number among those that are written, if these are others as well."""
-    slopes: range = range(0)
-    """The numbers of the quads of slopes that it writes for every row."""
-    slots: int = 0
-    """Numbers of each invocation in scratch memory, the last binding."""
-    iterations: int = 0
-    """The most iterations of an invocation in the loops of rows."""
-    long: bool = False
-    """Whether rows turn in loops."""
-    tables: tuple[tuple[float, ...], ...] = ()
-    """The constants of the last of the bindings that are only read."""
+    program: TileSums
+    printed: Printed
 
-    @cached_property
-    def fixed(self) -> tuple[int, ...]:
-        """The results that no row changes."""
-        return tuple(k for k in self.results if k not in self.summed)
+    @property
+    def source(self) -> str:
+        """The WGSL."""
+        (source,) = self.printed.modules
+        return source
 
-    @cached_property
-    def head(self) -> int:
-        """Numbers before the partial sums."""
-        return len(self.results) + len(self.fixed)
-
-    @cached_property
-    def columns(self) -> int:
-        """Sums that are written, in whole sixteens if there are others among them."""
-        return max(self.cells) // 16 * 16 + 16 if self.cells else len(self.summed)
-
-    @cached_property
-    def wanted(self) -> Any:
-        """Where the sums are among those that are written."""
-        return np.array(self.cells) if self.cells else slice(None)
+    @property
+    def readable(self) -> int:
+        """How many of its bindings are only read."""
+        return sum(b.space == "read" for b in self.printed.bound)
 
     def scratch(self, groups: int) -> int:
         """Bytes of scratch memory that this many workgroups need."""
-        return 4 * self.slots * self.width * groups
-
-    def size(self, groups: int) -> int:
-        """Numbers that this many workgroups write."""
-        return self.head + groups * self.columns
+        return 4 * self.printed.slots * self.program.width * groups
 
 
 def emit_reduction(
@@ -142,8 +82,7 @@ class _Emit:
 
     def sums(self, tile: Tile) -> Summation:
         """The module of a tile whose sums each invocation has for itself."""
-        kernel = group_rows(tile, SUM_INVOCATIONS, tile.most)
-        return self._made(tile, kernel, self._printed(tile, kernel), tile.most)
+        return self._printed(TileSums(tile, SUM_INVOCATIONS, tile.most))
 
     def long(self, tile: Tile) -> Summation:
         """The module of a tile whose rows have loops.
@@ -152,43 +91,21 @@ class _Emit:
         end them, if one row does.
         """
         most = tile.most
-        kernel = group_rows(tile, LONG_SUM_INVOCATIONS, most)
-        printed = self._printed(tile, kernel)
-        if printed.iterations > MOST_ITERATIONS:
-            most = max(
-                1, most * MOST_ITERATIONS // printed.iterations // ROWS_PER_BLOCK * ROWS_PER_BLOCK
-            )
-            kernel = group_rows(tile, LONG_SUM_INVOCATIONS, most)
-            printed = self._printed(tile, kernel)
-        return self._made(tile, kernel, printed, most)
+        summation = self._printed(TileSums(tile, LONG_SUM_INVOCATIONS, most))
+        iterations = summation.printed.iterations
+        if iterations > MOST_ITERATIONS:
+            most = max(1, most * MOST_ITERATIONS // iterations // ROWS_PER_BLOCK * ROWS_PER_BLOCK)
+            summation = self._printed(TileSums(tile, LONG_SUM_INVOCATIONS, most))
+        return summation
 
     def products(self, products: Products) -> Summation:
         """The module of a tile whose results are products of factors in workgroup memory."""
-        tile, kernel = products.tile, group_products(products)
-        return self._made(tile, kernel, self._printed(tile, kernel), tile.most, products.cells)
+        return self._printed(TileSums(products.tile, WIDTH, products.tile.most, products))
 
-    def _printed(self, tile: Tile, kernel: KernelIR) -> Printed:
-        return print_kernel(kernel, self.functions, self.style, [*_header(tile, self.style)])
-
-    def _made(
-        self, tile: Tile, kernel: KernelIR, printed: Printed, most: int, cells: tuple[int, ...] = ()
-    ) -> Summation:
-        (source,) = printed.modules
-        readable = sum(b.space == "read" for b in kernel.buffers)
-        return Summation(
-            source,
-            tile.results,
-            tuple(tile.summed),
-            most,
-            kernel.target.width,
-            readable,
-            cells,
-            tile.slopes,
-            printed.slots,
-            printed.iterations,
-            tile.whole.is_structured,
-            printed.tables,
-        )
+    def _printed(self, program: TileSums) -> Summation:
+        head = [*_header(program.tile, self.style)]
+        kernel = program(program.target)
+        return Summation(program, print_kernel(kernel, self.functions, self.style, head))
 
 
 def _header(tile: Tile, style: Style) -> Iterator[str]:
@@ -212,27 +129,3 @@ def _header(tile: Tile, style: Style) -> Iterator[str]:
     if len(tile.cut) < len(labels):
         first, last = labels[tile.cut[0]], labels[tile.cut[-1]]
         yield f"// this kernel sums {first} to {last}; others, from the same rows, the rest"
-
-
-@cache
-def fold_module() -> str:
-    """The module that adds up the partial sums of results, a workgroup each: see `fold_program`."""
-    head = "// adds up the partial sums of each result: to a sum, and the rounding errors it lacks"
-    kernel = fold_program(WorkgroupTarget(FOLD_INVOCATIONS))
-    (module,) = print_kernel(kernel, {}, Style(), [head]).modules
-    return module
-
-
-def tiles_of(count: int) -> list[range]:
-    """The quads that are added up side by side, in tiles of about one size."""
-    number = -(-count // QUADS_TOGETHER)
-    return [range(count * k // number, count * (k + 1) // number) for k in range(number)]
-
-
-@cache
-def runs_module(columns: int, place: Place | None = None) -> str:
-    """The module that adds up runs of so many columns of quads: see `runs_program`."""
-    kernel = runs_program(columns, place, WorkgroupTarget(RUNS_PER_WORKGROUP, grid=True))
-    head = f"// adds up {columns} columns of quads over runs of rows that name the same entry"
-    (module,) = print_kernel(kernel, {}, Style(), [head]).modules
-    return module

@@ -1,47 +1,49 @@
 """Runs sums over rows on a GPU: rows go up once or with every call, parameters with every call.
 
-A call costs one write, one submit and one wait; the partial sums of all workgroups come back
-together and are added in float64. Very many are added on the device before, with their rounding
-errors. Rows that no binding can hold are cut into blocks. Where rows look up entries
-of tables, the tables go up with every call, and what is added to them comes back.
+A call costs one write, one submit and one wait: it is that of a launch whose rows stay on the
+device, and what comes back is added in float64. Rows that no binding can hold are cut into blocks.
+Where rows look up entries of tables, the tables go up with every call, and what is added to them
+comes back.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 
 import numpy as np
 
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Op
 from symgrad.kernel import watch
+from symgrad.kernel.launch import Program
 from symgrad.kernel.layout import MAX_WORKGROUPS
-from symgrad.kernel.memory import POOL
+from symgrad.kernel.partial_sums import Added
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.lookup import Place
-from symgrad.kernel.table_gradients import indices_of, quads
+from symgrad.kernel.skeletons.row_sums import (
+    SumsLaunch,
+    TileSums,
+    sums_launch,
+    table_words,
+    whole_quads,
+)
+from symgrad.kernel.table_gradients import in_order, indices_of, quads
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations
 from symgrad.wgsl.dispatch.groups import BUSY, BUSY_SOFTWARE, groups_of
-from symgrad.wgsl.dispatch.launch import require_iterations
-from symgrad.wgsl.dispatch.slopes import Lookups, in_order, table_words
-from symgrad.wgsl.dispatch.sum_dispatch import SumDispatch
-from symgrad.wgsl.dispatch.summation import READ, Summation, emit_reduction, runs_module
-from symgrad.wgsl.memory.encoding import Copy, Step
-from symgrad.wgsl.memory.pool import in_pieces
+from symgrad.wgsl.dispatch.launch import Held, Launched
+from symgrad.wgsl.dispatch.summation import Summation, emit_reduction
+from symgrad.wgsl.dispatch.workspace import NUMBER_BYTES, QUAD_BYTES, Place, whole
+from symgrad.wgsl.memory.pool import Storage, in_pieces
 from symgrad.wgsl.printing.source import Style
 
 HOST_BYTES = 1 << 26
 """Device memory that rows of data on the host may take; more of them go through it in turn."""
-
-PADDING = 16
-"""Bytes that bindings are whole multiples of: those of a vec4<f32>."""
 
 ROWS_ALIGNED = 64
 """Rows that blocks are whole multiples of, so that all are in whole loads."""
@@ -50,14 +52,8 @@ ARRAYS = 3, 6
 """Bindings besides the uniform block: the rows, the parameters and the partial sums, and with
 lookups the indices, the tables and the slopes."""
 
-Found = tuple[np.ndarray, list[np.ndarray]]
-"""Sums, and for each lookup what was added to its table's entries."""
-
 SLOPE_BYTES = 1 << 29
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
-
-SUMS_FOLDED_ON_HOST = 1 << 14
-"""Partial sums of a dispatch beyond which they are added on the device, not on the host."""
 
 
 class Sums:
@@ -86,28 +82,33 @@ class Sums:
         with watch.stage("emit"):
             self.modules = emit_reduction(reduction, functions, style)
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
-        rows = (self.most_groups(m) * m.width * m.most for m in self.modules)
+        self._scratch = {m.program: m.scratch(1) for m in self.modules}
+        rows = (self.most_groups(p) * p.width * p.most for p in self._scratch)
         self.block = min(_checked_block(gpu, reduction, self.modules), *rows)
-        require_iterations(gpu, max(m.iterations for m in self.modules))
-        self.pipelines = [self._pipeline(m) for m in self.modules]
-        self.tables = {m: [gpu.constants(some) for some in m.tables] for m in self.modules}
-        """The constants of each module."""
+        require_iterations(gpu, max(m.printed.iterations for m in self.modules))
+        self.kernels: Mapping[Program, Compiled] = {
+            m.program: Compiled(gpu, m.printed) for m in self.modules
+        }
         self._lock = threading.Lock()
         self._streams: dict[int, BoundSums] = {}
         gpu.hold(self)
         self.seconds = time.perf_counter() - start
 
-    def _pipeline(self, module: Summation) -> Any:
-        """A compiled module, which binds the rows and then as much as all do."""
-        arrays = _arrays(self.reduction) + len(module.tables)
-        writable = arrays - module.readable + (module.slots > 0)
-        return self.gpu.pipeline(module.source, writable, module.readable)
-
-    def most_groups(self, module: Summation) -> int:
+    def most_groups(self, program: TileSums) -> int:
         """The workgroups that a dispatch may have: as many as there is scratch memory for."""
-        if not module.slots:
+        nbytes = self._scratch[program]
+        if not nbytes:
             return MAX_WORKGROUPS
-        return max(1, min(MAX_WORKGROUPS, self.gpu.max_binding // module.scratch(1)))
+        return max(1, min(MAX_WORKGROUPS, self.gpu.max_binding // nbytes))
+
+    def launch(self, rows: int, indices: np.ndarray | None = None) -> SumsLaunch:
+        """The launch that sums over so many rows."""
+        counts = [min(self.block, rows - k) for k in range(0, rows, self.block)]
+        return sums_launch(self.reduction, tuple(self._scratch), counts, self._groups, indices)
+
+    def _groups(self, program: TileSums, count: int) -> int:
+        """The workgroups of a dispatch over so many rows."""
+        return groups_of(program, count, self.busy, self.most_groups(program))
 
     @cached_property
     def results(self) -> int:
@@ -140,7 +141,7 @@ class Sums:
         rows: np.ndarray,
         indices: np.ndarray,
         tables: Sequence[np.ndarray],
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
+    ) -> Added:
         """The sums, and for each lookup what was added to its table's entries, all in float64.
 
         indices (N, count) are integers that name entries of the tables (entries, width), float32.
@@ -175,10 +176,6 @@ class Sums:
                 if not self.reduction.lookups or not block:
                     raise
                 self.block = block
-
-    def pipeline_of_runs(self, count: int, place: Place | None) -> Any:
-        """What adds up runs of so many quads of slopes, compiled once for the device."""
-        return self.gpu.pipeline(runs_module(count, place), 1, READ)
 
     def require(self, rows: np.ndarray | DeviceArray) -> None:
         """Refuse rows of another width."""
@@ -227,159 +224,87 @@ class BoundSums:
         rows: DeviceArray | None = None,
     ) -> None:
         """Takes memory for ``count`` rows, which `replaced` fills, unless they are there."""
-        self.sums, self.count = sums, count
-        gpu, width = sums.gpu, _row_bytes(sums.reduction)
-        gpu.check()
+        self.sums, self.count, self._columns = sums, count, sums.reduction.columns
+        sums.gpu.check()
         self._lock = threading.Lock()
         self._device_rows = rows if rows is not None and rows.size else None
-        counts = [min(sums.block, count - k) for k in range(0, count, sums.block)]
-        copied = counts if self._device_rows is None else []
-        self._storages = [gpu.storage(_padded(n * width)) for n in copied]
-        self._blocks = list(zip(counts, self._places(counts), strict=True))
-        self._parameters = gpu.storage(self._parameter_bytes)
-        self._padded = np.zeros(self._parameter_bytes // 4, np.float32)
-        self._parts = list(self._planned())
-        end = max((part.end for part in self._parts), default=0)
-        self._lookups: Lookups | None = None
-        if sums.reduction.lookups and indices is not None:
-            self._lookups = Lookups(
-                gpu, sums.reduction, indices, counts, end, sums.pipeline_of_runs
-            )
-            end = self._lookups.end
-        self._nbytes = 4 * end
-        self._results = gpu.storage(self._nbytes)
-        self._staging = gpu.staging()
-        self._steps: list[Step] = []
+        self._storages, self._indices = list[Storage](), list[Storage]()
+        self._padded = np.zeros(whole_quads(sums.reduction.parameters), np.float32)
+        launch = sums.launch(count, indices)
+        resident = dict(self._resident(launch))
+        self._launch = replace(launch, indices={}) if launch.indices else launch
+        self._held: Held | None = None
+        if count:
+            launched = Launched(sums.gpu, launch.launch, Style(), sums.kernels)
+            self._held = launched.hold(resident)
 
-    @property
-    def _parameter_bytes(self) -> int:
-        return _padded(4 * self.sums.reduction.parameters)
-
-    def _places(self, counts: Sequence[int]) -> Iterator[Range]:
-        """Where the rows of each block are: in whole vectors, of which the last may go beyond."""
-        width = _row_bytes(self.sums.reduction)
-        for block, count in enumerate(counts):
+    def _resident(self, launch: SumsLaunch) -> Iterator[tuple[str, Place]]:
+        """The places of the inputs that stay from call to call, by their names."""
+        start = 0
+        for name, count in launch.rows.items():
             if self._device_rows is None:
-                buffer, first = self._storages[block].buffer, 0
+                self._storages.append(self._storage(whole_quads(count * self._columns)))
+                yield name, whole(self._storages[-1])
             else:
-                buffer, first, _ = self._device_rows.rows(block * self.sums.block, count)
-            yield buffer, first, _padded(count * width)
+                buffer, first, _ = self._device_rows.rows(start, count)
+                yield name, (buffer, first, 0)
+            start += count
+        for name, words in launch.indices.items():
+            self._indices.append(self._storage(words.size))
+            self.sums.gpu.upload(self._indices[-1], words)
+            yield name, whole(self._indices[-1])
 
-    def _planned(self) -> Iterator[SumDispatch]:
-        """Every module over every block of rows."""
-        first = 0
-        for block, (count, rows) in enumerate(self._blocks):
-            for module, pipeline in zip(self.sums.modules, self.sums.pipelines, strict=True):
-                dispatch = self._part(module, pipeline, rows, block, count, first)
-                first = dispatch.end
-                yield dispatch
-
-    def _part(
-        self, module: Summation, pipeline: Any, rows: Range, block: int, count: int, first: int
-    ) -> SumDispatch:
-        """A module over a block of so many rows."""
-        groups = self._groups(module, count) if module.summed or module.slopes else 1
-        partials = None
-        if groups > 1 and groups * module.columns > SUMS_FOLDED_ON_HOST:
-            partials = self.sums.gpu.storage(4 * module.size(groups))
-        scratch = None
-        if module.slots:
-            scratch = self.sums.gpu.storage(module.scratch(groups))
-        return SumDispatch(module, pipeline, rows, block, count, groups, first, partials, scratch)
-
-    def _groups(self, module: Summation, count: int) -> int:
-        """The workgroups of a module for so many rows."""
-        most = self.sums.most_groups(module)
-        return groups_of(module, count, self.sums.busy, most)
+    def _storage(self, numbers: int) -> Storage:
+        return self.sums.gpu.storage(NUMBER_BYTES * numbers or QUAD_BYTES)
 
     def replaced(self, rows: np.ndarray) -> BoundSums:
         """These sums, after rows (count, columns) have been copied to the device."""
         assert len(rows) == self.count, "there is memory for another number of rows"
         start = 0
-        for (count, _), storage in zip(self._blocks, self._storages, strict=True):
+        for count, storage in zip(self._launch.rows.values(), self._storages, strict=True):
             self.sums.gpu.upload(storage, rows[start : start + count])
             start += count
         return self
 
     def run(self, parameters: np.ndarray) -> np.ndarray:
         """parameters (n,), float32 -> sums (results,) in float64."""
-        return self.run_with_tables(parameters, ())[0]
+        return self.begin(parameters, ())()[0]
 
-    def run_with_tables(
-        self, parameters: np.ndarray, tables: Sequence[np.ndarray]
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
+    def run_with_tables(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> Added:
         """The sums, and for each lookup what was added to its table's entries, all in float64."""
-        run = self.running(parameters, tables)
-        next(run)
-        return ended(run)
+        return self.begin(parameters, tables)()
 
-    def running(
+    def begin(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> Callable[[], Added]:
+        """Start `run_with_tables`, and give the function that waits for it: it has to be called."""
+        run = self._running(parameters, tables)
+        next(run)
+        return partial(_ended, run)
+
+    def _running(
         self, parameters: np.ndarray, tables: Sequence[np.ndarray]
-    ) -> Generator[None, None, Found]:
+    ) -> Generator[None, None, Added]:
         """`run_with_tables`, which stops once between what it submits and what it waits for."""
-        self.sums.require_parameters(parameters)
-        words = table_words(self.sums.reduction, tables)
-        totals = np.zeros(self.sums.results)
-        if not self.count:
+        sums, held, gpu = self.sums, self._held, self.sums.gpu
+        sums.require_parameters(parameters)
+        words = [table_words(sums.reduction, tables)] if sums.reduction.lookups or tables else []
+        if held is None:
             yield
-            return totals, [np.zeros(t.shape) for t in tables]
-        gpu = self.sums.gpu
+            return np.zeros(sums.results), [np.zeros(t.shape) for t in tables]
+        if words:
+            _require_tables(gpu, words[0].nbytes)
         gpu.check()
         with self._lock, gpu.guard:
-            self._submit(parameters, words)
+            self._padded[: len(parameters)] = parameters
+            held.begin(self._padded, *words)
             yield
-            numbers = POOL.empty((self._nbytes // 4,), np.dtype(np.float32), aligned=False)
-            self._staging.read(self._nbytes, [(0, numbers)])
+            outputs = held.finish()
             with np.errstate(invalid="ignore", over="ignore"):
-                for part in self._parts:
-                    part.add_to(totals, numbers, gpu)
-                return totals, self._lookups.entries(tables, numbers) if self._lookups else []
-
-    def _submit(self, parameters: np.ndarray, words: np.ndarray) -> None:
-        """Start the dispatches, and the copy of all that they write."""
-        gpu = self.sums.gpu
-        self._padded[: len(parameters)] = parameters
-        gpu.write(self._parameters.buffer, 0, self._padded)
-        moved = self._lookups.load(words) if self._lookups else False
-        if moved or not self._steps:
-            self._steps = list(self._planned_steps())
-        target = self._staging.claim(self._nbytes)
-        gpu.submit(self._steps, self._copies(target))
-
-    def _copies(self, target: Any) -> list[Copy]:
-        """The results, and what stands before partial sums that were added up."""
-        return [Copy(self._results.buffer, 0, target, 0, self._nbytes)] + [
-            Copy(
-                part.partials.buffer, 0, target, 4 * (part.first + part.pairs), 4 * part.module.head
-            )
-            for part in self._parts
-            if part.partials
-        ]
-
-    def _planned_steps(self) -> Iterator[Step]:
-        """Block by block what is computed at its rows, and then what is added to entries."""
-        for block, group in itertools.groupby(self._parts, lambda part: part.block):
-            for part in group:
-                yield Step(part.pipeline, self._bound(part), part.groups)
-                yield from part.folded(self.sums.gpu, self._results)
-            if self._lookups:
-                yield from self._lookups.steps(block, self._results)
-
-    def _bound(self, part: SumDispatch) -> Any:
-        """The arrays of a part's dispatch."""
-        looked, block = self._lookups, part.block
-        arrays = [part.source, (self._parameters.buffer, 0, self._parameter_bytes)]
-        arrays += looked.read(block) if looked else []
-        arrays += [(t.buffer, 0, t.nbytes) for t in self.sums.tables[part.module]]
-        arrays.append(part.target(self._results))
-        arrays += [looked.slopes(block)] if looked else []
-        if part.scratch:
-            arrays.append((part.scratch.buffer, 0, part.scratch.buffer.size))
-        return self.sums.gpu.bind(part.rows, arrays, part.module.readable)
+                total = self._launch.total(outputs, held.read)
+                return total, self._launch.added(tables, outputs) if tables else []
 
 
-def ended(run: Generator[None, None, Found]) -> Found:
-    """What a run gives that has submitted its work."""
+def _ended(run: Generator[None, None, Added]) -> Added:
+    """Wait for a run that has submitted its work: its sums."""
     try:
         next(run)
     except StopIteration as end:
@@ -387,12 +312,17 @@ def ended(run: Generator[None, None, Found]) -> Found:
     raise AssertionError("a run stops once")
 
 
+def _require_tables(gpu: Gpu, nbytes: int) -> None:
+    """Refuse tables that no binding holds."""
+    if nbytes > gpu.max_binding:
+        raise DeviceError(
+            f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array: "
+            f"parameters that are looked up have {nbytes:,}"
+        )
+
+
 def _row_bytes(reduction: Reduction) -> int:
     return 4 * max(reduction.columns, 1)
-
-
-def _padded(nbytes: int) -> int:
-    return max(-(-nbytes // PADDING) * PADDING, PADDING)
 
 
 def _arrays(reduction: Reduction) -> int:
@@ -402,7 +332,7 @@ def _arrays(reduction: Reduction) -> int:
 
 def _checked_block(gpu: Gpu, reduction: Reduction, modules: Sequence[Summation]) -> int:
     """The rows that one dispatch takes, or a DeviceError if it takes none."""
-    needed = _arrays(reduction) + max(len(m.tables) for m in modules)
+    needed = _arrays(reduction) + max(len(m.printed.tables) for m in modules)
     if gpu.max_arrays < needed:
         raise DeviceError(f"{gpu.info.name} binds {gpu.max_arrays} arrays, a sum has {needed}")
     widest = max(_row_bytes(reduction), 16 * len(quads(reduction)))
