@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Op
+from symgrad.expr.graph.node import WORD, Graph, Op
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer, Space
 
@@ -192,6 +192,18 @@ def loop(
     numbers = [x.id if isinstance(x, Number) else k.constant(x) for x in inits]
     results, _ = k.loop(lo, hi, numbers, iteration, down=down)
     return [Number(k, i) for i in results]
+
+
+def remainder(graph: Graph, i: int) -> tuple[int, int] | None:
+    """The x and n of ``x - x // n * n``, which is ``x % n``, for a known word n."""
+    nodes = graph.nodes
+    if nodes[i][0] is not ops.word_sub or nodes[nodes[i][2]][0] is not ops.word_mul:
+        return None
+    x, factors = nodes[i][1], nodes[nodes[i][2]][1:]
+    for a, b in (factors, factors[::-1]):
+        if nodes[a] == (ops.word_div, x, b) and nodes[b][0] is WORD:
+            return x, b
+    return None
 
 
 def all_hold(k: KernelIR, *conditions: int) -> int:

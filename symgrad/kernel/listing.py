@@ -23,6 +23,7 @@ from symgrad.expr.graph.node import (
     reachable,
 )
 from symgrad.kernel.accesses import operands
+from symgrad.kernel.index import remainder
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     NAMES,
@@ -107,6 +108,8 @@ class Formulas:
         if not node[0].arity:
             return self._leaf(i)
         op, *args = node
+        if self._floating and (rest := remainder(self.graph, i)):
+            return self._infix("%", PRODUCT, rest)
         constant = all(self.graph.nodes[a][0].constant for a in args)
         return (None if constant else self._operator(op, args)) or self._call(op, args)
 
@@ -145,7 +148,7 @@ class Formulas:
             return f"{self._within(args[0], PRIMARY)} ** {self._within(args[1], SIGN)}", POWER
         return None
 
-    def _infix(self, sign: str, level: int, args: list[int]) -> Text:
+    def _infix(self, sign: str, level: int, args: Sequence[int]) -> Text:
         a, b = args
         left = level + (level == COMPARED)
         return f"{self._within(a, left)} {sign} {self._within(b, level + 1)}", level
@@ -259,7 +262,7 @@ class FloatingListing(_Listing):
         self._inline: dict[int, Statement] = {}
         """The statements that leaves stand for in the text of others."""
         self._order: list[int] = []
-        """The leaves that have been written so, in order."""
+        """The leaves that have been written so, in order, as often as they were."""
         self._declarations = {s for k in kernels for s in declarations(k.main)}
         self._numbered = 0
         self._taken = {*taken, *(b.name for k in kernels for b in k.buffers)}
@@ -395,8 +398,7 @@ class FloatingListing(_Listing):
         if i not in self._inline:
             return self.kernel.leaf_name(i)
         expression = self._giving(self._inline[i])
-        if i not in self._order:
-            self._order.append(i)
+        self._order.append(i)
         return expression
 
     def _giving(self, s: Statement) -> str:

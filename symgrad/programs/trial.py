@@ -6,7 +6,7 @@ what it certainly does; what is found of accesses holds for all inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -17,6 +17,7 @@ from symgrad.errors import ProgramError
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD
 from symgrad.kernel.execute import Fault, Run, Visitors
+from symgrad.kernel.index import remainder
 from symgrad.kernel.statements import (
     BOUND,
     Buffer,
@@ -342,7 +343,7 @@ class Forms:
     """The forms of the words of a dispatch, as far as they have one."""
 
     def __init__(self, dispatch: Dispatch) -> None:
-        self.nodes = dispatch.graph.nodes
+        self.graph, self.nodes = dispatch.graph, dispatch.graph.nodes
         self.known: dict[int, Form | None] = {dispatch.cell: Form(1, 0, 0)}
         self.known[dispatch.local] = Form(0, 0, dispatch.width - 1)
         for s in dispatch.statements:
@@ -366,8 +367,8 @@ class Forms:
         op, *args = self.nodes[i]
         if op is WORD:
             return Form(0, args[0], args[0])
-        if op is ops.word_sub and (n := self._modulus(args)) is not None:
-            return Form(0, 0, n - 1)
+        if rest := remainder(self.graph, i):
+            return Form(0, 0, self.nodes[rest[1]][1] - 1)
         if op not in (ops.word_add, ops.word_mul):
             return None
         a, b = map(self.of, args)
@@ -380,17 +381,6 @@ class Forms:
         if b.scale or b.low != b.high:
             return None
         return Form(a.scale * b.low, a.low * b.low, a.high * b.low)
-
-    def _modulus(self, args: Sequence[int]) -> int | None:
-        """The n of ``x - x // n * n``."""
-        x, product = args
-        op, *factors = self.nodes[product]
-        for a, b in (factors, factors[::-1]) if op is ops.word_mul else ():
-            quotient, *parts = self.nodes[a]
-            number, value, *_ = self.nodes[b]
-            if quotient is ops.word_div and parts == [x, b] and number is WORD:
-                return value
-        return None
 
 
 def accesses(dispatch: Dispatch, a: Buffer) -> list[Load | Store]:

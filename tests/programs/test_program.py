@@ -70,6 +70,21 @@ def test_integers_have_their_signs_and_bits(device: DeviceChoice) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_a_load_is_one_load_of_the_text_and_a_remainder_one_operation(device: DeviceChoice) -> None:
+    def body(p: sg.Builder) -> None:
+        n, y = p.input("n", 8, "u32"), p.output("y", 8, "u32")
+        with p.dispatch(8) as i:
+            v = p.load(n, i)
+            p.store(y, i, v % 5 + (v + 1) % 3 * 2)
+
+    program = sg.program(body, device=device)
+    assert str(program).count("n[cell]") == 1
+    assert "y[cell] = t1 % 5 + t2 % 3 * 2\n" in str(program)
+    n = np.arange(8) * 7
+    assert program.run(n).tolist() == (n % 5 + (n + 1) % 3 * 2).tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_stores_to_one_array_keep_their_order(device: DeviceChoice) -> None:
     def body(p: sg.Builder) -> None:
         x, y = p.input("x", 32), p.output("y", 32)
