@@ -189,10 +189,10 @@ def derivative(m: Any, order: int, imaginary: bool, x: Any, y: Any, digits: Digi
     """The real or the imaginary part of w's derivative of this order, up to the second, y >= 0."""
     part = int(imaginary)
     odd_in_x = (order + part) % 2 == 1
-    a = m.abs(x)
+    size, lift, lower = m.abs(x), 1.0, 1.0
     if odd_in_x:  # next to 0 it is as x, but not what is flushed of it
-        tiny = a < TINY
-        a = m.where(tiny, a * LIFT, a)
+        lift, lower = (m.where(size < TINY, f, 1.0) for f in (LIFT, 1.0 / LIFT))
+    a = size * lift
     square = m.where(a + y < 64.0, a * a + y * y, 4096.0)
     near, far = (a < INNER[order][0]) & (y < INNER[order][1]), square > digits.far
     between = ~(near | far)
@@ -210,8 +210,7 @@ def derivative(m: Any, order: int, imaginary: bool, x: Any, y: Any, digits: Digi
     outside = far_out(*inverses, order, digits.terms)[part]
     value = m.where(near, inside, m.where(far, outside, value))
     if odd_in_x:
-        value = m.where(tiny, value * (1.0 / LIFT), value)
-        value = m.where(x < 0.0, -value, value)
+        value = m.where(x < 0.0, -value, value) * lower
     return m.where(y < 0.0, math.nan, value)
 
 
