@@ -132,9 +132,7 @@ class Builder:
 
     def _array(self, name: str, role: Role, shape: int | Sequence[int], kind: Kind) -> Array:
         is_shared = role not in ("workgroup", "private")
-        kinds = [k for k in KINDS if k != "bool" or not is_shared]
-        if kind not in kinds:
-            raise UnsupportedError(located(f"{name} of {kind!r}: it may be of {', '.join(kinds)}"))
+        _require_kind(name, kind, [k for k in KINDS if k != "bool" or not is_shared])
         if not name.isidentifier() or not name.isascii() or name in WORDS:
             raise InputError(located(f"no array can be called {name!r}: use letters and digits"))
         if name in self._names:
@@ -280,6 +278,8 @@ class Builder:
 
     def var(self, name: str, value: Any, kind: Kind | None = None) -> Variable:
         """A variable that begins with a value, of whose kind it is; a number is a float."""
+        if kind is not None:
+            _require_kind(name, kind, list(KINDS))
         initial = self._value(value, kind and KINDS[kind], f"var {name}")
         array = Array(self.fresh(name), "variable", kind_of(initial), ())
         self._do(Store(array, self._nowhere, initial.id), "var")
@@ -419,3 +419,8 @@ class Builder:
             raise UnsupportedError(located(f"{what} is of real numbers: use 1.0 * i of an integer"))
         scalar = self._value(value, "f", what)
         return self._gives(lambda i: Reduce(i, operation, scalar.id, many), what, "f")
+
+
+def _require_kind(name: str, kind: str, kinds: Sequence[str]) -> None:
+    if kind not in kinds:
+        raise UnsupportedError(located(f"{name} of {kind!r}: it may be of {', '.join(kinds)}"))

@@ -322,6 +322,7 @@ def test_messages_name_the_line_of_the_user() -> None:
         ("x[cell] = 1.0", sg.BufferUnknownError, "only be read"),
         ("y[cell] = frobnicate(x[cell])", sg.UnsupportedError, "no operation"),
         ("while cell < 3:", sg.UnsupportedError, "not a statement"),
+        ("var v: f64 = 1.0", sg.UnsupportedError, "v of 'f64': it may be of f32, i32, u32, bool"),
         (
             "y[cell] = x[cell] if cell < 3 else 0.0",
             sg.UnsupportedError,
