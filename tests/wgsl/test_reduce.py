@@ -25,11 +25,9 @@ from symgrad.kernel.skeletons import group_products, group_rows, row_sums
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch import groups
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
-from symgrad.wgsl.dispatch.groups import workgroups
 from symgrad.wgsl.dispatch.summation import SUM_INVOCATIONS, Summation, emit_reduction
-from symgrad.wgsl.dispatch.sums import Sums
+from symgrad.wgsl.dispatch.sums import Sums, groups_of, workgroups
 from symgrad.wgsl.printing.source import Style
 
 MOST_EXECUTED = 1001
@@ -487,11 +485,11 @@ def test_few_sums_have_more_workgroups(gpu: Gpu) -> None:
         Sums(gpu, hoisted(reduction(f, n)), functions("accurate"))
         for f, n in ((lambda p, r: (p[0] - r[0]) ** 2, 1), (gaussians, 12))
     )
-    for sums, busy in ((few, groups.BUSIER), (many, groups.BUSY)):
+    for sums, busy in ((few, reduce_dispatch.BUSIER), (many, reduce_dispatch.BUSY)):
         (module,) = sums.modules
         program = module.program
-        assert groups.groups_of(program, 1 << 24, groups.BUSY, 65_535) == busy
-        assert groups.groups_of(program, 1 << 24, groups.BUSY, 300) == max(
+        assert groups_of(program, 1 << 24, reduce_dispatch.BUSY, 65_535) == busy
+        assert groups_of(program, 1 << 24, reduce_dispatch.BUSY, 300) == max(
             300, -(-(1 << 24) // (program.width * program.most))
         )
 
@@ -499,9 +497,9 @@ def test_few_sums_have_more_workgroups(gpu: Gpu) -> None:
 def test_rows_that_turn_in_loops_are_one_for_each_invocation(gpu: Gpu) -> None:
     made = hoisted(reduction(lambda p, r: sg.fori_loop(0, 9, lambda _, s: s * p[0], r[0]), 1, 1))
     sums = Sums(gpu, made, functions("accurate"))
-    for sums.busy in (groups.BUSY, groups.BUSY_SOFTWARE):
+    for sums.busy in (reduce_dispatch.BUSY, reduce_dispatch.BUSY_SOFTWARE):
         bound = sums.bind(np.ones((1000, 1), np.float32))
         (part,) = sums.launch(1000).partials
-        assert part.groups == (16 if sums.busy == groups.BUSY else 2)  # of 64 invocations
+        assert part.groups == (16 if sums.busy == reduce_dispatch.BUSY else 2)  # of 64 invocations
         assert bound.run(np.ones(1, np.float32))[0] == 1000
     agree(gpu, made, *data(1000, 1, 1))

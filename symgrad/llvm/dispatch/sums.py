@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from symgrad.kernel.memory import POOL
+from symgrad.kernel.partial_sums import Added
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.rows import rows_program
 from symgrad.kernel.summing import Summing
@@ -100,7 +101,7 @@ class Sums:
         rows: np.ndarray,
         indices: np.ndarray | None = None,
         tables: Sequence[np.ndarray] = (),
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
+    ) -> Added:
         """The sums (results,) in float64, and for each lookup what was added to its entries.
 
         parameters (n,), rows (N, columns), indices (N, count) int32 and tables (entries, width) are
@@ -221,9 +222,7 @@ class BoundSums:
         self._alone = sums.threads(len(rows)) == 1
         self._local = threading.local()
 
-    def run_with_tables(
-        self, parameters: np.ndarray, tables: Sequence[np.ndarray]
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
+    def run_with_tables(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> Added:
         """The sums, and for each lookup what was added to its table's entries, all in float64."""
         return self.sums.run_with_tables(parameters, self.rows, self.indices, tables)
 
