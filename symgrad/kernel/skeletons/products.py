@@ -183,7 +183,9 @@ class Products:
             weighted = value if weight == 1.0 else k.add(ops.mul, value, k.constant(weight))
             k.when(
                 k.add(ops.logical_and, inside, lower),
-                lambda r=row, c=column, v=weighted: k.store(self.sums, place(k, r, c), v, add=True),
+                lambda r=row, c=column, v=weighted: k.store(
+                    self.sums, place(Index(k, r), Index(k, c)).id, v, add=True
+                ),
             )
 
 
@@ -282,7 +284,7 @@ class InMemory(Products):
 
         def row(down: int, _: object) -> tuple[()]:
             def block(across: int, _: object) -> tuple[()]:
-                number = place(k, down, across)
+                number = place(Index(k, down), Index(k, across)).id
                 body((down, across), [k.offset(number, SIDE**2, c) for c in range(SIDE**2)])
                 return ()
 

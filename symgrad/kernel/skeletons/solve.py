@@ -8,10 +8,11 @@ variables as for many.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.index import Index, Number, Numbers, all_hold, where
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.thread_group import ThreadGroup
 
@@ -27,23 +28,21 @@ def half(n: int) -> int:
     return n * (n + 1) // 2
 
 
-def place(k: KernelIR, i: int, j: int) -> int:
+def place(i: Index, j: Index) -> Index:
     """Where the element (i, j) of a lower half stands, j <= i."""
-    row = k.add(ops.word_mul, i, k.add(ops.word_add, i, k.word(1)))
-    return k.add(ops.word_add, k.add(ops.word_div, row, k.word(2)), j)
+    return i * (i + 1) // 2 + j
 
 
 def multiply(threads: ThreadGroup, n: int, matrix: Buffer, quads: Buffer) -> None:
     """The first numbers of the quads in ``quads`` times the matrix, to their second ones."""
-    k = threads.k
+    k, entries, of_variables = threads.k, Numbers(threads.k, matrix), Numbers(threads.k, quads)
 
     def row(i: int) -> None:
         def add(j: int, sums: list[int]) -> list[int]:
-            low = k.add(ops.word_min, i, j)
-            high = k.add(ops.word_sub, k.add(ops.word_add, i, j), low)
-            number = k.load(matrix, place(k, high, low))
-            product = k.add(ops.mul, number, k.load(quads, k.offset(j, 4, 0)))
-            return [k.add(ops.add, sums[0], product)]
+            low = Index(k, i).at_most(Index(k, j))
+            high = Index(k, i) + Index(k, j) - low
+            product = entries[place(high, low)] * of_variables[Index(k, k.offset(j, 4, 0))]
+            return [(Number(k, sums[0]) + product).id]
 
         (total,), _ = k.loop(k.word(0), k.word(n), [k.constant(0.0)], add)
         k.store(quads, k.offset(i, 4, 1), total)
@@ -63,7 +62,7 @@ class System:
         self, threads: ThreadGroup, n: int, matrix: Buffer, quads: Buffer, work: Buffer
     ) -> None:
         self.threads, self.k, self.n = threads, threads.k, n
-        self.matrix, self.quads, self.work = matrix, quads, work
+        self.matrix, self.quads, self.work = (Numbers(self.k, b) for b in (matrix, quads, work))
         self.across = min(ACROSS, threads.size)
         self.down = threads.size // self.across
         if threads.alone:
@@ -81,8 +80,8 @@ class System:
         k.loop(k.word(1), n, (), self._substitute, down=True)
 
         def finish(i: int) -> None:
-            x = k.add(ops.mul, k.load(self.work, self._right(i)), self._inverse(i))
-            k.store(self.quads, k.offset(i, 4, RIGHT), x)
+            at = Index(k, i)
+            self.quads.store(self._place(at, RIGHT), self.work[self._right(at)] * self._inverse(at))
 
         self.threads.share(n, finish)
 
@@ -90,69 +89,78 @@ class System:
         """The lower half of A, and the right side below it."""
         k, n = self.k, self.k.word(self.n)
 
-        def row(i: int) -> None:
-            def element(j: int) -> None:
-                at = place(k, i, j)
-                value = k.load(self.matrix, at)
+        def row(i: Index) -> None:
+            def element(j: Index) -> None:
+                at = place(i, j)
+                value = self.matrix[at]
                 if fixed:
-                    some = [k.add(ops.eq, self._of(v, FIXED), k.constant(0.0)) for v in (i, j)]
-                    free = k.add(ops.logical_and, *some)
-                    value = k.add(ops.where, free, value, k.constant(0.0))
-                aside = k.add(ops.word_lt, j, i)
-                value = k.add(ops.where, aside, value, self._of(i, DIAGONAL))
-                k.store(self.work, at, value)
+                    some = [self._of(v, FIXED).equals(0.0) for v in (i, j)]
+                    value = where(all_hold(k, *some), value, 0.0)
+                self.work.store(at, where(j.below(i), value, self._of(i, DIAGONAL)))
 
-            end = k.add(ops.word_add, i, k.word(1))
-            self.threads.every(self.across, self.column, end, element)
+            self._each_column(i + 1, element)
 
-        self.threads.every(self.down, self.row, n, row)
-        self.threads.share(n, lambda j: k.store(self.work, self._right(j), self._of(j, RIGHT)))
+        def right(j: Index) -> None:
+            self.work.store(self._right(j), self._of(j, RIGHT))
+
+        self.threads.every(self.down, self.row, n, lambda i: row(Index(k, i)))
+        self.threads.share(n, lambda j: right(Index(k, j)))
 
     def _eliminate(self, j: int, _: object) -> tuple[()]:
         """Take the j-th variable out of the rows below."""
-        k, n, after = self.k, self.k.word(self.n), self.k.add(ops.word_add, j, self.k.word(1))
-        scale = self._inverse(j)
+        k, variable = self.k, Index(self.k, j)
+        after = variable + 1
+        scale = self._inverse(variable)
 
-        def row(i: int) -> None:
-            factor = k.add(ops.mul, k.load(self.work, place(k, i, j)), scale)
+        def row(i: Index) -> None:
+            factor = self.work[place(i, variable)] * scale
 
-            def element(c: int) -> None:
-                taken = k.add(ops.mul, factor, k.load(self.work, place(k, c, j)))
-                at = place(k, i, c)
-                k.store(self.work, at, k.add(ops.sub, k.load(self.work, at), taken))
+            def element(c: Index) -> None:
+                taken = factor * self.work[place(c, variable)]
+                at = place(i, c)
+                self.work.store(at, self.work[at] - taken)
 
-            end = k.add(ops.word_min, k.add(ops.word_add, i, k.word(1)), n)
-            self.threads.every(self.across, self.column, end, element, after)
+            self._each_column((i + 1).at_most(self.n), element, after)
 
-        self.threads.every(self.down, self.row, k.word(self.n + 1), row, after)
+        rows = k.word(self.n + 1)
+        self.threads.every(self.down, self.row, rows, lambda i: row(Index(k, i)), after.id)
         self.threads.wait()
         return ()
+
+    def _each_column(
+        self, end: Index, element: Callable[[Index], None], start: Index | None = None
+    ) -> None:
+        """Do something for the columns below the end of a row that the invocation has."""
+        k, first = self.k, None if start is None else start.id
+        self.threads.every(self.across, self.column, end.id, lambda c: element(Index(k, c)), first)
 
     def _substitute(self, j: int, _: object) -> tuple[()]:
         """Take the j-th variable, which is known, out of the right side above."""
-        k = self.k
-        x = k.add(ops.mul, k.load(self.work, self._right(j)), self._inverse(j))
+        k, variable = self.k, Index(self.k, j)
+        x = self.work[self._right(variable)] * self._inverse(variable)
 
-        def row(i: int) -> None:
-            taken = k.add(ops.mul, k.load(self.work, place(k, j, i)), x)
+        def row(i: Index) -> None:
+            taken = self.work[place(variable, i)] * x
             at = self._right(i)
-            k.store(self.work, at, k.add(ops.sub, k.load(self.work, at), taken))
+            self.work.store(at, self.work[at] - taken)
 
-        self.threads.share(j, row)
+        self.threads.share(j, lambda i: row(Index(k, i)))
         self.threads.wait()
         return ()
 
-    def _inverse(self, j: int) -> int:
+    def _inverse(self, j: Index) -> Number:
         """One over the j-th number of D."""
-        k, pivot = self.k, self.k.load(self.work, place(self.k, j, j))
-        floor = self._of(j, FLOOR)
-        low = k.add(ops.lt, pivot, floor)
-        return k.add(ops.ratio, k.constant(1.0), k.add(ops.where, low, floor, pivot))
+        k, pivot, floor = self.k, self.work[place(j, j)], self._of(j, FLOOR)
+        raised = where(k.add(ops.lt, pivot.id, floor.id), floor, pivot)
+        return Number(k, k.add(ops.ratio, k.constant(1.0), raised.id))
 
-    def _of(self, i: int, what: int) -> int:
+    def _of(self, i: Index, what: int) -> Number:
         """A number of the quad of the i-th variable."""
-        return self.k.load(self.quads, self.k.offset(i, 4, what))
+        return self.quads[self._place(i, what)]
 
-    def _right(self, i: int) -> int:
+    def _place(self, i: Index, what: int) -> Index:
+        return Index(self.k, self.k.offset(i.id, 4, what))
+
+    def _right(self, i: Index) -> Index:
         """Where the right side stands."""
-        return self.k.add(ops.word_add, self.k.word(half(self.n)), i)
+        return Index(self.k, self.k.word(half(self.n))) + i
