@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from symgrad.kernel.accesses import operands
 from symgrad.kernel.language import KernelIR
@@ -16,8 +16,8 @@ from symgrad.kernel.statements import (
     Statement,
     Store,
     StoreRow,
+    everything,
     results_of,
-    scopes_of,
 )
 
 
@@ -25,7 +25,7 @@ def needs(kernel: KernelIR, items: Sequence[int | Statement]) -> set[int]:
     """The values, and known numbers, that items need and do not make."""
     needed: set[int] = set()
     computed: set[int] = set()
-    for item in _all(kernel, items):
+    for item in everything(items):
         needed.update(operands(kernel, item))
         computed.update(results_of(item))
         if isinstance(item, For):
@@ -34,14 +34,6 @@ def needs(kernel: KernelIR, items: Sequence[int | Statement]) -> set[int]:
         if isinstance(item, If):
             needed.update(i for yields in item.yields for i in yields)
     return needed - computed
-
-
-def _all(kernel: KernelIR, items: Iterable[int | Statement]) -> Iterator[int | Statement]:
-    """The items and all within them."""
-    for item in items:
-        yield item
-        for scope in scopes_of(item):
-            yield from (inner for _, inner in kernel.items(scope))
 
 
 class Copy:
