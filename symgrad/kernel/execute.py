@@ -100,10 +100,12 @@ class Visitors:
         self.all[at] = cells
         together = self.all[at] != cells
         others = (before != NOBODY) & (before != cells)
-        self.all[at[others | together]] = SEVERAL
+        apart = others | together
+        if apart.any():
+            self.all[at[apart]] = SEVERAL
         if writes:
-            self.writers[at] = cells if sure else self.writers[at]
-            return Meetings(together, others, others | together)
+            self.writers[at] = cells if sure else writers
+            return Meetings(together, others, apart)
         return Meetings(together, others, (writers != NOBODY) & (writers != cells))
 
 

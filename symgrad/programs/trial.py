@@ -26,6 +26,7 @@ from symgrad.kernel.statements import (
     Load,
     Reduce,
     Scope,
+    Statement,
     Store,
     declarations,
     within,
@@ -147,6 +148,7 @@ class _Trial(Run):
         self.steps, self.most = 0, max(1, MOST_STEPS // self.n)
         self.sure = True
         """Whether what is done here is done for all inputs."""
+        self._lanes = self.cells.astype(np.int32)
         numbers = self.cells.copy()
         numbers[self.n // 2 // width * width :] += np.uint32((groups - self.groups) * width)
         self.values |= {dispatch.cell: numbers, dispatch.group: numbers // np.uint32(width)}
@@ -210,13 +212,12 @@ class _Trial(Run):
     def _is_known(self, *values: int) -> bool:
         return all(self.value(i) is not None for i in values)
 
-    def scope(self, scope: Scope, mask: np.ndarray) -> None:
-        """Do all items of a scope, as long as it is worth it."""
-        for item in scope.items:
-            self.steps += 1
-            if self.is_cut_short:
-                raise _CutShortError
-            self.item(item, mask)
+    def item(self, item: int | Statement, mask: np.ndarray) -> None:
+        """Do one, if it is worth it."""
+        self.steps += 1
+        if self.is_cut_short:
+            raise _CutShortError
+        super().item(item, mask)
 
     def _reduce(self, s: Reduce, mask: np.ndarray) -> None:
         self.know(s.result, None, mask)
@@ -260,13 +261,15 @@ class _Trial(Run):
             if tried is not None:
                 tried.lose(isinstance(s, Store))
             return
-        at, cells = self.all(s.index).astype(np.int64)[mask], self.cells[mask].astype(np.int64)
-        inside = at < array.size
-        if self.sure and not inside.all():
-            first = int(at[~inside][0])
-            raise Fault(s, f"index {first} of {array.name} is out of bounds, it has {array.size}")
-        cells = cells[inside]
-        self._note(s, access, self.place(array, at[inside], cells), cells)
+        at, cells = self.all(s.index).astype(np.int64), self._lanes
+        if mask is not self.everyone:
+            at, cells = at[mask], cells[mask]
+        if (beyond := at >= array.size).any():
+            if self.sure:
+                what = f"of {array.name} is out of bounds, it has {array.size}"
+                raise Fault(s, f"index {at[beyond][0]} {what}")
+            at, cells = at[~beyond], cells[~beyond]
+        self._note(s, access, self.place(array, at, cells), cells)
 
     def _note(self, s: Load | Store, access: Access, at: np.ndarray, cells: np.ndarray) -> None:
         """Note who is where; refuse what is written by one and touched by another."""
@@ -306,7 +309,8 @@ class _Trial(Run):
             trips = self.all(s.hi).astype(np.int64) - self.all(s.lo)
             many = np.clip(trips[mask], 0, s.most).max(initial=0)
             iterations[s] = max(iterations.get(s) or 0, int(many))
-            super()._loop(s, mask)
+            if s.scope.items:
+                super()._loop(s, mask)
             return
         iterations[s] = s.most
         self._unknown |= _changed([s.scope])

@@ -437,6 +437,14 @@ def test_many_invocations_that_own_their_rows_need_no_copies() -> None:
     assert np.allclose(backward.run(x, np.ones(n))[1], 2 * x, rtol=1e-6)
 
 
+@pytest.mark.parametrize("body", ["pass", "s = s + x[k % 64]"])
+def test_loops_that_take_long_are_not_tried_to_their_end(body: str) -> None:
+    lines = f"var s = 0.0\nfor k in 0 .. 4000000000:\n  {body}\ny[cell] = s"
+    lines = "".join(f"    {line}\n" for line in lines.split("\n"))
+    program = sg.program(HEAD + lines, device="cpu")
+    assert "for k in 0 .. 4000000000:" in str(program)
+
+
 INDICES = {
     "cell": True, "63 - cell": True, "cell ^ 5": True, "cell // 2": False, "cell % 32": False,
     "minimum(cell, 62)": False, "(cell * 5) % 64": True, "(cell * 6) % 64": False,
