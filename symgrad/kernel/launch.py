@@ -61,7 +61,7 @@ class Array:
         """Whether one of its axes is that of the batch."""
         return BATCH in self.shape
 
-    @cached_property
+    @property
     def is_open(self) -> bool:
         """Whether each call says how long an axis is."""
         return any(isinstance(n, Size) for n in self.shape)
@@ -70,7 +70,7 @@ class Array:
         """The lengths of its axes, for a batch of so many points."""
         return tuple([batch if isinstance(n, Size) else n for n in self.shape])
 
-    @cached_property
+    @property
     def size(self) -> int:
         """How many numbers it has; with the axis of a batch, for each of its points."""
         return math.prod(self.of(1))
@@ -142,12 +142,12 @@ class Dispatch:
         buffers = (b for b in self.kernel.buffers if b.space in BOUND and b.data is None)
         return [(b, names[b.name]) for b in buffers]
 
-    @cached_property
+    @property
     def names(self) -> dict[str, str]:
         """The names of arrays, by the buffers' names."""
         return {b: a.array if isinstance(a, Part) else a for b, a in self.arrays}
 
-    @cached_property
+    @property
     def parts(self) -> dict[str, Part]:
         """The parts of arrays that are bound alone, by the buffers' names."""
         return {b: a for b, a in self.arrays if isinstance(a, Part)}

@@ -21,7 +21,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.graph.verify import is_verified
-from symgrad.kernel.launch import Dispatch, Launch, Program
+from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.layout import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.skeletons.map import Map
@@ -88,8 +88,9 @@ class Launched:
         self._output_kinds = [a.dtype(FLOAT) for a in launch.outputs]
         self._shapes = [a.shape for a in launch.inputs]
         self._output_shapes = [a.shape for a in launch.outputs]
-        self._sizes = [a.size for a in launch.inputs]
-        self._nbytes = NUMBER_BYTES * sum(a.size for a in (*launch.inputs, *launch.outputs))
+        self._sizes = {a.name: a.size for a in launch.arrays}
+        moved = (*launch.inputs, *launch.outputs)
+        self._nbytes = NUMBER_BYTES * sum([self._sizes[a.name] for a in moved])
         """Bytes that a call moves, or that it moves for each point of a batch."""
         self._key = object()
         self._dispatches = [
@@ -151,7 +152,7 @@ class Launched:
     def _require_sizes(self) -> None:
         """Refuse arrays that no binding holds."""
         for a in self.launch.arrays:
-            if NUMBER_BYTES * a.size > self.gpu.max_binding:
+            if NUMBER_BYTES * self._sizes[a.name] > self.gpu.max_binding:
                 raise DeviceError(
                     f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too "
                     f'few for {a.name} of shape {a.shape}: use device="cpu"'
@@ -163,7 +164,9 @@ class Launched:
 
     def _make_plan(self, batch: int) -> Plan:
         launch = self.launch
-        sizes = {a.name: math.prod(a.of(batch)) if a.is_open else a.size for a in launch.arrays}
+        sizes = self._sizes
+        if launch.has_batch:
+            sizes = {a.name: math.prod(a.of(batch)) for a in launch.arrays}
         inputs, outputs, others = (
             [NUMBER_BYTES * sizes[a.name] for a in group]
             for group in (launch.inputs, launch.outputs, launch.scratch)
@@ -176,24 +179,25 @@ class Launched:
             return Slot(None, before + len(others) - 1, nbytes)
 
         def planned(compiled: Compiled, d: Dispatch) -> Planned:
-            width, names = compiled.printed.width, d.names
+            width, arrays = compiled.printed.width, dict(d.arrays)
             groups = d.groups or -(-d.invocations // width)
             across, down = grid_of(groups) if d.target.grid else (groups, 1)
             assert max(across, down) <= MAX_WORKGROUPS, f"{groups:,} groups, and no grid of them"
             slots: list[Slot] = []
             for b in compiled.bound:
-                if b in compiled.tables:
+                array = arrays.get(b.name)
+                if array is None:
                     table = compiled.tables[b]
                     slots.append(Slot((table.buffer, 0, table.nbytes), 0, 0))
-                elif not sizes[name := names[b.name]]:
+                elif isinstance(array, Part):
+                    start, nbytes = NUMBER_BYTES * array.first, NUMBER_BYTES * array.size
+                    assert start % ALIGNMENT == 0, f"nothing is bound from {array} on"
+                    slots.append(Slot(None, places[array.array], nbytes, start))
+                elif not sizes[array]:
                     slots.append(temporary(QUAD_BYTES))
-                elif part := d.parts.get(b.name):
-                    start = NUMBER_BYTES * part.first
-                    assert start % ALIGNMENT == 0, f"nothing is bound from {part} on"
-                    slots.append(Slot(None, places[name], NUMBER_BYTES * part.size, start))
-                else:  # of an array all, to the end of the last of its vectors
-                    vectors = -(-sizes[name] // b.vector)
-                    slots.append(Slot(None, places[name], NUMBER_BYTES * b.vector * vectors))
+                else:  # all of it, to the end of the last of its vectors
+                    vectors = -(-sizes[array] // b.vector)
+                    slots.append(Slot(None, places[array], NUMBER_BYTES * b.vector * vectors))
             if compiled.printed.slots:
                 slots.append(
                     temporary(NUMBER_BYTES * compiled.printed.slots * across * down * width)
@@ -246,7 +250,8 @@ class Launched:
     def _batch(self, inputs: Sequence[Any]) -> int:
         """How many points there are, or 1 without a batch."""
         if not self.launch.has_batch:
-            for x, size in zip(inputs, self._sizes, strict=True):
+            for x, a in zip(inputs, self.launch.inputs, strict=True):
+                size = self._sizes[a.name]
                 assert x.size == size, f"an array of {x.size} numbers, not {size}"
             return 1
         batch = len(inputs[0])
