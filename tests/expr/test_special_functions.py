@@ -28,7 +28,7 @@ def test_values_and_slopes(name: str, dtype: Any, ulps: float) -> None:
     """Of SciPy's ufuncs of expressions, too."""
     x = np.array([-4.3, -0.6, 0.04, 0.5, 1.3, 3.3, 7.7, 25.0])
     values, slopes = kernel(lambda v: getattr(special, name)(v[0]), 1, dtype).run(x[:, None])
-    given, least = np.float64(np.asarray(x, dtype)), ulps * np.finfo(dtype).eps
+    given, least = np.asarray(x, dtype).astype(float), ulps * np.finfo(dtype).eps
     np.testing.assert_allclose(values, getattr(special, name)(given), rtol=least)
     with mpmath.workdps(40):
         f = {
@@ -104,7 +104,7 @@ def test_elliptic_integrals_next_to_their_pole() -> None:
 def test_zeta_and_its_derivatives_by_both_arguments(dtype: Any) -> None:
     """Next to the pole at x = 1, for small q and large ones."""
     grid = np.meshgrid([1.0009765625, 1.5, 3.0, 7.5, 20.0], [1.0, 0.25, 0.001, 3.5, 40.0])
-    points = np.stack([np.float64(np.asarray(g.ravel(), dtype)) for g in grid], axis=1)
+    points = np.stack([np.asarray(g.ravel(), dtype).astype(float) for g in grid], axis=1)
     values, slopes, curves = sg.fused_hessian(
         2, lambda v: special.zeta(v[0], v[1]), device="cpu", dtype=dtype
     ).run(points)
@@ -137,7 +137,7 @@ def test_riemanns_zeta_function_below_one(dtype: Any, device: Any) -> None:
     """Beside its zeros, in units of what the rounding of x changes; SciPy's by its ufunc."""
     draw = np.random.default_rng(4)
     x = np.concatenate([draw.uniform(-30, 1, 150), draw.uniform(-1, 1, 100), [-1e-8, 0.0, -3.0]])
-    x = np.float64(np.asarray(x, dtype))
+    x = np.asarray(x, dtype).astype(float)
     values, slopes = sg.fused_forward_backward(
         1, lambda v: special.zeta(v[0]), device=device, dtype=dtype
     ).run(x[:, None])
@@ -195,7 +195,7 @@ def test_bessel_functions_of_whole_orders(n: int) -> None:
 def test_bessel_functions_of_real_orders(order: float, dtype: Any, device: Any) -> None:
     """From the series with a logarithm for a small x to integrals for a large one."""
     x = np.concatenate([np.exp(np.linspace(-18, 6, 60)), [0.9999999, 1.0, 1.0000001]])
-    x = np.float64(np.asarray(x, dtype))
+    x = np.asarray(x, dtype).astype(float)
     values, slopes = sg.fused_forward_backward(
         1, lambda v: special.kve(order, v[0]), device=device, dtype=dtype
     ).run(x[:, None])
@@ -240,7 +240,7 @@ LINES = np.array([
 @pytest.mark.parametrize(("dtype", "device"), KERNELS)
 def test_voigt_profiles_to_the_second_derivative(dtype: Any, device: Any) -> None:
     """By all three arguments; second derivatives by sigma cancel as 1 and |z|**2 far out."""
-    points = np.float64(np.asarray(LINES, dtype))
+    points = np.asarray(LINES, dtype).astype(float)
     values, slopes, curves = sg.fused_hessian(
         3, lambda v: special.voigt_profile(v[0], v[1], v[2]), device=device, dtype=dtype
     ).run(points)
@@ -286,7 +286,7 @@ def test_the_faddeeva_function_and_dawsons_integral(dtype: Any, device: Any) -> 
     draw = np.random.default_rng(2)
     x = np.concatenate([draw.normal(0, 4, 500), np.exp(draw.uniform(-20, 20, 300))])
     y = np.concatenate([np.exp(draw.uniform(-30, 3, 500)), np.exp(draw.uniform(-20, 20, 300))])
-    points = np.float64(np.asarray(np.stack([x, y], axis=1), dtype))
+    points = np.asarray(np.stack([x, y], axis=1), dtype).astype(float)
     kernel = sg.fused_forward(
         2, lambda v: [*sg.wofz(v[0], v[1]), special.dawsn(v[0])], device=device, dtype=dtype
     )
