@@ -52,6 +52,15 @@ WAVES: Final = {
 }  # fmt: skip
 """What goes up and down: how steeply at most, and the power of 1/|x| with which it falls off."""
 
+PARTS: Final = {
+    ops.faddeeva_real_slope: (ops.faddeeva_imag_slope, 11.0),
+    ops.faddeeva_imag_slope: (ops.faddeeva_real_slope, 11.0),
+    ops.faddeeva_real_bend: (ops.faddeeva_imag_bend, 15.0),
+    ops.faddeeva_imag_bend: (ops.faddeeva_real_bend, 15.0),
+}  # fmt: skip
+"""Parts of a complex value, beside whose size their errors are, as each passes through 0: the other
+part, and the ULP that the functions' own tests allow."""
+
 COMPOSED: Final = {ops.silu_slope, ops.gelu_slope, ops.gelu_tanh_slope}
 TURNING: Final = {ops.sin: 0.5, ops.cos: 0.0}
 """What has its largest value at this multiple of pi, and its least half a turn later."""
@@ -211,6 +220,10 @@ def _error(op: Op, size: Any, arguments: list[Interval]) -> Any:
     if op is ops.fma:  # whose product is rounded where a device does not have it
         first, second = (np.maximum(np.abs(a.low), np.abs(a.high)) for a in arguments[:2])
         flushed = flushed + 2.0**-24 * first * second
+    if op in PARTS:
+        other, allowed = PARTS[op]
+        values = [np.abs(_value(other, xs)) for xs in product(*map(_samples, arguments))]
+        return allowed * 2.0**-23 * np.hypot(size, np.max(values, axis=0)) + flushed
     extreme = (size < 1e-30) | (size > 1e30)
     return np.where(extreme, EXTREME, ULPS * 2.0**-23) * size + flushed
 

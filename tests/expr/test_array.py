@@ -294,6 +294,8 @@ def test_every_ufunc_on_vectors_scalars_and_plain_object_arrays(ufunc: Any) -> N
         pairs = [(v, w), (v, 0.5), (1.5, v), (v[0], v[1]), (v[0], 0.5), (np.float32(1.5), v[0])]
         if logical:
             pairs = [(v > 0.5, w > 0.5)]
+        if ufunc is np.ldexp:  # its second argument is an integer
+            pairs = [(v, np.arange(-3, len(v) - 3)), (v, 5), (v[0], -2)]
         if ufunc.nin == 1:
             return [ufunc(v), ufunc(v[0]), ufunc(M(v))]
         return [ufunc(*p) for p in pairs]
