@@ -225,7 +225,7 @@ class DataKernel(KernelBase):
 
         Raises:
             InputError: for rows or a method that do not fit. Where rows that all fits share look
-            parameters up, `Newton` is for kernels of `fused_hessian`, and squares are for ``fit``.
+                parameters up, `Newton` is for kernels of `fused_hessian`, squares are for ``fit``.
 
         Example:
             >>> import numpy as np, symgrad as sg
