@@ -17,7 +17,7 @@ NEEDED = """
 import numpy as np
 
 from symgrad.expr.ops import interval
-from symgrad.expr.ops.hyperbolic import sinh, tanh
+from symgrad.expr.ops.trigonometric import sinh, tanh
 
 """
 """What the row uses, and its file does not import for others."""
@@ -60,7 +60,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", folder)
     shutil.copy(ROOT / "conftest.py", folder)
-    table = folder / "symgrad/expr/ops/logarithmic.py"
+    table = folder / "symgrad/expr/ops/exponential.py"
     before = table.read_text("utf-8")
     head, _, rows = before.partition("\n\n\n")
     table.write_text(f"{head}\n{NEEDED}\n\n{rows}\n\n{ROW[1]}", "utf-8")

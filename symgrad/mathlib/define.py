@@ -14,7 +14,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Node, Op, inputs_of, reachable
 from symgrad.expr.graph.region import in_regions
 from symgrad.expr.laws.simplify import Definition, Rewriter, simplify
-from symgrad.expr.references.integer_powers import is_product, power_chain, power_product
+from symgrad.expr.references.reference import is_product, power_chain, power_product
 from symgrad.expr.tracers.expression import WRAP, Expr
 from symgrad.mathlib import (
     bessel,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.references.faddeeva_reference import Digits, derivative
+from symgrad.expr.references.faddeeva import Digits, derivative
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import keep_nan
 

@@ -83,7 +83,7 @@ def test_every_row_can_be_differentiated_or_is_piecewise_constant() -> None:
         op for op in ROWS
         if op.result == "f" and not (op.partials or op.vjp or op.compose)
     ]  # fmt: skip
-    assert without == list(BARE)
+    assert set(without) == set(BARE)
     assert [op.name for op in ROWS if op.partials and op.vjp] == []
 
 

@@ -18,31 +18,16 @@ from symgrad.expr.graph.node import LEAVES, Op
 from symgrad.expr.ops.arithmetic import *
 from symgrad.expr.ops.comparison import *
 from symgrad.expr.ops.rounding import *
-from symgrad.expr.ops.hyperbolic import *
-from symgrad.expr.ops.exponential import *
-from symgrad.expr.ops.powers import *
-from symgrad.expr.ops.plane import *
 from symgrad.expr.ops.trigonometric import *
-from symgrad.expr.ops.normal import *
+from symgrad.expr.ops.exponential import *
+from symgrad.expr.ops.error_function import *
 from symgrad.expr.ops.activations import *
 from symgrad.expr.ops.primitives import *
-from symgrad.expr.ops.angles import *
-from symgrad.expr.ops.scaling import *
 from symgrad.expr.ops.gamma import *
-from symgrad.expr.ops.beta import *
-from symgrad.expr.ops.factorial import *
-from symgrad.expr.ops.zeta import *
-from symgrad.expr.ops.logarithmic import *
-from symgrad.expr.ops.waves import *
-from symgrad.expr.ops.quantile import *
 from symgrad.expr.ops.bessel import *
-from symgrad.expr.ops.second_kind import *
-from symgrad.expr.ops.cylinder import *
-from symgrad.expr.ops.scaled_erfc import *
 from symgrad.expr.ops.elliptic import *
 from symgrad.expr.ops.faddeeva import *
 from symgrad.expr.ops.incomplete import *
-from symgrad.expr.ops.integers import *
 
 TABLE: Final[dict[str, Op]] = {
     entry.name: entry for entry in (*LEAVES, *globals().values()) if isinstance(entry, Op)

@@ -10,8 +10,8 @@ import numpy as np
 from symgrad.expr.graph.node import Masked, Op
 from symgrad.expr.ops.arithmetic import abs
 from symgrad.expr.ops.comparison import isnan, where
-from symgrad.expr.ops.hyperbolic import logistic, tanh
-from symgrad.expr.ops.normal import bell, fading
+from symgrad.expr.ops.error_function import bell, fading
+from symgrad.expr.ops.trigonometric import logistic, tanh
 from symgrad.expr.references import reference
 
 # Rows are set by hand: what belongs together stands on one line.

@@ -1,4 +1,4 @@
-"""The modified Bessel functions I_0 and I_1 times exp(-|x|), and K_0 and K_1 times exp(x)."""
+"""Bessel functions: the modified ones of both kinds, and those of the first kind, J_0 and J_1."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.arithmetic import abs, sign, sqrt
-from symgrad.expr.ops.comparison import where
-from symgrad.expr.references import second_kind_reference as second_kind
-from symgrad.expr.references import special_reference as reference
+from symgrad.expr.ops.comparison import isnan, where
+from symgrad.expr.ops.exponential import exp, log, pow
+from symgrad.expr.ops.trigonometric import asinh, cosh, sinh
+from symgrad.expr.references import special
 from symgrad.lazy import mpmath as _mp
+from symgrad.lazy import sympy as _sp
 
 # Rows are set by hand: what belongs together stands on one line.
 # fmt: off
@@ -119,7 +121,7 @@ def _near_or_far(x: Any, near: Any, far: tuple[float, ...]) -> Any:
 
 
 i0e = Op(
-    name="i0e", signature="f->f", reference=reference.i0e, cost=60, transcendental=True,
+    name="i0e", signature="f->f", reference=special.i0e, cost=60, transcendental=True,
     meaning="exp(-|x|)*I_0(x), a modified Bessel function", scipy=True,
     partials=lambda y, x: (sign(x) * _slope(x, I0E_SERIES, I0E_SLOPE),),
     exact=lambda x: _mp.besseli(0, x) * _mp.exp(-_mp.fabs(x)),
@@ -129,7 +131,7 @@ i0e = Op(
     public=True,
 )
 i1e = Op(
-    name="i1e", signature="f->f", reference=reference.i1e, cost=60, transcendental=True,
+    name="i1e", signature="f->f", reference=special.i1e, cost=60, transcendental=True,
     meaning="exp(-|x|)*I_1(x), a modified Bessel function", scipy=True,
     partials=lambda y, x: (_slope(x, I1E_SERIES, I1E_SLOPE),),
     exact=lambda x: _mp.besseli(1, x) * _mp.exp(-_mp.fabs(x)),
@@ -139,17 +141,141 @@ i1e = Op(
     public=True,
 )
 k0e = Op(
-    name="k0e", signature="f->f", reference=second_kind.k0e, cost=90, transcendental=True,
+    name="k0e", signature="f->f", reference=special.k0e, cost=90, transcendental=True,
     meaning="exp(x)*K_0(x), a modified Bessel function of the second kind", scipy=True,
     partials=lambda y, x: (-_excess(x),), exact=lambda x: _mp.besselk(0, x) * _mp.exp(x),
     latex=r"e^{{{0}}}K_0\left({0}\right)", domain="x >= 0", edges="inf at 0, 0 at inf",
     points=((0.25,), (1e-3,), (0.75,), (1.5,), (9.0,), (1000.0,)), public=True,
 )
 k1e = Op(
-    name="k1e", signature="f->f", reference=second_kind.k1e, cost=90, transcendental=True,
+    name="k1e", signature="f->f", reference=special.k1e, cost=90, transcendental=True,
     meaning="exp(x)*K_1(x), a modified Bessel function of the second kind", scipy=True,
     partials=lambda y, x: (_near_or_far(x, y - k0e(x) - y / x, K1E_SLOPE),),
     exact=lambda x: _mp.besselk(1, x) * _mp.exp(x),
     latex=r"e^{{{0}}}K_1\left({0}\right)", domain="x >= 0", edges="inf at 0, 0 at inf",
     points=((0.25,), (1e-3,), (0.75,), (1.5,), (9.0,), (1000.0,)), public=True,
+)
+
+
+# Modified Bessel functions of the second kind of any constant order, of rows of the table.
+
+_RECIPROCAL_GAMMA: Final = (
+    1.0, 0.5772156649015329, -0.6558780715202539, -0.04200263503409524, 0.16653861138229148,
+    -0.04219773455554433, -0.009621971527876973, 0.0072189432466631, -0.0011651675918590652,
+    -0.00021524167411495098, 0.0001280502823881162, -2.013485478078824e-05, -1.2504934821426706e-06,
+    1.1330272319816959e-06, -2.056338416977607e-07, 6.116095104481416e-09, 5.0020076444692229e-09,
+    -1.1812745704870201e-09, 1.0434267116911005e-10,
+)  # fmt: skip
+"""1/Gamma(1 + f) in f (DLMF 5.7.1)."""
+
+_TERMS: Final = 11
+"""Of Temme's series, whose next is below 2**-55 at 1."""
+
+_STEP, _NODES = 0.21875, 28
+"""The trapezoidal rule's: it errs by exp(-2 pi sqrt(2)/step) at 1."""
+
+
+def _series(f: float, x: Any) -> tuple[Any, Any]:
+    """K of the orders f and f + 1, 0 < |f| <= 1/2, x <= 1 (Temme, 1975, J. Comp. Physics 19)."""
+    even, odd = (
+        sum(c * f ** (k - k % 2) for k, c in enumerate(_RECIPROCAL_GAMMA) if k % 2 == parity)
+        for parity in (0, 1)
+    )
+    log_of = math.log(2.0) - log(x)
+    growth = pow(2.0 / x, f)
+    shrink = 1.0 / growth
+    steep = math.fabs(f) * log_of > 1.0
+    sine = where(steep, 0.5 * (growth - shrink), sinh(f * where(steep, 0.0, log_of)))
+    scale = math.pi * f / math.sin(math.pi * f)
+    u = scale * (sine * (even / f) - 0.5 * (growth + shrink) * odd)
+    p, q = 0.5 * math.gamma(1.0 + f) * growth, 0.5 * math.gamma(1.0 - f) * shrink
+    square, power = 0.25 * (x * x), 1.0
+    first, second = u, p
+    for k in range(1, _TERMS):
+        u = (float(k) * u + p + q) * (1.0 / (k * k - f * f))
+        p, q = p * (1.0 / (k - f)), q * (1.0 / (k + f))
+        power = power * square * (1.0 / k)
+        first, second = first + power * u, second + power * (p - float(k) * u)
+    return first, second * 2.0 / x
+
+
+def _integrals(f: float, x: Any) -> tuple[Any, Any]:
+    """exp(x) K of the orders f and f + 1, x >= 1: integrals of exp(-2 x sinh(t/2)**2) cosh(f t).
+
+    With u = sqrt(2 x) sinh(t/2) they are those of exp(-u**2) times what has poles at ±i sqrt(2 x).
+    """
+    inverse, first, second = 1.0 / sqrt(2.0 * x), 0.0, 0.0
+    for k in reversed(range(_NODES)):
+        u = k * _STEP
+        weight = 2.0 * _STEP * math.exp(-u * u) * (1.0 if k else 0.5)
+        share = weight / sqrt(2.0 * x + u * u)
+        t = 2.0 * asinh(u * inverse)
+        first, second = first + share * cosh(f * t), second + share * cosh((f + 1.0) * t)
+    return first, second
+
+
+def scaled_bessel_k(order: float, x: Any) -> Any:
+    """exp(x) K of a constant order >= 0, by the recurrence from orders about 0: all positive."""
+    whole = math.floor(order + 0.5)
+    f = order - whole
+    if f == 0.0:
+        value, after = k0e(x), k1e(x)
+    else:
+        inside = (x > 0.0) & (x < 1.0)
+        near, far = where(inside, x, 0.5), where(x < 1.0, 1.0, x)
+        growth = exp(near)
+        pairs = zip(_series(f, near), _integrals(f, far), strict=True)
+        value, after = (where(inside, growth * a, b) for a, b in pairs)
+        value, after = (
+            where(x > 0.0, v, where(isnan(x) | (x < 0.0), math.nan, math.inf))
+            for v in (value, after)
+        )
+    for k in range(whole):
+        value, after = after, value + (2.0 * (f + (k + 1))) * after / x
+    return value
+
+
+# The Bessel functions of the first kind J_0 and J_1, also known as cylinder functions.
+
+_RATIO_SLOPE: Final = tuple(
+    (-1) ** k * k * 4.0**-k / (math.factorial(k) * math.factorial(k + 1)) for k in range(1, 18)
+)
+"""The derivative of j1_ratio over x, a power series in x**2, for |x| < 3."""
+
+
+def _ratio_slope(y: Any, x: Any) -> Any:
+    """-J_2(x)/x by J_2 = 2 J_1/x - J_0; near 0 the series, which has all its derivatives right."""
+    square, series = x * x, 0.0
+    for c in reversed(_RATIO_SLOPE):
+        series = series * square + c
+    near = abs(x) < 3.0
+    return where(near, x * series, (j0(x) - 2.0 * y) / where(near, 1.0, x))
+
+
+_AMPLITUDE: Final = "beyond its second zero errors are small beside sqrt(2/(pi x)), the amplitude"
+
+j0 = Op(
+    name="j0", signature="f->f", reference=special.j0, cost=80, transcendental=True,
+    meaning="J_0(x), a Bessel function of the first kind", partials=lambda y, x: (-j1(x),),
+    exact=lambda x: _mp.besselj(0, x), sympy=lambda x: _sp.besselj(0, x), scipy=True,
+    latex=r"J_0\left({0}\right)", edges=f"0 at ±inf; {_AMPLITUDE}",
+    points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.7,), (3.0,), (-4.6,), (7.0,), (9.7,), (-123.4,)),
+    public=True,
+)
+j1 = Op(
+    name="j1", signature="f->f", reference=special.j1, cost=80, transcendental=True,
+    meaning="J_1(x), a Bessel function of the first kind",
+    partials=lambda y, x: (j0(x) - j1_ratio(x),),
+    exact=lambda x: _mp.besselj(1, x), sympy=lambda x: _sp.besselj(1, x), scipy=True,
+    latex=r"J_1\left({0}\right)", edges=f"±0.0 at ±inf; {_AMPLITUDE}",
+    points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.2,), (3.0,), (-4.6,), (6.1,), (9.3,), (-123.4,)),
+    public=True,
+)
+j1_ratio = Op(
+    name="j1_ratio", signature="f->f", reference=special.j1_ratio, cost=90, transcendental=True,
+    meaning="J_1(x)/x, 1/2 at 0: of the derivative of j1",
+    partials=lambda y, x: (_ratio_slope(y, x),),
+    exact=lambda x: _mp.besselj(1, x) / x if x else _mp.mpf(1) / 2,
+    latex=r"\frac{{J_1\left({0}\right)}}{{{0}}}", edges="0 at ±inf; as j1 next to zeros",
+    points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.2,), (3.0,), (-4.6,), (6.1,), (9.3,), (-123.4,)),
 )

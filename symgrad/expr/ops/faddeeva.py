@@ -13,8 +13,8 @@ from symgrad.expr.graph.node import Op
 from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import abs
 from symgrad.expr.ops.comparison import where
-from symgrad.expr.ops.plane import real_reciprocal, real_reciprocal_square
-from symgrad.expr.references import faddeeva_reference as reference
+from symgrad.expr.ops.trigonometric import real_reciprocal, real_reciprocal_square
+from symgrad.expr.references import faddeeva as reference
 from symgrad.lazy import mpmath as _mp
 
 # Rows are set by hand: what belongs together stands on one line.

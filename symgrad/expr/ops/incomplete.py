@@ -8,8 +8,7 @@ from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.exponential import log, log1p
 from symgrad.expr.ops.gamma import digamma
-from symgrad.expr.references import incomplete_reference as reference
-from symgrad.expr.references import shape_reference
+from symgrad.expr.references import incomplete as reference
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
@@ -111,7 +110,7 @@ gamma_density = Op(
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 9.0), (20.0, 9.0)),
 )
 gammainc_slope = Op(
-    name="gammainc_slope", signature="ff->f", reference=shape_reference.gammainc_slope, cost=900,
+    name="gammainc_slope", signature="ff->f", reference=reference.gammainc_slope, cost=900,
     meaning="the derivative of gammainc(a, x) by a", parameters=1, transcendental=True,
     partials=lambda y, a, x: (None, gamma_density(a, x) * _log_over_shape(a, x)),
     exact=lambda a, x: _exact_slope(a, x), latex=r"\partial_a P\left({0}, {1}\right)",

@@ -1,4 +1,4 @@
-"""Whole numbers: rounding in every direction, and what divisions leave."""
+"""Whole numbers, remainders, powers of two, and numbers cut to half their digits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.arithmetic import stop_gradient
 from symgrad.expr.ops.comparison import where
+from symgrad.expr.references import reference
 
 # Rows are set by hand: what belongs together stands on one line.
 # fmt: off
@@ -73,4 +74,50 @@ floor_divide = Op(
     points=((7.5, 2.0), (-7.5, 2.0)),
     edges="the derivative is structurally 0",
     public=True,
+)
+
+
+# Parts of the float64 functions: powers of two, and numbers cut to half their digits.
+
+scalb = Op(
+    name="scalb", signature="ff->f", reference=reference.scalb, cost=3,
+    meaning="x * 2**k, k a whole number of at most 2100 in absolute value",
+    llvm="h = fmul {f} {1}, {half}; i = call {f} @llvm.floor.{m}({f} {h}); "
+    "j = fsub {f} {1}, {i}; p = fadd {f} {i}, {biased}; q = fadd {f} {j}, {biased}; "
+    "pw = bitcast {f} {p} to {w}; qw = bitcast {f} {q} to {w}; "
+    "ps = shl {w} {pw}, {digits}; qs = shl {w} {qw}, {digits}; "
+    "pf = bitcast {w} {ps} to {f}; qf = bitcast {w} {qs} to {f}; y = fmul {f} {0}, {pf}; "
+    "fmul {f} {y}, {qf}",
+    llvm_v8f64="call {f} @llvm.x86.avx512.mask.scalef.pd.512({f} {0}, {f} {1}, {f} {0}, i8 -1, "
+    "i32 4)",
+    wgsl="ldexp({0}, i32({1}))", points=((1.5, 3.0), (-0.7, -5.0)),
+)
+exponent = Op(
+    name="exponent", signature="f->f", reference=reference.exponent, cost=3,
+    meaning="floor(log2(|x|)) of a normal x", points=((1.5,), (-40.0,)),
+    llvm="x = bitcast {f} {0} to {w}; s = lshr {w} {x}, {digits}; e = and {w} {s}, {exponents}; "
+    "o = or {w} {e}, {whole}; v = bitcast {w} {o} to {f}; fsub {f} {v}, {whole_bias}",
+    wgsl="f32(i32((bitcast<u32>({0}) >> 23u) & 0xffu) - 127)",
+)
+significand = Op(
+    name="significand", signature="f->f", reference=reference.significand, cost=2,
+    meaning="x / 2**exponent(x) of a normal x, in ±[1, 2)", points=((1.5,), (-40.0,)),
+    llvm="x = bitcast {f} {0} to {w}; d = and {w} {x}, {unscaled}; o = or {w} {d}, {one_word}; "
+    "bitcast {w} {o} to {f}",
+    wgsl="bitcast<f32>((bitcast<u32>({0}) & 0x807fffffu) | 0x3f800000u)",
+)
+upper = Op(
+    name="upper", signature="f->f", reference=reference.upper,
+    meaning="x cut to half its digits, 26 of 53 bits (float32: 12 of 24): products are exact",
+    llvm="x = bitcast {f} {0} to {w}; h = and {w} {x}, {leading}; bitcast {w} {h} to {f}",
+    wgsl="bitcast<f32>(bitcast<u32>({0}) & 0xfffff000u)", points=((1.5,), (-40.0 - 2.0**-40,)),
+)
+first_digits = Op(
+    name="first_digits", signature="f->f", reference=reference.first_digits, cost=3,
+    meaning="x cut to a quarter of its digits, 13 of 53 bits (float32: 6 of 24): its fourth power "
+    "is exact", edges="where |x| >= 2 it is less than |x|, also for inf: something is left of x",
+    llvm="x = bitcast {f} {0} to {w}; s = lshr {w} {x}, {second}; o = and {w} {s}, {unit}; "
+    "d = sub {w} {x}, {o}; h = and {w} {d}, {quarter}; bitcast {w} {h} to {f}",
+    wgsl="bitcast<f32>((bitcast<u32>({0}) - ((bitcast<u32>({0}) >> 30u) & 1u)) & 0xfffc0000u)",
+    points=((1.5,), (-40.0 - 2.0**-40,), (2.0,)),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symgrad.expr.references.faddeeva_reference import DOUBLE
+from symgrad.expr.references.faddeeva import DOUBLE
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.faddeeva import part
 

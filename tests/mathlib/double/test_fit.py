@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from symgrad.expr.ops import bessel as bessel_rows
-from symgrad.expr.ops import quantile as quantile_rows
+from symgrad.expr.ops import error_function as quantile_rows
 from symgrad.mathlib import bessel
 from symgrad.mathlib.double import (
     activation,

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.references import reference
-from symgrad.expr.references.special_reference import in_double
+from symgrad.expr.references.special import in_double
 
 Pair = tuple[Any, Any]
 """The real and the imaginary part of a complex number."""

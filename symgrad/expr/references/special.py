@@ -1,4 +1,4 @@
-"""What special functions mean, in NumPy's double precision: plain algorithms, not the kernels'."""
+"""Special functions in NumPy's double precision, by plain algorithms, not the kernels'."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.references.reference import bell, erf, normal_cdf, pointwise
+from symgrad.expr.references.reference import bell, erf, erfc, normal_cdf, pointwise
 
 Array = Any
 
@@ -400,3 +400,108 @@ def j1_ratio(x: Array) -> Array:
     a = np.abs(x)
     tiny = a < 1e-100
     return np.where(tiny, 0.5, _first_kind(1, a) / np.where(tiny, 1.0, a))
+
+
+def _integral(p: Array, a: Array, b: Array) -> Array:
+    """Of (a cos(t)**2 + b sin(t)**2)/sqrt(cos(t)**2 + p sin(t)**2), 0 < t < pi/2: cel2."""
+    k, m, c, a = np.sqrt(p), 1.0, a, a + b
+    for _ in range(14):
+        b, c, before, m = 2.0 * (c * k + b), a, m, m + k
+        a, k = b / m + a, 2.0 * np.sqrt(k * before)
+    return 0.25 * np.pi * a / m
+
+
+def _of(p: Array, a: Array, b: Array, at_zero: float, at_infinity: float) -> Array:
+    """The integral, which for p > 1 is that of b, a and 1/p over sqrt(p)."""
+    inside = np.where((p > 0.0) & (p < np.inf), p, 1.0)
+    far = inside > 1.0
+    near = np.where(far, 1.0 / inside, inside)
+    value = _integral(near, np.where(far, b, a), np.where(far, a, b))
+    value = np.where(far, value / np.sqrt(inside), value)
+    value = np.where(p == 0.0, at_zero, np.where(p == np.inf, at_infinity, value))
+    return np.where(p >= 0.0, value, np.nan)
+
+
+@in_double
+def ellipkm1(p: Array) -> Array:
+    """K(1 - p)."""
+    return _of(p, 1.0, 1.0, np.inf, 0.0)
+
+
+@in_double
+def ellipe(m: Array) -> Array:
+    """E(m)."""
+    p = 1.0 - m
+    far = p > 1.0
+    inside = np.where(far, 1.0 / np.where(far, p, 1.0), p)
+    value = _of(inside, 1.0, inside, 1.0, np.inf)
+    return np.where(p == np.inf, np.inf, np.where(far, np.sqrt(np.abs(p)) * value, value))
+
+
+@in_double
+def elliptic_b(p: Array) -> Array:
+    """(E - p K)/(1 - p)."""
+    return _of(p, 1.0, 0.0, 1.0, 0.0)
+
+
+@in_double
+def elliptic_d(p: Array) -> Array:
+    """(K - E)/(1 - p)."""
+    return _of(p, 0.0, 1.0, np.inf, 0.0)
+
+
+def _series(n: int, x: Array) -> Array:
+    """K_n(x), n being 0 or 1, for 0 < x <= 1."""
+    log, square = np.log(2.0 / x) - np.euler_gamma, 0.25 * x * x
+    total, harmonic, term = np.zeros_like(x), 0.0, np.ones_like(x)
+    for k in range(12):
+        after = harmonic + 1.0 / (k + 1)
+        total = total + term * (log + (0.5 * (harmonic + after) if n else harmonic))
+        harmonic, term = after, term * square / ((k + 1) * (k + 1 + n))
+    return 1.0 / x - 0.5 * x * total if n else total
+
+
+def _quadrature(n: int, x: Array) -> Array:
+    """exp(x) K_n(x), x > 1: the integral of exp(-2 x sinh(t/2)**2) cosh(n t), t > 0, by steps."""
+    total, step = np.zeros_like(x), 0.15 / np.sqrt(x)
+    for k in range(65):
+        t = k * step
+        value = np.exp(-2.0 * x * np.sinh(0.5 * t) ** 2) * np.cosh(n * t)
+        total = total + (value if k else 0.5 * value)
+    return step * total
+
+
+def _scaled(n: int, x: Array) -> Array:
+    inside = np.where((x > 0.0) & (x <= 1.0), x, 1.0)
+    far = _quadrature(n, np.where((x > 1.0) & (x < math.inf), x, 2.0))
+    value = np.where(x > 1.0, far, np.exp(inside) * _series(n, inside))
+    value = np.where(x == 0.0, math.inf, np.where(x == math.inf, 0.0, value))
+    return np.where(x >= 0.0, value, math.nan)
+
+
+@in_double
+def k0e(x: Array) -> Array:
+    """exp(x) K_0(x)."""
+    return _scaled(0, x)
+
+
+@in_double
+def k1e(x: Array) -> Array:
+    """exp(x) K_1(x)."""
+    return _scaled(1, x)
+
+
+@in_double
+def exp_square(x: Array) -> Array:
+    """exp(x**2), the square in two parts."""
+    high = np.clip(x, -30, 30).astype(np.float32).astype(np.float64)
+    value = np.exp(high * high) * np.exp((x - high) * (x + high))
+    return np.where(np.abs(x) > 27.0, np.inf, value)
+
+
+@in_double
+def erfcx(x: Array) -> Array:
+    """By erfc up to 1, by Mills' ratio beyond."""
+    far = math.sqrt(2 / math.pi) / np.asarray(inverse_mills(-math.sqrt(2) * np.maximum(x, 1.0)))
+    near = np.asarray(exp_square(np.minimum(x, 1.0))) * np.asarray(erfc(np.minimum(x, 1.0)))
+    return np.where(x > 1.0, far, near)
