@@ -19,7 +19,7 @@ import reference_pages
 from handwritten import BY_HAND, Loss
 
 from symgrad.expr.calls.numpy_calls import FUNCTIONS, MOVES, REDUCTIONS, SEVERAL, UFUNCS
-from symgrad.expr.calls.scipy_calls import SCIPY
+from symgrad.expr.calls.special import SCIPY
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import INPUT, Graph, Handle, Masked, Op, reachable
 from symgrad.expr.laws.laws import LAWS

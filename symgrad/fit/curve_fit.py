@@ -13,7 +13,7 @@ from symgrad.backend import backend_of
 from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
-from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.fit.data import Data, NanPolicy, Refused
 from symgrad.fit.data_in_blocks import DataInBlocks
 from symgrad.fit.solve import Told, fit, near, untold

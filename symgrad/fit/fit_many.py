@@ -9,14 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.backend import backend_of
-from symgrad.bridges.labelled import PARAM, Labelled, is_labelled
-from symgrad.bridges.tables import in_blocks
+from symgrad.bridges.tables import PARAM, Labelled, in_blocks, is_labelled
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.tree import tree_of
-from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
-from symgrad.expr.tracing.trace import trace
+from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for, trace
 from symgrad.fit.blocks import fit_blocks
 from symgrad.fit.curves import Curves, curves_of
 from symgrad.fit.model import MISTAKES

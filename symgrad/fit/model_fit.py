@@ -12,7 +12,7 @@ import numpy as np
 
 from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError
-from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.fit.curve_fit import curve_fit
 from symgrad.fit.data import Data, NanPolicy, Refused
 from symgrad.front.fused import fused_jacobian

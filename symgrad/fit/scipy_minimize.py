@@ -13,7 +13,7 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.errors import InputTypeError
 from symgrad.expr.tracers.tree import Tree
-from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.front.deriving import Making, gradient_kernel, options_of
 from symgrad.front.fused_second import hessian_kernel
 from symgrad.front.kernels import Kernel, shared

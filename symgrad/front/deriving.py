@@ -21,7 +21,7 @@ from symgrad.expr.tracers.expression import lift
 from symgrad.expr.tracers.tree import Sizes, Tree
 from symgrad.expr.tracing.trace import Trace, scalar, variables
 from symgrad.front.kernels import Kernel, assemble
-from symgrad.front.points import Inputs
+from symgrad.front.running import Inputs
 from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name

@@ -18,7 +18,7 @@ from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
 from symgrad.expr.tracers.tree import Block, flatten
-from symgrad.expr.tracing.randomness import EVERY_CALL, frozen_for
+from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.deriving import Making, gradient_kernel, options_of
 from symgrad.front.kernels import shared
 from symgrad.mathlib.define import Math

@@ -14,8 +14,7 @@ from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracers.tree import Sizes
-from symgrad.expr.tracing.randomness import EVERY_CALL, frozen_for
-from symgrad.expr.tracing.trace import Trace
+from symgrad.expr.tracing.trace import EVERY_CALL, Trace, frozen_for
 from symgrad.front.deriving import (
     Making,
     gradient_kernel,
@@ -35,9 +34,9 @@ from symgrad.front.keywords import (
     OfRows,
     OfSums,
     asked_of_rows,
+    chosen,
     penalty_of,
 )
-from symgrad.front.wrt import chosen
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Derivation, DType, Wanted, size
 from symgrad.report.progress import Asked, staged

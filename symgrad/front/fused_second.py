@@ -35,7 +35,7 @@ from symgrad.front.keywords import (
     asked_of_rows,
     penalty_of,
 )
-from symgrad.front.points import Inputs
+from symgrad.front.running import Inputs
 from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Derivation, DType, Wanted, build, size

@@ -21,17 +21,16 @@ from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.expr.semantics.show import formula
 from symgrad.expr.tracers.tree import Tree
-from symgrad.front.points import Inputs
-from symgrad.front.running import Interface, Running
+from symgrad.front.running import Inputs, Interface, Running
 from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.optimize.over_points import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import CACHED_NODES, Built, Options, weight
 from symgrad.report.audit import Audit, Expressions, labels
 from symgrad.report.exhausted import WhenExhausted, flags, report, require_choice
+from symgrad.report.kernel import Shaders
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, staged
-from symgrad.report.source import Shaders
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result, Scalar
 from symgrad.web.kernels import Minimization, Steps, points_exported

@@ -14,7 +14,7 @@ from symgrad.backend import backend_of, placed
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracers.tree import Sizes, Tree
-from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.shapes import Iteration
 from symgrad.mathlib.define import Math

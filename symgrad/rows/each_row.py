@@ -28,7 +28,7 @@ from symgrad.kernel.stage import Staged, arranged, staged
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, simplified
 from symgrad.report.audit import Expressions
-from symgrad.report.source import Shaders
+from symgrad.report.kernel import Shaders
 from symgrad.rows.kernel import DataKernel
 from symgrad.rows.loss import (
     Request,

@@ -11,7 +11,7 @@ from symgrad.backend import placed
 from symgrad.deprecated import renamed_argument
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import paused_gc
-from symgrad.expr.tracing.randomness import EVERY_STEP, frozen_for
+from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.pipeline import DType
 from symgrad.report.progress import Asked
 from symgrad.rows.fit import Target, Task, limits_of, scale_of_residuals

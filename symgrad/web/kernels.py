@@ -25,7 +25,7 @@ from symgrad.optimize.minimize import MOST_STEPS
 from symgrad.optimize.problem import Problem, needs_loss
 from symgrad.optimize.states import Task
 from symgrad.pipeline import Options
-from symgrad.report.source import Shaders
+from symgrad.report.kernel import Shaders
 from symgrad.web.module import Description, Exported
 from symgrad.wgsl.dispatch.iteration import (
     MOST_SUMS,

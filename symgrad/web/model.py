@@ -27,7 +27,7 @@ from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.models import in_order, require_of_one_x
 from symgrad.optimize.result import MESSAGES
 from symgrad.pipeline import VALUES, Options, build
-from symgrad.report.source import Shaders
+from symgrad.report.kernel import Shaders
 from symgrad.web.kernels import Minimization, Steps, points_exported
 from symgrad.web.module import MARK, Exported, in_a_script, text_of, write_files
 

@@ -257,7 +257,7 @@ import numpy as np
 from symgrad.expr.tracers import functions as sg
 from symgrad.expr.derivatives import differentiate
 from symgrad.pipeline import Derivation, Options, Wanted, build
-from symgrad.report.source import Shaders
+from symgrad.report.kernel import Shaders
 from symgrad.values.results import Array, Scalar
 
 def f(v):

@@ -16,8 +16,8 @@ from symgrad.kernel.launch import Launch
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
-from symgrad.programs import work
 from symgrad.programs.code import Code
+from symgrad.programs.program import launch_of as launch_of_program
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
 
@@ -99,4 +99,4 @@ def test_tint_takes_their_kernels() -> None:
 
 
 def launch_of(code: Code) -> Launch:
-    return work.launch_of(code, Options(code.name), WorkgroupTarget())
+    return launch_of_program(code, Options(code.name), WorkgroupTarget())

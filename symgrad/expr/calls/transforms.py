@@ -22,8 +22,7 @@ from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.rebuild import substituted
 from symgrad.expr.graph.region import hole
-from symgrad.expr.loops.carry import Nest, flattened, is_memory
-from symgrad.expr.loops.open_loop import graph_among
+from symgrad.expr.loops.open_loop import Nest, flattened, graph_among, is_memory
 from symgrad.expr.tracers.array import ExprArray, TracedArray, array, in_memory, plain
 from symgrad.expr.tracers.expression import Expr, as_float, lift
 from symgrad.expr.tracers.integers import Word, refuse_integer

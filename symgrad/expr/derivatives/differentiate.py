@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from symgrad.expr.derivatives.adjoint_regions import varied
 from symgrad.expr.derivatives.cotangents import (
     Contribution,
     active_between,
@@ -23,7 +24,6 @@ from symgrad.expr.derivatives.cotangents import (
     pull_back,
     selected,
 )
-from symgrad.expr.derivatives.flow import varied
 from symgrad.expr.derivatives.strips import CheckpointPolicy
 from symgrad.expr.derivatives.sweep import ReverseSweep, like, zero_like
 from symgrad.expr.derivatives.transpose import Transposer

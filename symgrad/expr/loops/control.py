@@ -19,12 +19,16 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import INPUT, WORD, Graph
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.region import choice_op, close, pick
-from symgrad.expr.loops.carry import HANDLES, OF_TYPE, Nest, flattened, is_memory
 from symgrad.expr.loops.open_loop import (
+    HANDLES,
+    OF_TYPE,
     LoopBounds,
+    Nest,
     OpenLoop,
     condition,
+    flattened,
     graph_among,
+    is_memory,
     nan_where,
     require_functions,
     require_lengths,

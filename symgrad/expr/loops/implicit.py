@@ -17,9 +17,8 @@ from symgrad.expr.graph.node import Graph, Handle, Op, reachable, real_number
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.region import Region, close, hole
 from symgrad.expr.laws.fuse import copied
-from symgrad.expr.loops.carry import Nest, flattened
 from symgrad.expr.loops.control import while_loop
-from symgrad.expr.loops.open_loop import graph_among
+from symgrad.expr.loops.open_loop import Nest, flattened, graph_among
 from symgrad.expr.tracers.along import reduce
 from symgrad.expr.tracers.array import ExprArray, array, map_elements
 from symgrad.expr.tracers.expression import Expr, lift

@@ -24,8 +24,7 @@ from symgrad.expr.loops.open_loop import Tracing, require_closed
 from symgrad.expr.tracers.array import ExprArray, TracedArray, in_memory, takes_values
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.tree import Block, Blocks, Tree
-from symgrad.expr.tracing.randomness import WatchingRandomNumbers
-from symgrad.expr.tracing.trace import flatten_result, require_feasible
+from symgrad.expr.tracing.trace import WatchingRandomNumbers, flatten_result, require_feasible
 
 # --- columns that are quantities: more than compared, or used as indices --------------------------
 
