@@ -302,7 +302,7 @@ def _dot_graph(graph: Graph, roots: Collection[int], prefix: str, indent: str) -
 
 def _dot_node(graph: Graph, i: int, style: str, prefix: str) -> Iterator[str]:
     op = graph.nodes[i][0]
-    label = op.name if op.arity else _leaf_text(graph, i).shown
+    label = op.name if op.arity else leaf_text(graph, i).shown
     shape = "ellipse" if op.arity else "plaintext" if op.constant else "box"
     place = graph.place_of(i)
     tooltip = f', tooltip="{_escaped(str(place))}"' if place else ""
@@ -335,13 +335,13 @@ def _excerpt(graph: Graph, near: Sequence[int]) -> str:
     for i in sorted(near):
         op = graph.nodes[i][0]
         arguments = [texts.get(a) or _elided(graph, a) for a in graph.args(i)]
-        written = _write_text(op, arguments) if op.arity else _leaf_text(graph, i)
+        written = write_text(op, arguments) if op.arity else leaf_text(graph, i)
         texts[i] = written if len(written.shown) <= REPR else Text("...")
     return texts[near[0]].shown
 
 
 def _elided(graph: Graph, i: int) -> Text:
-    return Text("...") if graph.nodes[i][0].arity else _leaf_text(graph, i)
+    return Text("...") if graph.nodes[i][0].arity else leaf_text(graph, i)
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -368,7 +368,8 @@ _WRITE_LEAF: Final[dict[Op, Callable[..., str]]] = {
 }
 
 
-def _leaf_text(graph: Graph, i: int) -> Text:
+def leaf_text(graph: Graph, i: int) -> Text:
+    """A constant, or the name of an input."""
     node = graph.nodes[i]
     if node[0] in FRESH:
         return Text(f"{node[0].name}({node[1]})")
@@ -378,7 +379,7 @@ def _leaf_text(graph: Graph, i: int) -> Text:
     return Text(shown, UNARY if shown.startswith("-") else PRIMARY, constant=True)
 
 
-def _write_text(op: Op, args: Sequence[Text]) -> Text:
+def write_text(op: Op, args: Sequence[Text]) -> Text:
     """An operation as Python would have it."""
     symbol = _symbol(op.wgsl)
     if op is word_float:
@@ -447,7 +448,7 @@ _GREEK: Final = frozenset((
 
 def _leaf_latex(graph: Graph, i: int) -> Text:
     """A leaf as LaTeX."""
-    shown = _leaf_text(graph, i).shown
+    shown = leaf_text(graph, i).shown
     op = graph.nodes[i][0]
     if not op.constant:
         return Text(_name_latex(shown))
@@ -534,7 +535,7 @@ def _outermost(op: Op) -> int:
 # --- statements -----------------------------------------------------------------------------------
 
 _TEXT: Final = Notation(
-    _write_text, _leaf_text, "t{}", str,
+    write_text, leaf_text, "t{}", str,
     assign="{} = {}", change="{i}{} = {}", up="{i}for {} in range({}, {}):",
     down="{i}for {} in reversed(range({}, {})):", stop="{i}if not ({}): break",
     then="{i}if {}:", otherwise="{i}else:", indent="    ", apart=", ",

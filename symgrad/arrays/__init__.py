@@ -1,0 +1,1 @@
+"""Array programs: arrays as functions of their indices, whatever their sizes."""

@@ -1,0 +1,206 @@
+"""Array programs: inputs, constants, and arrays that are tabulated, scattered, scanned or called.
+
+    x0 = input [300, 300]
+    a1 = for i < 300, j < 300 { tanh(x0[i, j]) * tanh(x0[i, j]) }
+    a2 = { reduce i < 300, j < 300; add { a1[i, j] } }
+
+An array is a function of its indices, of which the body is a scalar of `symgrad.arrays.scalars`. An
+array that another one reads is stored, so that a program is at once a list of what is to be
+computed, one after the other: a stage is an array. To fuse two of them is to replace a read by the
+body that it reads (`symgrad.arrays.fuse`), which the program then no longer holds.
+
+Invariants:
+  1. An array is closed: its scalars have no counters but those that it binds.
+  2. An array reads such arrays only as were made before it.
+  3. Shapes are of known sizes; any may be 0. An array of shape () is a scalar.
+  4. Elements are floats (kind f) or integers (kind i). Truth values are stored as 1 and 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symgrad.arrays.scalars import Read, Scalars
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Array:
+    """What all arrays have: a shape, and the kind of their elements."""
+
+    shape: tuple[int, ...]
+    kind: str = "f"
+
+    @property
+    def size(self) -> int:
+        """The number of its elements."""
+        return prod(self.shape)
+
+    @property
+    def scalars(self) -> tuple[int, ...]:
+        """The scalars that say what it is: bodies and indices."""
+        return ()
+
+    @property
+    def arguments(self) -> tuple[Array, ...]:
+        """The arrays that it takes as a whole, not by reads of elements."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Input(Array):
+    """Argument number ``number`` of the program."""
+
+    number: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Constant(Array):
+    """An array of known numbers: ``data`` is float64 or int64, C-contiguous, never written to."""
+
+    data: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tabulate(Array):
+    """``for counters { body }``: a counter for each axis, in any order, no carry."""
+
+    counters: tuple[int, ...]
+    body: int
+
+    @property
+    def scalars(self) -> tuple[int, ...]:
+        """The body."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scatter(Array):
+    """Zeros, to which for all values of the counters ``body`` is added at ``index``.
+
+    What has an index outside the array is dropped. The sum of an element is the same at each run.
+    """
+
+    counters: tuple[int, ...]
+    index: tuple[int, ...]
+    body: int
+
+    @property
+    def scalars(self) -> tuple[int, ...]:
+        """The indices, and the body."""
+        return (*self.index, self.body)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scan(Array):
+    """Running totals along the axis ``axis`` of what the body tabulates.
+
+    Element k is the total of elements 0..k; of k..n - 1 if ``reverse``. ``operator`` is add, mul,
+    max or min.
+    """
+
+    counters: tuple[int, ...]
+    body: int
+    axis: int
+    operator: str = "add"
+    reverse: bool = False
+
+    @property
+    def scalars(self) -> tuple[int, ...]:
+        """The body."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Call:
+    """An algorithm on whole arrays, such as a factorisation or a sort.
+
+    ``name`` is that of the algorithm (`symgrad.arrays.algorithms`), ``options`` what it is told;
+    ``shapes`` and ``kinds`` are those of its results.
+    """
+
+    name: str
+    operands: tuple[Array, ...]
+    options: tuple[Any, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    kinds: str
+    reference: Any
+    """Its meaning: a NumPy function of the operands and options, which gives a list of arrays."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Result(Array):
+    """Result number ``index`` of a call."""
+
+    call: Call
+    index: int
+
+    @property
+    def arguments(self) -> tuple[Array, ...]:
+        """The operands of the call."""
+        return self.call.operands
+
+
+Counted = (Tabulate, Scatter, Scan)
+"""Arrays with counters."""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Arrays computed from inputs: ``outputs`` in order; they may be inputs, and twice the same."""
+
+    scalars: Scalars
+    inputs: tuple[Input, ...]
+    outputs: tuple[Array, ...]
+
+    @cached_property
+    def arrays(self) -> tuple[Array, ...]:
+        """All arrays that the outputs need, inputs and constants too, those that are read first."""
+        return tuple(ordered(self.scalars, self.outputs))
+
+    @property
+    def stages(self) -> tuple[Array, ...]:
+        """The arrays that are computed."""
+        return tuple(a for a in self.arrays if not isinstance(a, Input | Constant))
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """The constants that are read."""
+        return tuple(a for a in self.arrays if isinstance(a, Constant))
+
+
+def sources(scalars: Scalars, array: Array) -> list[Array]:
+    """The arrays that an array reads or takes, each once."""
+    read = (op.array for _, op in scalars.reads(array.scalars))
+    return list(dict.fromkeys((*array.arguments, *read)))
+
+
+def ordered(scalars: Scalars, roots: Sequence[Array]) -> Iterator[Array]:
+    """The arrays that some arrays need, and these, each behind those that it reads."""
+    done: set[Array] = set()
+    stack = [(a, False) for a in reversed(roots)]
+    while stack:
+        array, ready = stack.pop()
+        if array in done:
+            continue
+        if ready:
+            done.add(array)
+            yield array
+        else:
+            stack.append((array, True))
+            stack += [(a, False) for a in reversed(sources(scalars, array)) if a not in done]
+
+
+def readers(scalars: Scalars, arrays: Sequence[Array]) -> Mapping[Array, list[tuple[Array, int]]]:
+    """For each of these arrays the reads of it, as (array that reads, node)."""
+    reads: dict[Array, list[tuple[Array, int]]] = {a: [] for a in arrays}
+    for a in arrays:
+        for i, op in scalars.reads(a.scalars):
+            assert isinstance(op, Read)
+            reads[op.array].append((a, i))
+    return reads
