@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays.program import (
-    Array,
     Constant,
     Input,
     Program,
@@ -17,7 +16,7 @@ from symgrad.arrays.program import (
     Scatter,
     Tabulate,
 )
-from symgrad.arrays.scalars import COUNTER, Read, Reduce, Scalars
+from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
 from symgrad.expr.graph.region import Pick
 from symgrad.expr.semantics.evaluate import leaf
 

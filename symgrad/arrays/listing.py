@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from symgrad.arrays.program import Array, Constant, Input, Program, Result, Scan, Scatter, Tabulate
+from symgrad.arrays.program import Constant, Input, Program, Result, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import (
     COUNTER,
     Affine,
+    Array,
     Read,
     Reduce,
     Scalars,

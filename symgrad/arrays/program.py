@@ -21,35 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from symgrad.arrays.scalars import Read, Scalars
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Array:
-    """What all arrays have: a shape, and the kind of their elements."""
-
-    shape: tuple[int, ...]
-    kind: str = "f"
-
-    @property
-    def size(self) -> int:
-        """The number of its elements."""
-        return prod(self.shape)
-
-    @property
-    def scalars(self) -> tuple[int, ...]:
-        """The scalars that say what it is: bodies and indices."""
-        return ()
-
-    @property
-    def arguments(self) -> tuple[Array, ...]:
-        """The arrays that it takes as a whole, not by reads of elements."""
-        return ()
+from symgrad.arrays.scalars import Array, Read, Scalars
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -21,15 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.expr.graph.node import INTEGER, TRUTH, Graph, Op, reachable
 from symgrad.expr.graph.region import pick_op
-
-if TYPE_CHECKING:
-    from symgrad.arrays.program import Array
 
 
 def _unbound(*_: Any) -> Any:
@@ -63,6 +61,29 @@ OPERATORS: Final = {"add": 1, "mul": 1, "max": 1, "min": 1, "argmax": 2, "argmin
 attained; NaN is larger and smaller than all. ``rescale`` of (s, w, v...) gives
 (m, sum exp(s - m) w, sum exp(s - m) v...) with m the maximum of s.
 """
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Array:
+    """What all arrays have: a shape, and the kind of their elements."""
+
+    shape: tuple[int, ...]
+    kind: str = "f"
+
+    @property
+    def size(self) -> int:
+        """The number of its elements."""
+        return prod(self.shape)
+
+    @property
+    def scalars(self) -> tuple[int, ...]:
+        """The scalars that say what it is: bodies and indices."""
+        return ()
+
+    @property
+    def arguments(self) -> tuple[Array, ...]:
+        """The arrays that it takes as a whole, not by reads of elements."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
