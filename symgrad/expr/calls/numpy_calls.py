@@ -321,7 +321,7 @@ def _call_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
         return WHOLE[ufunc.__name__]
     if ufunc in SEVERAL:
         return lambda *inputs, **_: tuple(map_elements(f, *inputs) for f in SEVERAL[ufunc])
-    if not _function(ufunc):
+    if not elementary(ufunc):
         return None
     apply, structural = functools.partial(_apply, ufunc), STRUCTURAL.get(ufunc)
 
@@ -341,7 +341,7 @@ def _outer_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
         apart = a.reshape(a.shape + (1,) * b.ndim)
         return map_elements(functools.partial(_apply, ufunc), apart, b)
 
-    return outer if _function(ufunc) else None
+    return outer if elementary(ufunc) else None
 
 
 def _logaddexp_reduced(
@@ -353,7 +353,8 @@ def _logaddexp_reduced(
     return total if nothing else map_elements(ops.logaddexp, total, initial)
 
 
-def _function(ufunc: np.ufunc) -> Callable[..., Any] | None:
+@functools.lru_cache(512)
+def elementary(ufunc: np.ufunc) -> Callable[..., Any] | None:
     """What a ufunc of NumPy or SciPy is for expressions, if that is known."""
     name = UNDERNEATH.get(ufunc.__name__, ufunc.__name__)
     return UFUNCS.get(ufunc) if _is_numpys(ufunc) else SCIPY.get(name)
@@ -374,7 +375,7 @@ def _is_number(a: Any) -> bool:
 
 def _apply(ufunc: np.ufunc, *arguments: Any) -> Any:
     """The ufunc of one element of each argument; of numbers alone NumPy's, in double precision."""
-    function = _function(ufunc)
+    function = elementary(ufunc)
     if function and any(isinstance(a, Handle) for a in arguments):
         return function(*arguments)
     values = arguments if ufunc in BITWISE else [np.float64(real_number(a)) for a in arguments]

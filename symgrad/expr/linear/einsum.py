@@ -20,8 +20,11 @@ Term = tuple[str, np.ndarray]
 
 def einsum(*operands: Any, optimize: Any = True) -> Any:
     """np.einsum of any form; ``optimize=False`` multiplies all operands before it sums."""
-    subscripts, arrays = _as_text(operands)
-    terms, output = _parsed(subscripts, arrays)
+    subscripts, given = pairs_of(operands)
+    arrays = [plain(a) for a in given]
+    inputs, output = letters_of(subscripts, [a.ndim for a in arrays])
+    terms = [_diagonal(t, a) for t, a in zip(inputs, arrays, strict=True)]
+    terms = _broadcast(terms, subscripts)
     if len(terms) > 2 and optimize is not False:
         text = f"{','.join(letters for letters, _ in terms)}->{output}"
         order = np.einsum_path(text, *[np.empty(a.shape) for _, a in terms], optimize="greedy")[0]
@@ -52,45 +55,44 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return array(plain(matmul(rows, columns)).reshape(shape))[()]
 
 
-def _as_text(operands: Sequence[Any]) -> tuple[str, list[np.ndarray]]:
+def pairs_of(operands: Sequence[Any]) -> tuple[str, list[Any]]:
     """The subscripts as text, also where they were given as lists of numbers behind the arrays."""
     if isinstance(operands[0], str):
-        return operands[0].replace(" ", ""), [plain(a) for a in operands[1:]]
+        return operands[0].replace(" ", ""), list(operands[1:])
     pairs = list(operands)
     output = pairs.pop() if len(pairs) % 2 else None
     inputs = ",".join(_letters(numbers) for numbers in pairs[1::2])
     text = inputs if output is None else f"{inputs}->{_letters(output)}"
-    return text, [plain(a) for a in pairs[::2]]
+    return text, pairs[::2]
 
 
 def _letters(numbers: Sequence[Any]) -> str:
     return "".join("..." if k is Ellipsis else string.ascii_letters[k] for k in numbers)
 
 
-def _parsed(subscripts: str, arrays: Sequence[np.ndarray]) -> tuple[list[Term], str]:
-    """The operands with their letters, and the letters of the result; an ellipsis has letters."""
+def letters_of(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of each operand's axes and of the result's; an ellipsis has letters too."""
     inputs, arrow, output = subscripts.partition("->")
     texts = inputs.split(",")
-    if len(texts) != len(arrays):
+    if len(texts) != len(ndims):
         raise TraceError(
             located(
                 f"np.einsum({subscripts!r}) takes {counted(len(texts), 'operand')}, "
-                f"not {len(arrays)}"
+                f"not {len(ndims)}"
             )
         )
     free = [c for c in string.ascii_letters if c not in subscripts]
-    hidden = [a.ndim - len(t.replace("...", "")) for t, a in zip(texts, arrays, strict=True)]
+    hidden = [n - len(t.replace("...", "")) for t, n in zip(texts, ndims, strict=True)]
     if any(h < 0 or (h > 0 and "..." not in t) for t, h in zip(texts, hidden, strict=True)):
         raise TraceError(located(f"np.einsum({subscripts!r}): an operand has other axes"))
     widest = "".join(free[: max(hidden)])
     if not arrow:
         once = sorted(c for c in set(inputs) - set(",.") if inputs.count(c) == 1)
         output = ("..." if "..." in inputs else "") + "".join(once)
-    terms = [
-        _diagonal(t.replace("...", widest[len(widest) - h :]), a)
-        for t, a, h in zip(texts, arrays, hidden, strict=True)
+    letters = [
+        t.replace("...", widest[len(widest) - h :]) for t, h in zip(texts, hidden, strict=True)
     ]
-    return _broadcast(terms, subscripts), output.replace("...", widest)
+    return letters, output.replace("...", widest)
 
 
 def _diagonal(letters: str, a: np.ndarray) -> Term:

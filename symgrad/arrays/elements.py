@@ -1,0 +1,224 @@
+"""Integers among the elements of whole arrays, with Python's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from symgrad.arrays.laws import Builder
+from symgrad.arrays.scalars import (
+    as_float,
+    integer_mul,
+    integer_where,
+    is_negative,
+    is_zero,
+    modulo,
+    quotient,
+)
+from symgrad.expr import ops
+from symgrad.expr.graph.node import Op
+from symgrad.expr.tracers.expression import WRAP, Condition, Expr, Scalar
+from symgrad.expr.tracers.whole import ElementsNeededError
+
+
+class IntegerElement(Scalar):
+    """An integer of a builder: sums, products and comparisons stay integers, others are floats."""
+
+    __slots__ = ("builder",)
+    type: ClassVar[str] = "i"
+    is_integer: ClassVar[bool] = True
+
+    def __init__(self, builder: Builder, i: int) -> None:
+        super().__init__(builder.graph, i)
+        self.builder = builder
+
+    def build(self, op: Op, args: Sequence[Any]) -> Any:
+        """``op(*args)``: of integers where it is one of theirs, and else of real numbers."""
+        rule = INTEGER_RULES.get(op)
+        operands = [self._integer(a) if k or op is not ops.where else a for k, a in enumerate(args)]
+        if rule is not None and None not in operands:
+            return rule(self, *operands)
+        return op(*[a.as_float() if isinstance(a, IntegerElement) else a for a in args])
+
+    def _integer(self, value: Any) -> int | None:
+        """The node of an integer; None for what is none."""
+        if isinstance(value, IntegerElement):
+            return value.id
+        if isinstance(value, (bool, int, np.integer, np.bool_)):
+            return self.builder.number(int(value))
+        if isinstance(value, Condition):
+            b = self.builder
+            return b.apply(integer_where, value.id, b.number(1), b.number(0))
+        return None
+
+    def of(self, i: int) -> IntegerElement:
+        """Another integer of the builder."""
+        return IntegerElement(self.builder, i)
+
+    def truth(self, i: int) -> Condition:
+        """A truth value of the builder."""
+        return Condition(self.graph, i)
+
+    def as_float(self) -> Expr:
+        """As a real number."""
+        b = self.builder
+        value = b.integer(self.id)
+        constant = None if value is None else b.graph.constant(float(value))
+        return Expr(self.graph, b.graph.add(as_float, self.id) if constant is None else constant)
+
+    def is_true(self) -> Condition:
+        """Whether it is not 0."""
+        b = self.builder
+        return self.truth(b.opposite(b.same(self.id, b.number(0))))
+
+    def _binary(self, op: Op, other: Any, swapped: bool = False) -> Any:
+        return self.build(op, (other, self) if swapped else (self, other))
+
+    def __add__(self, other: Any) -> Any:
+        return self._binary(ops.add, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._binary(ops.add, other, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._binary(ops.sub, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._binary(ops.sub, other, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._binary(ops.mul, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._binary(ops.mul, other, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.as_float() / _real(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _real(other) / self.as_float()
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._binary(ops.floor_divide, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._binary(ops.floor_divide, other, True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._binary(ops.remainder, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._binary(ops.remainder, other, True)
+
+    def __neg__(self) -> Any:
+        return self._binary(ops.sub, 0, True)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return ops.abs(self)
+
+    def __pow__(self, exponent: Any) -> Any:
+        if isinstance(exponent, (int, np.integer)) and 0 <= exponent <= 8:
+            power: Any = self.of(self.builder.number(1))
+            for _ in range(int(exponent)):
+                power = power * self
+            return power
+        return self.as_float() ** _real(exponent)
+
+    def __rpow__(self, base: Any) -> Any:
+        return base ** self.as_float()
+
+    def __lt__(self, other: Any) -> Any:
+        return self._binary(ops.lt, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._binary(ops.lt, other, True)
+
+    def __le__(self, other: Any) -> Any:
+        return self._binary(ops.le, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._binary(ops.le, other, True)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._binary(ops.eq, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._binary(ops.ne, other)
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.id))
+
+
+def _real(value: Any) -> Any:
+    return value.as_float() if isinstance(value, IntegerElement) else value
+
+
+def element(builder: Builder, i: int) -> Any:
+    """The handle of a node, by its type."""
+    kind = builder.graph.type(i)
+    return IntegerElement(builder, i) if kind == "i" else WRAP[kind](builder.graph, i)
+
+
+def node_of(builder: Builder, value: Any, kind: str) -> int:
+    """The node of an element, or of a number, as one of this kind."""
+    if isinstance(value, IntegerElement):
+        return value.id if kind == "i" else _cast(value, kind)
+    if isinstance(value, Scalar):
+        if value.type == kind:
+            return value.id
+        if kind == "f":
+            return value.as_float().id
+        if kind == "b":
+            return value.is_true().id
+        if isinstance(value, Condition):
+            return builder.apply(integer_where, value.id, builder.number(1), builder.number(0))
+        raise ElementsNeededError("a real number where an integer is expected")
+    if kind == "f":
+        return builder.graph.constant(float(value))
+    return builder.number(int(value)) if kind == "i" else builder.truth(bool(value))
+
+
+def _cast(value: IntegerElement, kind: str) -> int:
+    return value.as_float().id if kind == "f" else value.is_true().id
+
+
+def _divided(part: int) -> Callable[..., Any]:
+    def rule(own: IntegerElement, a: int, n: int) -> Any:
+        by = own.builder.integer(n)
+        if by is None or by <= 0:
+            raise ElementsNeededError("an integer divided by what is no positive constant")
+        return own.of(own.builder.divide(a, by)[part])
+
+    return rule
+
+
+def _choice(own: IntegerElement, condition: Any, a: int, b: int) -> Any:
+    held = node_of(own.builder, condition, "b")
+    return own.of(own.builder.apply(integer_where, held, a, b))
+
+
+INTEGER_RULES: Final[dict[Op, Callable[..., Any]]] = {
+    ops.add: lambda own, a, b: own.of(own.builder.plus(a, b)),
+    ops.sub: lambda own, a, b: own.of(own.builder.plus(a, (-1, b))),
+    ops.mul: lambda own, a, b: own.of(own.builder.apply(integer_mul, a, b)),
+    ops.floor_divide: _divided(0),
+    ops.remainder: _divided(1),
+    ops.lt: lambda own, a, b: own.truth(own.builder.below(a, b)),
+    ops.le: lambda own, a, b: own.truth(own.builder.below(a, b, offset=1)),
+    ops.eq: lambda own, a, b: own.truth(own.builder.same(a, b)),
+    ops.ne: lambda own, a, b: own.truth(own.builder.opposite(own.builder.same(a, b))),
+    ops.abs: lambda own, a: _choice(
+        own, own.truth(own.builder.below(a, own.builder.number(0))), own.builder.plus((-1, a)), a
+    ),
+    ops.neg: lambda own, a: own.of(own.builder.plus((-1, a))),
+    ops.minimum: lambda own, a, b: _choice(own, own.truth(own.builder.below(a, b)), a, b),
+    ops.maximum: lambda own, a, b: _choice(own, own.truth(own.builder.below(b, a)), a, b),
+    ops.where: _choice,
+}
+"""What operations are of integers."""
+

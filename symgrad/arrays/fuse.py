@@ -1,0 +1,156 @@
+"""Fusion: a read of a tabulated array becomes its body, where that evaluates little.
+
+The read of ``for i { b }`` at e is b at i = e. Whether an array is stored, or computed where it is
+read, is decided by counting evaluations: those of its readers, with their reductions, against one
+for each element and the memory that it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from symgrad.arrays.laws import Builder
+from symgrad.arrays.program import Counted, Scan, Scatter, Tabulate, ordered
+from symgrad.arrays.scalars import Array, Read, Reduce
+
+TRAFFIC: Final = 8
+"""What storing or loading an element costs, in additions."""
+LANE: Final = 32
+"""The longest reduction that may stand within another one's body."""
+REPEAT: Final = 16
+"""How often an element is computed again, at most, of an array much larger than what it reads."""
+HEAVY: Final = 400
+"""What an element costs at most that is computed again."""
+
+
+def fused(b: Builder, outputs: Sequence[Array]) -> list[Array]:
+    """The outputs, computed from fewer arrays."""
+    order = list(ordered(b, outputs))
+    plan = _Plan(b, set(outputs))
+    for array in order:
+        plan.count(array)
+    for array in order:
+        plan.take(array)
+    return [plan.new[o] for o in outputs]
+
+
+@dataclass
+class _Plan:
+    """Decisions, from arrays that are read to those that read them."""
+
+    b: Builder
+    outputs: set[Array]
+    new: dict[Array, Array] = field(default_factory=dict)
+    inlined: set[Array] = field(default_factory=set)
+    evaluations: dict[Array, int] = field(default_factory=dict)
+    repeats: dict[Array, int] = field(default_factory=dict)
+    """The largest reduction around a read of an array."""
+    readers: dict[Array, set[Array]] = field(default_factory=dict)
+    carrying: set[Array] = field(default_factory=set)
+    """Arrays with a long reduction, which another one would spoil."""
+    costs: dict[int, int] = field(default_factory=dict)
+
+    def count(self, array: Array) -> None:
+        """Count how often an array reads the elements of others."""
+        b = self.b
+        if isinstance(array, Tabulate) and self.longest(array.body) > LANE:
+            self.carrying.add(array)
+        if not isinstance(array, Counted):
+            return
+        outer = array.size if not isinstance(array, Scatter) else _product(b, array.counters)
+        for i, times in self.sites(array.scalars):
+            source = b.op(i).array
+            total = outer * times
+            self.evaluations[source] = self.evaluations.get(source, 0) + total
+            self.repeats[source] = max(self.repeats.get(source, 1), times)
+            self.readers.setdefault(source, set()).add(array)
+
+    def sites(self, roots: Sequence[int], times: int = 1) -> list[tuple[int, int]]:
+        """The reads in scalars, with how often reductions make each."""
+        b, sites = self.b, []
+        for i in b.shallow(roots):
+            op = b.op(i)
+            if isinstance(op, Read):
+                sites.append((i, times))
+            elif isinstance(op, Reduce):
+                sites += self.sites(b.args(i), times * _product(b, op.counters))
+        return sites
+
+    def longest(self, i: int) -> int:
+        """The extent of the largest reduction in a scalar."""
+        b = self.b
+        longest = 1
+        for k in b.shallow([i]):
+            op = b.op(k)
+            if isinstance(op, Reduce):
+                inner = max(self.longest(p) for p in b.args(k))
+                longest = max(longest, _product(b, op.counters) * inner)
+        return longest
+
+    def cost(self, i: int) -> int:
+        """What one evaluation of a scalar costs, in additions."""
+        if i in self.costs:
+            return self.costs[i]
+        b, total = self.b, 0
+        for k in b.shallow([i]):
+            op = b.op(k)
+            if isinstance(op, Reduce):
+                inner = sum(1 + self.cost(p) for p in b.args(k))
+                total += _product(b, op.counters) * inner
+            elif b.args(k):
+                total += 4 if isinstance(op, Read) else op.cost
+        self.costs[i] = total
+        return total
+
+    def take(self, array: Array) -> None:
+        """Build an array from what those that it reads have become, and decide whether it stays."""
+        b = self.b
+        if not isinstance(array, Counted):
+            self.new[array] = array
+            return
+        roots = b.substituted(array.scalars, {}, self.element)
+        if isinstance(array, Tabulate):
+            self.new[array] = b.array(array.counters, roots[0])
+        elif isinstance(array, Scatter):
+            self.new[array] = replace(array, index=tuple(roots[:-1]), body=roots[-1])
+        else:
+            assert isinstance(array, Scan)
+            self.new[array] = replace(array, body=roots[0])
+        new = self.new[array]
+        if isinstance(new, Tabulate) and array not in self.outputs and self.fits(array, new):
+            self.inlined.add(array)
+            if self.longest(new.body) > LANE:
+                self.carrying |= self.readers.get(array, set())
+
+    def element(self, array: Array, index: Sequence[int]) -> int:
+        """What stands for an element of an array."""
+        new = self.new[array]
+        if array not in self.inlined:
+            return self.b.element(new, index)
+        assert isinstance(new, Tabulate)
+        names = dict(zip(new.counters, index, strict=True))
+        return self.b.substituted([new.body], names)[0]
+
+    def fits(self, array: Array, new: Tabulate) -> bool:
+        """Whether an array is better computed where it is read."""
+        b, inner, cost = self.b, self.longest(new.body), self.cost(new.body)
+        size = max(new.size, 1)
+        ratio = self.evaluations.get(array, 0) / size
+        sources = {op.array for _, op in b.reads([new.body])}
+        expanding = size > 2 * sum(s.size for s in sources)
+        if inner > LANE and not self.readers.get(array, set()).isdisjoint(self.carrying):
+            return False
+        if inner > 1 and not (ratio <= 1 and (self.repeats.get(array, 1) == 1 or inner <= LANE)):
+            return inner <= LANE and expanding and ratio <= REPEAT
+        if cost <= HEAVY and expanding and ratio <= REPEAT:
+            return True
+        return ratio * cost <= cost + 2 * TRAFFIC + ratio * TRAFFIC
+
+
+def _product(b: Builder, counters: Sequence[int]) -> int:
+    product = 1
+    for c in counters:
+        product *= b.extent(c)
+    return product

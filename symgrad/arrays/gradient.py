@@ -1,0 +1,187 @@
+"""Reverse mode: the cotangent of an array is what the elements that read it send back.
+
+Within a body the rows of the op table hand cotangents down, as everywhere. What a read ``A[e]``
+gets is added to A's cotangent at e, for all values of the counters around it: a scatter, which the
+transposition law makes a sum again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symgrad.arrays.laws import Builder
+from symgrad.arrays.program import Scan, Scatter, Tabulate, ordered, sources
+from symgrad.arrays.scalars import Array, Read, Reduce
+from symgrad.arrays.transpose import transposed
+from symgrad.errors import UnsupportedError
+from symgrad.expr import ops
+from symgrad.expr.derivatives.cotangents import (
+    Contribution,
+    collected,
+    differentiating,
+    masked,
+    pull_back,
+    selected,
+)
+from symgrad.expr.graph.region import Pick
+
+
+def cotangents(b: Builder, output: Array, wrt: Sequence[Array], seed: Array) -> list[Array]:
+    """The cotangents of ``wrt``, arrays of floats, for one of the output."""
+    order = list(ordered(b, [output]))
+    active = set(wrt)
+    for array in order:
+        if array.kind == "f" and not active.isdisjoint(sources(b, array)):
+            active.add(array)
+    pieces: dict[Array, list[Array]] = {output: [seed]}
+    for array in reversed(order):
+        if array in active and array in pieces and sources(b, array):
+            whole = summed(b, pieces[array])
+            for source, piece in pulled(b, array, whole, active):
+                pieces.setdefault(source, []).append(piece)
+    zero = b.graph.constant(0.0)
+    return [
+        summed(b, pieces[w]) if w in pieces else b.tabulate(w.shape, lambda *_: zero) for w in wrt
+    ]
+
+
+def summed(b: Builder, pieces: Sequence[Array]) -> Array:
+    """The sum of arrays of one shape."""
+    if len(pieces) == 1:
+        return pieces[0]
+
+    def body(*index: int) -> int:
+        total = b.element(pieces[0], index)
+        for piece in pieces[1:]:
+            total = b.apply(ops.add, total, b.element(piece, index))
+        return total
+
+    return b.tabulate(pieces[0].shape, body)
+
+
+def pulled(
+    b: Builder, array: Array, cotangent: Array, active: set[Array]
+) -> list[tuple[Array, Array]]:
+    """(array that is read, its share of the cotangent) for each read in an array."""
+    if isinstance(array, Scan):
+        cotangent = _scan_cotangent(b, array, cotangent)
+    if not isinstance(array, Tabulate | Scatter | Scan):
+        raise UnsupportedError(f"{type(array).__name__} has no derivative as an array yet")
+    index = array.index if isinstance(array, Scatter) else b.indices(array.counters)
+    seed = b.element(cotangent, index)
+    if isinstance(array, Scatter):
+        conditions = [b.inside(i, n) for i, n in zip(index, array.shape, strict=True)]
+        seed = b.where(b.all_of(conditions), seed)
+    pulling = _Pulling(b, array, active)
+    pulling.body(array.body, seed, array.counters)
+    return pulling.pieces
+
+
+def _scan_cotangent(b: Builder, array: Scan, cotangent: Array) -> Array:
+    """The cotangent of what a running sum adds up: the running sum of the cotangent, backwards."""
+    if array.operator != "add":
+        raise UnsupportedError(f"running {array.operator} has no derivative as an array yet")
+    counters = [b.counter(n) for n in array.shape]
+    body = b.element(cotangent, b.indices(counters))
+    return Scan(
+        shape=array.shape, counters=tuple(counters), body=body, axis=array.axis,
+        reverse=not array.reverse,
+    )  # fmt: skip
+
+
+class _Pulling:
+    """The reverse sweep through the body of one array."""
+
+    def __init__(self, b: Builder, array: Array, active: set[Array]) -> None:
+        self._b, self._array, self._active = b, array, active
+        self.pieces: list[tuple[Array, Array]] = []
+
+    def body(self, root: int, seed: int, counters: Sequence[int]) -> None:
+        """Hand the cotangent of a scalar down to the reads and reductions in it."""
+        b, graph = self._b, self._b.graph
+        order = b.shallow([root])
+        moving = self._moving(order)
+        parts: dict[int, list[Contribution]] = {root: [(None, seed)]}
+        leaves: list[tuple[int, int]] = []
+        with differentiating(graph):
+            for i in reversed(order):
+                if i not in moving or i not in parts:
+                    continue
+                mask, g = collected(graph, parts.pop(i))
+                if isinstance(b.op(i), Read | Reduce | Pick):
+                    leaves.append((i, selected(graph, (mask, g))))
+                    continue
+                for argument, part in pull_back(graph, i, g, moving):
+                    parts.setdefault(argument, []).append(masked(graph, mask, part))
+        raw = [g for _, g in leaves]
+        for (i, _), g in zip(leaves, b.simplified(raw), strict=True):
+            self._leaf(i, g, counters)
+
+    def _moving(self, order: Sequence[int]) -> set[int]:
+        """The floats among the nodes that depend on active arrays."""
+        b, moving = self._b, set[int]()
+        for i in order:
+            op = b.op(i)
+            if isinstance(op, Read):
+                is_moving = op.array in self._active
+            elif isinstance(op, Reduce):
+                is_moving = any(r.array in self._active for _, r in b.reads([i]))
+            else:
+                is_moving = not moving.isdisjoint(b.args(i))
+            if is_moving and b.graph.type(i) in "ft":
+                moving.add(i)
+        return moving
+
+    def _leaf(self, i: int, g: int, counters: Sequence[int]) -> None:
+        """What a read or a reduction does with its cotangent."""
+        b, op = self._b, self._b.op(i)
+        if g == b.graph.constant(0.0):
+            return
+        if isinstance(op, Read):
+            index = b.args(i)
+            self.pieces.append((op.array, transposed(b, op.array.shape, counters, index, g)))
+        elif isinstance(op, Reduce):
+            self._reduction(i, op, g, counters)
+        else:
+            raise UnsupportedError("a reduction of tuples has no derivative as an array yet")
+
+    def _reduction(self, i: int, op: Reduce, g: int, counters: Sequence[int]) -> None:
+        """Hand the cotangent of a reduction to its body, at each of its counters."""
+        b = self._b
+        inner, [body] = b.opened(i)
+        value = self._stored(i, counters)
+        if op.operator == "mul":
+            g = b.apply(ops.mul, g, self._others(i, counters, inner, body, value))
+        elif op.operator in ("max", "min"):
+            hit = b.apply(ops.eq, body, value)
+            ones = b.graph.constant(1.0)
+            count = b.total(inner, b.where(hit, ones))
+            shared = b.apply(ops.div, g, self._stored(count, counters))
+            g = b.where(hit, shared)
+        self.body(body, g, [*counters, *inner])
+
+    def _stored(self, i: int, counters: Sequence[int]) -> int:
+        """A scalar as an element of an array, computed once for each value of the counters."""
+        b, array = self._b, self._array
+        if isinstance(array, Tabulate) and i == array.body:
+            return b.read(array, b.indices(counters))
+        free = b.free(i)
+        needed = [c for c in counters if c in free]
+        names = {c: b.counter(b.extent(c)) for c in needed}
+        [body] = b.substituted([i], names)
+        return b.element(b.array(list(names.values()), body), b.indices(needed))
+
+    def _others(
+        self, i: int, counters: Sequence[int], inner: Sequence[int], body: int, value: int
+    ) -> int:
+        """The product of all factors of a product but one: that of the others where one is 0."""
+        b = self._b
+        zero, one = b.graph.constant(0.0), b.graph.constant(1.0)
+        again, [factor] = b.opened(i)
+        is_zero = b.apply(ops.eq, factor, zero)
+        rest = b.reduction("mul", again, b.graph.add(ops.where, is_zero, one, factor))
+        zeros = self._stored(b.total(again, b.where(is_zero, one)), counters)
+        rest = self._stored(rest, counters)
+        quotient = b.apply(ops.div, value, body)
+        alone = b.where(b.apply(ops.eq, zeros, one), rest)
+        return b.graph.add(ops.where, b.apply(ops.eq, body, zero), alone, quotient)

@@ -1,0 +1,210 @@
+"""Indices of whole arrays: basic ones, arrays of integers, and updates at them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symgrad.arrays import rules
+from symgrad.arrays.tape import broadcast
+from symgrad.arrays.whole import WholeArray
+from symgrad.expr.tracers.whole import ElementsNeededError
+
+Entry = tuple[int | None, int, int]
+"""Of an axis of the operand: which axis of the result reads it, from where, by which step."""
+
+
+def parts_of(a: WholeArray, key: Any) -> list[Any]:
+    """The parts of an index, one for each axis of the array and None for new ones."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    used = 0
+    for k, part in enumerate(parts):
+        if part is None or part is Ellipsis:
+            continue
+        if isinstance(part, list):
+            parts[k] = part = np.asarray(part) if not any(isinstance(e, WholeArray) for e in part) else a.lift(part)
+        if isinstance(part, np.ndarray) and part.dtype.kind == "b":
+            where = np.nonzero(part)
+            parts[k : k + 1] = where
+            return parts_of(a, tuple(parts))
+        if isinstance(part, WholeArray) and part.kind != "i":
+            raise ElementsNeededError("an index of truth values or real numbers")
+        used += 1
+    if used > a.ndim:
+        raise IndexError(f"too many indices: the array has {a.ndim} axes, {used} were indexed")
+    dots = [k for k, part in enumerate(parts) if part is Ellipsis]
+    missing = [slice(None)] * (a.ndim - used)
+    place = dots[0] if dots else len(parts)
+    return [*parts[:place], *missing, *parts[place + 1 :]]
+
+
+def index(a: WholeArray, key: Any) -> WholeArray:
+    """``a[key]``."""
+    parts = parts_of(a, key)
+    if any(isinstance(p, (np.ndarray, WholeArray)) and not _is_number(p) for p in parts):
+        return _gathered(a, parts)
+    entries, shape = basic(a, parts)
+    if shape == a.shape and all(e == (k, 0, 1) for k, e in enumerate(entries)):
+        return a
+    return a.then(rules.indexed, tuple(entries), shape)
+
+
+def _is_number(part: Any) -> bool:
+    return isinstance(part, np.ndarray) and not part.ndim
+
+
+def basic(a: WholeArray, parts: Sequence[Any]) -> tuple[list[Entry], tuple[int, ...]]:
+    """How a basic index reads each axis of an array, and the shape of the result."""
+    entries: list[Entry] = []
+    shape: list[int] = []
+    for part in parts:
+        if part is None:
+            shape.append(1)
+            continue
+        n = a.shape[len(entries)]
+        if isinstance(part, slice):
+            start, stop, step = part.indices(n)
+            entries.append((len(shape), start, step))
+            shape.append(len(range(start, stop, step)))
+        else:
+            entries.append((None, _position(part, n), 1))
+    return entries, tuple(shape)
+
+
+def _position(part: Any, n: int) -> int:
+    k = operator.index(part)
+    if not -n <= k < n:
+        raise IndexError(f"index {k} is out of bounds for an axis of size {n}")
+    return k % n
+
+
+def _gathered(a: WholeArray, parts: Sequence[Any]) -> WholeArray:
+    """An index with arrays of integers, which broadcast against each other."""
+    numbers = (int, np.integer)
+    places = [
+        k for k, p in enumerate(parts) if isinstance(p, (np.ndarray, WholeArray, *numbers))
+    ]
+    together = places == list(range(places[0], places[-1] + 1))
+    common = broadcast([np.shape(parts[k]) for k in places])
+    shape: list[int] = []
+    first = 0 if not together else None
+    if first == 0:
+        shape += common
+    entries: list[tuple[Any, ...]] = []
+    indices: list[WholeArray] = []
+    wraps = False
+    for part in parts:
+        if part is None:
+            shape.append(1)
+            continue
+        n = a.shape[len(entries)]
+        if isinstance(part, slice):
+            start, stop, step = part.indices(n)
+            entries.append(("axis", len(shape), start, step))
+            shape.append(len(range(start, stop, step)))
+            continue
+        if first is None:
+            first = len(shape)
+            shape += common
+        at, negative = _index_array(a, part, n)
+        wraps |= negative
+        entries.append(("at", len(indices), 0, 1))
+        indices.append(at)
+    attribute = tuple(entries), first or 0, wraps
+    return a.then(rules.gathered, attribute, tuple(shape), *indices)
+
+
+def _index_array(a: WholeArray, part: Any, n: int) -> tuple[WholeArray, bool]:
+    """An array of indices, none negative if they are known, and whether some may be."""
+    if isinstance(part, WholeArray):
+        return part, True
+    array = np.asarray(part)
+    if array.dtype.kind not in "iu":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    if array.size and not (-n <= array.min() and array.max() < n):
+        wrong = array.max() if array.max() >= n else array.min()
+        raise IndexError(f"index {wrong} is out of bounds for an axis of size {n}")
+    negative = bool(array.size and array.min() < 0)
+    return a.lift(np.where(array < 0, array + n, array) if negative else array), False
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeArray:
+    """np.diagonal."""
+    first, second = axis1 % a.ndim, axis2 % a.ndim
+    rest = tuple(n for k, n in enumerate(a.shape) if k not in (first, second))
+    rows, columns = a.shape[first], a.shape[second]
+    length = max(0, min(rows + min(0, offset), columns - max(0, offset)))
+    return a.then(rules.diagonal, (first, second, offset), (*rest, length))
+
+
+class updates:
+    """``a.at[key]``: arrays that differ from one in the elements that an index takes."""
+
+    __slots__ = ("_array", "_key")
+
+    def __init__(self, a: WholeArray, key: Any = ...) -> None:
+        self._array, self._key = a, key
+
+    def __getitem__(self, key: Any) -> updates:
+        return updates(self._array, key)
+
+    def get(self) -> WholeArray:
+        """The elements themselves."""
+        return index(self._array, self._key)
+
+    def set(self, values: Any) -> WholeArray:
+        """The array with these in their place."""
+        a = self._array
+        parts = parts_of(a, self._key)
+        if any(isinstance(p, (np.ndarray, WholeArray)) and not _is_number(p) for p in parts):
+            raise ElementsNeededError("an update at an array of indices")
+        entries, shape = basic(a, parts)
+        value = a.functions[np.broadcast_to](a.lift(values), shape)
+        return a.then(rules.written, tuple(entries), a.shape, value)
+
+    def _with(self, combine: Callable[[Any, Any], Any], values: Any) -> WholeArray:
+        return self.set(combine(self.get(), values))
+
+    def add(self, values: Any) -> WholeArray:
+        """The array with these added to them, each one where an index is repeated."""
+        a = self._array
+        parts = parts_of(a, self._key)
+        if any(isinstance(p, (np.ndarray, WholeArray)) and not _is_number(p) for p in parts):
+            return a + self._scattered(values)
+        return self._with(operator.add, values)
+
+    def _scattered(self, values: Any) -> WholeArray:
+        """Zeros, with values added at an index with arrays: what the derivative of a read is."""
+        a = self._array
+        zeros = a.lift(np.zeros(())).then(rules.broadcast_to, None, a.shape)
+        variable = zeros.then(rules.fresh, (a.number, len(a.tape.operations)), a.shape)
+        read = index(variable, self._key)
+        seed = a.functions[np.broadcast_to](a.lift(values), read.shape)
+        return read.then(rules.gradient, 0, a.shape, seed, variable)
+
+    def subtract(self, values: Any) -> WholeArray:
+        """The array with these subtracted from them."""
+        return self.add(-1.0 * self._array.lift(values))
+
+    def multiply(self, values: Any) -> WholeArray:
+        """The array with them multiplied by these."""
+        return self._with(operator.mul, values)
+
+    def divide(self, values: Any) -> WholeArray:
+        """The array with them divided by these."""
+        return self._with(operator.truediv, values)
+
+    def min(self, values: Any) -> WholeArray:
+        """The array with the lesser of them and these."""
+        return self._with(np.minimum, values)
+
+    def max(self, values: Any) -> WholeArray:
+        """The array with the greater of them and these."""
+        return self._with(np.maximum, values)
+
+    def apply(self, function: Callable[[Any], Any]) -> WholeArray:
+        """The array with what a function makes of them in their place."""
+        return self.set(function(self.get()))

@@ -1,0 +1,145 @@
+"""Index arithmetic: integers in normal form, what is known of their size, quotients, comparisons.
+
+An integer is a sum of atoms with constant coefficients: counters, quotients, remainders, products
+and elements of integer arrays. Its interval follows from those of the counters. Of a quotient by
+n what n divides leaves, and so does what lies between 0 and n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from symgrad.arrays.scalars import (
+    COUNTER,
+    Affine,
+    Scalars,
+    integer_where,
+    is_negative,
+    is_zero,
+    modulo,
+    quotient,
+)
+from symgrad.expr import ops
+from symgrad.expr.graph.node import TRUTH
+from symgrad.expr.laws.simplify import Rewriter, laws_for
+
+Span = tuple[float, float]
+"""The least and the largest value of an integer."""
+
+ANY: Final[Span] = (-math.inf, math.inf)
+
+
+class Integers(Scalars):
+    """Scalars with the laws of integers, and of truth values about them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rewriter = Rewriter(self.graph, laws_for(True), {})
+        self._spans: dict[int, Span] = {}
+
+    def span(self, i: int) -> Span:
+        """The interval in which an integer lies."""
+        span = self._spans.get(i)
+        if span is None:
+            span = self._spans[i] = self._spanned(i)
+        return span
+
+    def _spanned(self, i: int) -> Span:
+        node = self.graph.nodes[i]
+        op = node[0]
+        if op is COUNTER:
+            return 0, node[2] - 1
+        if (value := self.integer(i)) is not None:
+            return value, value
+        if isinstance(op, Affine):
+            ends = [
+                sorted((c * low, c * high))
+                for c, (low, high) in zip(op.coefficients, map(self.span, node[1:]), strict=True)
+            ]
+            return op.constant + sum(e[0] for e in ends), op.constant + sum(e[1] for e in ends)
+        if op is modulo:
+            return 0, self.graph.nodes[node[2]][1] - 1
+        if op is quotient:
+            n = self.graph.nodes[node[2]][1]
+            low, high = self.span(node[1])
+            return low // n, high // n
+        if op is integer_where:
+            (a, b), (c, d) = self.span(node[2]), self.span(node[3])
+            return min(a, c), max(b, d)
+        return ANY
+
+    def divide(self, i: int, n: int) -> tuple[int, int]:
+        """``i // n`` and ``i % n``."""
+        constant, terms = self.terms(i)
+        whole = self.affine(constant // n, [(c // n, a) for c, a in terms if c % n == 0])
+        rest = self.affine(constant % n, [(c, a) for c, a in terms if c % n])
+        low, high = self.span(rest)
+        if low > -math.inf and high < math.inf and low // n == high // n:
+            part = int(low // n)
+            return self.plus(whole, offset=part), self.plus(rest, offset=-n * part)
+        node = self.graph.nodes[rest]
+        if node[0] is quotient:  # x // m // n is x // (m n)
+            by = self.number(self.graph.nodes[node[2]][1] * n)
+            high_part = self.graph.add(quotient, node[1], by)
+        else:
+            high_part = self.graph.add(quotient, rest, self.number(n))
+        remainder = self.graph.add(modulo, rest, self.number(n))
+        return self.plus(whole, high_part), remainder
+
+    # --- truth values -----------------------------------------------------------------------------
+
+    def truth_of(self, i: int) -> bool | None:
+        """The value of a constant truth, None for any other node."""
+        node = self.graph.nodes[i]
+        return bool(node[1]) if node[0] is TRUTH else None
+
+    def below(self, a: int, b: int, offset: int = 0) -> int:
+        """``a < b + offset``."""
+        difference = self.plus(a, (-1, b), offset=-offset)
+        low, high = self.span(difference)
+        if high < 0 or low >= 0:
+            return self.truth(high < 0)
+        return self.graph.add(is_negative, difference)
+
+    def same(self, a: int, b: int) -> int:
+        """``a == b``."""
+        difference = self.plus(a, (-1, b))
+        low, high = self.span(difference)
+        if low == high or low > 0 or high < 0:
+            return self.truth(low == high == 0)
+        constant, terms = self.terms(difference)
+        divisor = math.gcd(*(c for c, _ in terms))
+        if constant % divisor:
+            return self.truth(False)
+        if divisor > 1 or terms[0][0] < 0:
+            divisor = -divisor if terms[0][0] < 0 else divisor
+            difference = self.affine(constant // divisor, [(c // divisor, a) for c, a in terms])
+        return self.graph.add(is_zero, difference)
+
+    def inside(self, i: int, n: int) -> int:
+        """``0 <= i < n``."""
+        return self.both(self.below(self.number(-1), i), self.below(i, self.number(n)))
+
+    def both(self, a: int, b: int) -> int:
+        """Whether both hold."""
+        for one, other in ((a, b), (b, a)):
+            truth = self.truth_of(one)
+            if truth is not None:
+                return other if truth else one
+        return a if a == b else self.graph.add(ops.logical_and, a, b)
+
+    def all_of(self, conditions: Sequence[int]) -> int:
+        """Whether all hold."""
+        result = self.truth(True)
+        for c in dict.fromkeys(conditions):
+            result = self.both(result, c)
+        return result
+
+    def conditions(self, i: int) -> list[int]:
+        """The conditions that one is the conjunction of."""
+        node = self.graph.nodes[i]
+        if node[0] is ops.logical_and:
+            return [c for a in node[1:] for c in self.conditions(a)]
+        return [i]

@@ -1,0 +1,363 @@
+"""Laws of reads, reductions and scatters, applied as scalars are built.
+
+A read of an array whose elements are one number is the number. Of a reduction that adds, what does
+not depend on a counter leaves as a factor, a condition on a counter alone narrows its range, and
+a condition ``k == e`` makes the sum a read at e. `transposed` turns scatters into reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from symgrad.arrays.integers import Integers
+from symgrad.arrays.program import Constant, Tabulate
+from symgrad.arrays.scalars import (
+    Affine,
+    Array,
+    Read,
+    Reduce,
+    integer_where,
+    is_negative,
+    is_zero,
+    modulo,
+    quotient,
+)
+from symgrad.expr import ops
+from symgrad.expr.graph.node import CONST, Op
+from symgrad.expr.graph.region import Pick
+
+Reader = Callable[[Array, Sequence[int]], int]
+"""``reader(array, index)``: the scalar that stands for an element."""
+
+
+class Builder(Integers):
+    """Builds scalars and arrays of a program, simplified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bound: list[frozenset[int]] = []
+        self.apart: set[Array] = set()
+        """Arrays that stay what they are, though they are others element by element."""
+
+    # --- scalars ----------------------------------------------------------------------------------
+
+    def apply(self, op: Op, *args: int) -> int:
+        """``op(*args)``, simplified; integers in their normal form."""
+        if op.result == "i" or op in (is_negative, is_zero):
+            return self._of_integers(op, args)
+        if op is ops.logical_and:
+            return self.both(*args)
+        if op is ops.logical_not:
+            return self.opposite(args[0])
+        if op is ops.where and args[1] == args[2]:
+            return args[1]
+        return self._rewriter.make(op, *args)
+
+    def _of_integers(self, op: Op, args: Sequence[int]) -> int:
+        if isinstance(op, Affine):
+            return self.affine(op.constant, list(zip(op.coefficients, args, strict=True)))
+        if op in (quotient, modulo):
+            n = self.integer(args[1])
+            assert n, "quotients are by constants"
+            return self.divide(args[0], n)[op is modulo]
+        if op is is_negative:
+            return self.below(args[0], self.number(0))
+        if op is is_zero:
+            return self.same(args[0], self.number(0))
+        if op is integer_where and (args[1] == args[2] or self.truth_of(args[0]) is not None):
+            return args[1] if self.truth_of(args[0]) is not False else args[2]
+        known = [self.integer(a) if self.graph.type(a) == "i" else None for a in args]
+        if None not in known:
+            return self.number(int(op.reference(*known)))
+        if op.name == "integer_mul" and (known[0] is not None or known[1] is not None):
+            k = 0 if known[0] is not None else 1
+            return self.affine(0, [(known[k] or 0, args[1 - k])])
+        return self.graph.add(op, *args)
+
+    def opposite(self, condition: int) -> int:
+        """Whether a condition does not hold."""
+        truth = self.truth_of(condition)
+        if truth is not None:
+            return self.truth(not truth)
+        node = self.graph.nodes[condition]
+        if node[0] is is_negative:  # not (d < 0) is -1 < d
+            return self.below(self.number(-1), node[1])
+        return self._rewriter.make(ops.logical_not, condition)
+
+    def value(self, i: int) -> float | None:
+        """The value of a constant float."""
+        return self.graph.value(i)
+
+    def where(self, condition: int, value: int) -> int:
+        """The value where a condition holds, elsewhere 0; conditions of zeros are taken together."""
+        node = self.graph.nodes[value]
+        zero = self.graph.constant(0.0)
+        if node[0] is ops.where and node[3] == zero:
+            return self.where(self.both(condition, node[1]), node[2])
+        truth = self.truth_of(condition)
+        if truth is not None or value == zero:
+            return value if truth is not False else zero
+        return self.graph.add(ops.where, condition, value, zero)
+
+    def guarded(self, i: int) -> tuple[int, int]:
+        """The condition outside of which a value is 0, and the value."""
+        node = self.graph.nodes[i]
+        if node[0] is ops.where and self.value(node[3]) == 0:
+            return node[1], node[2]
+        return self.truth(True), i
+
+    # --- arrays -----------------------------------------------------------------------------------
+
+    def element(self, array: Array, index: Sequence[int]) -> int:
+        """An element of an array; of one that is constant its number."""
+        if isinstance(array, Tabulate):
+            head = self.op(array.body)
+            if head.constant:
+                return array.body
+            if isinstance(head, Read) and array not in self.apart and self.is_whole(array):
+                return self.element(head.array, index)
+        elif isinstance(array, Constant) and array.data.size == 1 and array.kind == "f":
+            return self.graph.constant(float(array.data.reshape(())))
+        return self.read(array, index)
+
+    def is_whole(self, array: Tabulate) -> bool:
+        """Whether an array is another one, element by element."""
+        head = self.op(array.body)
+        if not isinstance(head, Read) or head.array.shape != array.shape:
+            return False
+        return tuple(self.graph.nodes[array.body][1:]) == self._indices(array)
+
+    def _indices(self, array: Tabulate) -> tuple[int, ...]:
+        zero = self.number(0)
+        return tuple(
+            zero if n == 1 else c for c, n in zip(array.counters, array.shape, strict=True)
+        )
+
+    def tabulate(self, shape: Sequence[int], body: Callable[..., int]) -> Array:
+        """The array of this shape, ``body`` of its counters."""
+        counters = [self.counter(n) for n in shape]
+        return self.array(counters, body(*self.indices(counters)))
+
+    def indices(self, counters: Sequence[int]) -> list[int]:
+        """Counters as indices: one that counts to 1 is 0."""
+        return [self.number(0) if self.extent(c) == 1 else c for c in counters]
+
+    def array(self, counters: Sequence[int], body: int) -> Array:
+        """``for counters { body }``, or the array that it is all of."""
+        shape = tuple(self.extent(c) for c in counters)
+        kind = self.graph.type(body)
+        array = Tabulate(shape=shape, kind=kind, counters=tuple(counters), body=body)
+        head = self.op(body)
+        return head.array if isinstance(head, Read) and self.is_whole(array) else array
+
+    # --- substitution -----------------------------------------------------------------------------
+
+    def substituted(
+        self, roots: Sequence[int], names: Mapping[int, int], reader: Reader | None = None
+    ) -> list[int]:
+        """The roots where counters stand for scalars, and reads for what ``reader`` gives.
+
+        Reductions within bind fresh counters where theirs occur in what is put in.
+        """
+        new = dict(names)
+        changed = names.keys()
+        order = self.walk(roots)
+        if any(isinstance(self.op(i), Reduce) for i in order):
+            new |= self._renamed(order, list(names.values()))
+            changed = new.keys()
+        memo = dict(new)
+        for i in order:
+            if i in memo:
+                continue
+            args = self.graph.args(i)
+            if not args and not (reader and isinstance(self.op(i), Read)):
+                memo[i] = i
+            elif reader is None and self.free(i).isdisjoint(changed) and not self._rebinds(i, new):
+                memo[i] = i
+            else:
+                memo[i] = self._again(i, [memo[a] for a in args], reader, new)
+        return [memo[r] for r in roots]
+
+    def _rebinds(self, i: int, names: Mapping[int, int]) -> bool:
+        """Whether something in node i binds a counter that gets another name."""
+        return not self.bound(i).isdisjoint(names)
+
+    def bound(self, i: int) -> frozenset[int]:
+        """The counters that reductions in node i bind."""
+        known = self._bound
+        for k in range(len(known), i + 1):
+            op = self.graph.nodes[k][0]
+            inner = frozenset[int]().union(*(known[a] for a in self.graph.args(k)))
+            known.append(inner.union(op.counters) if isinstance(op, Reduce) else inner)
+        return known[i]
+
+    def _renamed(self, order: Sequence[int], values: Sequence[int]) -> dict[int, int]:
+        """Fresh counters for those that reductions bind and that occur in the values."""
+        taken = frozenset[int]().union(*(self.free(v) | self.bound(v) for v in values))
+        names = {}
+        for i in order:
+            op = self.op(i)
+            if isinstance(op, Reduce):
+                for c in op.counters:
+                    if c in taken and c not in names:
+                        names[c] = self.counter(self.extent(c))
+        return names
+
+    def _again(
+        self, i: int, args: Sequence[int], reader: Reader | None, names: Mapping[int, int]
+    ) -> int:
+        """Node i of other arguments, simplified."""
+        op = self.op(i)
+        if isinstance(op, Read):
+            return (reader or self.element)(op.array, args)
+        if isinstance(op, Reduce):
+            counters = [names.get(c, c) for c in op.counters]
+            return self.reduce(op.operator, counters, *args)
+        if isinstance(op, Pick):
+            return self.pick(args[0], op.index)
+        return self.apply(op, *args)
+
+    def simplified(self, roots: Sequence[int]) -> list[int]:
+        """The roots with all laws applied."""
+        return self.substituted(roots, {}, self.element)
+
+    def opened(self, reduction: int) -> tuple[list[int], list[int]]:
+        """Fresh counters, and the parts of a reduction over them."""
+        op = self.op(reduction)
+        assert isinstance(op, Reduce), "only reductions are opened"
+        names = {c: self.counter(self.extent(c)) for c in op.counters}
+        parts = self.substituted(self.graph.nodes[reduction][1:], names)
+        return list(names.values()), parts
+
+    # --- reductions -------------------------------------------------------------------------------
+
+    def reduce(self, operator: str, counters: Sequence[int], *parts: int) -> int:
+        """A reduction, by the laws of its operator."""
+        counters = [c for c in counters if self.extent(c) != 1]
+        if any(self.extent(c) == 0 for c in counters) and operator in IDENTITIES:
+            return self.identity(operator, self.graph.type(parts[0]))
+        if operator == "add" and self.graph.type(parts[0]) == "f":
+            return self.total(counters, parts[0])
+        if operator in ("max", "min"):
+            counters = [c for c in counters if c in self.free(parts[0])]
+        if not counters and operator in IDENTITIES:
+            return parts[0]
+        return self.reduction(operator, counters, *parts)
+
+    def identity(self, operator: str, kind: str) -> int:
+        """What a reduction of nothing is."""
+        value = IDENTITIES[operator]
+        return self.graph.constant(value) if kind == "f" else self.number(int(value))
+
+    def total(self, counters: Sequence[int], body: int) -> int:
+        """The sum of the body over counters."""
+        free = self.free(body)
+        idle = [c for c in counters if c not in free]
+        if idle:
+            times = 1
+            for c in idle:
+                times *= self.extent(c)
+            rest = self.total([c for c in counters if c in free], body)
+            return self.apply(ops.mul, self.graph.constant(float(times)), rest)
+        if not counters or body == self.graph.constant(0.0):
+            return body
+        condition, value = self.guarded(body)
+        if self.truth_of(condition) is None:
+            narrower = self._guarded_total(counters, condition, value)
+            if narrower is not None:
+                return narrower
+        return self._factored(counters, body)
+
+    def _factored(self, counters: Sequence[int], body: int) -> int:
+        """The sum, with what is constant in the counters before it."""
+        node = self.graph.nodes[body]
+        if node[0] is ops.neg:
+            return self.apply(ops.neg, self.total(counters, node[1]))
+        over, under = self.fraction(body)
+        leaving = [f for f in over if self.free(f).isdisjoint(counters)]
+        divisors = [f for f in under if self.free(f).isdisjoint(counters)]
+        if not leaving and not divisors:
+            return self.reduction("add", counters, body)
+        over = [f for f in over if f not in leaving]
+        under = [f for f in under if f not in divisors]
+        inner = self.total(counters, self.quotient_of(over, under))
+        return self.quotient_of([*leaving, inner], divisors)
+
+    def fraction(self, i: int) -> tuple[list[int], list[int]]:
+        """The factors of a node above and below the line."""
+        node = self.graph.nodes[i]
+        if node[0] is ops.reciprocal:
+            over, under = self.fraction(node[1])
+            return under, over
+        if node[0] not in (ops.mul, ops.div):
+            return [i], []
+        (a, b), (c, d) = map(self.fraction, node[1:])
+        return (a + c, b + d) if node[0] is ops.mul else (a + d, b + c)
+
+    def product(self, factors: Sequence[int]) -> int:
+        """The product of factors, constants first."""
+        numbers = [f for f in factors if self.op(f) is CONST]
+        result = None
+        for f in (*numbers, *(f for f in factors if self.op(f) is not CONST)):
+            result = f if result is None else self.apply(ops.mul, result, f)
+        return self.graph.constant(1.0) if result is None else result
+
+    def quotient_of(self, over: Sequence[int], under: Sequence[int]) -> int:
+        """A quotient of products."""
+        top = self.product(over)
+        return self.apply(ops.div, top, self.product(under)) if under else top
+
+    def _guarded_total(self, counters: Sequence[int], condition: int, value: int) -> int | None:
+        """A sum of what is 0 outside of a condition, over a part of the counters' ranges."""
+        conditions = self.conditions(condition)
+        outside = [c for c in conditions if self.free(c).isdisjoint(counters)]
+        if outside:
+            rest = self.all_of([c for c in conditions if c not in outside])
+            inner = self.total(counters, self.where(rest, value))
+            return self.where(self.all_of(outside), inner)
+        for c in conditions:
+            rest = self.where(self.all_of([d for d in conditions if d != c]), value)
+            total = self._narrowed(counters, c, rest)
+            if total is None:
+                total = self._at_one(counters, c, rest)
+            if total is not None:
+                return total
+        return None
+
+    def _narrowed(self, counters: Sequence[int], condition: int, value: int) -> int | None:
+        """The sum over what a condition on one counter alone leaves of its range."""
+        node = self.graph.nodes[condition]
+        if node[0] is not is_negative:
+            return None
+        constant, terms = self.terms(node[1])
+        if len(terms) != 1 or terms[0][1] not in counters:
+            return None
+        [(scale, k)] = terms  # scale * k + constant < 0
+        n = self.extent(k)
+        low, high = (0, -(constant // scale)) if scale > 0 else (constant // -scale + 1, n)
+        low, high = max(low, 0), min(high, n)
+        if high <= low:
+            return self.graph.constant(0.0)
+        inner = self.counter(high - low)
+        [moved] = self.substituted([value], {k: self.plus(*self.indices([inner]), offset=low)})
+        return self.total([inner if c == k else c for c in counters], moved)
+
+    def _at_one(self, counters: Sequence[int], condition: int, value: int) -> int | None:
+        """The one term of a sum that a condition k == e leaves."""
+        node = self.graph.nodes[condition]
+        if node[0] is not is_zero:
+            return None
+        constant, terms = self.terms(node[1])
+        for scale, k in terms:
+            others = [(-scale * c, a) for c, a in terms if a != k]
+            if k in counters and abs(scale) == 1 and not any(k in self.free(a) for _, a in others):
+                at = self.affine(-scale * constant, others)
+                [term] = self.substituted([value], {k: at})
+                inner = self.where(self.inside(at, self.extent(k)), term)
+                return self.total([c for c in counters if c != k], inner)
+        return None
+
+
+IDENTITIES: Final = {"add": 0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf")}
+"""What reductions of nothing are, for operators of one part."""

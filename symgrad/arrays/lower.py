@@ -1,0 +1,87 @@
+"""From a tape to an array program: every operation becomes a view, and what costs is stored.
+
+A view has a shape and says how to read an element. Slices, transposes, reshapes and broadcasts only
+change how; so do truths and integers, which cost little. Floats are arrays of their own, until
+`symgrad.arrays.fuse` decides which of them are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symgrad.arrays.laws import Builder
+from symgrad.arrays.program import Input
+from symgrad.arrays.scalars import Array, integer_where
+from symgrad.arrays.tape import Operation
+
+Index = Sequence[int]
+"""Integers of a builder, one for each axis."""
+
+
+@dataclass(frozen=True)
+class View:
+    """An array as a function of its indices; ``stored`` if it is one of a program."""
+
+    shape: tuple[int, ...]
+    kind: str
+    read: Callable[[Index], int]
+    stored: Array | None = None
+
+
+class Lowering:
+    """Builds the views of a tape's operations."""
+
+    def __init__(self) -> None:
+        self.builder = Builder()
+        self.inputs: list[Input] = []
+        self.views: list[View] = []
+        self.gradients: dict[tuple[Array, ...], list[Array]] = {}
+        """Cotangents by the arrays that they are of: output, seed and variables."""
+
+    def run(self, operations: Sequence[Operation]) -> list[View]:
+        """The views of operations, each of those before it."""
+        for rule, attribute, operands, shape in operations:
+            self.views.append(rule(self, attribute, shape, *[self.views[k] for k in operands]))
+        return self.views
+
+    def input(self, number: int, shape: tuple[int, ...], kind: str) -> View:
+        """The view of input ``number``; truth values come as integers."""
+        array = Input(shape=shape, kind="f" if kind == "f" else "i", number=number)
+        self.inputs.append(array)
+        view = self.of(array)
+        return View(shape, "b", lambda i: self.truth(view.read(i))) if kind == "b" else view
+
+    def truth(self, i: int) -> int:
+        """Whether an integer is not 0."""
+        return self.builder.opposite(self.builder.same(i, self.builder.number(0)))
+
+    def of(self, array: Array) -> View:
+        """The view of an array."""
+        return View(array.shape, array.kind, lambda i: self.builder.element(array, i), array)
+
+    def stored(self, view: View) -> Array:
+        """The array of a view's elements; truth values are 1 and 0."""
+        if view.stored is not None:
+            return view.stored
+        b = self.builder
+
+        def element(*index: int) -> int:
+            value = view.read(index)
+            if view.kind != "b":
+                return value
+            return b.apply(integer_where, value, b.number(1), b.number(0))
+
+        return b.tabulate(view.shape, element)
+
+    def tabulated(self, shape: tuple[int, ...], kind: str, read: Callable[[Index], int]) -> View:
+        """The view of elements that are computed: floats once, others wherever they are read."""
+        view = View(shape, kind, read)
+        return self.of(self.stored(view)) if kind == "f" else view
+
+    def at(self, view: View, index: Index) -> int:
+        """The element of a view at the index of what it is broadcast to."""
+        own = index[len(index) - len(view.shape) :]
+        zero = self.builder.number(0)
+        return view.read([zero if n == 1 else i for i, n in zip(own, view.shape, strict=True)])

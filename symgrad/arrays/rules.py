@@ -1,0 +1,326 @@
+"""The rules of operations on whole arrays: which view each one becomes.
+
+``rule(lowering, attribute, shape, *views)``. The attribute says all about the operation that is no
+operand, hashable, and so is known before anything is lowered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symgrad.arrays.elements import element, node_of
+from symgrad.arrays.gradient import cotangents
+from symgrad.arrays.lower import Index, Lowering, View
+from symgrad.arrays.program import Scan, Tabulate
+from symgrad.arrays.scalars import integer_where, is_negative, truncated
+from symgrad.expr import ops
+
+Shape = tuple[int, ...]
+
+# --- elements -------------------------------------------------------------------------------------
+
+
+def elementwise(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> View:
+    """A function of elements; the attribute has it, the numbers among its arguments, the kind."""
+    function, arguments, _, kind = attribute
+    b = lowering.builder
+
+    def read(index: Index) -> int:
+        rest = iter(views)
+        operands = [
+            element(b, lowering.at(next(rest), index)) if a is None else a[0] for a in arguments
+        ]
+        return node_of(b, function(*operands), kind)
+
+    return lowering.tabulated(shape, kind, read)
+
+
+def cast(lowering: Lowering, kind: str, shape: Shape, view: View) -> View:
+    """Elements as those of another kind; real numbers are rounded towards 0."""
+    b = lowering.builder
+
+    def read(index: Index) -> int:
+        value = view.read(index)
+        if view.kind == "f" and kind == "i":
+            return b.apply(truncated, value)
+        return node_of(b, element(b, value), kind)
+
+    return View(shape, kind, read)
+
+
+def filled(lowering: Lowering, attribute: Any, shape: Shape) -> View:
+    """An array of one number, of a kind."""
+    value, kind = attribute[1], attribute[0]
+    number = node_of(lowering.builder, value, kind)
+    return View(shape, kind, lambda _: number)
+
+
+def counted(lowering: Lowering, attribute: Any, shape: Shape) -> View:
+    """Integers, ``start + step * k``."""
+    start, step = attribute
+    b = lowering.builder
+    return View(shape, "i", lambda index: b.plus((step, index[0]), offset=start))
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+def indexed(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> View:
+    """A basic index: for each axis of the operand (axis of the result, start, step)."""
+    b = lowering.builder
+
+    def read(index: Index) -> int:
+        return view.read(
+            [
+                b.number(start) if axis is None else b.plus((step, index[axis]), offset=start)
+                for axis, start, step in attribute
+            ]
+        )
+
+    return View(shape, view.kind, read)
+
+
+def transposed(lowering: Lowering, axes: Any, shape: Shape, view: View) -> View:
+    """Axis k of the result is axis ``axes[k]`` of the operand."""
+    places = [axes.index(k) for k in range(len(axes))]
+    return View(shape, view.kind, lambda index: view.read([index[p] for p in places]))
+
+
+def reshaped(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
+    """The same elements in the same order: the index is one number, whose digits are the other."""
+    b = lowering.builder
+
+    def read(index: Index) -> int:
+        flat = b.number(0)
+        for i, n in zip(index, shape, strict=True):
+            flat = b.plus((n, flat), i)
+        digits = []
+        for n in reversed(view.shape[1:]):
+            flat, digit = b.divide(flat, n)
+            digits.append(digit)
+        return view.read([flat, *reversed(digits)] if view.shape else [])
+
+    return View(shape, view.kind, read)
+
+
+def broadcast_to(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
+    """The operand, repeated along axes of length 1 and along new ones before the first."""
+    return View(shape, view.kind, lambda index: lowering.at(view, index))
+
+
+def diagonal(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> View:
+    """The diagonal of two axes, which becomes the last one."""
+    first, second, offset = attribute
+    b = lowering.builder
+
+    def read(index: Index) -> int:
+        *rest, k = index
+        places = {
+            first: b.plus(k, offset=max(0, -offset)),
+            second: b.plus(k, offset=max(0, offset)),
+        }
+        others = iter(rest)
+        return view.read(
+            [places[axis] if axis in places else next(others) for axis in range(len(view.shape))]
+        )
+
+    return View(shape, view.kind, read)
+
+
+def joined(lowering: Lowering, axis: int, shape: Shape, *views: View) -> View:
+    """Arrays one behind the other along an axis."""
+    b = lowering.builder
+    kind = "f" if any(v.kind == "f" for v in views) else views[0].kind
+
+    def read(index: Index) -> int:
+        ends, end = [], 0
+        for v in views:
+            ends.append(end)
+            end += v.shape[axis]
+        value: int | None = None
+        for v, start in reversed(list(zip(views, ends, strict=True))):
+            if not v.shape[axis]:
+                continue
+            own = [*index[:axis], b.plus(index[axis], offset=-start), *index[axis + 1 :]]
+            part = node_of(b, element(b, v.read(own)), kind)
+            if value is None:
+                value = part
+                continue
+            before = b.below(index[axis], b.number(start + v.shape[axis]))
+            value = chosen(lowering, before, part, value)
+        assert value is not None, "there is something to join"
+        return value
+
+    if len(views) > 2 or kind == "f":
+        return lowering.tabulated(shape, kind, read)
+    return View(shape, kind, read)
+
+
+def chosen(lowering: Lowering, condition: int, a: int, b: int) -> int:
+    """``a`` where a condition holds, else ``b``: floats, integers or truth values."""
+    builder = lowering.builder
+    kind = builder.graph.type(a)
+    if kind == "i":
+        return builder.apply(integer_where, condition, a, b)
+    if kind == "f":
+        return builder.apply(ops.where, condition, a, b)
+    either = builder.apply(ops.logical_and, builder.opposite(condition), b)
+    return builder.apply(ops.logical_or, builder.both(condition, a), either)
+
+
+def gathered(
+    lowering: Lowering, attribute: Any, shape: Shape, view: View, *indices: View
+) -> View:
+    """An index with arrays of integers: for each axis of the operand (how, what).
+
+    ("axis", k) reads axis k of the result from a start by a step; ("at", k) index array k, which
+    stands at axes ``first`` and on of the result.
+    """
+    entries, first, wraps = attribute
+    b = lowering.builder
+    common = max((len(v.shape) for v in indices), default=0)
+
+    def integer(v: View, index: Index, n: int) -> int:
+        at = lowering.at(v, index[first : first + common])
+        if not wraps or b.span(at)[0] >= 0:
+            return at
+        behind = b.apply(is_negative, at)
+        return b.apply(integer_where, behind, b.plus(at, offset=n), at)
+
+    def read(index: Index) -> int:
+        places = []
+        for n, (how, what, start, step) in zip(view.shape, entries, strict=True):
+            if how == "at":
+                places.append(integer(indices[what], index, n))
+            elif what is None:
+                places.append(b.number(start))
+            else:
+                places.append(b.plus((step, index[what]), offset=start))
+        return view.read(places)
+
+    return View(shape, view.kind, read)
+
+
+def written(lowering: Lowering, attribute: Any, shape: Shape, view: View, value: View) -> View:
+    """An array with others in the place of a basic index: see `indexed`."""
+    b = lowering.builder
+
+    def read(index: Index) -> int:
+        conditions, own = [], [b.number(0)] * len(value.shape)
+        for i, (axis, start, step) in zip(index, attribute, strict=True):
+            if axis is None:
+                conditions.append(b.same(i, b.number(start)))
+                continue
+            flipped = step < 0
+            offset = b.plus((-1 if flipped else 1, i), offset=start if flipped else -start)
+            place, rest = b.divide(offset, abs(step))
+            conditions += [b.same(rest, b.number(0)), b.inside(place, value.shape[axis])]
+            own[axis] = place
+        inside = b.all_of(conditions)
+        kind = view.kind
+        new = node_of(b, element(b, value.read(own)), kind)
+        return chosen(lowering, inside, new, view.read(index))
+
+    return lowering.tabulated(shape, view.kind, read)
+
+
+# --- reductions -----------------------------------------------------------------------------------
+
+
+def reduced(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> View:
+    """A reduction over axes by an operator; of real numbers, or of integers."""
+    operator, axes = attribute
+    b = lowering.builder
+    kept = [k for k in range(len(view.shape)) if k not in axes]
+    kind = "i" if view.kind == "b" else view.kind
+
+    def read(index: Index) -> int:
+        counters = {k: b.counter(view.shape[k]) for k in axes}
+        places = dict(zip(kept, index, strict=True))
+        places |= dict(zip(axes, b.indices(list(counters.values())), strict=True))
+        value = view.read([places[k] for k in range(len(view.shape))])
+        return b.reduce(operator, list(counters.values()), node_of(b, element(b, value), kind))
+
+    return lowering.of(lowering.stored(View(shape, kind, read)))
+
+
+def positioned(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> View:
+    """The position of the first largest or smallest element along an axis."""
+    operator, axis = attribute
+    b = lowering.builder
+
+    def read(index: Index) -> int:
+        k = b.counter(view.shape[axis])
+        [place] = b.indices([k])
+        value = view.read([*index[:axis], place, *index[axis:]])
+        if view.shape[axis] == 1:
+            return b.number(0)
+        real = node_of(b, element(b, value), "f")
+        return b.pick(b.reduction(operator, [k], real, place), 1)
+
+    return lowering.of(lowering.stored(View(shape, "i", read)))
+
+
+def contracted(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> View:
+    """A sum of products: letters of each operand's axes, and of the result's."""
+    inputs, output = attribute
+    b = lowering.builder
+    sizes: dict[str, int] = {}
+    for letters, view in zip(inputs, views, strict=True):
+        for c, n in zip(letters, view.shape, strict=True):
+            sizes[c] = max(n, sizes.get(c, 1)) if n else 0
+
+    def read(index: Index) -> int:
+        summed = {c: b.counter(n) for c, n in sizes.items() if c not in output}
+        places = dict(zip(output, index, strict=True))
+        places |= dict(zip(summed, b.indices(list(summed.values())), strict=True))
+        zero, product = b.number(0), None
+        for letters, view in zip(inputs, views, strict=True):
+            own = [
+                zero if n == 1 else places[c] for c, n in zip(letters, view.shape, strict=True)
+            ]
+            factor = node_of(b, element(b, view.read(own)), "f")
+            product = factor if product is None else b.apply(ops.mul, product, factor)
+        assert product is not None, "there are operands"
+        return b.reduce("add", list(summed.values()), product)
+
+    return lowering.tabulated(shape, "f", read)
+
+
+def scanned(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> View:
+    """Running totals along an axis."""
+    operator, axis, reverse = attribute
+    b = lowering.builder
+    counters = [b.counter(n) for n in shape]
+    kind = "i" if view.kind == "b" else view.kind
+    body = node_of(b, element(b, view.read(b.indices(counters))), kind)
+    scan = Scan(
+        shape=shape, kind=kind, counters=tuple(counters), body=body, axis=axis,
+        operator=operator, reverse=reverse,
+    )  # fmt: skip
+    return lowering.of(scan)
+
+
+# --- derivatives ----------------------------------------------------------------------------------
+
+
+def fresh(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
+    """An array that is differentiated by, apart from all that it is equal to."""
+    b = lowering.builder
+    counters = tuple(b.counter(n) for n in shape)
+    body = view.read(b.indices(counters))
+    array = Tabulate(shape=shape, kind="f", counters=counters, body=body)
+    b.apart.add(array)
+    return lowering.of(array)
+
+
+def gradient(
+    lowering: Lowering, which: int, shape: Shape, output: View, seed: View, *wrt: View
+) -> View:
+    """The cotangent of argument ``which`` for that of the output; all are made together."""
+    arrays = [lowering.stored(v) for v in (output, seed, *wrt)]
+    key = tuple(arrays)
+    if key not in lowering.gradients:
+        b = lowering.builder
+        lowering.gradients[key] = cotangents(b, arrays[0], arrays[2:], arrays[1])
+    return lowering.of(lowering.gradients[key][which])

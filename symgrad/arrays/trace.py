@@ -1,0 +1,45 @@
+"""Tracing of functions of whole arrays, and the programs that their tapes become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symgrad.arrays import functions, rules
+from symgrad.arrays.fuse import fused
+from symgrad.arrays.lower import Lowering
+from symgrad.arrays.program import Program
+from symgrad.arrays.tape import Operation, Tape
+from symgrad.arrays.whole import WholeArray
+from symgrad.expr.graph.node import paused_gc
+
+functions.install()
+
+
+def gradients(output: WholeArray, wrt: Sequence[WholeArray]) -> list[WholeArray]:
+    """The derivatives of one number by whole arrays, on the same tape."""
+    seed = output.lift(np.ones(()))
+    return [
+        output.then(rules.gradient, k, w.shape, seed, *wrt, kind="f") for k, w in enumerate(wrt)
+    ]
+
+
+@paused_gc()
+def program_of(tape: Tape, outputs: Sequence[WholeArray], fuse: bool = True) -> Program:
+    """The program that computes some arrays of a tape from its inputs."""
+    lowering = Lowering()
+    views = lowering.run(tape.operations)
+    arrays = [lowering.stored(views[o.number]) for o in outputs]
+    if fuse:
+        arrays = fused(lowering.builder, arrays)
+    return Program(lowering.builder, tuple(lowering.inputs), tuple(arrays))
+
+
+def variables(tape: Tape, arrays: Sequence[Any]) -> list[WholeArray]:
+    """Inputs of a tape with these numbers."""
+    return [WholeArray(tape, tape.input(a)) for a in arrays]
+
+
+__all__ = ["Operation", "gradients", "program_of", "variables"]

@@ -1,0 +1,309 @@
+"""Whole arrays as a traced function has them: a tape, the number of an operation on it, a shape."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Final, NoReturn
+
+import numpy as np
+
+from symgrad.arrays import rules
+from symgrad.arrays.tape import KINDS, Rule, Tape, broadcast, number_key, size_of
+from symgrad.errors import TraceError
+from symgrad.expr.calls.numpy_calls import elementary
+from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
+from symgrad.expr.graph.node import Handle, Op
+from symgrad.expr.tracers.whole import ElementsNeededError, Whole, whole_among
+
+MOST_COMPARED: Final = 4096
+"""Elements of an array of numbers up to which it is looked at, whether they are all one number."""
+
+DTYPES: Final = {"f": np.dtype(np.float64), "i": np.dtype(np.int64), "b": np.dtype(np.bool_)}
+"""What NumPy would have elements of each kind in."""
+
+
+class WholeArray(Whole):
+    """An array of any size in a traced function: NumPy's functions, operators and methods take it.
+
+    It has a shape and a dtype, and no numbers: what asks for one of them is an error, as for an
+    expression. A result of no axes is one too.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> def loss(a):
+        ...     assert a.shape == (100, 100) and a.T.ndim == 2
+        ...     return np.sum((a - a.mean(axis=0))**2)
+        >>> value, grad = sg.value_and_grad(loss, device="cpu")(np.eye(100))
+        >>> round(float(value), 3)
+        99.0
+    """
+
+    __slots__ = ("kind", "number", "shape", "tape")
+    __array_priority__ = 1000
+    methods: ClassVar[dict[str, Callable[..., Any]]] = {}
+    """NumPy's functions that are methods of arrays, by their names."""
+
+    def __init__(self, tape: Tape, number: int) -> None:
+        self.tape, self.number = tape, number
+        self.shape, self.kind = tape.shapes[number], tape.kinds[number]
+
+    # --- what it is -------------------------------------------------------------------------------
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return size_of(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's type of its elements."""
+        return DTYPES[self.kind]
+
+    @property
+    def T(self) -> WholeArray:
+        """The array with its axes in reverse order."""
+        return self.transpose()
+
+    @property
+    def mT(self) -> WholeArray:
+        """The array with its last two axes exchanged."""
+        return self.transpose(*range(self.ndim - 2), self.ndim - 1, self.ndim - 2)
+
+    @property
+    def real(self) -> WholeArray:
+        """Itself."""
+        return self
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array of no axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[WholeArray]:
+        return (self[k] for k in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<WholeArray of shape {self.shape}>"
+
+    def __bool__(self) -> NoReturn:
+        refuse_bool()
+
+    def __float__(self) -> NoReturn:
+        refuse_number("float")
+
+    def __int__(self) -> NoReturn:
+        refuse_number("int")
+
+    def __index__(self) -> NoReturn:
+        refuse_number("index")
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise ElementsNeededError(located("an array of NumPy's of the elements of a whole array"))
+
+    def __format__(self, spec: str) -> str:
+        return repr(self) if not spec else refuse_number(f"the format {spec!r}")
+
+    def __hash__(self) -> int:
+        return hash((id(self.tape), self.number))
+
+    # --- operations -------------------------------------------------------------------------------
+
+    def then(
+        self, rule: Rule, attribute: Any, shape: tuple[int, ...], *others: WholeArray,
+        kind: str | None = None,
+    ) -> WholeArray:  # fmt: skip
+        """What a rule makes of it and of others."""
+        operands = (self.number, *(o.number for o in others))
+        return WholeArray(
+            self.tape, self.tape.add(rule, attribute, operands, shape, kind or self.kind)
+        )
+
+    def lift(self, value: Any) -> WholeArray:
+        """Numbers, or a nest of numbers and whole arrays, as a whole array of the same tape."""
+        if isinstance(value, WholeArray):
+            if value.tape is not self.tape:
+                raise ElementsNeededError("an array of another trace")
+            return value
+        if isinstance(value, (list, tuple)) and whole_among(flat(value)):
+            return self.functions[np.stack]([self.lift(v) for v in value])
+        if isinstance(value, (Handle, Whole)):
+            raise ElementsNeededError("an expression beside a whole array")
+        array = value if hasattr(value, "dtype") else np.asarray(value)
+        if array.dtype.kind not in KINDS:
+            raise ElementsNeededError(f"an array of {array.dtype}")
+        return WholeArray(self.tape, _known(self.tape, array))
+
+    def mapped(self, function: Callable[..., Any], arguments: Sequence[Any]) -> WholeArray:
+        """A function of elements, of these arguments broadcast against each other."""
+        kind = _result_kind(function, tuple(map(_kind_of, arguments)))
+        parts: list[Any] = []
+        operands: list[int] = []
+        shapes: list[tuple[int, ...]] = []
+        for a in arguments:
+            if type(a) in _NUMBERS:
+                parts.append((a,) if a else (a, number_key(a)))
+                continue
+            whole = a if type(a) is WholeArray and a.tape is self.tape else self.lift(a)
+            parts.append(None)
+            operands.append(whole.number)
+            shapes.append(whole.shape)
+        element = elementary(function) if isinstance(function, np.ufunc) else function
+        attribute = element, tuple(parts), tuple(map(type, arguments)), kind
+        number = self.tape.add(
+            rules.elementwise, attribute, tuple(operands), broadcast(shapes), kind
+        )
+        return WholeArray(self.tape, number)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        own = self.functions.get((ufunc, method))
+        if own is not None:
+            return own(*inputs, **options)
+        if method != "__call__" or not elementary(ufunc) or options.keys() - {"dtype"}:
+            raise ElementsNeededError(f"{ufunc.__name__}.{method} of whole arrays")
+        return self.mapped(ufunc, inputs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        own = self.functions.get(func)
+        if own is None:
+            raise ElementsNeededError(f"{func.__name__} of whole arrays")
+        return own(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        method = self.methods.get(name)
+        if method is None:
+            raise AttributeError(f"a whole array has no {name!r}")
+        return functools.partial(method, self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.functions["index"](self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        new = self.at[key].set(value)
+        self.number = new.number
+
+    @property
+    def at(self) -> Any:
+        """Updates that give another array: ``a.at[k].set(x)`` is a with x as element k."""
+        return self.functions["at"](self)
+
+    def transpose(self, *axes: Any) -> WholeArray:
+        """The array with its axes in another order, the reverse one by default."""
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return self.functions[np.transpose](self, order or None)
+
+    def reshape(self, *shape: Any, **options: Any) -> WholeArray:
+        """The elements in another shape."""
+        one = shape[0] if len(shape) == 1 else shape
+        return self.functions[np.reshape](self, one, **options)
+
+    def astype(self, dtype: Any, **_: Any) -> WholeArray:
+        """The elements as another type; real ones as integers are rounded towards 0."""
+        kind = KINDS.get(np.dtype(dtype).kind)
+        if kind is None:
+            raise TraceError(located(f"a whole array has no elements of {np.dtype(dtype)}"))
+        return self if kind == self.kind else self.then(rules.cast, kind, self.shape, kind=kind)
+
+    def item(self) -> NoReturn:
+        """Its one number, which is not known yet."""
+        refuse_number("float")
+
+
+def _operator(ufunc: np.ufunc, swapped: bool = False) -> Callable[[WholeArray, Any], Any]:
+    def method(self: WholeArray, other: Any) -> Any:
+        if hasattr(other, "__array_ufunc__") and other.__array_ufunc__ is None:
+            return NotImplemented
+        return apply(self, ufunc, (other, self) if swapped else (self, other))
+
+    apply = _product if ufunc is np.matmul else WholeArray.mapped
+    return method
+
+
+def _product(self: WholeArray, _: np.ufunc, operands: Sequence[Any]) -> Any:
+    return self.functions[np.matmul](*operands)
+
+
+def _unary(ufunc: np.ufunc) -> Callable[[WholeArray], Any]:
+    return lambda self: self.mapped(ufunc, (self,))
+
+
+for _name, _ufunc in {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
+    "floordiv": np.floor_divide, "mod": np.remainder, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor, "pow": np.power, "matmul": np.matmul,
+}.items():  # fmt: skip
+    setattr(WholeArray, f"__{_name}__", _operator(_ufunc))
+    setattr(WholeArray, f"__r{_name}__", _operator(_ufunc, swapped=True))
+for _name, _ufunc in {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+}.items():  # fmt: skip
+    setattr(WholeArray, f"__{_name}__", _operator(_ufunc))
+for _name, _ufunc in {
+    "neg": np.negative, "abs": np.absolute, "invert": np.invert, "pos": np.positive,
+}.items():  # fmt: skip
+    setattr(WholeArray, f"__{_name}__", _unary(_ufunc))
+
+_NUMBERS: Final = frozenset((int, float, bool))
+
+
+def _kind_of(a: Any) -> str:
+    """The kind of an argument: of numbers in lower case, as NumPy's weak types, of arrays too."""
+    if type(a) is WholeArray:
+        return a.kind
+    if type(a) in _NUMBERS:
+        return {int: "I", float: "F", bool: "B"}[type(a)]
+    dtype = a.dtype if hasattr(a, "dtype") else np.asarray(a).dtype
+    return KINDS.get(dtype.kind, "f")
+
+
+@functools.lru_cache(4096)
+def _result_kind(function: Any, kinds: tuple[str, ...]) -> str:
+    """The kind of a function's results, by those of its arguments."""
+    if isinstance(function, Op):
+        if function.result == "b":
+            return "b"
+        values = kinds[1:] if function.name == "where" else kinds
+        return "i" if function.whole and set(values) <= {"i", "I"} else "f"
+    if not isinstance(function, np.ufunc):
+        return "f"
+    types: dict[str, Any] = {"f": np.float64, "F": float, "i": np.int64, "I": int}
+    types |= {"b": np.bool_, "B": np.bool_}
+    wanted = [t if t in (int, float) else np.dtype(t) for t in (types[k] for k in kinds)]
+    if all(isinstance(t, type) for t in wanted):
+        wanted = [np.dtype(t) for t in wanted]
+    try:
+        resolved = function.resolve_dtypes((*wanted, *[None] * function.nout))
+    except TypeError as error:
+        raise TraceError(located(f"np.{function.__name__}: {error}")) from error
+    return KINDS.get(resolved[function.nin].kind, "f")
+
+
+def _known(tape: Tape, array: Any) -> int:
+    """An array of numbers on a tape: one number, a sequence of integers, or an input."""
+    if isinstance(array, (np.ndarray, np.generic)) and 0 < array.size <= MOST_COMPARED:
+        first, kind = array.flat[0] if array.ndim else array[()], KINDS[array.dtype.kind]
+        if not array.ndim or bool(np.all(array == first)):
+            number = first.item()
+            key = (kind, number) if number else (kind, number, number_key(number))
+            return tape.add(rules.filled, key, (), array.shape, kind)
+        if array.ndim == 1 and kind == "i":
+            step = int(array[1]) - int(first)
+            if np.array_equal(array, int(first) + step * np.arange(len(array))):
+                return tape.add(rules.counted, (int(first), step), (), array.shape, kind)
+    return tape.input(array)
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """What stands in nested lists and tuples."""
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            yield from flat(part)
+    else:
+        yield value
+
