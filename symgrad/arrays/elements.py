@@ -12,10 +12,6 @@ from symgrad.arrays.scalars import (
     as_float,
     integer_mul,
     integer_where,
-    is_negative,
-    is_zero,
-    modulo,
-    quotient,
 )
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
@@ -221,4 +217,3 @@ INTEGER_RULES: Final[dict[Op, Callable[..., Any]]] = {
     ops.where: _choice,
 }
 """What operations are of integers."""
-

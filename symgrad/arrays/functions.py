@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.arrays import rules
-from symgrad.arrays.indexing import diagonal, index, updates
+from symgrad.arrays.indexing import Updates, diagonal, index
 from symgrad.arrays.tape import broadcast, size_of
 from symgrad.arrays.whole import WholeArray, flat
 from symgrad.errors import TraceError
@@ -18,7 +19,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.linear.einsum import letters_of, pairs_of
 from symgrad.expr.tracers.whole import ElementsNeededError, whole_among
 
-NOT_GIVEN: Final = np._NoValue
+NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
 
 
 def whole(value: Any, *others: Any) -> WholeArray:
@@ -60,7 +61,9 @@ def moveaxis(a: Any, source: Any, destination: Any) -> WholeArray:
     return transpose(a, order)
 
 
-def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> WholeArray:
+def reshape(
+    a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None
+) -> WholeArray:
     """np.reshape."""
     a = whole(a)
     wanted = newshape if shape is None else shape
@@ -200,7 +203,9 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Whole
     axis = _axis(axis, ary.ndim)
     pieces = np.array_split(np.arange(ary.shape[axis]), indices_or_sections)
     return [
-        index(ary, (*[slice(None)] * axis, slice(int(p[0]), int(p[-1]) + 1) if len(p) else slice(0)))
+        index(
+            ary, (*[slice(None)] * axis, slice(int(p[0]), int(p[-1]) + 1) if len(p) else slice(0))
+        )
         for p in pieces
     ]
 
@@ -236,7 +241,8 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> W
             ]
             parts = [a.lift(e) if e.shape[k] else None for e in ends]
         else:
-            line = np.pad(np.arange(a.shape[k]), (before, behind), mode=mode, **options)
+            whole_line: Any = np.arange(a.shape[k])
+            line = np.pad(whole_line, (before, behind), mode, **options)  # type: ignore[call-overload]
             ends = [line[:before], line[len(line) - behind :]]
             parts = [take(a, e, k) if len(e) else None for e in ends]
         a = concatenate([p for p in (parts[0], a, parts[1]) if p is not None], k)
@@ -265,7 +271,9 @@ def tile(A: Any, reps: Any) -> WholeArray:
     return reshape(wide, [c * n for c, n in zip(counts, shape, strict=True)])
 
 
-def take(a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise") -> WholeArray:
+def take(
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise"
+) -> WholeArray:
     """np.take."""
     array = whole(a, indices)
     if axis is None:
@@ -287,7 +295,9 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> WholeArray
         return take(ravel(a), indices)
     axis = _axis(axis, a.ndim)
     at = whole(indices, a)
-    shape = broadcast([tuple(1 if k == axis else n for k, n in enumerate(s)) for s in (a.shape, at.shape)])
+    shape = broadcast(
+        [tuple(1 if k == axis else n for k, n in enumerate(s)) for s in (a.shape, at.shape)]
+    )
     places = [
         at if k == axis else np.arange(n).reshape([-1 if d == k else 1 for d in range(a.ndim)])
         for k, n in enumerate(shape)
@@ -307,7 +317,9 @@ def where(condition: Any, *branches: Any) -> WholeArray:
     return first.mapped(ops.where, (condition, *branches))
 
 
-def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None, **_: Any) -> Any:
+def clip(
+    a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None, **_: Any
+) -> Any:
     """np.clip; limits of None leave that side open."""
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     a = a if low is None else np.maximum(a, low)
@@ -375,7 +387,11 @@ def reduction(operator: str, combine: Callable[..., Any]) -> Callable[..., Any]:
         if where is not NOT_GIVEN and where is not True:
             raise ElementsNeededError("a reduction with where=")
         axes = axes_of(array, axis)
-        if operator in ("max", "min") and not size_of([array.shape[k] for k in axes]) and initial is NOT_GIVEN:
+        if (
+            operator in ("max", "min")
+            and not size_of([array.shape[k] for k in axes])
+            and initial is NOT_GIVEN
+        ):
             raise ValueError("zero-size array to reduction operation which has no identity")
         shape = tuple(n for k, n in enumerate(array.shape) if k not in axes)
         kind = "i" if array.kind == "b" else array.kind
@@ -392,7 +408,9 @@ largest = reduction("max", np.maximum)
 smallest = reduction("min", np.minimum)
 
 
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, **_: Any) -> WholeArray:
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, **_: Any
+) -> WholeArray:
     """np.mean."""
     a = whole(a)
     count = size_of([a.shape[k] for k in axes_of(a, axis)])
@@ -416,15 +434,20 @@ _mean = mean
 
 def std(a: Any, *args: Any, **options: Any) -> WholeArray:
     """np.std."""
-    return np.sqrt(var(a, *args, **options))
+    root: Any = np.sqrt(var(a, *args, **options))
+    return root
 
 
-def any_of(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, **_: Any) -> WholeArray:
+def any_of(
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, **_: Any
+) -> WholeArray:
     """np.any."""
     return largest(_truths(a), axis, keepdims=keepdims) != 0
 
 
-def all_of(a: Any, axis: Any = None, out: None = None, keepdims: Any = False, **_: Any) -> WholeArray:
+def all_of(
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, **_: Any
+) -> WholeArray:
     """np.all."""
     return smallest(_truths(a), axis, keepdims=keepdims) != 0
 
@@ -442,7 +465,9 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> WholeAr
 def position(operator: str) -> Callable[..., WholeArray]:
     """np.argmax or np.argmin."""
 
-    def function(a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False) -> WholeArray:
+    def function(
+        a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False
+    ) -> WholeArray:
         array = whole(a)
         line = ravel(array) if axis is None else array
         k = _axis(int(axis or 0), line.ndim)
@@ -456,7 +481,9 @@ def position(operator: str) -> Callable[..., WholeArray]:
 def running(operator: str) -> Callable[..., WholeArray]:
     """np.cumsum, np.cumprod and their kin."""
 
-    def function(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> WholeArray:
+    def function(
+        a: Any, axis: int | None = None, dtype: Any = None, out: None = None
+    ) -> WholeArray:
         line = ravel(a) if axis is None else whole(a)
         k = _axis(axis or 0, line.ndim)
         kind = "i" if line.kind == "b" else line.kind
@@ -478,9 +505,7 @@ def contract(inputs: Sequence[str], output: str, *operands: Any) -> WholeArray:
                 raise ValueError(f"axis {c} of a product is {sizes[c]} and {n} long")
             sizes[c] = n if sizes.get(c, 1) == 1 else sizes[c]
     shape = tuple(sizes[c] for c in output)
-    return arrays[0].then(
-        rules.contracted, (tuple(inputs), output), shape, *arrays[1:], kind="f"
-    )
+    return arrays[0].then(rules.contracted, (tuple(inputs), output), shape, *arrays[1:], kind="f")
 
 
 def matmul(a: Any, b: Any, /, out: None = None, **_: Any) -> WholeArray:
@@ -492,8 +517,12 @@ def matmul(a: Any, b: Any, /, out: None = None, **_: Any) -> WholeArray:
         raise ValueError(f"matmul: shapes {a.shape} and {b.shape} do not match")
     lead = "abcdefghij"
     batch = broadcast([a.shape[:-2], b.shape[:-2]]) if a.ndim > 1 and b.ndim > 1 else ()
-    first = lead[len(batch) - max(0, a.ndim - 2) : len(batch)] if batch else lead[: max(0, a.ndim - 2)]
-    second = lead[len(batch) - max(0, b.ndim - 2) : len(batch)] if batch else lead[: max(0, b.ndim - 2)]
+    first = (
+        lead[len(batch) - max(0, a.ndim - 2) : len(batch)] if batch else lead[: max(0, a.ndim - 2)]
+    )
+    second = (
+        lead[len(batch) - max(0, b.ndim - 2) : len(batch)] if batch else lead[: max(0, b.ndim - 2)]
+    )
     rows, columns = "x" * (a.ndim > 1), "z" * (b.ndim > 1)
     output = (first if len(first) > len(second) else second) + rows + columns
     return contract([f"{first}{rows}y", f"{second}y{columns}"], output, a, b)
@@ -591,7 +620,9 @@ def diff(a: Any, n: int = 1, axis: int = -1, **_: Any) -> WholeArray:
 # --- exponentials ---------------------------------------------------------------------------------
 
 
-def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, **_: Any) -> WholeArray:
+def logsumexp(
+    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, **_: Any
+) -> WholeArray:
     """log(sum(b*exp(a))): see `symgrad.logsumexp`."""
     a = whole(a)
     shift = _shift(a, axis)
@@ -668,7 +699,7 @@ METHODS: Final = (
 
 TABLE: Final[dict[Any, Callable[..., Any]]] = {
     "index": index,
-    "at": updates,
+    "at": Updates,
     np.transpose: transpose,
     np.permute_dims: transpose,
     np.matrix_transpose: lambda x: swapaxes(x, -1, -2),
@@ -796,4 +827,3 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     "log_softmax": log_softmax,
 }  # fmt: skip
 """NumPy's functions, and methods of ufuncs, on whole arrays."""
-

@@ -61,7 +61,7 @@ class _Plan:
             return
         outer = array.size if not isinstance(array, Scatter) else _product(b, array.counters)
         for i, times in self.sites(array.scalars):
-            source = b.op(i).array
+            source = b.array_of(i)
             total = outer * times
             self.evaluations[source] = self.evaluations.get(source, 0) + total
             self.repeats[source] = max(self.repeats.get(source, 1), times)

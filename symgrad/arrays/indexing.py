@@ -1,4 +1,4 @@
-"""Indices of whole arrays: basic ones, arrays of integers, and updates at them."""
+"""Indices of whole arrays: basic ones, arrays of integers, and Updates at them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def parts_of(a: WholeArray, key: Any) -> list[Any]:
         if part is None or part is Ellipsis:
             continue
         if isinstance(part, list):
-            parts[k] = part = np.asarray(part) if not any(isinstance(e, WholeArray) for e in part) else a.lift(part)
+            parts[k] = part = (
+                np.asarray(part)
+                if not any(isinstance(e, WholeArray) for e in part)
+                else a.lift(part)
+            )
         if isinstance(part, np.ndarray) and part.dtype.kind == "b":
             where = np.nonzero(part)
             parts[k : k + 1] = where
@@ -84,9 +88,7 @@ def _position(part: Any, n: int) -> int:
 def _gathered(a: WholeArray, parts: Sequence[Any]) -> WholeArray:
     """An index with arrays of integers, which broadcast against each other."""
     numbers = (int, np.integer)
-    places = [
-        k for k, p in enumerate(parts) if isinstance(p, (np.ndarray, WholeArray, *numbers))
-    ]
+    places = [k for k, p in enumerate(parts) if isinstance(p, (np.ndarray, WholeArray, *numbers))]
     together = places == list(range(places[0], places[-1] + 1))
     common = broadcast([np.shape(parts[k]) for k in places])
     shape: list[int] = []
@@ -140,7 +142,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeAr
     return a.then(rules.diagonal, (first, second, offset), (*rest, length))
 
 
-class updates:
+class Updates:
     """``a.at[key]``: arrays that differ from one in the elements that an index takes."""
 
     __slots__ = ("_array", "_key")
@@ -148,8 +150,8 @@ class updates:
     def __init__(self, a: WholeArray, key: Any = ...) -> None:
         self._array, self._key = a, key
 
-    def __getitem__(self, key: Any) -> updates:
-        return updates(self._array, key)
+    def __getitem__(self, key: Any) -> Updates:
+        return Updates(self._array, key)
 
     def get(self) -> WholeArray:
         """The elements themselves."""

@@ -58,7 +58,7 @@ class Integers(Scalars):
                 sorted((c * low, c * high))
                 for c, (low, high) in zip(op.coefficients, map(self.span, node[1:]), strict=True)
             ]
-            return op.constant + sum(e[0] for e in ends), op.constant + sum(e[1] for e in ends)
+            return op.offset + sum(e[0] for e in ends), op.offset + sum(e[1] for e in ends)
         if op is modulo:
             return 0, self.graph.nodes[node[2]][1] - 1
         if op is quotient:

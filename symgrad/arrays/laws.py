@@ -7,7 +7,7 @@ a condition ``k == e`` makes the sum a read at e. `transposed` turns scatters in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
 from symgrad.arrays.integers import Integers
@@ -56,7 +56,7 @@ class Builder(Integers):
 
     def _of_integers(self, op: Op, args: Sequence[int]) -> int:
         if isinstance(op, Affine):
-            return self.affine(op.constant, list(zip(op.coefficients, args, strict=True)))
+            return self.affine(op.offset, list(zip(op.coefficients, args, strict=True)))
         if op in (quotient, modulo):
             n = self.integer(args[1])
             assert n, "quotients are by constants"
@@ -90,7 +90,7 @@ class Builder(Integers):
         return self.graph.value(i)
 
     def where(self, condition: int, value: int) -> int:
-        """The value where a condition holds, elsewhere 0; conditions of zeros are taken together."""
+        """The value where a condition holds, elsewhere 0; conditions are joined."""
         node = self.graph.nodes[value]
         zero = self.graph.constant(0.0)
         if node[0] is ops.where and node[3] == zero:
@@ -160,28 +160,19 @@ class Builder(Integers):
 
         Reductions within bind fresh counters where theirs occur in what is put in.
         """
-        new = dict(names)
-        changed = names.keys()
         order = self.walk(roots)
-        if any(isinstance(self.op(i), Reduce) for i in order):
-            new |= self._renamed(order, list(names.values()))
-            changed = new.keys()
+        new = dict(names) | self._renamed(order, list(names.values()))
         memo = dict(new)
         for i in order:
-            if i in memo:
-                continue
-            args = self.graph.args(i)
-            if not args and not (reader and isinstance(self.op(i), Read)):
-                memo[i] = i
-            elif reader is None and self.free(i).isdisjoint(changed) and not self._rebinds(i, new):
-                memo[i] = i
-            else:
-                memo[i] = self._again(i, [memo[a] for a in args], reader, new)
+            if i not in memo:
+                stays = reader is None and self._is_apart(i, new.keys())
+                args = self.graph.args(i)
+                memo[i] = i if stays else self._again(i, [memo[a] for a in args], reader, new)
         return [memo[r] for r in roots]
 
-    def _rebinds(self, i: int, names: Mapping[int, int]) -> bool:
-        """Whether something in node i binds a counter that gets another name."""
-        return not self.bound(i).isdisjoint(names)
+    def _is_apart(self, i: int, names: Set[int]) -> bool:
+        """Whether node i has none of these counters, free or bound."""
+        return self.free(i).isdisjoint(names) and self.bound(i).isdisjoint(names)
 
     def bound(self, i: int) -> frozenset[int]:
         """The counters that reductions in node i bind."""
@@ -195,7 +186,9 @@ class Builder(Integers):
     def _renamed(self, order: Sequence[int], values: Sequence[int]) -> dict[int, int]:
         """Fresh counters for those that reductions bind and that occur in the values."""
         taken = frozenset[int]().union(*(self.free(v) | self.bound(v) for v in values))
-        names = {}
+        names: dict[int, int] = {}
+        if not taken:
+            return names
         for i in order:
             op = self.op(i)
             if isinstance(op, Reduce):
@@ -209,6 +202,8 @@ class Builder(Integers):
     ) -> int:
         """Node i of other arguments, simplified."""
         op = self.op(i)
+        if not op.arity and not isinstance(op, Read):
+            return i
         if isinstance(op, Read):
             return (reader or self.element)(op.array, args)
         if isinstance(op, Reduce):

@@ -112,5 +112,5 @@ def _sum(op: Affine, arguments: Sequence[Text]) -> Text:
         a.wrapped(SUM if c == 1 else PRODUCT) if c == 1 else f"{c}*{a.wrapped(PRIMARY)}"
         for c, a in zip(op.coefficients, arguments, strict=True)
     ]
-    shown = " + ".join([*parts, *([str(op.constant)] if op.constant else [])])
+    shown = " + ".join([*parts, *([str(op.offset)] if op.offset else [])])
     return Text(shown.replace("+ -", "- "), SUM)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Input

@@ -168,9 +168,7 @@ def chosen(lowering: Lowering, condition: int, a: int, b: int) -> int:
     return builder.apply(ops.logical_or, builder.both(condition, a), either)
 
 
-def gathered(
-    lowering: Lowering, attribute: Any, shape: Shape, view: View, *indices: View
-) -> View:
+def gathered(lowering: Lowering, attribute: Any, shape: Shape, view: View, *indices: View) -> View:
     """An index with arrays of integers: for each axis of the operand (how, what).
 
     ("axis", k) reads axis k of the result from a start by a step; ("at", k) index array k, which
@@ -276,9 +274,7 @@ def contracted(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -
         places |= dict(zip(summed, b.indices(list(summed.values())), strict=True))
         zero, product = b.number(0), None
         for letters, view in zip(inputs, views, strict=True):
-            own = [
-                zero if n == 1 else places[c] for c, n in zip(letters, view.shape, strict=True)
-            ]
+            own = [zero if n == 1 else places[c] for c, n in zip(letters, view.shape, strict=True)]
             factor = node_of(b, element(b, view.read(own)), "f")
             product = factor if product is None else b.apply(ops.mul, product, factor)
         assert product is not None, "there are operands"

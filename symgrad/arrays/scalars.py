@@ -88,9 +88,9 @@ class Array:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
 class Affine(Op):
-    """``constant`` and the sum of each argument times its coefficient."""
+    """``offset`` and the sum of each argument times its coefficient."""
 
-    constant: int
+    offset: int
     coefficients: tuple[int, ...]
 
 
@@ -184,6 +184,12 @@ class Scalars:
             if isinstance(op, Read):
                 yield i, op
 
+    def array_of(self, read: int) -> Array:
+        """The array that a read is of."""
+        op = self.op(read)
+        assert isinstance(op, Read), f"node {read} is {op}"
+        return op.array
+
     # --- integers ---------------------------------------------------------------------------------
 
     def number(self, value: int) -> int:
@@ -205,7 +211,7 @@ class Scalars:
         if node[0] is INTEGER:
             return node[1], []
         if isinstance(node[0], Affine):
-            return node[0].constant, list(zip(node[0].coefficients, node[1:], strict=True))
+            return node[0].offset, list(zip(node[0].coefficients, node[1:], strict=True))
         return 0, [(1, i)]
 
     def affine(self, constant: int, terms: Iterable[tuple[int, int]]) -> int:
@@ -246,7 +252,7 @@ class Scalars:
             signature = "i" * len(coefficients) + "->i"
             self._ops[key] = Affine(
                 name="affine", signature=signature, reference=meaning,
-                constant=constant, coefficients=coefficients, cost=len(coefficients),
+                offset=constant, coefficients=coefficients, cost=len(coefficients),
             )  # fmt: skip
         return self._ops[key]
 

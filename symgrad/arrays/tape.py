@@ -22,8 +22,7 @@ KINDS: Final = {"f": "f", "i": "i", "u": "i", "b": "b"}
 
 
 class Operation(NamedTuple):
-    """One operation: its rule, what it is told besides, its operands by their numbers, and
-    the shape of the result."""
+    """One operation: its rule, what it is told besides, its operands, and the result's shape."""
 
     rule: Rule
     attribute: Any
@@ -76,7 +75,7 @@ class Tape:
 
 def number_key(value: Any) -> tuple[Any, ...]:
     """A number as a key: 1, 1.0, True, 0.0 and -0.0 are five."""
-    if isinstance(value, float) and (value == 0 or value != value):
+    if isinstance(value, float) and not abs(value) > 0:  # zeros and NaN
         return "f", repr(value)
     return type(value).__name__, value
 

@@ -4,9 +4,14 @@
 equation; it is solved for counters, the others are summed over, and what no solution reaches is
 excluded by conditions:
 
-    scatter i, j, k { [i, k] += y[i, j] * B[k, j] }   for i, k { reduce j; add { y[i, j] * B[k, j] } }
-    scatter i, k { [i + k] += y[i] * w[k] }           for t { reduce k; add { y[t - k] * w[k] } }, 0 <= t - k < n
-    scatter i { [2*i] += y[i] }                       for t { y[t // 2] }, t % 2 == 0
+    scatter i, j, k { [i, k] += y[i, j] * B[k, j] }
+    for i, k { reduce j; add { y[i, j] * B[k, j] } }
+
+    scatter i, k { [i + k] += y[i] * w[k] }
+    for t { reduce k; add { where(0 <= t - k < n, y[t - k] * w[k], 0) } }
+
+    scatter i { [2*i] += y[i] }
+    for t { where(t % 2 == 0, y[t // 2], 0) }
 
 An index that is read at run time stays a scatter.
 """
@@ -37,9 +42,7 @@ def transposed(
         if b.truth_of(condition) is None:  # what is read under a condition may be out of range
             outside = b.number(-1)
             index = [b.apply(integer_where, condition, i, outside) for i in index]
-        return Scatter(
-            shape=tuple(shape), counters=tuple(counters), index=tuple(index), body=value
-        )
+        return Scatter(shape=tuple(shape), counters=tuple(counters), index=tuple(index), body=value)
     return _Solving(b, shape, counters, index, body).array()
 
 

@@ -16,6 +16,23 @@ from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
 from symgrad.expr.graph.node import Handle, Op
 from symgrad.expr.tracers.whole import ElementsNeededError, Whole, whole_among
 
+
+def _operator(ufunc: np.ufunc, swapped: bool = False) -> Any:
+    def method(self: WholeArray, other: Any) -> Any:
+        return self.mapped(ufunc, (other, self) if swapped else (self, other))
+
+    return method
+
+
+def _operators(ufunc: np.ufunc) -> tuple[Any, Any]:
+    """The operator that a ufunc is, and the one that a right operand has."""
+    return _operator(ufunc), _operator(ufunc, swapped=True)
+
+
+def _sign(ufunc: np.ufunc) -> Any:
+    return lambda self: self.mapped(ufunc, (self,))
+
+
 MOST_COMPARED: Final = 4096
 """Elements of an array of numbers up to which it is looked at, whether they are all one number."""
 
@@ -112,6 +129,30 @@ class WholeArray(Whole):
     def __hash__(self) -> int:
         return hash((id(self.tape), self.number))
 
+    # --- operators --------------------------------------------------------------------------------
+
+    __add__, __radd__ = _operators(np.add)
+    __sub__, __rsub__ = _operators(np.subtract)
+    __mul__, __rmul__ = _operators(np.multiply)
+    __truediv__, __rtruediv__ = _operators(np.divide)
+    __floordiv__, __rfloordiv__ = _operators(np.floor_divide)
+    __mod__, __rmod__ = _operators(np.remainder)
+    __pow__, __rpow__ = _operators(np.power)
+    __and__, __rand__ = _operators(np.bitwise_and)
+    __or__, __ror__ = _operators(np.bitwise_or)
+    __xor__, __rxor__ = _operators(np.bitwise_xor)
+    __lt__, __le__ = _operator(np.less), _operator(np.less_equal)
+    __gt__, __ge__ = _operator(np.greater), _operator(np.greater_equal)
+    __eq__, __ne__ = _operator(np.equal), _operator(np.not_equal)
+    __neg__, __abs__ = _sign(np.negative), _sign(np.absolute)
+    __pos__, __invert__ = _sign(np.positive), _sign(np.invert)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.functions[np.matmul](self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self.functions[np.matmul](other, self)
+
     # --- operations -------------------------------------------------------------------------------
 
     def then(
@@ -130,11 +171,11 @@ class WholeArray(Whole):
             if value.tape is not self.tape:
                 raise ElementsNeededError("an array of another trace")
             return value
-        if isinstance(value, (list, tuple)) and whole_among(flat(value)):
+        if isinstance(value, (list, tuple)) and whole_among(list(flat(value))):
             return self.functions[np.stack]([self.lift(v) for v in value])
         if isinstance(value, (Handle, Whole)):
             raise ElementsNeededError("an expression beside a whole array")
-        array = value if hasattr(value, "dtype") else np.asarray(value)
+        array: Any = value if hasattr(value, "dtype") else np.asarray(value)
         if array.dtype.kind not in KINDS:
             raise ElementsNeededError(f"an array of {array.dtype}")
         return WholeArray(self.tape, _known(self.tape, array))
@@ -214,41 +255,6 @@ class WholeArray(Whole):
         refuse_number("float")
 
 
-def _operator(ufunc: np.ufunc, swapped: bool = False) -> Callable[[WholeArray, Any], Any]:
-    def method(self: WholeArray, other: Any) -> Any:
-        if hasattr(other, "__array_ufunc__") and other.__array_ufunc__ is None:
-            return NotImplemented
-        return apply(self, ufunc, (other, self) if swapped else (self, other))
-
-    apply = _product if ufunc is np.matmul else WholeArray.mapped
-    return method
-
-
-def _product(self: WholeArray, _: np.ufunc, operands: Sequence[Any]) -> Any:
-    return self.functions[np.matmul](*operands)
-
-
-def _unary(ufunc: np.ufunc) -> Callable[[WholeArray], Any]:
-    return lambda self: self.mapped(ufunc, (self,))
-
-
-for _name, _ufunc in {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
-    "floordiv": np.floor_divide, "mod": np.remainder, "and": np.bitwise_and,
-    "or": np.bitwise_or, "xor": np.bitwise_xor, "pow": np.power, "matmul": np.matmul,
-}.items():  # fmt: skip
-    setattr(WholeArray, f"__{_name}__", _operator(_ufunc))
-    setattr(WholeArray, f"__r{_name}__", _operator(_ufunc, swapped=True))
-for _name, _ufunc in {
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal,
-}.items():  # fmt: skip
-    setattr(WholeArray, f"__{_name}__", _operator(_ufunc))
-for _name, _ufunc in {
-    "neg": np.negative, "abs": np.absolute, "invert": np.invert, "pos": np.positive,
-}.items():  # fmt: skip
-    setattr(WholeArray, f"__{_name}__", _unary(_ufunc))
-
 _NUMBERS: Final = frozenset((int, float, bool))
 
 
@@ -287,7 +293,7 @@ def _result_kind(function: Any, kinds: tuple[str, ...]) -> str:
 def _known(tape: Tape, array: Any) -> int:
     """An array of numbers on a tape: one number, a sequence of integers, or an input."""
     if isinstance(array, (np.ndarray, np.generic)) and 0 < array.size <= MOST_COMPARED:
-        first, kind = array.flat[0] if array.ndim else array[()], KINDS[array.dtype.kind]
+        first, kind = np.ravel(array)[0], KINDS[array.dtype.kind]
         if not array.ndim or bool(np.all(array == first)):
             number = first.item()
             key = (kind, number) if number else (kind, number, number_key(number))
@@ -306,4 +312,3 @@ def flat(value: Any) -> Iterator[Any]:
             yield from flat(part)
     else:
         yield value
-
