@@ -15,13 +15,15 @@ from symgrad.expr.derivatives.strips import MemoryBudget
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
+from symgrad.kernel.problems import Problems
 from symgrad.kernel.shapes import Computation, Iteration, Reduction
 from symgrad.kernel.skeletons.map import map_launch
+from symgrad.kernel.skeletons.steps import iterate_launch
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import launch as llvm_launch
-from symgrad.llvm.dispatch import loop as llvm_loop
 from symgrad.llvm.dispatch import sums as llvm_sums
+from symgrad.llvm.dispatch import until as llvm_until
 from symgrad.mathlib.define import Math, functions
 from symgrad.multi_device import launch as several_launch
 from symgrad.multi_device import sums as several_sums
@@ -30,14 +32,13 @@ from symgrad.targets import Device, DeviceChoice, Devices, choose_any
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
-from symgrad.wgsl.dispatch import loop as wgsl_loop
 from symgrad.wgsl.dispatch import sums as wgsl_sums
-from symgrad.wgsl.dispatch.iteration import fits
+from symgrad.wgsl.dispatch.iteration import fits, rows_together, steps_target
 from symgrad.wgsl.dispatch.launch import SCRATCH_BYTES
 from symgrad.wgsl.printing.source import Style
 
-CACHED_LOOPS: Final = 16
-"""Most compiled loops that are cached."""
+CACHED_ITERATIONS: Final = 32
+"""Most compiled iterations that are cached."""
 
 CACHED_LAUNCHES: Final = 256
 """Most compiled launches that are cached."""
@@ -141,8 +142,15 @@ class Backend(Protocol):
         """A computation at every row of a table, summed over the rows."""
         ...
 
-    def loop(self, iteration: Iteration, options: Options) -> Any:
-        """A computation that is repeated for each of many problems."""
+    def iteration(self, iteration: Iteration, options: Options, together: bool = False) -> Any:
+        """The compiled launch of steps of many problems: see `symgrad.kernel.launch.Until`.
+
+        The rows of a problem are worked on ``together`` by several invocations, or by one.
+        """
+        ...
+
+    def rows_together(self, iteration: Iteration, problems: Problems) -> bool:
+        """Whether that is quicker, or needed, for problems of these sizes."""
         ...
 
     def device_target(self, dtype: str, math: Math = "accurate") -> Target:
@@ -174,7 +182,7 @@ class Backend(Protocol):
         ...
 
 
-_loops: Once[Any, Any] = Once(CACHED_LOOPS)
+_iterations: Once[Any, Any] = Once(CACHED_ITERATIONS)
 _launches: Once[Any, Any] = Once(CACHED_LAUNCHES)
 
 
@@ -214,11 +222,21 @@ class Cpu:
         """Sums over the rows of a table."""
         return llvm_sums.Sums(reduction, options.math, options.dtype)
 
-    def loop(self, iteration: Iteration, options: Options) -> llvm_loop.Loop:
-        """Steps of many problems, a vector of them at a time."""
+    def iteration(
+        self, iteration: Iteration, options: Options, together: bool = False
+    ) -> llvm_launch.Launched:
+        """A vector of problems at a time: see `Backend`."""
         math, dtype = options.math, options.dtype
-        make = partial(llvm_loop.Loop, iteration, math, dtype)
-        return _loops.get((iteration, math, dtype), make)
+
+        def launched() -> llvm_launch.Launched:
+            launch = iterate_launch(iteration, llvm_until.steps_target(iteration, math, dtype))
+            return llvm_launch.Launched(launch, math, dtype)
+
+        return _iterations.get((iteration, math, dtype), launched)
+
+    def rows_together(self, iteration: Iteration, problems: Problems) -> bool:
+        """A lane has a problem for itself: see `Backend`."""
+        return False
 
     def device_target(self, dtype: str, math: Math = "accurate") -> SimdTarget:
         """The lanes of a vector, the last of which may have nothing to do: see `Backend`."""
@@ -302,11 +320,22 @@ class Wgpu:
         style = Style(options.math, options.comments, title)
         return wgsl_sums.Sums(self.owner, reduction, functions(options.math), style)
 
-    def loop(self, iteration: Iteration, options: Options) -> wgsl_loop.Loop:
-        """Steps of many problems, all inside one dispatch."""
+    def iteration(
+        self, iteration: Iteration, options: Options, together: bool = False
+    ) -> wgsl_launch.Launched:
+        """An invocation a problem, or a workgroup: see `Backend`."""
+        self.require(options.dtype)
         owner, math = self.owner, options.math
-        make = partial(wgsl_loop.Loop, owner, iteration, math)
-        return _loops.get((iteration, math, owner), make)
+
+        def launched() -> wgsl_launch.Launched:
+            launch = iterate_launch(iteration, steps_target(iteration, together))
+            return wgsl_launch.Launched(owner, launch, Style(math))
+
+        return _iterations.get((iteration, math, owner, together), launched)
+
+    def rows_together(self, iteration: Iteration, problems: Problems) -> bool:
+        """Where there are few problems of many rows, and for a matrix: see `Backend`."""
+        return rows_together(iteration, problems)
 
     def device_target(self, dtype: str, math: Math = "accurate") -> WorkgroupTarget:
         """Workgroups: see `Backend`."""
@@ -387,9 +416,13 @@ class MultiDevice:
         ]
         return several_sums.Sums(sums_by_device)
 
-    def loop(self, iteration: Iteration, options: Options) -> NoReturn:
+    def iteration(self, iteration: Iteration, options: Options, together: bool = False) -> NoReturn:
         """Each device has one of its own, and problems to go with it: see `Backend`."""
         raise InputTypeError(f"an iteration runs on one device, and not on {self.device}")
+
+    def rows_together(self, iteration: Iteration, problems: Problems) -> bool:
+        """Each device decides for itself: see `Backend`."""
+        return False
 
     def device_target(self, dtype: str, math: Math = "accurate") -> NoReturn:
         """Each device has its own: see `Backend`."""

@@ -10,13 +10,21 @@ from typing import Any
 import numpy as np
 
 import symgrad as sg
+from symgrad.backend import backend_of
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.shapes import Computation, Iteration, Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.pipeline import DTypeName
+from symgrad.optimize.runner import Compiled
+from symgrad.pipeline import DTypeName, Options
+from symgrad.targets import choose
 
 Function = Callable[[Any], Any]
+
+
+def compiled(iteration: Iteration, device: Any = "cpu", dtype: DTypeName = "float32") -> Compiled:
+    """What runs an iteration on a device."""
+    return Compiled(iteration, Options("steps", dtype=dtype), backend_of(choose(device)))
 
 
 def computation(f: Function, n: int, dtype: DTypeName = "float32") -> Computation:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from iterations import countdown, fit
+from matrices import Waves
 
 import symgrad as sg
 from symgrad import targets
@@ -18,6 +20,7 @@ from symgrad.errors import DeviceError
 from symgrad.expr import ops
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
+from symgrad.kernel.problems import NO_DATA
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.pipeline import Options
@@ -335,6 +338,54 @@ def test_what_is_compiled_outlasts_what_was_written(
     monkeypatch.setattr("symgrad.kernel.launch._kernels", Once(1))
     (found,) = device.launch(shares(target, 70, factor=4.0), OPTIONS).run(numbers(70))
     np.testing.assert_allclose(found.sum(), 0.25, rtol=1e-6)
+
+
+FORMS = [("cpu", False), ("gpu", False), ("gpu", True)]
+
+
+def repeated(launch: Launch, inputs: list[np.ndarray], steps: int, dtype: Any) -> np.ndarray:
+    """The states after these steps by the interpreter, a point after the other."""
+    ordered = [
+        np.moveaxis(x, 0, -1) if a.by_columns else x
+        for a, x in zip(launch.inputs, inputs, strict=True)
+    ]
+    (states,) = launch.execute(ordered, dtype, steps)
+    return np.moveaxis(states, -1, 0) if launch.outputs[0].by_columns else states
+
+
+@pytest.mark.parametrize(("name", "together"), FORMS)
+def test_a_launch_is_repeated_until_no_point_goes_on(name: str, together: bool) -> None:
+    left = np.random.default_rng(0).integers(0, 12, 37)
+    start = np.stack([np.zeros(37), left], axis=1)
+    launched = backend(name).iteration(countdown(), OPTIONS, together)
+    inputs = [start, *NO_DATA.arrays(37)]
+    for steps in (0, 5, 100):
+        done = np.minimum(left, steps)
+        want = np.stack([done, left - done], axis=1)
+        np.testing.assert_array_equal(launched.run(*inputs, steps=steps)[0], want)
+        np.testing.assert_array_equal(repeated(launched.launch, inputs, steps, np.float32), want)
+
+
+@pytest.mark.parametrize(("name", "together"), FORMS)
+@pytest.mark.parametrize("data", ["shared", "own", "both"])
+def test_steps_over_rows_are_those_of_the_interpreter(name: str, together: bool, data: str) -> None:
+    made = fit(35, 100, data)
+    launched = backend(name).iteration(made.iteration, OPTIONS, together)
+    inputs = [made.state, *made.data.arrays(35)]
+    (states,) = launched.run(*inputs, steps=3)
+    want = repeated(launched.launch, inputs, 3, np.float64)
+    np.testing.assert_allclose(want, made.expected(3), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(states, want, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_steps_with_a_matrix_are_those_of_the_interpreter(name: str) -> None:
+    case = Waves(3, 5, 70, (0.3, 0.8))
+    launched = backend(name).iteration(case.made(), OPTIONS, together=True)
+    inputs = [case.states(), *case.data.arrays(5)]
+    want = repeated(launched.launch, inputs, 1, np.float64)
+    np.testing.assert_allclose(want, case.expected(1), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(launched.run(*inputs, steps=1)[0], want, rtol=1e-4, atol=1e-4)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,12 @@ class Size:
 BATCH: Final = Size("batch")
 """How many points a call has, of which each is computed by itself."""
 
+ROWS: Final = Size("rows")
+"""How many rows of data each point has."""
+
+STEPS: Final = Size("steps")
+"""How many steps are done of each point: see `Until`."""
+
 
 @dataclass(frozen=True)
 class Array:
@@ -66,9 +72,17 @@ class Array:
         """Whether each call says how long an axis is."""
         return any(isinstance(n, Size) for n in self.shape)
 
-    def of(self, batch: int) -> tuple[int, ...]:
-        """The lengths of its axes, for a batch of so many points."""
-        return tuple([batch if isinstance(n, Size) else n for n in self.shape])
+    @property
+    def by_columns(self) -> bool:
+        """Whether the same numbers of neighbouring points of a batch are neighbours."""
+        return self.has_batch and self.shape[0] != BATCH
+
+    def of(self, batch: int, rows: int | None = None) -> tuple[int, ...]:
+        """The lengths of its axes, for a batch of so many points of so many rows each."""
+        if rows is None:
+            return tuple([batch if isinstance(n, Size) else n for n in self.shape])
+        lengths = {BATCH: batch, ROWS: rows}
+        return tuple([lengths[n] if isinstance(n, Size) else n for n in self.shape])
 
     @property
     def size(self) -> int:
@@ -101,15 +115,16 @@ class Dispatch:
     a buffer's name in the kernel and an array's name in the launch, or a part of that array. There
     are ``groups`` of invocations, or, where it is 0, as many as ``count`` takes; more invocations
     than ``count`` have nothing to do, which the kernel sees to. A ``count`` of `BATCH` is an
-    invocation a point. ``arguments`` are pairs of a name and a word.
+    invocation a point, and so many ``groups`` are a group a point. ``arguments`` are pairs of a
+    name and a word, or the size that it is.
     """
 
     program: Program
     target: Target
     arrays: tuple[tuple[str, str | Part], ...]
     count: int | Size
-    groups: int = 0
-    arguments: tuple[tuple[str, int], ...] = ()
+    groups: int | Size = 0
+    arguments: tuple[tuple[str, int | Size], ...] = ()
 
     @cached_property
     def kernel(self) -> KernelIR:
@@ -120,9 +135,14 @@ class Dispatch:
         values = self.program, self.target, self.arrays, self.count, self.groups, self.arguments
         return type(self), values
 
-    def at(self, batch: int) -> Dispatch:
-        """The dispatch for a batch of so many points."""
-        return replace(self, count=batch) if isinstance(self.count, Size) else self
+    def at(self, batch: int, rows: int = 1, steps: int = 1) -> Dispatch:
+        """The dispatch for a batch of so many points, with so many rows each."""
+        if not isinstance(self.count, Size):
+            return self
+        sizes = {BATCH: batch, ROWS: rows, STEPS: steps}
+        words = tuple((a, sizes[n] if isinstance(n, Size) else n) for a, n in self.arguments)
+        groups = batch if isinstance(self.groups, Size) else self.groups
+        return replace(self, count=batch, groups=groups, arguments=words)
 
     @property
     def invocations(self) -> int:
@@ -133,6 +153,7 @@ class Dispatch:
     @property
     def number_of_groups(self) -> int:
         """The groups that run."""
+        assert isinstance(self.groups, int), f"the size of the {self.groups} is not known"
         return self.groups or -(-self.invocations // self.target.width)
 
     @property
@@ -155,7 +176,8 @@ class Dispatch:
     @property
     def words(self) -> list[int]:
         """The kernel's arguments, in its order."""
-        return [dict(self.arguments)[name] for name in self.kernel.arguments.values()]
+        words = {name: word for name, word in self.arguments if isinstance(word, int)}
+        return [words[name] for name in self.kernel.arguments.values()]
 
     @cached_property
     def _iterations(self) -> Iterations:
@@ -200,6 +222,58 @@ class Dispatch:
 
 
 @dataclass(frozen=True)
+class StepCost:
+    """What a step of a point costs an invocation: additions, and iterations of its loops.
+
+    A row has ``terms`` that are shared by ``threads`` invocations; each has its own in blocks.
+    """
+
+    operations: int
+    iterations: int
+    row_operations: int = 0
+    row_iterations: int = 0
+    block_iterations: int = 0
+    block: int = 1
+    threads: int = 1
+    terms: int = 1
+
+    def share(self, rows: int) -> int:
+        """How many of so many rows an invocation has at most."""
+        return -(-rows * self.terms // self.threads)
+
+    def operations_at(self, rows: int) -> int:
+        """About the additions of a point of so many rows."""
+        return self.operations + rows * self.row_operations
+
+    def operations_alone(self, rows: int) -> int:
+        """About the additions that an invocation does one after the other."""
+        return self.operations_at(self.share(rows))
+
+    def iterations_at(self, rows: int) -> int:
+        """The iterations of an invocation in loops, at most."""
+        share = self.share(rows)
+        blocks = -(-share // self.block)
+        return self.iterations + share * self.row_iterations + blocks * self.block_iterations
+
+
+@dataclass(frozen=True)
+class Until:
+    """A host's policy: the only dispatch of a launch is repeated until nothing is left to do.
+
+    It does `STEPS` steps of each point's state, or fewer where the state's last number, its flag,
+    becomes 0. It changes ``states``, an output, which begin as the input ``start``. A host may cut
+    the steps as it likes, and ends early where no flag is left. Where groups need not be whole,
+    each dispatch adds to the words of ``progress``: the steps done of all points, and how many
+    points go on.
+    """
+
+    cost: StepCost
+    start: str = "start"
+    states: str = "states"
+    progress: str = "progress"
+
+
+@dataclass(frozen=True)
 class Launch:
     """All that one call runs: its arrays, and the dispatches that compute them, one by one.
 
@@ -213,9 +287,9 @@ class Launch:
       2. What a dispatch only reads was given, or written by a dispatch before.
       3. What a dispatch writes is no input, and it is bound to no other buffer there.
       4. All outputs are written.
-      5. With a batch, all inputs and outputs have its axis, and each of its points is computed from
-         the same one of the inputs alone: so parts of a batch may be computed one by one. Where
-         the axis is not the first of an array, the host cannot cut it.
+      5. With a batch, all outputs have its axis, and each of its points is computed from the same
+         one of the inputs alone, but for inputs without that axis: so parts of a batch may be
+         computed one by one. Where the axis is not the first of an array, the host cannot cut it.
 
     Example:
         >>> from symgrad.expr import ops
@@ -240,6 +314,8 @@ class Launch:
     outputs: tuple[Array, ...]
     scratch: tuple[Array, ...]
     dispatches: tuple[Dispatch, ...]
+    until: Until | None = None
+    """How often the host repeats it, if it is not run once."""
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -251,14 +327,14 @@ class Launch:
         """Whether the size of a batch is that of each call."""
         return any(a.has_batch for a in self.arrays)
 
-    def at(self, batch: int) -> Launch:
-        """The launch for a batch of so many points."""
+    def at(self, batch: int, rows: int = 1, steps: int = 1) -> Launch:
+        """The launch for a batch of so many points, with so many rows and steps each."""
         inputs, outputs, scratch = (
-            tuple(replace(a, shape=a.of(batch)) for a in group)
+            tuple(replace(a, shape=a.of(batch, rows)) for a in group)
             for group in (self.inputs, self.outputs, self.scratch)
         )
-        dispatches = tuple(d.at(batch) for d in self.dispatches)
-        return Launch(self.name, inputs, outputs, scratch, dispatches)
+        dispatches = tuple(d.at(batch, rows, steps) for d in self.dispatches)
+        return Launch(self.name, inputs, outputs, scratch, dispatches, self.until)
 
     def verify(self) -> None:
         """Raise AssertionError with the first fault, if there is one."""
@@ -294,28 +370,77 @@ class Launch:
             if b.space == "write" and names.count(name) > 1:
                 yield f"{dispatch.kernel.name} writes {name}, which it has as another buffer too"
 
-    def execute(self, inputs: Sequence[np.ndarray], dtype: Any = np.float64) -> list[np.ndarray]:
+    def execute(
+        self, inputs: Sequence[np.ndarray], dtype: Any = np.float64, steps: int = 0
+    ) -> list[np.ndarray]:
         """The outputs, by the NumPy interpreter: see `symgrad.kernel.execute`.
+
+        So many ``steps`` are done of a launch that is repeated.
 
         Raises:
             AssertionError: for an index out of bounds, or a race.
         """
+        if self.until:
+            return [self._repeated(self.until, inputs, dtype, steps)]
         if self.has_batch:
             axis = self.inputs[0].shape.index(BATCH)
             return self.at(inputs[0].shape[axis]).execute(inputs, dtype)
+        arrays = self._filled(inputs, dtype)
+        self._run(arrays, dtype)
+        return [arrays[a.name] for a in self.outputs]
+
+    def _filled(self, inputs: Sequence[np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
+        """All arrays: the inputs, and poison in the others."""
         arrays = {
             a.name: np.ascontiguousarray(x, a.dtype(dtype))
             for a, x in zip(self.inputs, inputs, strict=True)
         }
         for a in (*self.outputs, *self.scratch):
             arrays[a.name] = np.full(a.of(1), POISON[a.kind], a.dtype(dtype))
+        return arrays
+
+    def _run(self, arrays: Mapping[str, np.ndarray], dtype: Any) -> None:
+        """Run all dispatches once, in place."""
         for d in self.dispatches:
             bound = {b.name: arrays[name] for b, name in d.bound}
             bound |= {b: part.of(arrays[part.array]) for b, part in d.parts.items()}
             if d.number_of_groups:
-                groups, words = d.number_of_groups, dict(d.arguments)
-                execute(d.kernel, bound, d.invocations, groups, dtype, words)
-        return [arrays[a.name] for a in self.outputs]
+                bound |= self._open_ended(d, dtype)
+                words = dict(zip(d.kernel.arguments.values(), d.words, strict=True))
+                execute(d.kernel, bound, d.invocations, d.number_of_groups, dtype, words)
+
+    def _open_ended(self, d: Dispatch, dtype: Any) -> dict[str, np.ndarray]:
+        """The invocations' own array of a size that no kernel says: all that a point is given."""
+        names = [b.name for b in d.kernel.buffers if b.space == "own" and not b.size]
+        size = max((a.size // d.invocations for a in self.inputs), default=0)
+        cells = d.number_of_groups * d.target.width
+        return {name: np.full((size, cells), POISON["f"], dtype) for name in names}
+
+    def _repeated(
+        self, until: Until, inputs: Sequence[np.ndarray], dtype: Any, steps: int
+    ) -> np.ndarray:
+        """The states after so many steps, of whole groups of points where groups have to be."""
+        target, by_columns = self.dispatches[0].target, self.outputs[0].by_columns
+        pairs = [*zip(self.inputs, inputs, strict=True)]
+        lengths = {n: m for a, x in pairs for n, m in zip(a.shape, x.shape, strict=True)}
+        count, unit = lengths[BATCH], target.width if target.whole else 1
+        missing = -count % unit
+        launch = self.at(count + missing, lengths[ROWS])
+        padded = [
+            np.pad(x, [(0, missing), *((0, 0),) * (x.ndim - 1)]) if a.shape[0] == BATCH else x
+            for a, x in pairs
+        ]
+        arrays = launch._filled(padded, dtype)
+        states = arrays[until.states]
+        states[...] = arrays[until.start]
+        flags = states[-1] if by_columns else states[:, -1]
+        for _ in range(steps):
+            if not flags.any():
+                break
+            if until.progress in arrays:
+                arrays[until.progress][...] = 0
+            launch._run(arrays, dtype)
+        return states if by_columns else states[:count]
 
 
 def _unbound(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
@@ -347,6 +472,6 @@ def _misfits(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
             yield f"{b.name} of {kernel.name} is {part}, and {name} has {array.size} numbers"
         if b.size and b.size > part.size:
             yield f"{b.name} of {kernel.name} has {b.size} numbers, {name} {part.size}"
-    for value in (dispatch.invocations, dispatch.groups, *dispatch.words):
+    for value in (dispatch.invocations, dispatch.number_of_groups, *dispatch.words):
         if not 0 <= value <= LARGEST_WORD:
             yield f"{kernel.name} is given {value}, which is no word"

@@ -37,6 +37,11 @@ class RowData:
         """The data of some of the problems."""
         return self if self.own is None else RowData(self.shared, self.own[part])
 
+    def arrays(self, count: int) -> tuple[Any, Any]:
+        """Both, of so many problems: arrays without columns in the place of None."""
+        shared = np.empty((self.rows, 0)) if self.shared is None else self.shared
+        return shared, np.empty((count, self.rows, 0)) if self.own is None else self.own
+
     def contiguous(self, dtype: Any) -> RowData:
         """The data in this dtype and in C order, on the host."""
         arrays = self.shared, self.own

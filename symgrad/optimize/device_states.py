@@ -20,18 +20,18 @@ from symgrad.errors import DeviceMemoryError
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel.problems import RowData
+from symgrad.kernel.problems import Problems, RowData
 from symgrad.kernel.shapes import Computation, Iteration, Output
 from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
+from symgrad.optimize.runner import Compiled
 from symgrad.optimize.states import Collected, Ends, Task
 from symgrad.pipeline import VALUES, Options, build
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.device.guard import lifted
-from symgrad.wgsl.dispatch import loop as gpu
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.memory.transfer import Download
 from symgrad.wgsl.printing.source import Style
@@ -47,27 +47,29 @@ BLOCK_PROBLEMS: Final = 1 << 17
 
 
 Make = Callable[[Iteration], Any]
-"""What makes a loop of an iteration, or finds the one that was made."""
+"""What makes a runner of an iteration."""
 
 
 class DeviceStates:
     """States in the memory of a GPU; results stay there if starts or data were there."""
 
-    def __init__(self, task: Task, lead: gpu.Loop, starts: Any, data: RowData) -> None:
+    def __init__(self, task: Task, lead: Compiled, starts: Any, data: RowData) -> None:
         self.layout = task.layout
         self._stays = any(isinstance(a, DeviceArray) for a in (starts, data.shared, data.own))
-        self._gpu, self._lead, self._task = lead.gpu, lead, task
+        self._together = lead.rows_together(Problems(len(starts), data.rows))
+        steps = lead.launched(self._together).steps
+        self._gpu, self._task = steps.gpu, task
         if not isinstance(starts, DeviceArray):
-            starts = DeviceArray.from_numpy(lead.gpu, starts)
-        self._starts, self._data = starts, lead.bind(len(starts), data)
+            starts = DeviceArray.from_numpy(self._gpu, starts)
+        self._starts, self._data = starts, steps.hold(len(starts), data)
 
     @cached_property
     def state(self) -> DeviceArray:
-        """The states (S, size), `placed` as the loop takes them."""
-        task, starts, form = self._task, self._starts, self._data.form
+        """The states (S, size), `placed` as the launches take them."""
+        task, starts = self._task, self._starts
         states = DeviceArray.empty(self._gpu, (len(starts), self.layout.size))
         first = tuple(task.first.tolist())
-        spread = _spread(self._gpu, self.layout.n, first, task.bounds, form.by_columns)
+        spread = _spread(self._gpu, self.layout.n, first, task.bounds, self._data.by_columns)
         self._map(spread, starts, [states])
         return states
 
@@ -75,13 +77,13 @@ class DeviceStates:
     def _gather(self) -> Launched:
         """What reads results."""
         final = self._task.final if self._task.gathers else None
-        by_columns = self._data.form.by_columns
+        by_columns = self._data.by_columns
         return _gather(self._gpu, self.layout.n, self.layout.size, final, by_columns)
 
-    def advance(self, runner: gpu.Loop, steps: int) -> None:
+    def advance(self, runner: Compiled, steps: int) -> None:
         """Have a runner do some steps; the first of them start with what makes the states."""
         with self._gpu.queue.together():
-            runner.advance(self.state, steps, self._data)
+            runner.launched(self._together).steps.advance(self.state, steps, self._data)
 
     def active(self) -> bool:
         """Whether any problem is not done."""
@@ -89,9 +91,9 @@ class DeviceStates:
 
     def stop(self) -> None:
         """Have the next step be the last."""
-        states = self._lead.in_rows(self.state, self._data).numpy()
+        states = self._data.in_rows(self.state).numpy()
         states[:, LIMIT] = states[:, COUNT]
-        self.state = self._lead.placed(DeviceArray.from_numpy(self._gpu, states), self._data)
+        self.state = self._data.placed(DeviceArray.from_numpy(self._gpu, states))
 
     def ends(self) -> Ends:
         """What the result is now."""
@@ -117,7 +119,7 @@ class DeviceStates:
 
     def memory(self) -> tuple[np.ndarray, ...]:
         """What the method keeps now, each part (S, ...)."""
-        states = self._lead.in_rows(self.state, self._data)
+        states = self._data.in_rows(self.state)
         return self.layout.split(states.numpy())[1]
 
     def _gathered(self) -> list[DeviceArray]:

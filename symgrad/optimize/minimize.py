@@ -32,7 +32,7 @@ from symgrad.optimize.method import Method, Tolerances
 from symgrad.optimize.over_devices import require_unwatched, shared_out
 from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
 from symgrad.optimize.result import ENDED_BY_USER, Messages, optimize_result
-from symgrad.optimize.runner import Runner
+from symgrad.optimize.runner import Compiled, Runner
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
 from symgrad.optimize.states import Ends, HostStates, Stages, States, Task, streamed
 from symgrad.optimize.stepwise import Evaluated, Stepwise, is_worthwhile
@@ -42,7 +42,6 @@ from symgrad.targets import Device, DeviceChoice, Devices
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.tables import Reduce
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.dispatch import loop as gpu
 from symgrad.wgsl.memory.copying import by_threads
 
 MOST_STEPS: Final = 2**24
@@ -224,7 +223,7 @@ def _by_rows(
 
 def runner_for(step: Iteration, options: Options, device: Device) -> Runner:
     """The device's own way to run an iteration, compiled once."""
-    return backend_of(device).loop(step, options)
+    return Compiled(step, options, backend_of(device))
 
 
 def _task_for(device: Device, task: Task, rows: int) -> Task:
@@ -266,7 +265,7 @@ def _streamed(
 def _states(task: Task, stages: Stages, starts: Any, data: RowData) -> States:
     """The states where the runner wants them."""
     lead = stages[0][0]
-    if isinstance(lead, gpu.Loop):
+    if isinstance(lead, Compiled) and not lead.backend.on_host:
         return DeviceStates(task, lead, starts, data)
     return HostStates(task, on_host(starts), RowData(on_host(data.shared), on_host(data.own)))
 

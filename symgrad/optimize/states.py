@@ -17,7 +17,6 @@ import numpy as np
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.shapes import Iteration
-from symgrad.llvm.dispatch import loop as cpu
 from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS, Layout, layout_of
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.optimize.problem import (
@@ -196,14 +195,16 @@ class Collected:
 
 def streamed(task: Task, stages: Stages, starts: np.ndarray, data: RowData) -> Ends:
     """All steps on the CPU, for some problems at a time, of which only the ends are kept."""
-    n, first = task.problem.n, task.first.astype(starts.dtype)
-    collected = Collected(len(starts), n, starts.dtype)
-    block = np.broadcast_to(first, (cpu.near(len(first), starts.dtype), len(first))).copy()
+    n, first, count = task.problem.n, task.first.astype(starts.dtype), len(starts)
+    collected = Collected(count, n, starts.dtype)
+    launches = [(runner.launched(), steps) for runner, steps in stages]
+    lead = launches[0][0]
+    block = np.broadcast_to(first, (lead.steps.near, len(first))).copy()
 
     def fill(part: slice, states: np.ndarray) -> None:
         states[...] = block[: len(states)]
         for k in range(n):
             states[:, k] = starts[part, k]
 
-    cpu.run_from(stages, len(starts), fill, collected.read, data)
+    lead.stream(launches, count, fill, collected.read, RowData(*data.arrays(count)))
     return collected.ends()

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.tracers.tree import Tree
-from symgrad.kernel.launch import Dispatch, Launch
-from symgrad.kernel.layout import WORKGROUPS_PER_ROW, grid_of
+from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch, Size
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK
 from symgrad.kernel.shapes import Computation, Iteration
-from symgrad.kernel.skeletons.transpose import TILE_SIDE
-from symgrad.kernel.statements import BOUND, Buffer
-from symgrad.mathlib.define import functions
+from symgrad.kernel.skeletons.map import map_launch
+from symgrad.kernel.skeletons.steps import iterate_launch
+from symgrad.kernel.skeletons.transpose import TILE_SIDE, transpose_program
+from symgrad.kernel.statements import Buffer
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.optimize.arguments import bounds_of, require_method, tolerances_of, whole
 from symgrad.optimize.device_states import results_of, states_from
 from symgrad.optimize.evaluation import Accumulation
@@ -27,70 +28,67 @@ from symgrad.optimize.states import Task
 from symgrad.pipeline import Options
 from symgrad.report.kernel import Shaders
 from symgrad.web.module import Description, Exported
-from symgrad.wgsl.dispatch.iteration import (
-    MOST_SUMS,
-    ROWS_PER_FLOAT_SUM,
-    STEP_INVOCATIONS,
-    Form,
-    emit_iteration,
-)
-from symgrad.wgsl.dispatch.loop import transpose
+from symgrad.wgsl.dispatch.compiled import printed_kernel
+from symgrad.wgsl.dispatch.iteration import MOST_SUMS, steps_target, sums_of
 from symgrad.wgsl.dispatch.summation import Summation
-from symgrad.wgsl.dispatch.weights import iterations_of_loops, weights_of
-from symgrad.wgsl.printing.printer import print_kernel, printed_map
-from symgrad.wgsl.printing.source import Style
+from symgrad.wgsl.dispatch.until import TRANSPOSING, printed_transpose
+from symgrad.wgsl.printing.source import Printed, Style
 
 # --- points, sums over rows and launches ----------------------------------------------------------
 
-NUMBER_BYTES = 4
-"""Bytes of a number."""
-
 
 class Sources:
-    """WGSL modules, each once, by their numbers."""
+    """Texts, or tables of numbers, each once, by their numbers."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        self.texts: list[Any] = []
 
-    def number(self, module: str) -> int:
-        """The number of a module, which is added where it is new."""
-        if module not in self.texts:
-            self.texts.append(module)
-        return self.texts.index(module)
+    def number(self, text: Any) -> int:
+        """The number of a text, which is added where it is new."""
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text)
 
-    def numbers(self, modules: Sequence[str]) -> list[int]:
-        """The numbers of several modules."""
-        return [self.number(module) for module in modules]
+    def numbers(self, texts: Sequence[Any]) -> list[int]:
+        """The numbers of several texts."""
+        return [*map(self.number, texts)]
 
 
 def of_points(computation: Computation, style: Style, sources: Sources) -> Description:
     """A computation at every point of a batch: see `symgrad.kernel.skeletons.map.map_launch`."""
-    printed = printed_map(computation, style)
-    return {
-        "modules": sources.numbers(printed.modules),
-        "inputs": len(computation.graph.names),
-        "outputs": [{"name": o.name, "columns": len(o.nodes)} for o in computation.outputs],
-        "tables": [list(table) for table in printed.tables],
-        "scratch": -(-printed.slots // 4),
-        "workgroup": printed.width,
-    }
+    target = WorkgroupTarget(computation.workgroup)
+    launch = map_launch(computation, target, style.columns_in, style.columns_out)
+    return of_launch(launch, style, sources)
 
 
 def of_sums(modules: Sequence[Summation], columns: int, sources: Sources) -> Description:
-    """Sums over rows of ``columns`` columns, by modules that look nothing up."""
+    """Sums over rows of ``columns`` columns, by modules that look nothing up.
+
+    The rows are the batch, and of each module the caller says how many groups it has.
+    """
+    tables = Sources()
+    dispatches = [_sum(m, k, sources, tables) for k, m in enumerate(modules)]
     return {
         "columns": columns,
         "results": max(m.program.results.numbers.stop for m in modules),
         "each": ROWS_PER_BLOCK,
-        "parts": [_part(m, sources) for m in modules],
+        "parts": [_part(m) for m in modules],
+        "launch": {"dispatches": dispatches, "tables": tables.texts},
     }
 
 
-def _part(m: Summation, sources: Sources) -> Description:
-    """A module, and where its numbers are: see `Summation`."""
+def _sum(m: Summation, number: int, sources: Sources, tables: Sources) -> Description:
+    """The dispatch of a module, of which there are so many before it."""
+    arrays = ("rows", "rows"), ("parameters", "parameters"), ("partials", f"partials{number}")
+    groups = Size(f"groups{number}")
+    dispatch = Dispatch(m.program, m.program.target, arrays, BATCH, groups)
+    return _dispatch(dispatch, m.printed, sources, tables)
+
+
+def _part(m: Summation) -> Description:
+    """Where the numbers of a module are: see `Summation`."""
     r = m.program.results
     return {
-        "module": sources.number(m.source),
         "results": [r.numbers.start, r.numbers.stop],
         "summed": list(r.summed),
         "fixed": list(r.fixed),
@@ -99,62 +97,58 @@ def _part(m: Summation, sources: Sources) -> Description:
         "columns": r.columns,
         "most": m.program.most,
         "width": m.program.width,
-        "readable": m.readable,
         "slots": m.printed.slots,
     }
 
 
 def of_launch(launch: Launch, style: Style, sources: Sources) -> Description:
-    """The dispatches of one call, on arrays of known sizes."""
+    """The arrays and the dispatches of one call; sizes that the call gives are their names."""
     launch.verify()
-    sizes = {a.name: a.size for a in launch.arrays}
-    tables: list[list[float]] = []
-    steps = [
-        _dispatch(d, sizes, style, sources, tables) for d in launch.dispatches if d.number_of_groups
+    tables = Sources()
+    dispatches = [
+        _dispatch(d, printed_kernel(d, style), sources, tables)
+        for d in launch.dispatches
+        if isinstance(d.count, Size) or d.number_of_groups
     ]
     groups = {"inputs": launch.inputs, "outputs": launch.outputs, "scratch": launch.scratch}
-    arrays = {
-        name: [{"name": a.name, "shape": a.shape, "kind": a.kind, "size": a.size} for a in group]
-        for name, group in groups.items()
-    }
-    return {**arrays, "dispatches": steps, "tables": tables}
+    arrays = {name: [_array(a) for a in group] for name, group in groups.items()}
+    repeated = {"until": asdict(launch.until)} if launch.until else {}
+    return {**arrays, **repeated, "dispatches": dispatches, "tables": tables.texts}
 
 
-def _dispatch(
-    d: Dispatch, sizes: dict[str, int], style: Style, sources: Sources, tables: list[list[float]]
-) -> Description:
-    """A dispatch: its modules, the arrays that it binds, and its grid."""
+def _array(a: Array) -> Description:
+    return {"name": a.name, "shape": [*map(_length, a.shape)], "kind": a.kind, "size": a.size}
+
+
+def _length(n: int | Size) -> int | str:
+    """A number, or the name by which the call gives it."""
+    return n.name if isinstance(n, Size) else n
+
+
+def _dispatch(d: Dispatch, printed: Printed, sources: Sources, tables: Sources) -> Description:
+    """A dispatch: its modules, the arrays that it binds, and its groups."""
     kernel, names = d.kernel, d.names
     assert not d.parts, f"{kernel.name} is bound to a part of an array: a page binds whole ones"
-    printed = print_kernel(kernel, functions(style.math), style, [f"// {kernel.name}"])
-    bound = sorted((b for b in kernel.buffers if b.space in BOUND), key=lambda b: b.space)
-    readable = sum(b.space == "read" for b in bound)
-    groups = d.number_of_groups
-    across, down = grid_of(groups) if d.target.grid else (groups, 1)
+    arguments = dict(d.arguments)
 
     def place(b: Buffer) -> Description:
-        if b.data is None:
-            name, unit = names[b.name], NUMBER_BYTES * b.vector
-            return {"name": name, "size": -(-NUMBER_BYTES * sizes[name] // unit) * unit}
-        tables.append(list(b.data))
-        return {"table": len(tables) - 1}
+        return {"name": names[b.name]} if b.data is None else {"table": tables.number(b.data)}
 
+    readable = sum(b.space == "read" for b in printed.bound)
     return {
         "modules": sources.numbers(printed.modules),
-        "arrays": [place(b) for b in bound],
+        "arrays": [place(b) for b in printed.bound],
         "readable": readable,
-        "writable": len(bound) - readable + (printed.slots > 0),
-        "count": d.count,
-        "words": d.words,
-        "across": across,
-        "down": down,
-        "scratch": NUMBER_BYTES * printed.slots * across * down * d.target.width,
+        "writable": len(printed.bound) - readable + (printed.slots > 0),
+        "count": _length(d.count),
+        "groups": _length(d.groups),
+        "words": [_length(arguments[name]) for name in kernel.arguments.values()],
+        "width": printed.width,
+        "slots": printed.slots,
     }
 
 
 # --- minimisations --------------------------------------------------------------------------------
-
-ALONE, TOGETHER = Form(workgroup=False), Form(workgroup=True)
 
 
 @dataclass(frozen=True)
@@ -211,54 +205,49 @@ class Minimization:
             "state": task.layout.size,
             "shared": self.shared,
             "own": self.own,
-            "width": STEP_INVOCATIONS,
-            "block": ROWS_PER_FLOAT_SUM,
-            "grid": WORKGROUPS_PER_ROW,
-            "transpose": {"module": sources.number(transpose()), "tile": TILE_SIDE},
+            "transpose": _transpose(sources),
             "forms": {
-                "alone": self._form(ALONE, sources),
-                "together": self._form(TOGETHER, sources) if _fits_together(first) else None,
+                "alone": self._form(False, sources),
+                "together": self._form(True, sources) if _fits_together(first) else None,
             },
         }
 
-    def _form(self, form: Form, sources: Sources) -> Description:
-        """The kernels of a form: what makes states, the stages, and what reads results."""
-        task, by_columns = self.task, form.by_columns
+    def _form(self, together: bool, sources: Sources) -> Description:
+        """The launches of a form: what makes states, the stages, and what reads results."""
+        task, options = self.task, self.options
+        stages = [
+            (iterate_launch(step, steps_target(step, together)), steps)
+            for step, steps in task.stages
+        ]
+        by_columns = stages[0][0].outputs[0].by_columns
         final = task.final if task.gathers else None
         n, size = task.problem.n, task.layout.size
         begin = states_from(n, tuple(task.first.tolist()), task.bounds)
         end = results_of(n, size, final)
         style, out = Style(comments=False, columns_out=by_columns), Style(comments=False)
+        how = Style(options.math, title=f"{options.name}: steps")
         return {
             "spread": of_points(begin, style, sources),
             "gather": of_points(end, replace(out, columns_in=by_columns), sources),
-            "stages": [_stage(it, steps, form, self.options, sources) for it, steps in task.stages],
+            "stages": [
+                {"launch": of_launch(launch, how, sources), "steps": steps}
+                for launch, steps in stages
+            ],
         }
 
 
 def _fits_together(iteration: Iteration) -> bool:
     """Whether a workgroup can have a problem for itself, to share its rows."""
-    rows = iteration.rows
-    return rows is not None and sum(len(o.nodes) for o in rows.outputs) <= MOST_SUMS
+    return iteration.rows is not None and sums_of(iteration) <= MOST_SUMS
 
 
-def _stage(
-    iteration: Iteration, steps: int, form: Form, options: Options, sources: Sources
-) -> Description:
-    """Some steps of an iteration, and what a step costs, with its rows and without."""
-    style = Style(options.math, title=f"{options.name}: steps")
-    printed = emit_iteration(iteration, functions(options.math), form, style)
-    weight, row_weight = weights_of(iteration)
-    iterations, row_iterations = iterations_of_loops(iteration)
-    return {
-        "module": sources.number(printed.modules[0]),
-        "slots": printed.slots,
-        "steps": steps,
-        "weight": weight,
-        "row_weight": row_weight,
-        "turns": iterations,
-        "row_turns": row_iterations,
-    }
+def _transpose(sources: Sources) -> Description:
+    """The dispatch that transposes x (batch, columns), by so many tiles."""
+    tables, arrays = Sources(), (("x", "x"), ("y", "y"))
+    columns = (("columns", Size("columns")),)
+    dispatch = Dispatch(transpose_program, TRANSPOSING, arrays, BATCH, Size("tiles"), columns)
+    described = _dispatch(dispatch, printed_transpose(), sources, tables)
+    return {"launch": {"dispatches": [described], "tables": tables.texts}, "tile": TILE_SIDE}
 
 
 # --- kernels --------------------------------------------------------------------------------------

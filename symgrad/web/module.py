@@ -55,10 +55,10 @@ MODULES: Final = ".mjs", ".js"
 """The suffixes of ES modules."""
 
 PARTS: Final = {
-    "points": ("points",),
-    "rows": ("rows",),
-    "minimization": ("points", "minimize"),
-    "launch": ("launch",),
+    "points": ("launch", "points"),
+    "rows": ("launch", "rows"),
+    "minimization": ("launch", "points", "minimize"),
+    "launch": ("launch", "arrays"),
 }
 """The files of the runtime that each part of a description needs beside ``gpu``."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from iterations import (
+    compiled,
     countdown,
     fit,
     long_chain,
@@ -20,6 +21,8 @@ from iterations import (
     sums_over_rows,
 )
 
+from symgrad import backend
+from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.problems import RowData
@@ -27,9 +30,9 @@ from symgrad.kernel.shapes import Iteration, Lookup
 from symgrad.kernel.skeletons.iterate import iterate_program
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device import threads
-from symgrad.llvm.dispatch import loop as running
 from symgrad.llvm.dispatch import points as dispatch
-from symgrad.llvm.dispatch.loop import Loop, run_from
+from symgrad.llvm.dispatch import until
+from symgrad.llvm.dispatch.until import Steps, stream
 from symgrad.llvm.printing import functions, statements
 from symgrad.llvm.printing.printer import print_kernel
 from symgrad.pipeline import DTypeName
@@ -41,13 +44,14 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 @pytest.fixture(params=["registers", "once", "parts", "memory"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """All forms of a step, for iterations that are short enough for the first."""
+    monkeypatch.setattr(backend, "_iterations", Once(16))
     if request.param == "once":
         monkeypatch.setattr(statements, "WRITTEN_TWICE", -1)
     if request.param in ("parts", "memory"):
         monkeypatch.setattr(functions, "LONG_BATCH", -1)
         monkeypatch.setattr(functions, "FUNCTION", 5)
     if request.param == "memory":
-        monkeypatch.setattr(running, "CARRIED_NUMBERS", 0)
+        monkeypatch.setattr(until, "CARRIED_NUMBERS", 0)
     return request.param
 
 
@@ -55,7 +59,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 @pytest.mark.parametrize("count", [0, 1, 3, 16, 17, 1000])
 def test_rosenbrock(count: int, dtype: DTypeName, form: str) -> None:
     made, state = rosenbrock(dtype), rosenbrock_starts(count)
-    found = Loop(made, "accurate", dtype).run(state, 300)
+    found = compiled(made, dtype=dtype).run(state, 300)
     assert found.dtype == dtype and found.shape == state.shape
     np.testing.assert_allclose(found, iterate(made, state, 300), rtol=0, atol=3 * TOLERANCE[dtype])
     if count == 1000:
@@ -66,7 +70,7 @@ def test_rosenbrock(count: int, dtype: DTypeName, form: str) -> None:
 def test_every_problem_stops_by_itself(dtype: DTypeName, form: str) -> None:
     left = np.random.default_rng(0).integers(0, 100, 1000)
     state = np.stack([np.zeros(1000), left], axis=1)
-    loop = Loop(countdown(dtype), "accurate", dtype)
+    loop = compiled(countdown(dtype), dtype=dtype)
     for steps in (0, 1, 50, 99, 200, 10**15):
         want = np.minimum(left, steps)
         np.testing.assert_array_equal(loop.run(state, steps), np.stack([want, left - want], 1))
@@ -77,7 +81,7 @@ def test_every_problem_stops_by_itself(dtype: DTypeName, form: str) -> None:
 @pytest.mark.parametrize("data", ["shared", "own", "both"])
 def test_sums_over_rows(data: str, dtype: DTypeName, form: str) -> None:
     whole = fit(35, 100, data, dtype)
-    loop = Loop(whole.iteration, "accurate", dtype)
+    loop = compiled(whole.iteration, dtype=dtype)
     for count in (1, 7, 32, 100):
         made = whole.first(count)
         found = loop.run(made.state, 60, made.data)
@@ -89,14 +93,14 @@ def test_sums_over_rows(data: str, dtype: DTypeName, form: str) -> None:
 @pytest.mark.parametrize("problems", [1, 3, 16, 17, 1000])
 def test_any_number_of_problems_with_data(problems: int) -> None:
     made = fit(problems, 5, "both")
-    found = Loop(made.iteration, "accurate", "float32").run(made.state, 10, made.data)
+    found = compiled(made.iteration).run(made.state, 10, made.data)
     np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=1e-5)
 
 
 def test_no_rows_sum_to_nothing(form: str) -> None:
     made = fit(20, 1, "both")
     assert made.shared is not None and made.own is not None
-    loop = Loop(made.iteration, "accurate", "float32")
+    loop = compiled(made.iteration)
     found = loop.run(made.state, 3, RowData(made.shared[:0], made.own[:, :0]))
     active = made.state[:, 5] != 0
     np.testing.assert_array_equal(found[:, :3], made.state[:, :3].astype(np.float32))
@@ -107,7 +111,7 @@ def test_no_rows_sum_to_nothing(form: str) -> None:
 def test_long_bodies(dtype: DTypeName) -> None:
     made, state = long_chain(3_500, dtype), long_starts(37)
     assert len(made.update.graph) > 3_000
-    found = Loop(made, "accurate", dtype).run(state, 10)
+    found = compiled(made, dtype=dtype).run(state, 10)
     np.testing.assert_allclose(found, iterate(made, state, 10), rtol=0, atol=TOLERANCE[dtype])
 
 
@@ -115,13 +119,13 @@ def test_long_bodies(dtype: DTypeName) -> None:
 def test_long_bodies_at_rows(dtype: DTypeName, monkeypatch: pytest.MonkeyPatch) -> None:
     made = fit(20, 40, "both", dtype, more=130)
     monkeypatch.setattr(functions, "LONG_BATCH", 300)
-    found = Loop(made.iteration, "accurate", dtype).run(made.state, 10, made.data)
+    found = compiled(made.iteration, dtype=dtype).run(made.state, 10, made.data)
     np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=5 * TOLERANCE[dtype])
 
 
 def test_sums_in_float32_are_as_good_as_in_float64() -> None:
     made = fit(16, 20_000, "shared")
-    found = Loop(made.iteration, "accurate", "float32").run(made.state, 1, RowData(made.shared))
+    found = compiled(made.iteration).run(made.state, 1, RowData(made.shared))
     loss = made.expected(1)[:, 3]
     some = loss > 0
     assert some.sum() > 10
@@ -131,7 +135,7 @@ def test_sums_in_float32_are_as_good_as_in_float64() -> None:
 def test_nan_in_one_problem_stays_there(form: str) -> None:
     made = fit(33, 10, "own")
     assert made.own is not None
-    loop = Loop(made.iteration, "accurate", "float32")
+    loop = compiled(made.iteration)
     clean = loop.run(made.state, 20, RowData(own=made.own))
     broken = made.own.copy()
     broken[5] = np.nan
@@ -144,18 +148,18 @@ def test_nan_in_one_problem_stays_there(form: str) -> None:
 def test_nothing_is_active(form: str) -> None:
     state = np.full((40, 4), np.nan)
     state[:, 3] = 0
-    found = Loop(rosenbrock(), "accurate", "float32").run(state, 10)
+    found = compiled(rosenbrock()).run(state, 10)
     np.testing.assert_array_equal(found, state.astype(np.float32))
 
 
 def test_a_flag_that_is_nan_is_active(form: str) -> None:
-    found = Loop(countdown(), "accurate", "float32").run(np.array([[0.0, np.nan]]), 7)
+    found = compiled(countdown()).run(np.array([[0.0, np.nan]]), 7)
     assert found[0, 0] == 7
 
 
 def test_the_same_bits_however_it_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     made = fit(1000, 7, "both")
-    loop = Loop(made.iteration, "accurate", "float32")
+    loop = compiled(made.iteration)
 
     def run(_: int = 0) -> np.ndarray:
         return loop.run(made.state, 30, made.data)
@@ -172,7 +176,7 @@ def test_the_same_bits_however_it_is_shared_out(monkeypatch: pytest.MonkeyPatch)
 def test_arrays_of_any_memory_order_and_dtype() -> None:
     made = fit(20, 9, "both")
     assert made.shared is not None and made.own is not None
-    loop = Loop(made.iteration, "accurate", "float32")
+    loop = compiled(made.iteration)
     want = loop.run(made.state, 5, made.data)
     own = np.asfortranarray(made.own.astype(np.float32))
     found = loop.run(np.asfortranarray(made.state), 5, RowData(made.shared[::-1][::-1], own))
@@ -191,7 +195,7 @@ def test_arrays_of_any_memory_order_and_dtype() -> None:
     ],
 )
 def test_wrong_shapes_are_refused(state: tuple, shared: tuple, own: tuple, message: str) -> None:
-    loop = Loop(fit(4, 3, "both").iteration, "accurate", "float32")
+    loop = compiled(fit(4, 3, "both").iteration)
     arrays = [None if s is None else np.zeros(s) for s in (shared, own)]
     with pytest.raises(InputError, match=message):
         loop.run(np.zeros(state), 1, RowData(*arrays))
@@ -232,21 +236,30 @@ def test_an_iteration_that_no_loop_can_do_is_none() -> None:
             made()
 
 
+def steps_of(iteration: Iteration) -> Steps:
+    """The machine code of an iteration."""
+    return compiled(iteration).launched().steps
+
+
 def test_compiled_code_gets_whole_blocks_of_its_dtype() -> None:
-    loop = Loop(countdown(), "accurate", "float32")
-    room = np.zeros(loop.workspace + 64, np.uint8)
+    loop = steps_of(countdown())
+    room = np.zeros(loop.workspace(0) + 64, np.uint8)
     never, whole = threading.Event(), np.zeros((loop.lanes, 2), np.float32)
+    data = RowData(*RowData().arrays(loop.lanes)).contiguous(np.float32)
     for state in (whole[1:], whole.astype(np.float64), np.asfortranarray(whole)):
         with pytest.raises(AssertionError, match=r"whole vectors|C order"):
-            loop.call(state, RowData(), room, 3, never)
+            loop.call(state, data, room, 3, never)
     with pytest.raises(AssertionError, match="steps"):
-        loop.run(whole, -1)
+        loop.run(whole, data, -1)
 
 
 def test_loops_one_after_the_other_have_the_same_states_and_data() -> None:
-    loops = [(Loop(made, "accurate", "float32"), 3) for made in (countdown(), rosenbrock())]
+    def ignored(*_: Any) -> None:
+        pass
+
+    loops = [(steps_of(made), 3) for made in (countdown(), rosenbrock())]
     with pytest.raises(AssertionError, match="other states"):
-        run_from(loops, 4, lambda *_: None, lambda *_: None)
-    fitted = Loop(fit(3, 5, "both").iteration, "accurate", "float32")
-    with pytest.raises(InputError, match="no array as shared data"):
-        run_from([(fitted, 3)], 4, lambda *_: None, lambda *_: None)
+        stream(loops, 4, ignored, ignored, RowData(*RowData().arrays(4)))
+    fitted = steps_of(fit(3, 5, "both").iteration)
+    with pytest.raises(AssertionError, match="data of shapes"):
+        stream([(fitted, 3)], 4, ignored, ignored, RowData(*RowData().arrays(4)))

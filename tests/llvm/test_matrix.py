@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from iterations import compiled
 from matrices import Waves
 
 import symgrad as sg
-from symgrad.llvm.dispatch import loop as running
-from symgrad.llvm.dispatch.loop import Loop
+from symgrad.llvm.dispatch import until
 from symgrad.pipeline import DTypeName
 
 STEPS = 3
 
 
 def run(case: Waves, steps: int = STEPS) -> np.ndarray:
-    loop = Loop(case.made(), "accurate", case.dtype)
+    loop = compiled(case.made(), dtype=case.dtype)
     return loop.run(case.states(), steps, case.data)
 
 
@@ -52,13 +52,13 @@ def test_no_rows_sum_to_nothing() -> None:
 def test_how_it_is_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Waves(6, 70, 20)
     want = run(case)
-    monkeypatch.setattr(running, "MOST_PER_CALL", 20 * 16)
+    monkeypatch.setattr(until, "MOST_PER_CALL", 20 * 16)
     np.testing.assert_array_equal(run(case), want)
 
 
 def test_a_problem_alone_has_the_bits_that_it_has_among_others() -> None:
     case = Waves(9, 40, 33)
-    want, loop = run(case), Loop(case.made(), "accurate", "float32")
+    want, loop = run(case), compiled(case.made())
     for k in (0, 17, 39):
         alone = loop.run(case.states()[k : k + 1], STEPS, case.data.of(slice(k, k + 1)))
         np.testing.assert_array_equal(alone[0], want[k])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import iterations
 import numpy as np
 
 from symgrad.kernel.shapes import Iteration
-from symgrad.llvm.dispatch.loop import Loop
 from symgrad.optimize.runner import Interpreted, Runner
 
 
@@ -36,7 +36,7 @@ def interpreted(iteration: Iteration) -> Runner:
 
 
 def compiled(iteration: Iteration) -> Runner:
-    return Loop(iteration, "accurate", "float64")
+    return iterations.compiled(iteration, dtype="float64")
 
 
 DOUBLE: dict[str, Any] = {"device": "cpu", "dtype": "float64"}

@@ -8,19 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from iterations import compiled
 from optimize.problems import DOUBLE, rosenbrock, rosenbrock_residuals
 
 import symgrad as sg
 from symgrad.expr.graph.node import reachable
-from symgrad.llvm.dispatch import loop
-from symgrad.llvm.dispatch.loop import Loop
-from symgrad.mathlib.define import functions
+from symgrad.kernel.skeletons.steps import iterate_launch
+from symgrad.llvm.dispatch import until
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.problem import Problem, iteration
 from symgrad.optimize.result import MESSAGES, Messages
 from symgrad.pipeline import DTypeName, Options
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.dispatch.iteration import Form, emit_iteration
+from symgrad.wgsl.dispatch.compiled import printed_kernel
+from symgrad.wgsl.dispatch.iteration import steps_target
+from symgrad.wgsl.printing.source import Style
 
 STARTS = np.random.default_rng(0).normal(size=(1003, 2)).astype(np.float32)
 METHODS = [sg.Adam(0.02), sg.LBFGS(3), sg.LevenbergMarquardt()]
@@ -45,7 +47,7 @@ def require_same(found: Any, want: Any) -> None:
 @pytest.mark.parametrize("count", [0, 1, 15, 1003])
 @pytest.mark.parametrize("method", METHODS, ids=by_name)
 def test_streamed_states_end_as_kept_ones(method: Any, count: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(loop, "NEAR_BYTES", 8192)
+    monkeypatch.setattr(until, "NEAR_BYTES", 8192)
     starts = STARTS[:count]
     found = sg.minimize_from(loss_of(method), 2, starts, method, 60, device="cpu")
     kept = sg.minimize_from(loss_of(method), 2, starts, method, 60, device="cpu", memory=True)
@@ -57,7 +59,7 @@ def test_streamed_states_end_as_kept_ones(method: Any, count: int, monkeypatch: 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_streamed_data_of_each_problem(dtype: DTypeName, monkeypatch: Any) -> None:
-    monkeypatch.setattr(loop, "NEAR_BYTES", 8192)
+    monkeypatch.setattr(until, "NEAR_BYTES", 8192)
     rates, x = np.linspace(0.3, 2.0, 501), np.linspace(0.0, 3.0, 7)
     own = np.exp(-np.outer(rates, x))[:, :, None]
 
@@ -88,7 +90,7 @@ def operations(method: Any, f: Any, n: int, **options: Any) -> list[dict[str, in
             name = graph.nodes[i][0].name
             counts[name] = counts.get(name, 0) + 1
         found.append(counts)
-        return Loop(made, "accurate", "float32")
+        return compiled(made)
 
     sg.minimize_from(f, n, np.ones((1, n)), method, 3, runner=counted, device="cpu", **options)
     return found
@@ -274,6 +276,5 @@ def test_kernels_of_many_parameters_can_be_written(method: Any) -> None:
     f = residual if method.needs == "squares" else lambda p, r: residual(p, r) ** 2
     stop, options = method.tolerances(1e-7), Options("fit", "accurate", "float32", True, False)
     made = iteration(Problem(f, n, 1, 1), method, Bounds.of(-np.inf, np.inf, n), stop, options)
-    assert (
-        "fn main" in emit_iteration(made, functions("accurate"), Form(workgroup=False)).modules[0]
-    )
+    (dispatch,) = iterate_launch(made, steps_target(made, together=False)).dispatches
+    assert "fn main" in printed_kernel(dispatch, Style()).modules[0]

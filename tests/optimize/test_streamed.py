@@ -11,7 +11,7 @@ import symgrad as sg
 from symgrad.optimize import device_states
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import list_gpus, open_gpu
-from symgrad.wgsl.dispatch.loop import Loop
+from symgrad.wgsl.dispatch.until import Steps
 
 if not list_gpus():
     pytest.skip("no GPU and no software Vulkan driver here", allow_module_level=True)
@@ -101,14 +101,14 @@ def test_a_device_that_is_slow_is_waited_for(
         )
 
     found = run()
-    dispatch, dispatches = Loop._dispatch, []
+    dispatch, dispatches = Steps._dispatch, []
 
-    def counted(self: Loop, *rest: Any) -> Any:
+    def counted(self: Steps, *rest: Any) -> Any:
         dispatches.append(rest[1])
         return dispatch(self, *rest)
 
-    monkeypatch.setattr(Loop, "_dispatch", counted)
-    monkeypatch.setattr("symgrad.wgsl.dispatch.loop.SECONDS_PER_DISPATCH", 1e-9)
+    monkeypatch.setattr(Steps, "_dispatch", counted)
+    monkeypatch.setattr("symgrad.wgsl.dispatch.until.SECONDS_PER_DISPATCH", 1e-9)
     same(run(), found)
     assert len(dispatches) > 6 and set(dispatches) == {1}
 
@@ -123,7 +123,7 @@ def test_parts_of_states_that_stand_by_columns(
         return sg.minimize_from(bowl, 2, starts, method, 40, device="gpu", memory=True)
 
     want = run()
-    monkeypatch.setattr("symgrad.wgsl.dispatch.loop.PROBLEMS_TRANSPOSED", 64)
+    monkeypatch.setattr("symgrad.wgsl.dispatch.until.POINTS_TRANSPOSED", 64)
     found = run()
     for name in ("x", "fun", "nit", "status", "success"):
         np.testing.assert_array_equal(found[name].numpy(), want[name].numpy())

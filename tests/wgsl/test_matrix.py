@@ -11,14 +11,16 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.errors import InputError
-from symgrad.kernel.problems import Problems, RowData
+from symgrad.kernel.launch import StepCost
+from symgrad.kernel.problems import Problems
 from symgrad.kernel.shapes import Iteration
 from symgrad.kernel.skeletons.products import shares
-from symgrad.mathlib.define import functions
+from symgrad.kernel.skeletons.steps import cost_of, iterate_launch
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch import loop as running
-from symgrad.wgsl.dispatch.iteration import Form, fits, iterations, lanes, with_matrix
-from symgrad.wgsl.dispatch.loop import Loop
+from symgrad.wgsl.dispatch import until as running
+from symgrad.wgsl.dispatch.compiled import printed_kernel
+from symgrad.wgsl.dispatch.iteration import fits, lanes, rows_together, steps_target
+from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.printing.source import Style
 
 BOXES = [(-np.inf, np.inf), (0.3, 0.8)]
@@ -26,12 +28,27 @@ LARGEST = 37
 
 
 def module(iteration: Iteration) -> str:
-    return with_matrix(iteration, functions("accurate"), Style()).modules[0]
+    (dispatch,) = iterate_launch(iteration, steps_target(iteration, together=True)).dispatches
+    return printed_kernel(dispatch, Style()).modules[0]
 
 
-def run(gpu: Gpu, case: Waves, steps: int) -> tuple[np.ndarray, Loop]:
-    loop = Loop(gpu, case.made())
-    return loop.run(case.states(), steps, case.data), loop
+def cost(case: Waves) -> StepCost:
+    """What a step of a problem costs on a GPU."""
+    iteration = case.made()
+    return cost_of(iteration, steps_target(iteration, together=True))
+
+
+def launched(gpu: Gpu, case: Waves) -> Launched:
+    """The compiled launch of a case."""
+    iteration = case.made()
+    launch = iterate_launch(iteration, steps_target(iteration, together=True))
+    return Launched(gpu, launch, Style())
+
+
+def run(gpu: Gpu, case: Waves, steps: int) -> np.ndarray:
+    """The states after these steps."""
+    arrays = case.states(), *case.data.arrays(case.problems)
+    return launched(gpu, case).run(*arrays, steps=steps)[0]
 
 
 def compared(case: Waves, found: np.ndarray, steps: int) -> None:
@@ -53,8 +70,8 @@ def compared(case: Waves, found: np.ndarray, steps: int) -> None:
 @pytest.mark.parametrize("points", [1, 63, 64, 65, 700])
 def test_rows_by_the_tile(gpu: Gpu, points: int) -> None:
     case = Waves(5, 9, points)
-    found, loop = run(gpu, case, 1)
-    assert loop.form(Problems(1_000_000, points)) == Form(True)
+    found = run(gpu, case, 1)
+    assert rows_together(case.made(), Problems(1_000_000, points))
     compared(case, found, 1)
 
 
@@ -68,7 +85,7 @@ def test_rows_by_the_tile(gpu: Gpu, points: int) -> None:
 )  # fmt: skip
 def test_steps(gpu: Gpu, n: int, bounds: tuple[float, float]) -> None:
     case = Waves(n, 7, 100, bounds, 0.25)
-    found, _ = run(gpu, case, 3)
+    found = run(gpu, case, 3)
     compared(case, found, 3)
 
 
@@ -79,13 +96,13 @@ def test_workgroups_and_teams_are_of_all_sizes() -> None:
 
 def test_several_residuals_of_a_row(gpu: Gpu) -> None:
     case = Waves(4, 70, 90, residuals=3)
-    found, _ = run(gpu, case, 2)
+    found = run(gpu, case, 2)
     compared(case, found, 2)
 
 
 def test_no_rows_sum_to_nothing(gpu: Gpu) -> None:
     case = Waves(4, 3, 0)
-    found, _ = run(gpu, case, 1)
+    found = run(gpu, case, 1)
     _, memory, tail = case.layout.split(found)
     np.testing.assert_array_equal(memory[3], 0.0)
     np.testing.assert_array_equal(tail[:, 2], 0.0)
@@ -93,7 +110,7 @@ def test_no_rows_sum_to_nothing(gpu: Gpu) -> None:
 
 def test_sums_keep_their_rounding_errors(gpu: Gpu) -> None:
     case = Waves(4, 2, 50_000)
-    found, _ = run(gpu, case, 1)
+    found = run(gpu, case, 1)
     want = case.expected(1)
     for k in (1, 3):
         a, b = (case.layout.split(s)[1][k] for s in (found, want))
@@ -102,10 +119,10 @@ def test_sums_keep_their_rounding_errors(gpu: Gpu) -> None:
 
 def test_one_bad_problem_harms_no_other(gpu: Gpu) -> None:
     case = Waves(4, 5, 30)
-    loop, y = Loop(gpu, case.made()), case.y
-    clean = loop.run(case.states(), 5, RowData(case.x, y))
+    loop, y = launched(gpu, case), case.y
+    (clean,) = loop.run(case.states(), case.x, y, steps=5)
     y[1], y[2] = np.nan, 1e30
-    found = loop.run(case.states(), 5, RowData(case.x, y))
+    (found,) = loop.run(case.states(), case.x, y, steps=5)
     others = np.array([0, 3, 4])
     np.testing.assert_array_equal(found[others], clean[others])
     assert (found[1:3, -2] == -2).all() and not found[1:3, -1].any()
@@ -113,24 +130,23 @@ def test_one_bad_problem_harms_no_other(gpu: Gpu) -> None:
 
 def test_how_it_is_cut_changes_nothing(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Waves(5, 20, 80)
-    want, _ = run(gpu, case, 6)
+    want = run(gpu, case, 6)
     limits = {"MOST_OPERATIONS": 1, "WORKGROUPS_PER_ROW": 2, "MOST_ITERATIONS": 500}
     for name, value in limits.items():
         monkeypatch.setattr(running, name, value)
-        np.testing.assert_array_equal(run(gpu, case, 6)[0], want)
+        np.testing.assert_array_equal(run(gpu, case, 6), want)
 
 
 def test_turns_are_bounded(gpu: Gpu) -> None:
     case = Waves(30, 1, 1)
-    loop, matrix = Loop(gpu, case.made()), case.made().matrix
-    assert matrix is not None
-    assert loop._most(Form(True), 10_000) * iterations(matrix, 10_000) <= running.MOST_ITERATIONS
-    assert iterations(matrix, 64_000) - iterations(matrix, 0) == 1_000 * 22
-    twice = Loop(gpu, Waves(30, 1, 1, residuals=2).made())
-    assert twice._iterations(Form(True), 6_400) == loop._iterations(Form(True), 12_800)
+    loop, once = launched(gpu, case), cost(case)
+    assert loop.steps.most(10_000) * once.iterations_at(10_000) <= running.MOST_ITERATIONS
+    assert once.iterations_at(64_000) - once.iterations_at(0) == 1_000 * 22
+    twice = cost(Waves(30, 1, 1, residuals=2))
+    assert twice.iterations_at(6_400) == once.iterations_at(12_800)
     state, x = case.states(), np.zeros((400_000, 1), np.float32)
     with pytest.raises(InputError, match="400,000 rows are too many for a problem on a GPU"):
-        loop.run(state, 1, RowData(x, x[None]))
+        loop.run(state, x, x[None], steps=1)
 
 
 def test_what_fits_in_a_workgroup() -> None:

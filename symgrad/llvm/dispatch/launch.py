@@ -12,16 +12,20 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.expr.graph.verify import is_verified
+from symgrad.kernel import watch
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.launch import Dispatch, Launch, Part
 from symgrad.kernel.memory import POOL
+from symgrad.kernel.problems import RowData
 from symgrad.kernel.skeletons.map import Map
+from symgrad.kernel.skeletons.steps import Iterate
 from symgrad.kernel.statements import BOUND
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.device.threads import share_out, worth
 from symgrad.llvm.dispatch.points import Points, definitions_for
+from symgrad.llvm.dispatch.until import Steps, Visit, stream
 from symgrad.llvm.printing.printer import print_kernel
 
 CACHED_FUNCTIONS: Final = 256
@@ -31,7 +35,8 @@ CACHED_FUNCTIONS: Final = 256
 class Compiled:
     """A kernel of the language, for whole groups of invocations, in machine code."""
 
-    def __init__(self, kernel: KernelIR, math: str, dtype: str) -> None:
+    def __init__(self, kernel: KernelIR, math: str, dtype: str, quick: bool = False) -> None:
+        """What is to be ``quick`` to compile is so even if it has loops."""
         vector = host().shape(dtype, True, math != "strict")
         width = kernel.target.width
         vector = replace(vector, lanes=min(vector.lanes, width))
@@ -40,7 +45,9 @@ class Compiled:
         self.kernel, self.width = kernel, width
         bound = [b for b in kernel.buffers if b.space in BOUND and b.data is None]
         self._names = [b.name for b in bound]
-        write = partial(print_kernel, kernel, definitions_for(math, dtype), shape, vector)
+        write = partial(
+            print_kernel, kernel, definitions_for(math, dtype), shape, vector, quick=quick
+        )
         self.function = Function(write)
         self._shared = any(b.atomic for b in bound)
 
@@ -90,6 +97,7 @@ class Launched:
     """A launch that is compiled for the CPU. Any number of threads may run it.
 
     A map over points is compiled when it is first run, for single points and for batches apart.
+    What is repeated is as `symgrad.llvm.dispatch.until.Steps` says.
     """
 
     def __init__(self, launch: Launch, math: str, dtype: str) -> None:
@@ -101,8 +109,11 @@ class Launched:
         ]
         self._outputs = [a.name for a in launch.outputs]
         self._points: Points | None = None
+        self._steps: Steps | None = None
         self._plan: list[Planned] = []
-        if launch.has_batch:
+        if launch.until:
+            self._steps = self._repeated(math, dtype)
+        elif launch.has_batch:
             self._points = self._map(math, dtype)
         else:
             launch.verify()
@@ -127,16 +138,30 @@ class Launched:
             self.launch.verify()
         return Points(program.computation, math, dtype)
 
+    def _repeated(self, math: str, dtype: str) -> Steps:
+        """The only dispatch of a launch that is repeated."""
+        (dispatch,) = self.launch.dispatches
+        with watch.stage("emit"):
+            self.launch.verify()
+        program = dispatch.program
+        quick = isinstance(program, Iterate) and program.iteration.matrix is None
+        function = Compiled(dispatch.kernel, math, dtype, quick).function
+        return Steps(self.launch, function, self.dtype)
+
     @staticmethod
     def _kernel(dispatch: Dispatch, math: str, dtype: str) -> Compiled:
         key = dispatch.program, dispatch.target, math, dtype
         return _compiled.get(key, lambda: Compiled(dispatch.kernel, math, dtype))
 
-    def run(self, *inputs: np.ndarray) -> list[np.ndarray]:
+    def run(self, *inputs: np.ndarray, steps: int = 0) -> list[np.ndarray]:
         """The outputs, as fresh arrays; inputs have the shapes that the launch says.
 
-        Those of a batch are C-contiguous, and of the launch's dtype.
+        Those of a batch are C-contiguous, and of the launch's dtype. So many ``steps`` are done of
+        what is repeated.
         """
+        if self._steps is not None:
+            start, shared, own = inputs
+            return [self._steps.run(start, RowData(shared, own), steps)]
         if self._points is not None:
             (points,) = inputs
             results = self._points.results(len(points))
@@ -162,6 +187,22 @@ class Launched:
         assert self._points is not None, f"{self.launch.name} has no batch"
         (points,) = inputs
         return self._points.bind(points, results)
+
+    @staticmethod
+    def stream(
+        stages: Sequence[tuple[Launched, int]], count: int, fill: Visit, read: Visit, data: RowData
+    ) -> None:
+        """Do the steps of several that are repeated, and keep no states.
+
+        See `symgrad.llvm.dispatch.until.stream`.
+        """
+        stream([(one.steps, n) for one, n in stages], count, fill, read, data)
+
+    @property
+    def steps(self) -> Steps:
+        """What is repeated."""
+        assert self._steps is not None, f"{self.launch.name} is run once"
+        return self._steps
 
     def run_filled(
         self, fill: Callable[[slice], np.ndarray], step: int, results: Sequence[np.ndarray]

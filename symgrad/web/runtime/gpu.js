@@ -55,6 +55,9 @@ function rowsOf(length, width, what) {
   throw new SymgradError(`${what} has ${length} numbers: rows of ${width} are needed`);
 }
 
+/** The range of all of a buffer. */
+const whole = (buffer) => ({ buffer, offset: 0, size: buffer.size });
+
 /** A part of a range, in numbers of four bytes. */
 const part = (range, start, count) => (
   { buffer: range.buffer, offset: range.offset + 4 * start, size: 4 * count });

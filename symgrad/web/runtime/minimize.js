@@ -1,4 +1,4 @@
-const TURNS = 60000; // of all loops of an invocation in one dispatch, at most
+const ITERATIONS = 60000; // of all loops of an invocation in one dispatch, at most
 const SERIAL = 5e7; // operations of an invocation in one dispatch, about and at most
 const SECONDS = 0.1; // that a dispatch should take, at most: watchdogs wait for two or more
 const GROWTH = 4; // by which the number of steps may grow from a dispatch to the next
@@ -7,6 +7,18 @@ const PROGRESS_BYTES = 8; // bytes by which a dispatch tells how far the work is
 const MANY_ROWS = 64; // from which a workgroup may be worth while for a problem
 const FEW_PROBLEMS = 8192; // up to which it is
 const RESULTS = ["x", "fun", "nit", "status", "success"];
+
+/** What a step of a point of so many rows costs: see `StepCost`. */
+function costAt(cost, rows) {
+  const { operations, iterations, row_operations, row_iterations } = cost;
+  const share = divided(rows * cost.terms, cost.threads);
+  const blocks = divided(share, cost.block);
+  return {
+    each: operations + rows * row_operations,
+    serial: operations + share * row_operations,
+    iterations: iterations + share * row_iterations + blocks * cost.block_iterations,
+  };
+}
 
 /** Minimisations from many starts at once: what `of_minimization` of the description says. */
 class Minimizer {
@@ -29,9 +41,8 @@ class Minimizer {
 
   destroy() {
     this.#forms.forEach(async (made) => {
-      const { spread, gather } = await made;
-      spread.destroy();
-      gather.destroy();
+      const { spread, gather, stages } = await made;
+      [spread, gather, ...stages.map(({ launch }) => launch)].forEach((one) => one.destroy());
     });
   }
 
@@ -75,16 +86,9 @@ class Minimizer {
 
   /** An invocation for each problem, or a workgroup. */
   #formOf({ count, rows }) {
-    const { alone } = this.forms;
     const few = count <= FEW_PROBLEMS && rows >= MANY_ROWS && this.forms.together;
-    return few || this.#turns(alone.stages[0], rows, "alone") > TURNS ? "together" : "alone";
-  }
-
-  #turns({ turns, row_turns }, rows, kind) {
-    const { width, block } = this;
-    const mine = kind === "together" ? divided(rows, width) : rows;
-    const sums = kind === "together" && rows ? width / 4 : 0;
-    return 1 + mine + divided(mine, block) + sums + turns + mine * row_turns;
+    const { cost } = this.forms.alone.stages[0].launch.until;
+    return few || costAt(cost, rows).iterations > ITERATIONS ? "together" : "alone";
   }
 
   /** The compiled kernels of a form. */
@@ -97,13 +101,13 @@ class Minimizer {
     const given = this.forms[kind];
     if (!given) throw new SymgradError("there are too many rows for a problem");
     const { gpu, wgsl } = this;
-    const made = (s) => gpu.pipelines([wgsl[s.module]], 2, 2 + (s.slots > 0));
-    const [spread, gather, turn, ...stages] = await Promise.all([
+    const compiled = (s) => Launch.of(gpu, s.launch, wgsl);
+    const [spread, gather, transpose, ...launches] = await Promise.all([
       Points.of(gpu, given.spread, wgsl), Points.of(gpu, given.gather, wgsl),
-      gpu.pipelines([wgsl[this.transpose.module]], 1, 1), ...given.stages.map(made),
+      compiled(this.transpose), ...given.stages.map(compiled),
     ]);
-    const both = given.stages.map((s, k) => ({ ...s, ...stages[k], kind }));
-    return { kind, spread, gather, turn, stages: both };
+    const stages = given.stages.map(({ steps }, k) => ({ steps, launch: launches[k] }));
+    return { kind, spread, gather, transpose, stages };
   }
 
   /** The states of all problems, and what steps need beside them. */
@@ -124,30 +128,27 @@ class Minimizer {
     const steps = form.spread.steps(lease, count, part(x, 0, count * inputs), [run.states]);
     if (own && rows && form.kind === "alone") {
       run.own = lease.room(given.size);
-      steps.push(this.#turned(lease, form, given, run.own, count, rows * own));
+      steps.push(...this.#transposed(lease, form, given, run.own, count, rows * own));
     }
     const fault = await gpu.submit(steps);
     if (fault) throw fault;
     return run;
   }
 
-  /** The step that writes the columns of rows one after another. */
-  #turned(lease, form, source, target, count, columns) {
-    const { made: [pipeline], layout } = form.turn;
+  /** The steps that write the columns of rows one after another. */
+  #transposed(lease, { transpose }, x, y, batch, columns) {
     const { tile } = this.transpose;
-    const [across, down] = gridOf(divided(count, tile) * divided(columns, tile));
-    const group = lease.bind(layout, count, [source, target], [columns]);
-    return { pipeline, group, across, down };
+    const tiles = divided(batch, tile) * divided(columns, tile);
+    return transpose.steps(lease, { x, y }, { batch, columns, tiles });
   }
 
   /** Do steps, in as few dispatches as the device stands; whether any problem is active. */
   async #advance(run, stage, steps) {
-    const { kind, weight, row_weight } = stage;
-    const mine = kind === "together" ? divided(run.rows, this.width) : run.rows;
-    const each = weight + run.rows * row_weight;
-    const turns = this.#turns(stage, run.rows, kind);
-    if (turns > TURNS) throw new SymgradError(`${run.rows} rows are too many for a problem`);
-    const fit = Math.min(TURNS / turns, SERIAL / (weight + mine * row_weight));
+    const { each, serial, iterations } = costAt(stage.launch.until.cost, run.rows);
+    if (iterations > ITERATIONS) {
+      throw new SymgradError(`${run.rows} rows are too many for a problem`);
+    }
+    const fit = Math.min(ITERATIONS / iterations, SERIAL / serial);
     const most = Math.max(1, Math.floor(fit));
     let now = Math.max(1, Math.floor(SECONDS * this.#speed / (each * run.count)));
     while (steps > 0) {
@@ -164,20 +165,14 @@ class Minimizer {
 
   /** Do some steps: the seconds it took, the steps of all problems, and how many are active. */
   async #dispatch(run, stage, steps) {
-    const { gpu, width, grid } = this;
+    const { gpu } = this;
     const { progress, own, shared, states, count, rows } = run;
     return gpu.lent(async (lease) => {
       gpu.device.queue.writeBuffer(progress.buffer, 0, new Uint32Array(2));
-      const lanes = stage.kind === "together" ? 1 : width;
-      const groups = divided(count, lanes);
-      const room = 4 * stage.slots * rounded(count, width) * (width / lanes);
-      const last = room ? [lease.room(room)] : [];
-      const arrays = [own, shared, states, progress, ...last];
-      const group = lease.bind(stage.layout, count, arrays, [steps, rows]);
-      const [across, down] = [Math.min(groups, grid), divided(groups, grid)];
-      const step = { pipeline: stage.made[0], group, across, down };
+      const places = { own, shared, states, progress };
+      const dispatch = stage.launch.steps(lease, places, { batch: count, rows, steps });
       const start = performance.now();
-      const [bytes] = await gpu.read([step], [progress]);
+      const [bytes] = await gpu.read(dispatch, [progress]);
       const [done, active] = new Uint32Array(bytes);
       return [Math.max(performance.now() - start, 0.01) / 1000, done, active];
     });

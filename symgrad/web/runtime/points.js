@@ -1,32 +1,23 @@
-/** Results at points, an invocation each: what `run_map` of the description says. */
+/** Results at points, an invocation each: what `of_points` of the description says. */
 class Points {
   /** Compile one. */
   static async of(gpu, given, wgsl) {
-    const made = new Points(gpu, given);
-    const { modules, tables, outputs, scratch } = given;
-    const writable = outputs.length + (scratch > 0);
-    made.compiled = await gpu.pipelines(modules.map((k) => wgsl[k]), 1 + tables.length, writable);
-    made.tables = tables.map((numbers) => gpu.filled(new Float32Array(numbers)));
-    return made;
+    return new Points(gpu, given, await Launch.of(gpu, given, wgsl));
   }
 
-  constructor(gpu, given) {
-    Object.assign(this, given, { gpu });
-    this.widths = given.outputs.map((o) => o.columns);
-    const widest = 4 * Math.max(given.inputs, ...this.widths, 4 * given.scratch);
-    const fit = Math.floor(gpu.maxBinding / widest / given.workgroup) * given.workgroup;
-    this.most = Math.min(fit, GROUPS * given.workgroup); // points of a dispatch
+  constructor(gpu, { inputs: [x], outputs, dispatches: [{ slots, width }] }, launch) {
+    Object.assign(this, { gpu, launch, outputs, inputs: x.size });
+    this.widths = outputs.map((o) => o.size);
+    const widest = 4 * Math.max(x.size, ...this.widths, slots);
+    const fit = Math.floor(gpu.maxBinding / widest / width) * width;
+    this.most = Math.min(fit, GROUPS * width); // points of a dispatch
     if (!this.most) throw new SymgradError("the device has no room for a workgroup of points");
   }
 
   /** The steps for points that are there, and results that go there. */
   steps(lease, count, points, results) {
-    const { scratch, compiled, tables, workgroup } = this;
-    const last = scratch ? [lease.room(16 * scratch * rounded(count, 64))] : [];
-    const constants = tables.map((buffer) => ({ buffer, offset: 0, size: buffer.size }));
-    const group = lease.bind(compiled.layout, count, [points, ...constants, ...results, ...last]);
-    const across = divided(count, workgroup);
-    return compiled.made.map((pipeline) => ({ pipeline, group, across }));
+    const places = Object.fromEntries(this.outputs.map(({ name }, k) => [name, results[k]]));
+    return this.launch.steps(lease, { x: points, ...places }, { batch: count });
   }
 
   /** Call `some(start, count)` for as many points at a time as a dispatch takes. */
@@ -37,7 +28,7 @@ class Points {
   }
 
   destroy() {
-    this.tables.forEach((buffer) => buffer.destroy());
+    this.launch.destroy();
   }
 }
 

@@ -5,11 +5,9 @@ const TOGETHER = 64; // rows of which blocks are whole multiples
 class Rows {
   /** Compile one. */
   static async of(gpu, given, wgsl) {
-    const made = new Rows(gpu, given);
-    const compiled = given.parts.map(({ module, readable, slots }) => (
-      gpu.pipelines([wgsl[module]], readable, 1 + (slots > 0))));
-    made.compiled = await Promise.all(compiled);
-    return made;
+    const rows = new Rows(gpu, given);
+    rows.launch = await Launch.of(gpu, given.launch, wgsl);
+    return rows;
   }
 
   constructor(gpu, given) {
@@ -49,13 +47,12 @@ class Rows {
       const source = { buffer: rows, offset: 4 * start * this.columns, size };
       const groups = this.parts.map((part) => this.groups(part, count));
       const targets = this.parts.map((p, k) => lease.room(4 * (p.head + groups[k] * p.columns)));
-      const steps = this.parts.map((p, k) => {
-        const { made: [pipeline], layout } = this.compiled[k];
-        const last = p.slots ? [lease.room(4 * p.slots * p.width * groups[k])] : [];
-        const group = lease.bind(layout, count, [source, first, targets[k], ...last]);
-        return { pipeline, group, across: groups[k] };
+      const [places, sizes] = [{ rows: source, parameters: first }, { batch: count }];
+      groups.forEach((n, k) => {
+        places[`partials${k}`] = targets[k];
+        sizes[`groups${k}`] = n;
       });
-      const bytes = await this.gpu.read(steps, targets);
+      const bytes = await this.gpu.read(this.launch.steps(lease, places, sizes), targets);
       this.parts.forEach((p, k) => addPart(found, p, new Float32Array(bytes[k]), groups[k], count));
     });
   }
@@ -93,7 +90,9 @@ class RowKernel {
     return new BoundRows(this.#rows, values, count);
   }
 
-  destroy() {}
+  destroy() {
+    this.#rows.launch.destroy();
+  }
 }
 
 MAKERS.rows = async (gpu, given, wgsl) => new RowKernel(await Rows.of(gpu, given, wgsl));

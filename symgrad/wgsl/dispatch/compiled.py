@@ -8,8 +8,10 @@ from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.kernel.launch import Dispatch
 from symgrad.kernel.skeletons.map import Map
+from symgrad.kernel.skeletons.steps import Iterate
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch.iteration import printed_steps
 from symgrad.wgsl.printing.printer import print_kernel, printed_map
 from symgrad.wgsl.printing.source import Printed, Style
 
@@ -50,6 +52,8 @@ def printed_kernel(dispatch: Dispatch, style: Style) -> Printed:
     if isinstance(program, Map):
         return printed_map(program.computation, style)
     kernel = dispatch.kernel
+    if isinstance(program, Iterate):
+        return printed_steps(program.iteration, kernel, functions(style.math), style)
     return print_kernel(kernel, functions(style.math), style, [f"// {kernel.name}"])
 
 

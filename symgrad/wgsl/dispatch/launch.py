@@ -24,6 +24,7 @@ from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.layout import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
 from symgrad.kernel.memory import POOL
+from symgrad.kernel.problems import RowData
 from symgrad.kernel.skeletons.map import Map
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
@@ -36,6 +37,7 @@ from symgrad.wgsl.dispatch.compiled import (
     printed_kernel,
     require_iterations,
 )
+from symgrad.wgsl.dispatch.until import Steps
 from symgrad.wgsl.dispatch.workspace import (
     NUMBER_BYTES,
     QUAD_BYTES,
@@ -98,7 +100,9 @@ class Launched:
             for d in launch.dispatches
             if launch.has_batch or d.number_of_groups
         ]
-        self.chunk = self._checked_chunk() if launch.has_batch else 1
+        self._repeated = Steps(gpu, launch, self._dispatches[0][1]) if launch.until else None
+        single = not launch.has_batch or self._repeated
+        self.chunk = 1 if single else self._checked_chunk()
         """The points that one dispatch takes, at most."""
         self._plans: Once[int, Plan] = Once(16)
         self._workspace: Workspace | None = None
@@ -127,7 +131,8 @@ class Launched:
             if not isinstance(d.program, Map) or is_verified(len(d.program.computation.graph)):
                 self.launch.verify()
             kernel = Compiled(gpu, printed_kernel(d, style))
-            require_iterations(gpu, kernel.printed.iterations)
+            if not self.launch.until:
+                require_iterations(gpu, kernel.printed.iterations)
             return kernel
         return compiled_kernel(gpu, d, style)
 
@@ -180,6 +185,7 @@ class Launched:
 
         def planned(compiled: Compiled, d: Dispatch) -> Planned:
             width, arrays = compiled.printed.width, dict(d.arrays)
+            assert isinstance(d.groups, int), f"the size of the {d.groups} is not known"
             groups = d.groups or -(-d.invocations // width)
             across, down = grid_of(groups) if d.target.grid else (groups, 1)
             assert max(across, down) <= MAX_WORKGROUPS, f"{groups:,} groups, and no grid of them"
@@ -214,12 +220,22 @@ class Launched:
 
     # arrays of the host ---------------------------------------------------------------------------
 
-    def run(self, *inputs: Any) -> list[Any]:
+    @property
+    def steps(self) -> Steps:
+        """What is repeated."""
+        assert self._repeated, f"{self.launch.name} is run once"
+        return self._repeated
+
+    def run(self, *inputs: Any, steps: int = 0) -> list[Any]:
         """The outputs: fresh arrays, on the device if one of the inputs is, else of the host.
 
         Inputs have the shapes that the launch says; numbers of the host are rounded on their way.
-        Those on the device are returned before they are computed.
+        Those on the device are returned before they are computed. So many ``steps`` are done of
+        what is repeated, whose points come first in all arrays: see `Steps.run`.
         """
+        if self._repeated:
+            start, shared, own = inputs
+            return [self._repeated.run(start, RowData(shared, own), steps)]
         if any(isinstance(x, DeviceArray) for x in inputs):
             return self._run_on_device(inputs)
         batch = self._batch(inputs)

@@ -1,0 +1,153 @@
+"""An iteration as a launch that is repeated: its arrays, and what a step costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from symgrad.expr.graph.node import Graph, reachable
+from symgrad.expr.graph.region import Loop, Regional
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.launch import (
+    BATCH,
+    ROWS,
+    STEPS,
+    Array,
+    Dispatch,
+    Launch,
+    Size,
+    StepCost,
+    Until,
+)
+from symgrad.kernel.shapes import Computation, Iteration, Matrix
+from symgrad.kernel.skeletons.iterate import iterate_program
+from symgrad.kernel.skeletons.normal import normal_program
+from symgrad.kernel.skeletons.products import (
+    ROWS_PER_PRODUCT_SUM,
+    ROWS_PER_TILE,
+    ROWS_UNROLLED,
+    shares,
+)
+from symgrad.kernel.skeletons.solve import ACROSS, half
+from symgrad.kernel.stats import operations
+
+PROGRESS_WORDS: Final = 2
+"""Words by which a dispatch tells how far the work is: see `Until`."""
+
+UNKNOWN_ITERATIONS: Final = 2**32
+"""Iterations of a loop of which nobody knows how many it takes."""
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """What writes the kernel that does steps of an iteration."""
+
+    iteration: Iteration
+
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel for a target."""
+        program = normal_program if self.iteration.matrix else iterate_program
+        return program(self.iteration, target)
+
+
+def iterate_launch(iteration: Iteration, target: Target) -> Launch:
+    """The launch that does steps of an iteration: see `Until`.
+
+    Its inputs are ``start`` (S, state), and the data of the rows, ``shared`` (R, columns) and
+    ``own`` (S, R, columns); its output are the ``states`` (S, state). Where the target wants it by
+    columns, they are (state, S) and (R, columns, S). A thread group does a problem, or each
+    invocation one.
+    """
+
+    def shape(*lengths: int | Size) -> tuple[int | Size, ...]:
+        return (*lengths, BATCH) if target.by_columns else (BATCH, *lengths)
+
+    inputs = (
+        Array("start", shape(iteration.state)),
+        Array("shared", (ROWS, iteration.shared)),
+        Array("own", shape(ROWS, iteration.own)),
+    )
+    outputs = (Array("states", shape(iteration.state)),)
+    scratch = () if target.whole else (Array("progress", (PROGRESS_WORDS,), "u"),)
+    bound = tuple((a.name, a.name) for a in (*inputs[1:], *outputs, *scratch))
+    groups = BATCH if target.threads > 1 else 0
+    arguments = ("steps", STEPS), ("rows", ROWS)
+    dispatch = Dispatch(Iterate(iteration), target, bound, BATCH, groups, arguments)
+    until = Until(cost_of(iteration, target))
+    return Launch(iteration.update.name, inputs, outputs, scratch, (dispatch,), until)
+
+
+# what a step costs --------------------------------------------------------------------------------
+
+
+def cost_of(iteration: Iteration, target: Target) -> StepCost:
+    """What a step of a problem costs, and each row of it."""
+    update, rows = _weight(iteration.update), iteration.rows
+    row = _weight(rows) if rows else 0
+    if iteration.matrix and rows:
+        return _cost_with_matrix(iteration.matrix, len(rows.outputs), update, row, target)
+    gathering = target.threads // 4 if target.threads > 1 and rows else 0
+    return StepCost(
+        operations=update,
+        iterations=1 + gathering + _iterations(iteration.update),
+        row_operations=row,
+        row_iterations=1 + (_iterations(rows) if rows else 0),
+        block_iterations=1,
+        block=target.block,
+        threads=target.threads,
+    )
+
+
+def _cost_with_matrix(
+    matrix: Matrix, residuals: int, update: int, row: int, target: Target
+) -> StepCost:
+    """The cost with a matrix; each residual is a row, and a tile of them is shared."""
+    n, width = matrix.n, target.threads
+    shared = shares(n, width)
+    block = 1 + ROWS_PER_PRODUCT_SUM // ROWS_UNROLLED
+    tile = 1 + ROWS_PER_TILE // width + ROWS_PER_TILE // ROWS_PER_PRODUCT_SUM // shared * block
+    across = max(width // ACROSS, 1), ACROSS
+    down, over = ([-(-(n + 1 - j) // k) for j in range(n + 1)] for k in across)
+    inner = sum(1 + a * (1 + b) for a, b in zip(down, over, strict=True))
+    system = 2 * (n // width + 1) + down[0] * (1 + over[0]) + inner + 3 * n
+    solves = sum(call.kind == "solve" for call in matrix.calls)
+    others = len(matrix.calls) - solves
+    sums = half(n + 1) // width + 2 + shared
+    matrix_iterations = solves * system + others * (2 * n + matrix.size // width + 1)
+    return StepCost(
+        operations=width * update + solves * n**3 // 3,
+        iterations=8 + n + sums + matrix_iterations,
+        row_operations=row + n * n,
+        row_iterations=tile,
+        threads=ROWS_PER_TILE,
+        terms=residuals,
+    )
+
+
+def _weight(computation: Computation) -> int:
+    """About the additions that a computation takes."""
+    graph = computation.graph
+    roots = [i for o in computation.outputs for i in o.nodes]
+    if computation.is_structured:
+        return 1 + operations(graph, roots)
+    return 1 + sum(graph.nodes[i][0].cost for i in reachable(graph, roots))
+
+
+def _iterations(computation: Computation) -> int:
+    """The iterations of the loops of a computation."""
+    return iterations_of(computation.graph, [i for o in computation.outputs for i in o.nodes])
+
+
+def iterations_of(graph: Graph, roots: Sequence[int]) -> int:
+    """The iterations of all loops of a graph, `UNKNOWN_ITERATIONS` or more if that is unknown."""
+    total = 0
+    for i in reachable(graph, roots):
+        op = graph.nodes[i][0]
+        if isinstance(op, Regional):
+            inner = iterations_of(op.body.graph, op.body.yields)
+            most = op.most if isinstance(op, Loop) else None
+            total += (
+                inner if not isinstance(op, Loop) else (most or UNKNOWN_ITERATIONS) * (1 + inner)
+            )
+    return total

@@ -1,0 +1,317 @@
+"""Repeats a launch on a GPU until its points are done: the states stay there.
+
+A dispatch is short enough for a watchdog, and its loops for drivers that end them silently after
+65,535 iterations. So it does some of the steps, and the next as many more as the time that it took
+allows; the device tells after each how many points are still active, and none ends the run.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.errors import DeviceError, InputError
+from symgrad.kernel.launch import Launch
+from symgrad.kernel.layout import WORKGROUPS_PER_ROW, grid_of
+from symgrad.kernel.problems import RowData
+from symgrad.kernel.skeletons.steps import PROGRESS_WORDS
+from symgrad.kernel.skeletons.transpose import TILE_SIDE, transpose_program
+from symgrad.kernel.split import MOST_ITERATIONS
+from symgrad.kernel.target import WorkgroupTarget
+from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations
+from symgrad.wgsl.memory.encoding import Copy, Step
+from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Printed, Style
+
+MOST_OPERATIONS: Final = 50_000_000
+"""Operations of an invocation in one dispatch, about and at most."""
+
+SECONDS_PER_DISPATCH: Final = 0.1
+"""How long a dispatch should take, at most; watchdogs wait for two seconds or more."""
+
+STEPS_GROWTH: Final = 4
+"""By how much the number of steps may grow from a dispatch to the next."""
+
+FIRST_OPERATIONS: Final = 5e8
+"""Operations of the first dispatch, when nothing is known of the device's speed."""
+
+POINTS_ALIGNED: Final = 64
+"""Points that chunks are whole multiples of, so that all arrays may be bound from there on."""
+
+POINTS_TRANSPOSED: Final = 1 << 20
+"""Points of an invocation each whose arrays are transposed in one dispatch, at most."""
+
+TRANSPOSING: Final = WorkgroupTarget(256, grid=True)
+"""The workgroups that transpose a tile each."""
+
+NUMBER_BYTES: Final = 4
+"""Bytes of a number."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Points from ``start`` on whose arrays fit in bindings, and their data on the device."""
+
+    start: int
+    count: int
+    own: Range
+    keep: Storage | DeviceArray | None
+
+
+@dataclass(frozen=True)
+class PointData:
+    """The data of ``count`` points on the device, for any number of runs of launches.
+
+    ``by_columns`` says how arrays of a chunk of points stand there.
+    """
+
+    gpu: Gpu
+    count: int
+    rows: int
+    by_columns: bool
+    shared: DeviceArray
+    chunks: Sequence[Chunk]
+
+    def placed(self, rows: DeviceArray) -> DeviceArray:
+        """A copy of an array (S, k) as launches take it: that of a chunk by columns."""
+        result = DeviceArray.empty(self.gpu, rows.shape)
+        with self.gpu.guard:
+            for source, target, count in self._ranges(rows, result):
+                if self.by_columns:
+                    transpose(self.gpu, source, target, count)
+                else:
+                    self.gpu.submit([], [Copy(*source[:2], *target)])
+        return result
+
+    def in_rows(self, states: DeviceArray) -> DeviceArray:
+        """An array as launches have left it, (S, k)."""
+        if not self.by_columns:
+            return states
+        result, width = DeviceArray.empty(self.gpu, states.shape), states.shape[1]
+        with self.gpu.guard:
+            for source, target, _ in self._ranges(states, result):
+                transpose(self.gpu, source, target, width)
+        return result
+
+    def _ranges(
+        self, source: DeviceArray, target: DeviceArray
+    ) -> Iterator[tuple[Range, Range, int]]:
+        """Where the points of each chunk are in two arrays, and how many."""
+        for chunk in self.chunks:
+            part = chunk.start, chunk.count
+            yield source.rows(*part), target.rows(*part), chunk.count
+
+
+class Steps:
+    """A launch that is repeated, compiled for a GPU. Several threads may use it; they take turns.
+
+    Raises:
+        DeviceError: the GPU ends loops before they have ended.
+    """
+
+    def __init__(self, gpu: Gpu, launch: Launch, compiled: Compiled) -> None:
+        assert launch.until, f"{launch.name} is run once"
+        self.gpu, self.launch, self.cost = gpu, launch, launch.until.cost
+        self._compiled, self._target = compiled, launch.dispatches[0].target
+        self._names = launch.dispatches[0].names
+        self._lock = threading.Lock()
+        self._progress = gpu.storage(NUMBER_BYTES * PROGRESS_WORDS)
+        self._scratch_memory: Storage | None = None
+        self._staging = gpu.staging()
+        self._speed = FIRST_OPERATIONS / SECONDS_PER_DISPATCH
+        require_iterations(gpu, self.cost.iterations_at(0))
+
+    @property
+    def width(self) -> int:
+        """The numbers of a state."""
+        return self.launch.outputs[0].size
+
+    # data -----------------------------------------------------------------------------------------
+
+    def hold(self, count: int, data: RowData) -> PointData:
+        """The data of ``count`` points, on the device."""
+        shared, own = data.arrays(count)
+        by_columns = self._target.by_columns
+        with self._lock, self.gpu.guard:
+            self.gpu.check()
+            common = self._shared(shared)
+            chunks = tuple(self._chunks(count, len(shared), own))
+        return PointData(self.gpu, count, len(shared), by_columns, common, chunks)
+
+    def _shared(self, array: np.ndarray | DeviceArray) -> DeviceArray:
+        """Shared data on the device; something to bind if there are none."""
+        if not array.size:
+            return DeviceArray.empty(self.gpu, (1, 1))
+        if NUMBER_BYTES * array.size > self.gpu.max_binding:
+            raise DeviceError(
+                f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
+                f'for shared data of {NUMBER_BYTES * array.size:,}: use device="cpu"'
+            )
+        on_device = isinstance(array, DeviceArray)
+        return array if on_device else DeviceArray.from_numpy(self.gpu, array)
+
+    def _chunks(self, points: int, rows: int, own: np.ndarray | DeviceArray) -> Iterator[Chunk]:
+        width = NUMBER_BYTES * rows * own.shape[2]
+        step = self._chunk(width)
+        for start in range(0, points, step):
+            count = min(step, points - start)
+            if not width:
+                dummy = self.gpu.storage(NUMBER_BYTES)
+                yield Chunk(start, count, (dummy.buffer, 0, NUMBER_BYTES), dummy)
+            elif isinstance(own, DeviceArray):
+                yield self._on_device(start, count, own.rows(start, count))
+            else:
+                part = DeviceArray.from_numpy(self.gpu, own[start : start + count])
+                chunk = self._on_device(start, count, part.rows(0, count))
+                yield Chunk(start, count, chunk.own, chunk.keep or part)
+
+    def _chunk(self, width: int) -> int:
+        """Points whose arrays fit in bindings, and that one grid takes."""
+        widest = max(width, NUMBER_BYTES * self.width)
+        fit = self.gpu.max_binding // widest // POINTS_ALIGNED * POINTS_ALIGNED
+        if not fit:
+            raise DeviceError(
+                f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
+                f'for {POINTS_ALIGNED} problems of {widest:,}: use device="cpu"'
+            )
+        grid = max(WORKGROUPS_PER_ROW // POINTS_ALIGNED * POINTS_ALIGNED, POINTS_ALIGNED)
+        return min(fit, POINTS_TRANSPOSED if self._target.by_columns else grid)
+
+    def _on_device(self, start: int, count: int, own: Range) -> Chunk:
+        """A chunk whose data are on the device as rows of points."""
+        if not self._target.by_columns:
+            return Chunk(start, count, own, None)
+        transposed = self.gpu.storage(own[2])
+        place = transposed.buffer, 0, own[2]
+        transpose(self.gpu, own, place, count)
+        return Chunk(start, count, place, transposed)
+
+    # running --------------------------------------------------------------------------------------
+
+    def run(self, start: Any, data: RowData | PointData, steps: int) -> Any:
+        """The states (S, width) after so many steps from the first ones.
+
+        They and data may be arrays on the host or on the device; the result is as the states are.
+
+        Raises:
+            InputError: for more rows than an invocation can take. DeviceError: what is too large
+                for the GPU.
+        """
+        held = data if isinstance(data, PointData) else self.hold(len(start), data)
+        on_device = isinstance(start, DeviceArray)
+        states = held.placed(start if on_device else DeviceArray.from_numpy(self.gpu, start))
+        self.advance(states, steps, held)
+        result = held.in_rows(states)
+        return result if on_device else result.numpy()
+
+    def advance(self, states: DeviceArray, steps: int, data: PointData) -> None:
+        """Do steps of states that nobody else has: they are changed, if not yet on return.
+
+        They are as `PointData.placed` gives them.
+        """
+        assert data.by_columns == self._target.by_columns, "the data stand in another order"
+        with self._lock, self.gpu.guard:
+            self.gpu.check()
+            for chunk in data.chunks:
+                self._advance(states.rows(chunk.start, chunk.count), steps, data, chunk)
+
+    def _advance(self, states: Range, steps: int, data: PointData, chunk: Chunk) -> None:
+        """Dispatches, until all steps are done or no point is active.
+
+        A single one that does all of them is not waited for.
+        """
+        operations = self.cost.operations_at(data.rows)
+        most = self.most(data.rows)
+        now = max(1, int(SECONDS_PER_DISPATCH * self._speed / (operations * chunk.count)))
+        while steps > 0:
+            now = min(now, most, steps, 2**32 // chunk.count)
+            if now == steps:
+                self.gpu.submit_unwaited([self._step(states, steps, data, chunk)])
+                return
+            took, done, active = self._dispatch(states, _even(now, steps), data, chunk)
+            steps -= _even(now, steps)
+            if not active:
+                return
+            self._speed = max(self._speed, done * operations / took)
+            now = max(1, min(STEPS_GROWTH * now, int(now * SECONDS_PER_DISPATCH / took)))
+
+    def most(self, rows: int) -> int:
+        """The most steps of a dispatch."""
+        iterations = self.cost.iterations_at(rows)
+        if iterations > MOST_ITERATIONS:
+            raise InputError(f'{rows:,} rows are too many for a problem on a GPU: use device="cpu"')
+        fit = MOST_ITERATIONS // iterations, MOST_OPERATIONS // self.cost.operations_alone(rows)
+        return max(1, min(fit))
+
+    def _step(self, states: Range, steps: int, data: PointData, chunk: Chunk) -> Step:
+        """The dispatch of some steps."""
+        compiled, target, count = self._compiled, self._target, chunk.count
+        across, down = grid_of(count if target.threads > 1 else -(-count // target.width))
+        places = {
+            "own": chunk.own,
+            "shared": data.shared.rows(0, len(data.shared)),
+            "states": states,
+            "progress": (self._progress.buffer, 0, NUMBER_BYTES * PROGRESS_WORDS),
+        }
+        arrays = [
+            (table.buffer, 0, table.nbytes)
+            if (table := compiled.tables.get(b))
+            else places[self._names[b.name]]
+            for b in compiled.bound
+        ]
+        arrays += self._scratch(across * down * target.width)
+        bindings = self.gpu.bind(count, arrays, compiled.readable, (steps, data.rows))
+        return Step(compiled.pipelines[0], bindings, across, down)
+
+    def _scratch(self, invocations: int) -> list[Range]:
+        """Memory for the arrays of loops, if it is needed."""
+        nbytes = NUMBER_BYTES * self._compiled.printed.slots * invocations
+        if not nbytes:
+            return []
+        if self._scratch_memory is None or self._scratch_memory.nbytes < nbytes:
+            self._scratch_memory = self.gpu.storage(nbytes)
+        return [(self._scratch_memory.buffer, 0, nbytes)]
+
+    def _dispatch(
+        self, states: Range, steps: int, data: PointData, chunk: Chunk
+    ) -> tuple[float, int, int]:
+        """Do some steps: the seconds it took, the steps of all points, and those active."""
+        nbytes = NUMBER_BYTES * PROGRESS_WORDS
+        self.gpu.write(self._progress.buffer, 0, np.zeros(PROGRESS_WORDS, np.uint32))
+        step = self._step(states, steps, data, chunk)
+        target = self._staging.claim(nbytes)
+        start = time.perf_counter()
+        self.gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
+        progress = np.empty(PROGRESS_WORDS, np.float32)
+        self._staging.read(nbytes, [(0, progress)])
+        done, active = progress.view(np.uint32).tolist()
+        return time.perf_counter() - start, done, active
+
+
+def transpose(gpu: Gpu, source: Range, target: Range, count: int) -> None:
+    """Write the transpose of an array of so many rows."""
+    columns = source[2] // NUMBER_BYTES // count
+    bindings = gpu.bind(count, [source, target], 1, (columns,))
+    grid = grid_of(-(-count // TILE_SIDE) * -(-columns // TILE_SIDE))
+    gpu.submit_unwaited([Step(gpu.pipeline(printed_transpose().modules[0], 1), bindings, *grid)])
+
+
+@functools.cache
+def printed_transpose() -> Printed:
+    """The WGSL that transposes the arrays of points: see `transpose_program`."""
+    kernel = transpose_program(TRANSPOSING)
+    return print_kernel(kernel, {}, Style(), ["// the transpose of x, tile by tile"])
+
+
+def _even(now: int, steps: int) -> int:
+    """The steps of a dispatch, so that the last one is no short one."""
+    return -(-steps // -(-steps // now))
