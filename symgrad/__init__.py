@@ -327,7 +327,7 @@ _HOMES = {name: module for module, names in _LATER.items() for name in names.spl
 
 
 def __getattr__(name: str) -> Any:
-    """What ``from module import name`` gives, for a name of `_LATER`."""
+    """The value of ``from module import name``, for a name of `_LATER`."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(__import__(_HOMES[name], fromlist=[name]), name)

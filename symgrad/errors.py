@@ -127,7 +127,7 @@ class DifferentiationError(SymgradError, ValueError):
 
 
 class UnsupportedError(SymgradError, NotImplementedError):
-    """What was asked for makes sense, but symgrad cannot do it yet.
+    """The request makes sense, but symgrad cannot do it yet.
 
     Example:
         >>> import symgrad as sg

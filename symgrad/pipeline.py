@@ -49,14 +49,14 @@ from symgrad.values.results import Array, Result
 DTypeName = Literal["float32", "float64"]
 
 DType = DTypeName | type[float] | type[np.float32] | np.dtype[np.float32] | np.dtype[np.float64]
-"""What kernels compute in: by its name, or as NumPy has it. NumPy's float64 is a float."""
+"""The type that kernels compute in: by its name, or as NumPy has it. NumPy's float64 is a float."""
 
 DTYPES: Final[tuple[DTypeName, ...]] = get_args(DTypeName)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose for a kernel."""
+    """The user's choices for a kernel."""
 
     name: str
     math: Math = "accurate"
@@ -66,13 +66,13 @@ class Options:
     roll: bool = True
     """Whether what Python loops have written out becomes loops."""
     checkpoint: Checkpoint = "auto"
-    """What loops keep for reverse mode: see `symgrad.expr.derivatives.strips`."""
+    """The values that loops keep for reverse mode: see `symgrad.expr.derivatives.strips`."""
     budget: MemoryBudget = UNKNOWN_DEVICE
     """The memory that the device has for it, unless one is chosen."""
 
     @property
     def keeping(self) -> CheckpointPolicy:
-        """What loops keep, with all that it depends on."""
+        """The policy of what loops keep, with all that it depends on."""
         return CheckpointPolicy(self.checkpoint, self.budget)
 
     @property
@@ -133,7 +133,7 @@ _kept: Once[Any, Built] = Once(CACHED_NODES)
 
 
 def weight(graph: Graph) -> int:
-    """What a graph counts among those that are kept: at least so much that these are 64."""
+    """The weight of a graph among those that are kept: at least so much that these are 64."""
     return max(len(graph), CACHED_NODES // 64)
 
 
@@ -221,7 +221,7 @@ def simplified(
     reread: Iterable[int] = (),
     opaque: bool = True,
 ) -> tuple[Graph, list[int]]:
-    """What the roots need, simplified and lowered to what back ends know.
+    """The graph of the roots, simplified and lowered to operations that back ends know.
 
     Each law of real numbers is cheaper where it stands, but may take apart what others share:
     ``simplify="real"`` is never dearer than the laws that keep every bit. ``regroup`` is that of

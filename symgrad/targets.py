@@ -69,10 +69,10 @@ class Devices(Device):
 
 
 One = Literal["gpu", "cpu"] | int | Device | None
-"""What names a device: see `choose`."""
+"""A name of a device: see `choose`."""
 
 DeviceChoice = One | Literal["gpus"] | Sequence[One]
-"""What ``device=`` takes: see `choose_any`."""
+"""The type of ``device=``: see `choose_any`."""
 
 
 def devices() -> list[Device]:
@@ -168,7 +168,7 @@ def _is_list(choice: object) -> bool:
 
 
 def _shown(choice: object) -> str:
-    """What a user gave for devices, in short."""
+    """A short description of what a user gave for devices."""
     if isinstance(choice, Sequence) and not isinstance(choice, str):
         return f"[{', '.join(map(_shown, choice))}]"
     return str(choice) if isinstance(choice, Device) else repr(choice)

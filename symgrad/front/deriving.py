@@ -1,4 +1,4 @@
-"""What the verbs of `symgrad.front.fused` have in common: from f and a derivation to a kernel."""
+"""From f and a derivation to a kernel: the common part of the verbs of `symgrad.front.fused`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from symgrad.values.results import Array, Result, Scalar, Sparse, derivatives, n
 Function = Callable[..., Any]
 
 Maker = Callable[[Built, Inputs, Options, str, Any, bool], Kernel]
-"""What makes a kernel: `assemble`, or `shared`."""
+"""A function that makes a kernel: `assemble`, or `shared`."""
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ class _Call:
         return traced or [0.0]
 
     def aux(self, values: list[Any]) -> Any:
-        """What f returned beside its value, of the values of its expressions."""
+        """The results of f beside its value, of the values of its expressions."""
         return self._tree.nest(
             values[leaf.k] if isinstance(leaf, Kth) else leaf for leaf in self._leaves
         )

@@ -271,7 +271,7 @@ class Kernel(Running):
         points_exported(self._shaders, self.inputs, minimization).write(path)
 
     def _differentiable(self, verb: str) -> tuple[Loss | RowFunction, Tree, Result]:
-        """What other frameworks differentiate, how it is nested, and what it gives."""
+        """The function that other frameworks differentiate, how it is nested, and what it gives."""
         expressions, kinds = self._expressions, {("loss", "grad"): 1, ("values",): 0}
         if self.outputs not in kinds:
             raise InputError(f"{verb} needs a kernel of fused_forward_backward or fused_forward")
@@ -290,7 +290,7 @@ class Kernel(Running):
         return rows_of(self.tree, x, name)
 
     def to(self, device: targets.DeviceChoice) -> Kernel:
-        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`.
+        """This kernel on another device: "gpu", "cpu", an index, or a `Device`.
 
         With "gpus", or a list of devices, these share batches of points; see `devices`.
 

@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 
 
 class Common(TypedDict, total=False):
-    """What all kernels take: see `fused_forward_backward`."""
+    """Keywords of all kernels: see `fused_forward_backward`."""
 
     device: DeviceChoice
     math: Math
@@ -38,27 +38,27 @@ class Common(TypedDict, total=False):
 
 
 class Matrix(TypedDict, total=False):
-    """What matrices of derivatives take: see `fused_jacobian`."""
+    """Keywords of matrices of derivatives: see `fused_jacobian`."""
 
     mode: Mode
     sparse: bool
 
 
 class OfPoints(Common, total=False):
-    """What makes a kernel one of points: there are no rows."""
+    """Keywords of a kernel of points: there are no rows."""
 
     row: None
     columns: None
 
 
 class OfNamed(OfPoints, total=False):
-    """What kernels of points take besides."""
+    """Keywords of kernels of points whose variables have names."""
 
     names: Sequence[str] | None
 
 
 class OfTable(Common, total=False):
-    """What kernels over data take besides, ``row`` or ``columns`` at least."""
+    """Keywords of kernels over data, ``row`` or ``columns`` at least."""
 
     row: int | None
     columns: ColumnNames | None
@@ -68,32 +68,32 @@ class OfTable(Common, total=False):
 
 
 class OfRows(OfTable):
-    """What makes a kernel over data one of a result for each row."""
+    """Keywords of a kernel over data with a result for each row."""
 
     reduce: None
 
 
 class OfSums(OfTable, total=False):
-    """What sums over rows take besides."""
+    """Keywords of sums over rows."""
 
     reduce: Reduce
     regularizer: Function | None
 
 
 class MatrixOfPoints(OfNamed, Matrix):
-    """What matrices of derivatives at points take."""
+    """Keywords of matrices of derivatives at points."""
 
 
 class MatrixOfSums(OfSums, Matrix):
-    """What sums of matrices over rows take."""
+    """Keywords of sums of matrices over rows."""
 
 
 class MatrixOfRows(OfRows, Matrix):
-    """What matrices of each row take."""
+    """Keywords of matrices of each row."""
 
 
 class Jacobian(MatrixOfPoints, total=False):
-    """What Jacobians at points take besides."""
+    """Keywords of Jacobians at points."""
 
     wrt: Any
 
@@ -108,7 +108,7 @@ def asked_of_rows(
     names: Sequence[str] | None,
     regularizer: Function | None,
 ) -> tuple[Columns, Reduce | None, str | int | None, NanPolicy] | None:
-    """What is asked for of rows; None for kernels of points, which have none."""
+    """The choices about rows; None for kernels of points, which have none."""
     if row is not None or columns is not None:
         if names is not None:
             raise InputError(
@@ -135,7 +135,7 @@ def asked_of_rows(
 def penalty_of(
     make: Callable[..., Kernel], n: Sizes, regularizer: Function | None, options: Options
 ) -> Penalty | None:
-    """What is added once to sums over rows: the same of the regularizer, on the CPU."""
+    """The penalty that is added once to sums over rows: a kernel of the regularizer, on the CPU."""
     if regularizer is None:
         return None
     o = options
@@ -203,7 +203,7 @@ def _named(tree: Tree, wrt: Any) -> Chosen | None:
 
 
 def _part(tree: Tree, name: str) -> Chosen | None:
-    """What stands under a key, or under keys joined by dots."""
+    """The variables under a key, or under keys joined by dots."""
     part = tree
     for key in name.split("."):
         if part.kind != "dict" or key not in part.keys:

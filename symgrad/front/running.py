@@ -202,7 +202,7 @@ def _require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name:
 
 
 def _kind(out: Any) -> str:
-    """What a user gave for a result, in short."""
+    """A short description of the value that a user gave for a result."""
     if isinstance(out, np.ndarray | DeviceArray):
         kind = f"array on {out.device}" if isinstance(out, DeviceArray) else "NumPy array"
         return f"a {kind} of {out.dtype} and shape {out.shape}"
@@ -238,7 +238,7 @@ class ColumnResults:
 def column_results(
     shaders: Shaders, results: Sequence[Result], device: Device
 ) -> ColumnResults | None:
-    """What stores the results of a kernel so, if they are nested numbers, and its code is short."""
+    """A kernel's results as columns, if they are nested numbers, and its code is short."""
     nested = results[0] if len(results) == 1 else None
     if not isinstance(nested, Nested) or len(nested.shapes) < 2 or any(nested.shapes):
         return None
@@ -255,7 +255,7 @@ def column_results(
 
 @dataclass(frozen=True)
 class Interface:
-    """What calls of a kernel take and give: a ``single`` result, or a tuple of them."""
+    """The arguments and results of a kernel's calls: a ``single`` result, or a tuple of them."""
 
     inputs: Inputs
     results: tuple[Result, ...]
@@ -304,7 +304,7 @@ class Running(KernelBase):
         return results[0] if self._single else tuple(results)
 
     def _filler(self) -> Filler:
-        """What this thread writes nested points with."""
+        """The `Filler` with which this thread writes nested points."""
         try:
             return self._local.filler
         except AttributeError:

@@ -73,7 +73,7 @@ class Variable:
 
     @property
     def value(self) -> Any:
-        """What it is here: a value that stays as it is, whatever is assigned later."""
+        """The present value, which stays as it is, whatever is assigned later."""
         return self._builder.get(self)
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Variable:
 
 
 class Builder:
-    """What the body of a program is written with: see `symgrad.program`.
+    """The object that the body of a program is written with: see `symgrad.program`.
 
     Values are expressions, with Python's operators and symgrad's functions: `where` selects, `fma`
     is fused, `int32` and `uint32` cast. A value is what it was where it was made: a `load` reads
@@ -286,7 +286,7 @@ class Builder:
         return Variable(self, array, self._open("var").at)
 
     def get(self, variable: Variable) -> Any:
-        """What a variable is here: see `Variable.value`."""
+        """The present value of a variable: see `Variable.value`."""
         array = self._of(variable)
         return self._gives(lambda i: Load(i, array, self._nowhere), array.name, array.kind)
 

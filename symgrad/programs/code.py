@@ -1,4 +1,4 @@
-"""What a program consists of: arrays, and dispatches, which are kernels whose values float."""
+"""The parts of a program: arrays, and dispatches, which are kernels whose values float."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from symgrad.kernel.statements import (
 from symgrad.kernel.target import WorkgroupTarget
 
 Role = Literal["input", "output", "temporary", "workgroup", "private", "variable"]
-"""What an array is for: the caller's, which is read or returned, a program's own between
+"""The role of an array: the caller's, which is read or returned, a program's own between
 dispatches, a workgroup's, or an invocation's; or an invocation's variable, of one number."""
 
 Kind = Literal["f32", "i32", "u32", "bool"]
@@ -37,7 +37,7 @@ KINDS: Final[dict[Kind, str]] = {"f32": "f", "i32": "i", "u32": "u", "bool": "b"
 """The letters by which kernels call these types."""
 
 NAMES: Final[dict[str, Kind]] = {kind: name for name, kind in KINDS.items()}
-"""What these are called in programs."""
+"""The names of types in programs."""
 
 WORDS: Final = frozenset([
     "program", "input", "output", "temporary", "workgroup", "private", "dispatch", "groups", "of",

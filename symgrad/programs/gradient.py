@@ -23,12 +23,12 @@ COPIES_ADDED_ALONE: Final = 64
 
 
 def cotangent_of(code: Code, output: Array) -> str:
-    """What the cotangent of an output is called."""
+    """The name of the cotangent of an output."""
     return _beside(code, f"cotangent_{output.name}")
 
 
 def gradient_of(code: Code, input: Array) -> str:
-    """What the gradient of an input is called."""
+    """The name of the gradient of an input."""
     return _beside(code, f"grad_{input.name}")
 
 

@@ -1,4 +1,4 @@
-"""What is kept of the beginning of loops, of their iterations and of branches, to do them again."""
+"""Values kept from the beginning of loops, of iterations and of branches, to do them again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Plan:
 
 
 class Keeping:
-    """What a `Reverse` keeps: variables and its own arrays, in other ones of the invocation's.
+    """Copies that a `Reverse` keeps of variables and its own arrays, in others of the invocation.
 
     Of a workgroup's array each invocation keeps a share.
     """
@@ -69,7 +69,7 @@ class Keeping:
         self.variables, self.own = variables, arrays
         self._plans: dict[Statement, Plan] = {}
         self._values: dict[tuple[Statement, Buffer], Any] = {}
-        """What variables were where a statement began."""
+        """The values of variables where a statement began."""
         self._tapes: dict[tuple[Statement, Buffer], Array] = {}
 
     # what is to be kept --------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Keeping:
         return [a for a in kept if a.space != "variable"]
 
     def plan(self, s: If | For) -> Plan:
-        """What is kept of a statement."""
+        """The plan of what is kept of a statement."""
         if s not in self._plans:
             self._plans[s] = self._planned(s)
         return self._plans[s]
@@ -174,7 +174,7 @@ class Keeping:
             self._copy(s, a, t, plan.iterations, False)
 
     def restore(self, s: If | For) -> None:
-        """What was there where a statement began."""
+        """Put back the values of where a statement began."""
         for a in self.plan(s).kept:
             if a.space == "variable":
                 self.builder.assign(self.variables[a], self._values[s, a])
@@ -182,13 +182,13 @@ class Keeping:
             self.restore_arrays(s)
 
     def restore_arrays(self, s: If | For) -> None:
-        """The arrays that were there where a statement began."""
+        """Put back the arrays of where a statement began."""
         for a in self.plan(s).kept:
             if a.space != "variable":
                 self._copy(s, a, 0, 1, True)
 
     def restore_iteration(self, s: For, t: Any) -> None:
-        """What was there where a turn began."""
+        """Put back the values of where an iteration began."""
         plan = self.plan(s)
         for a in plan.changing:
             self._copy(s, a, t, plan.iterations, True)

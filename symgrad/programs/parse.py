@@ -50,7 +50,7 @@ _NUMBERS: Final = {"inf": float("inf"), "nan": float("nan")}
 
 
 _Block = tuple[AbstractContextManager[Any], str]
-"""What opens the block of a line, and the name of what it gives there."""
+"""The context that opens the block of a line, and the name of its value in it."""
 
 
 def parse(source: str) -> Code:
@@ -65,7 +65,7 @@ def parse(source: str) -> Code:
 
 
 def settled(code: Code) -> Code:
-    """The same program, as its text says it.
+    """The program as its text says it.
 
     Of a sum and a product, the operand that is older stands first; so reading a text may exchange
     some, once or twice, until the order is that of the text.
@@ -106,9 +106,9 @@ class _Parser:
         self._lines = [(n, line) for n, line in lines if line]
         self._at = 0
         self._names: dict[str, Any] = {}
-        """What names stand for where the text is at."""
+        """The values of names where the text is at."""
         self._read: dict[str, Any] = {}
-        """What variables are, of those that the statement has asked for."""
+        """The present values of the variables that the statement has asked for."""
         self._readers: list[tuple[re.Pattern[str], Callable[..., _Block | None]]] = [
             (_ARRAY, self._array),
             (_DISPATCH, self._dispatch),

@@ -38,7 +38,7 @@ from symgrad.values.arrays import real_numbers
 
 @dataclass(frozen=True)
 class Zeros:
-    """What writes zeros to all of an array."""
+    """A kernel that writes zeros to all of an array."""
 
     kind: str
 
@@ -59,11 +59,11 @@ class ProgramWork:
     code: Code
     options: Options
     gradient: Code | None = None
-    """What gives the outputs, and the gradients of the inputs that have some; None if unknown."""
+    """The program of the outputs and of the gradients of inputs that have some; None if unknown."""
 
     @property
     def name(self) -> str:
-        """What the program is called."""
+        """The program's name."""
         return self.code.name
 
     @property
@@ -150,7 +150,7 @@ def is_grouped(dispatch: Dispatch) -> bool:
 
 
 def target_of(dispatch: Dispatch, device_target: Target) -> Target:
-    """What a dispatch is written for: groups as wide as it says, where that matters."""
+    """The target that a dispatch is written for: groups as wide as it says, where that matters."""
     if isinstance(device_target, SimdTarget):
         wide = replace(device_target, width=dispatch.width, whole=False)
         return wide if is_grouped(dispatch) else replace(device_target, whole=False)
@@ -160,7 +160,7 @@ def target_of(dispatch: Dispatch, device_target: Target) -> Target:
 
 @dataclass(frozen=True)
 class DispatchProgram:
-    """What writes a dispatch of a program: see `symgrad.kernel.launch.Program` and `place`."""
+    """The writer of a dispatch of a program: see `symgrad.kernel.launch.Program` and `place`."""
 
     code: Code
     number: int
@@ -211,7 +211,7 @@ def _launched(a: Array) -> kernel_launch.Array:
 
 
 def _zeroed(a: Array, device_target: Target) -> list[kernel_launch.Dispatch]:
-    """What fills an array with zeros, if it has elements."""
+    """The dispatch that fills an array with zeros, if it has elements."""
     words: tuple[tuple[str, int], ...] = ()
     zeros = Zeros(TYPES[a.kind])
     return [each_of(zeros, device_target, [("x", a.name)], a.size, words)] if a.size else []
@@ -243,12 +243,12 @@ class Program(TensorKernel):
 
     @property
     def code(self) -> Code:
-        """What it consists of."""
+        """The program's parts."""
         return self._work.code
 
     @property
     def options(self) -> Options:
-        """What was chosen for it."""
+        """The choices for it."""
         return self._options
 
     def __str__(self) -> str:
@@ -284,7 +284,7 @@ class Program(TensorKernel):
         return _single(results[:many]), tuple(gradients)
 
     def interpret(self, *arrays: Any) -> Any:
-        """What ``run`` gives, by the NumPy interpreter in float64, which notices any race.
+        """The results of ``run``, by the NumPy interpreter in float64, which notices any race.
 
         Raises:
             ProgramError: for an index out of bounds, and for a race.
@@ -317,7 +317,7 @@ class Program(TensorKernel):
 
 
 def _numbers(a: Array, floats: Any = np.float64) -> np.dtype[Any]:
-    """What the numbers of an array are on the host, where the program's are such floats."""
+    """The dtype of an array on the host, where the program's real numbers are such floats."""
     return np.dtype({"f": floats, "i": np.int32, "u": np.uint32}[a.kind])
 
 

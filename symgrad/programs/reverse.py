@@ -42,7 +42,7 @@ Key = int | Buffer
 
 
 class Cotangents:
-    """Those that are known in a block; ``outer`` are the variables that hold some around it.
+    """The cotangents known in a block; ``outer`` are the variables that hold some around it.
 
     In straight code a cotangent is a value. What a block within another one adds to it is in a
     variable, which both have.
@@ -163,7 +163,7 @@ class Reverse:
         self.builder, self.source, self.places, self.writes = builder, source, places, writes
         d = source.dispatch
         self.values: dict[int, Any] = {d.cell: cell, d.local: builder.local, d.group: builder.group}
-        """What leaves are in the new program."""
+        """The values of leaves in the new program."""
         self.variables: dict[Buffer, Variable] = {}
         self.arrays: dict[Buffer, Array] = {}
         """The dispatch's own arrays, in the new program."""
@@ -317,7 +317,7 @@ class Reverse:
             self.forward(s.scope, rerun, False)
 
     def _name(self, s: For) -> str:
-        """What a loop's counter is called."""
+        """The name of a loop's counter."""
         return self.source.dispatch.leaf_name(s.k)
 
     # reverse -------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ MOST_PLACES: Final = 2**24
 
 @dataclass
 class Access:
-    """What is known of how a statement reads or writes."""
+    """Facts of how a statement reads or writes."""
 
     known: bool = True
     """Whether all its indices are known."""
@@ -58,7 +58,7 @@ class Access:
 
 @dataclass
 class Facts:
-    """What a trial of a dispatch tells of all its runs."""
+    """Facts of all runs of a dispatch, from a trial of it."""
 
     complete: bool = True
     """Whether all that is known without inputs was tried."""
@@ -84,7 +84,7 @@ class _Shared:
         self.written = np.zeros(size, bool)
         """The places that may have been stored to."""
         self.surely = np.zeros(size, bool)
-        """Those that have been."""
+        """The places that have surely been stored to."""
         self.visitors = Visitors(0 if array.space == "own" else size)
         self.owned, self.once = True, True
         self.visits: list[tuple[Access, np.ndarray, np.ndarray]] = []
@@ -108,7 +108,7 @@ class _Shared:
 
 
 def tried(code: Code, dispatch: Dispatch) -> Facts:
-    """What is found by trying a dispatch.
+    """The facts that a trial of a dispatch gives.
 
     Raises:
         ProgramError: for a race, an index out of bounds, or a place that is read before anything
@@ -127,7 +127,7 @@ _facts: WeakKeyDictionary[Dispatch, Facts] = WeakKeyDictionary()
 
 
 def facts_of(dispatch: Dispatch, code: Code) -> Facts:
-    """What is found by trying a dispatch, which is done once."""
+    """The facts of a dispatch, which is tried once."""
     facts = _facts.get(dispatch)
     if facts is None:
         facts = _facts[dispatch] = tried(code, dispatch)

@@ -153,7 +153,7 @@ class Memory:
 
 
 def memory(device: DeviceChoice = None) -> Memory:
-    """What symgrad holds of a device's memory, in bytes.
+    """The memory of a device that symgrad holds, in bytes.
 
     ``in_use`` is in arrays that are alive, in bound rows and in the workspaces of kernels; ``kept``
     is in none of these, and will be used again by the next calls, or given back when it has not

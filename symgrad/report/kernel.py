@@ -100,12 +100,12 @@ class Shaders:
 
     @property
     def style(self) -> Style:
-        """What the source says beside the code."""
+        """The style of the source: what it says beside the code."""
         return Style(self.options.math, self.options.comments, self._title)
 
     @cached_property
     def _plan(self) -> Plan:
-        """What stands in which shader, and in which order, of straight code."""
+        """The plan of straight code: what stands in which shader, and in which order."""
         with paused_gc():
             return self._clock.time("schedule", lambda: plan_map(self.shown))
 

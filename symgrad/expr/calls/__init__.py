@@ -1,1 +1,1 @@
-"""What users call on expressions: the names of NumPy, SciPy and SymPy, verbs, random numbers."""
+"""Calls on expressions: the names of NumPy, SciPy and SymPy, verbs, random numbers."""

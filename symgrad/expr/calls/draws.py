@@ -39,7 +39,7 @@ from symgrad.expr.tracers.memory import LEAST_SWEPT, Sweep, index_of, innermost_
 
 @dataclass(frozen=True)
 class Key:
-    """What random numbers are made from: two integers, of a kernel or of NumPy.
+    """A key, from which random numbers are made: two integers, of a kernel or of NumPy.
 
     Loops carry keys, and functions return them, as they do any dataclass.
 
@@ -129,7 +129,7 @@ def bits(key: Key, shape: int | tuple[int, ...] = ()) -> Any:
 
 
 def drawn(key: Key, shape: int | Sequence[int], make: Callable[[Any], Any]) -> Any:
-    """What is made of random words; an array of it, unless the shape is ()."""
+    """A number made of random words; an array of such, unless the shape is ()."""
     return each(key, shape, lambda k: make(word_at(key, k)))
 
 
@@ -252,7 +252,7 @@ _LEAST: Final = -(1.0 - 2.0**-24)
 """The float32 next to -1, where JAX's normal numbers begin."""
 
 _TINY: Final = 2.0**-126
-"""What JAX takes instead of 0 for Gumbel's distribution: the least normal float32."""
+"""The least normal float32, which JAX takes instead of 0 for Gumbel's distribution."""
 
 _ROOT: Final = math.sqrt(2.0)
 

@@ -178,7 +178,7 @@ FROM_SYMPY: Final[dict[str, Builder]] = {
     "conjugate": lambda x: x,
     "UnevaluatedExpr": lambda x: x,
 }
-"""What SymPy's functions are here, by the name of their class; sums and products are below."""
+"""symgrad's functions by the names of SymPy's classes; sums and products are below."""
 
 
 # --- the traversal --------------------------------------------------------------------------------

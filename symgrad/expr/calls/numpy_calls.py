@@ -149,10 +149,10 @@ REMEDIES: Final = {
     "isclose": "compare with abs(a - b) <= tolerance",
     "allclose": "compare with np.all(abs(a - b) <= tolerance)",
 }
-"""What to write instead, by how the name of NumPy's function begins."""
+"""The remedy, by how the name of NumPy's function begins."""
 
 NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
-"""What NumPy hands on for an argument that the user did not give."""
+"""The default of an argument that the user did not give, as NumPy hands it on."""
 
 
 def reciprocal(x: Any) -> Any:
@@ -224,7 +224,7 @@ STRUCTURAL: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.subtract: subtract_elements,
     np.multiply: multiply_elements,
 }
-"""What ufuncs are of elements of arrays, whose zeros say that nothing is there."""
+"""Ufuncs of elements of arrays whose zeros are structural, by the function that keeps them so."""
 
 BITWISE: Final = {
     np.bitwise_and,
@@ -237,10 +237,10 @@ BITWISE: Final = {
     np.gcd,
     np.lcm,
 }
-"""Those that take truth values and integers only."""
+"""Ufuncs that take truth values and integers only."""
 
 LOGICAL: Final = {np.logical_and, np.logical_or}
-"""Those that make a truth value of a single element too."""
+"""Ufuncs that make a truth value of a single element too."""
 
 OWN: Final = {"logsumexp", "softmax", "log_softmax"}
 """Python functions of scipy.special for which symgrad has its own."""
@@ -253,7 +253,7 @@ WHOLE: Final[dict[str, Callable[..., Any]]] = {
     "clip": clip,  # what the method v.clip calls
     "real": lambda x: x,  # what .real is, as v.var calls it
 }
-"""What ufuncs of whole arrays are, by their names: NumPy does not export all of them."""
+"""Functions for the ufuncs of whole arrays, by name: NumPy does not export all of them."""
 
 IN_MEMORY: Final[dict[Any, Callable[..., Any]]] = {
     np.sum: totals.total, np.prod: totals.product, np.mean: totals.mean, np.var: totals.variance,
@@ -261,7 +261,7 @@ IN_MEMORY: Final[dict[Any, Callable[..., Any]]] = {
     np.min: totals.smallest, np.amin: totals.smallest, np.matmul: totals.inner,
     np.dot: totals.inner, np.where: where,
 }  # fmt: skip
-"""What takes arrays in memory as they are; what gives None takes their elements."""
+"""Functions of arrays in memory as they are; one that gives None takes their elements."""
 
 REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.add: add_elements,
@@ -293,7 +293,7 @@ def _given(ufunc: np.ufunc, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """What the ufunc, or its method, makes of expressions."""
+    """The value of the ufunc, or of its method, of expressions."""
     function = METHODS[method](ufunc) if method in METHODS else None
     called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     if function is None:
@@ -305,7 +305,7 @@ def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappin
 
 
 def _remedy(name: str) -> str:
-    """What to do about a ufunc of scipy.special that is not known."""
+    """The remedy for a ufunc of scipy.special that is not known."""
     if name in INSTEAD:
         return f": write {INSTEAD[name]}"
     return (
@@ -316,7 +316,7 @@ def _remedy(name: str) -> str:
 
 @functools.cache
 def _call_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """What calling the ufunc does to arrays of expressions."""
+    """The function that a call of the ufunc is, of arrays of expressions."""
     if ufunc.__name__ in WHOLE:
         return WHOLE[ufunc.__name__]
     if ufunc in SEVERAL:
@@ -334,7 +334,7 @@ def _call_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
 
 
 def _outer_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """What ``ufunc.outer`` does to two arrays of expressions."""
+    """The function that ``ufunc.outer`` is, of two arrays of expressions."""
 
     def outer(a: Any, b: Any) -> Any:
         a, b = plain(a), plain(b)
@@ -355,7 +355,7 @@ def _logaddexp_reduced(
 
 @functools.lru_cache(512)
 def elementary(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """What a ufunc of NumPy or SciPy is for expressions, if that is known."""
+    """The function of expressions for a ufunc of NumPy or SciPy, if there is one."""
     name = UNDERNEATH.get(ufunc.__name__, ufunc.__name__)
     return UFUNCS.get(ufunc) if _is_numpys(ufunc) else SCIPY.get(name)
 
@@ -423,7 +423,7 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _moved(func: Any, args: Any, kwargs: Any) -> Any:
-    """What a function gives that moves elements, of whatever kind they are."""
+    """The result of a function that moves elements, of whatever kind they are."""
     part = _demote if func in JOINS else _part
     options = {k: part(v) for k, v in kwargs.items()}
     try:
@@ -449,7 +449,7 @@ def _meant(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str,
 
 @functools.lru_cache(256)
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """What a function takes: finding it out takes as long as a small trace."""
+    """The signature of a function, kept: to find it out takes as long as a small trace."""
     return inspect.signature(function)
 
 
@@ -499,10 +499,10 @@ REDUCE: Final[dict[Any, Callable[..., Any]]] = {
     ufunc: functools.partial(reduce, f, **{"initial": ufunc.identity} if ufunc in LOGICAL else {})
     for ufunc, f in REDUCTIONS.items()
 } | {np.logaddexp: _logaddexp_reduced}
-"""What the method reduce of ufuncs does to arrays of expressions."""
+"""The method reduce of ufuncs, for arrays of expressions."""
 
 ACCUMULATE: Final = {ufunc: functools.partial(accumulate, f) for ufunc, f in REDUCTIONS.items()}
-"""What their method accumulate does."""
+"""The method accumulate of ufuncs, for arrays of expressions."""
 
 METHODS: Final[dict[str, Callable[[Any], Callable[..., Any] | None]]] = {
     "__call__": _call_of,
@@ -510,7 +510,7 @@ METHODS: Final[dict[str, Callable[[Any], Callable[..., Any] | None]]] = {
     "reduce": REDUCE.get,
     "accumulate": ACCUMULATE.get,
 }
-"""What ufuncs and their methods do, if that is known."""
+"""The functions for the methods of a ufunc, None for unknown ones."""
 
 
 # --- arrays and single expressions take part ------------------------------------------------------

@@ -226,7 +226,7 @@ def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
 
 
 def _end(a: Any, values: Any, axis: int) -> list[np.ndarray]:
-    """What is put before or behind the elements along an axis: a number stands for one of each."""
+    """The elements to put before or behind those along an axis: a number stands for one of each."""
     if values is None:
         return []
     values, shape = plain(values), list(plain(a).shape)
@@ -456,7 +456,7 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.tensordot: tensordot,
     np.linalg.trace: lambda x, offset=0: linear.trace(x, offset, -2, -1),
 }
-"""What NumPy's functions are of expressions."""
+"""NumPy's functions, for expressions."""
 
 JOINS: Final = {np.concatenate, np.stack, np.hstack, np.vstack, np.dstack, np.column_stack}
 """Functions that take a list of arrays."""

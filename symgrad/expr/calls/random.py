@@ -172,7 +172,7 @@ def _largest_in_memory(scores: TracedArray) -> Any:
 
 
 def permutation(key: Key, x: Any, axis: int = 0, independent: bool = False) -> Any:
-    """What there is along an axis in random order: as JAX, by sorting random words.
+    """The elements along an axis in random order: as JAX, by sorting random words.
 
     Args:
         key: A key.

@@ -411,7 +411,7 @@ SCIPY: Final[Mapping[str, Callable[..., Any]]] = {
     **POLYNOMIALS,
     **TRANSFORMATIONS,
 }
-"""What ufuncs of scipy.special are."""
+"""The ufuncs of scipy.special, for expressions."""
 
 UNDERNEATH: Final = {"_riemann_zeta": "zeta", "_zeta": "zeta"}
 """Ufuncs that functions of scipy.special call, which are none themselves."""
@@ -427,4 +427,4 @@ INSTEAD: Final[Mapping[str, str]] = {
     "cosm1": "-2 * np.sin(x / 2)**2",
     "wofz": "sg.wofz(x, y), the real and the imaginary part at x + iy",
 }
-"""What to write for ufuncs of scipy.special that are none of these."""
+"""Expressions to write instead of ufuncs of scipy.special that are none of these."""

@@ -144,7 +144,7 @@ def _horner(coefficients: Sequence[Any], x: float) -> Any:
 
 
 def _ends(bc_type: Any, rises: Sequence[Any]) -> tuple[Any, Any]:
-    """What holds at either end: None for not-a-knot, or the order and value of a derivative.
+    """The conditions at both ends: None for not-a-knot, or the order and value of a derivative.
 
     Raises:
         InputError: for anything else.

@@ -198,7 +198,7 @@ TO_SYMPY: Final[dict[str, Builder]] = {
     "stop_gradient": lambda x: x,
     "opaque": lambda x: x,
 }
-"""What each operation is in SymPy, by its name."""
+"""SymPy's form of each operation, by its name."""
 
 
 def _own_function(op: Op) -> Any:

@@ -107,7 +107,7 @@ class _Call:
         return [h for fresh in self.inputs for h in fresh.holes]
 
     def at_arguments(self, ids: Sequence[int]) -> list[int]:
-        """What nodes are where the arguments stand for the inputs."""
+        """Nodes with the arguments in place of the inputs."""
         actual = [i for fresh in self.inputs for i in fresh.actual]
         return substituted(self.graph, ids, dict(zip(self.holes, actual, strict=True)))
 
@@ -140,7 +140,7 @@ class _Call:
         return self._by_argument(cotangents)
 
     def pulled(self, cotangents: dict[int, int]) -> Iterator[Any]:
-        """What the transposed derivative makes of cotangents, for each argument."""
+        """The transposed derivative applied to cotangents, for each argument."""
         return self._by_argument(differentiate.vjp(self.graph, cotangents, self.holes))
 
     def _by_argument(self, cotangents: Sequence[int | None]) -> Iterator[Any]:

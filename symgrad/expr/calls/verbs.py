@@ -66,7 +66,7 @@ _AT_NUMBERS: Final = {
     "jacobian": "sg.fused_jacobian(n, f)",
     "hessian": "sg.fused_hessian(n, f)",
 }
-"""What computes a derivative of a function where it is to be a number."""
+"""Verbs that compute a derivative of a function where it is to be a number."""
 
 
 def _argnums(verb: str, second: Any, argnums: Any) -> Any:
@@ -434,7 +434,7 @@ def _variables(values: Any) -> tuple[list[Any], Tree] | None:
 
 
 def _require_variable(value: Any) -> Handle:
-    """What is differentiated for, if it is an expression."""
+    """The variable to differentiate for, if it is an expression."""
     if not isinstance(value, Handle):
         kind = "a number" if isinstance(value, (int, float, np.number)) else type(value).__name__
         raise TraceError(

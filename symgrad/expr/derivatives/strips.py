@@ -27,8 +27,8 @@ NUMBERS_PER_STRIP: Final = 2**6
 """Numbers that a strip keeps if it can: an invocation of a GPU has them in its own memory."""
 
 Checkpoint = Literal["auto", "keep", "sqrt"] | int
-"""What loops keep for their transposes: what "auto" takes to be best, all of it, what is carried
-into strips of sqrt(n) iterations, or into strips of this many."""
+"""The values that loops keep for their transposes: those that "auto" takes to be best, all of them,
+or the carries into strips of sqrt(n) iterations, or of this many."""
 
 CHECKPOINTS: Final = get_args(get_args(Checkpoint)[0])
 

@@ -1,4 +1,4 @@
-"""What a law is: an identity between two expressions, its strength, and when it holds."""
+"""Laws: identities between two expressions, with their strength, and when they hold."""
 
 from __future__ import annotations
 

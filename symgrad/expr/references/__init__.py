@@ -1,1 +1,1 @@
-"""What operations mean: plain algorithms in NumPy's numbers, where NumPy has none of its own."""
+"""Operations by plain algorithms in NumPy's numbers, where NumPy has none of its own."""

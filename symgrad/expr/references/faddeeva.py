@@ -32,7 +32,7 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Digits:
-    """What differs between float32 and float64.
+    """The constants that differ between float32 and float64.
 
     Attributes:
         step: the distance of nodes.

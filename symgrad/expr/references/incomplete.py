@@ -13,7 +13,7 @@ from symgrad.expr.references.special import BERNOULLI, in_double
 Array = Any
 
 LONG: Final[Any] = np.longdouble
-"""What large exponents are computed in, where it has more digits than float64."""
+"""The type that large exponents are computed in, where it has more digits than float64."""
 
 
 def _log_factorial_rest(a: Array) -> Array:
