@@ -1,0 +1,207 @@
+"""The body of a stage: scalars of counters, reads and reductions, without a size in it.
+
+Counters run through the index space of a stage, those that are parallel first, and through its
+reductions. Sizes are arguments of the kernel, so that stages that differ in sizes alone are one
+kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import ANY_INPUT, Graph, Op, reachable
+
+Kind = Literal["add", "mul", "max", "min", "all", "any"]
+"""What a reduction does with two values."""
+
+COMBINED: Final[dict[Kind, Op]] = {
+    "add": ops.add,
+    "mul": ops.mul,
+    "max": ops.maximum,
+    "min": ops.minimum,
+    "all": ops.logical_and,
+    "any": ops.logical_or,
+}
+
+IDENTITIES: Final[dict[Kind, float | bool]] = {
+    "add": 0.0,
+    "mul": 1.0,
+    "max": -float("inf"),
+    "min": float("inf"),
+    "all": True,
+    "any": False,
+}
+"""The reductions of nothing."""
+
+
+@dataclass(frozen=True)
+class Counter:
+    """An index: of the parallel ones number 0, 1, .., behind them those of reductions."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A word that the host gives: argument number so many."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Element:
+    """The number at an index of array number so many; the index is a node of the body."""
+
+    array: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Total:
+    """Result number ``part`` of a reduction."""
+
+    reduction: int
+    part: int
+
+
+Leaf = Counter | Extent | Element | Total
+"""What an input of a body's graph stands for."""
+
+
+@dataclass(frozen=True)
+class Combine:
+    """The associative function of a reduction of tuples, ``first`` and then ``second``.
+
+    The nodes are of a graph whose inputs are the first tuple and then the second.
+    """
+
+    graph: Graph
+    roots: tuple[int, ...]
+
+    @property
+    def key(self) -> Any:
+        """A key of its content."""
+        return tuple(self.graph.nodes), self.roots
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Combine) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A loop over ``counters``, each up to a node of the body, that combines its ``parts``.
+
+    Each part is combined by its ``kinds``, or all of them as a tuple by ``combine``, from
+    ``identity`` on, nodes of the body. Of a ``long`` one, sums keep their rounding errors.
+    """
+
+    counters: tuple[int, ...]
+    extents: tuple[int, ...]
+    parts: tuple[int, ...]
+    kinds: tuple[Kind, ...] = ()
+    combine: Combine | None = None
+    identity: tuple[int, ...] = ()
+    long: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A graph whose input number k stands for ``leaves[k]``; two of equal content are equal.
+
+    ``parallel`` are how many of the counters are parallel, ``kinds`` the kinds of the arrays that
+    are read, in order, and ``roots`` the values of an element.
+    """
+
+    graph: Graph
+    leaves: tuple[Leaf, ...]
+    reductions: tuple[Reduction, ...]
+    roots: tuple[int, ...]
+    parallel: int
+    kinds: tuple[str, ...]
+
+    @cached_property
+    def key(self) -> Any:
+        """All that it is."""
+        nodes = tuple(self.graph.nodes)
+        return nodes, self.leaves, self.reductions, self.roots, self.parallel, self.kinds
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Body) and self.key == other.key
+
+    @cached_property
+    def extents(self) -> int:
+        """How many arguments are sizes."""
+        return sum(isinstance(leaf, Extent) for leaf in self.leaves)
+
+    @cached_property
+    def leaf_of(self) -> Mapping[int, Leaf]:
+        """What input nodes stand for, by their ids."""
+        nodes = self.graph.nodes
+        return {i: self.leaves[n[1]] for i, n in enumerate(nodes) if n[0] in ANY_INPUT}
+
+    def leaves_below(self, roots: Sequence[int]) -> Iterator[tuple[int, Leaf]]:
+        """The leaves that nodes are made of at once: what these need in turn is left out."""
+        leaf_of = self.leaf_of
+        return ((i, leaf_of[i]) for i in reachable(self.graph, roots) if i in leaf_of)
+
+    def free(self, roots: Sequence[int]) -> frozenset[int]:
+        """The counters that nodes depend on, except those that a reduction below runs through."""
+        return frozenset[int]().union(*map(self._free_of, roots))
+
+    @cached_property
+    def _known(self) -> dict[int, frozenset[int]]:
+        return {}
+
+    def _free_of(self, root: int) -> frozenset[int]:
+        if root not in self._known:
+            counters = set[int]()
+            for _, leaf in self.leaves_below([root]):
+                match leaf:
+                    case Counter(number):
+                        counters.add(number)
+                    case Element(index=index):
+                        counters |= self._free_of(index)
+                    case Total(reduction):
+                        counters |= self._free_of_reduction(reduction)
+                    case Extent():
+                        pass
+            self._known[root] = frozenset(counters)
+        return self._known[root]
+
+    def _free_of_reduction(self, number: int) -> frozenset[int]:
+        r = self.reductions[number]
+        return self.free([*r.extents, *r.parts, *r.identity]) - set(r.counters)
+
+    def free_of_reduction(self, number: int) -> frozenset[int]:
+        """The counters that a reduction depends on, and does not run through."""
+        return self._free_of_reduction(number)
+
+    def reductions_below(self, roots: Sequence[int]) -> list[int]:
+        """The reductions that nodes are made of, each once, those first that others need."""
+        order = dict[int, None]()
+
+        def visit(nodes: Sequence[int]) -> None:
+            for _, leaf in self.leaves_below(nodes):
+                if isinstance(leaf, Element):
+                    visit([leaf.index])
+                elif isinstance(leaf, Total) and leaf.reduction not in order:
+                    r = self.reductions[leaf.reduction]
+                    visit([*r.extents, *r.parts, *r.identity])
+                    order[leaf.reduction] = None
+
+        visit(roots)
+        return list(order)
