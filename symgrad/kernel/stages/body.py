@@ -10,33 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any
 
-from symgrad.expr import ops
-from symgrad.expr.graph.node import ANY_INPUT, Graph, Op, reachable
-
-Kind = Literal["add", "mul", "max", "min", "all", "any"]
-"""What a reduction does with two values."""
-
-COMBINED: Final[dict[Kind, Op]] = {
-    "add": ops.add,
-    "mul": ops.mul,
-    "max": ops.maximum,
-    "min": ops.minimum,
-    "all": ops.logical_and,
-    "any": ops.logical_or,
-}
-
-IDENTITIES: Final[dict[Kind, float | bool]] = {
-    "add": 0.0,
-    "mul": 1.0,
-    "max": -float("inf"),
-    "min": float("inf"),
-    "all": True,
-    "any": False,
-}
-"""The reductions of nothing."""
-
+from symgrad.expr.graph.node import ANY_INPUT, Graph, reachable
+from symgrad.kernel.stages.combine import TUPLES
 
 @dataclass(frozen=True)
 class Counter:
@@ -73,42 +50,23 @@ Leaf = Counter | Extent | Element | Total
 
 
 @dataclass(frozen=True)
-class Combine:
-    """The associative function of a reduction of tuples, ``first`` and then ``second``.
-
-    The nodes are of a graph whose inputs are the first tuple and then the second.
-    """
-
-    graph: Graph
-    roots: tuple[int, ...]
-
-    @property
-    def key(self) -> Any:
-        """A key of its content."""
-        return tuple(self.graph.nodes), self.roots
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Combine) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-
-@dataclass(frozen=True)
 class Reduction:
-    """A loop over ``counters``, each up to a node of the body, that combines its ``parts``.
+    """Loops over ``counters``, each up to a node of the body, that reduce ``parts``.
 
-    Each part is combined by its ``kinds``, or all of them as a tuple by ``combine``, from
-    ``identity`` on, nodes of the body. Of a ``long`` one, sums keep their rounding errors.
+    Part number k is reduced by ``operators[k]``, or all of them are the tuple of one operator. Of a
+    ``long`` one, sums keep their rounding errors.
     """
 
     counters: tuple[int, ...]
     extents: tuple[int, ...]
     parts: tuple[int, ...]
-    kinds: tuple[Kind, ...] = ()
-    combine: Combine | None = None
-    identity: tuple[int, ...] = ()
+    operators: tuple[str, ...]
     long: bool = False
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether the parts are reduced together."""
+        return self.operators[0] in TUPLES
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +142,7 @@ class Body:
 
     def _free_of_reduction(self, number: int) -> frozenset[int]:
         r = self.reductions[number]
-        return self.free([*r.extents, *r.parts, *r.identity]) - set(r.counters)
+        return self.free([*r.extents, *r.parts]) - set(r.counters)
 
     def free_of_reduction(self, number: int) -> frozenset[int]:
         """The counters that a reduction depends on, and does not run through."""
@@ -200,7 +158,7 @@ class Body:
                     visit([leaf.index])
                 elif isinstance(leaf, Total) and leaf.reduction not in order:
                     r = self.reductions[leaf.reduction]
-                    visit([*r.extents, *r.parts, *r.identity])
+                    visit([*r.extents, *r.parts])
                     order[leaf.reduction] = None
 
         visit(roots)

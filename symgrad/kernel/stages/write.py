@@ -7,23 +7,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import ANY_INPUT
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.lower import inline
-from symgrad.kernel.stages.body import (
-    COMBINED,
-    IDENTITIES,
-    Body,
-    Combine,
-    Counter,
-    Element,
-    Extent,
-    Kind,
-    Reduction,
-    Total,
-)
-from symgrad.kernel.statements import Buffer
+from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Reduction, Total
+from symgrad.kernel.stages.combine import combined, nothing
+from symgrad.kernel.statements import Buffer, lane_max, lane_min, lane_sum
 
 BLOCK: Final = 128
 """Terms of a long sum that are added up in floats before they go to a wide one."""
@@ -34,17 +23,18 @@ Values = Sequence[int]
 class Writer:
     """Writes nodes of a body, where counters have values; ``buffers`` are the arrays it reads.
 
-    What is known stands in frames, one for each loop or branch that is open.
+    What is known stands in frames, one for each loop or branch that is open. Of the reductions in
+    ``dealt``, by their numbers, a counter is dealt out to the invocations of a group.
     """
 
     def __init__(self, k: KernelIR, body: Body, buffers: Sequence[Buffer]) -> None:
         self.k, self.body, self.buffers = k, body, buffers
         count = max((e.number for e in body.leaves if isinstance(e, Extent)), default=-1) + 1
         self.sizes = [Index(k, k.argument(f"n{n}")) for n in range(count)]
-        self._frames: list[tuple[set[int], dict[int, Sequence[int]]]] = [(set(), {})]
+        self.dealt: Mapping[int, int] = {}
+        self._frames: list[tuple[set[int], dict[int, Values]]] = [(set(), {})]
         """The counters of each frame, and the reductions that are known in it."""
-        self.counters: dict[int, int] = {}
-        """The words that counters are."""
+        self._counters: dict[int, int] = {}
 
     # values --------------------------------------------------------------------------------------
 
@@ -54,21 +44,18 @@ class Writer:
         return inline(self.k, self.body.graph, roots, {}, self._leaf)
 
     def _leaf(self, i: int) -> int:
-        k = self.k
         match self.body.leaf_of[i]:
             case Counter(number):
-                return self.counters[number]
+                return self._counters[number]
             case Extent(number):
                 return self.sizes[number].id
             case Element(array, index):
                 (at,) = self.values([index])
-                loaded = k.load(self.buffers[array], at)
-                is_truth = self.body.kinds[array] == "b"
-                return k.add(ops.word_eq, loaded, k.word(1)) if is_truth else loaded
+                return self.k.load(self.buffers[array], at)
             case Total(reduction, part):
                 return self._known(reduction)[part]
 
-    def _known(self, reduction: int) -> Sequence[int]:
+    def _known(self, reduction: int) -> Values:
         for _, known in reversed(self._frames):
             if reduction in known:
                 return known[reduction]
@@ -76,127 +63,133 @@ class Writer:
 
     @contextmanager
     def frame(self, counters: Mapping[int, int]) -> Generator[None]:
-        """A scope in which some counters have values, and what is computed of them is known."""
+        """A scope in which counters have values, and what is computed of them is known."""
         self._frames.append((set(counters), {}))
-        self.counters |= counters
+        self._counters |= counters
         yield
         self._frames.pop()
 
     # reductions ----------------------------------------------------------------------------------
 
     def reduce_below(self, roots: Values) -> None:
-        """Write the reductions that nodes need, as far as their counters have values."""
+        """Write the reductions that nodes need, as far as all of their counters have values."""
         for number in self.body.reductions_below(roots):
             free = self.body.free_of_reduction(number)
-            open_counters = set[int]().union(*(counters for counters, _ in self._frames))
-            if free <= open_counters and not self._is_known(number):
-                self.know(number, self._reduced(self.body.reductions[number]))
+            bound = set[int]().union(*(counters for counters, _ in self._frames))
+            if free <= bound and not any(number in known for _, known in self._frames):
+                self._frames[-1][1][number] = self._reduced(number)
 
-    def _is_known(self, number: int) -> bool:
-        return any(number in known for _, known in self._frames)
+    def _reduced(self, number: int) -> Values:
+        """The results of a reduction; those of a group, where a counter is dealt out to it."""
+        r, dealt = self.body.reductions[number], self.dealt.get(number)
+        totals = self._nest(r, self.values(r.extents), 0, dealt)
+        return totals if dealt is None else over_group(self.k, r, totals)
 
-    def know(self, number: int, totals: Values) -> None:
-        """Note the results of a reduction, which hold in the innermost frame."""
-        self._frames[-1][1][number] = totals
-
-    def _reduced(self, r: Reduction) -> Values:
-        """The results of a reduction that an invocation computes alone."""
-        ends = self.values(r.extents)
-        return self.nest(r, [(self.k.word(0), end) for end in ends])
-
-    def nest(self, r: Reduction, bounds: Sequence[tuple[int, int]], level: int = 0) -> Values:
-        """The results of the loops of a reduction from a level on, which begin from nothing.
-
-        ``bounds`` are where each counter begins and ends.
-        """
-        lo, hi = bounds[level]
-        return self.loop(r, lo, hi, lambda k: k, bounds, level)
-
-    def loop(
-        self,
-        r: Reduction,
-        lo: int,
-        hi: int,
-        counter: Callable[[int], int],
-        bounds: Sequence[tuple[int, int]],
-        level: int = 0,
-    ) -> Values:
-        """The results of a loop, whose iterations are those of a counter as ``counter`` says."""
-        last = level == len(r.counters) - 1
+    def _nest(self, r: Reduction, ends: Values, level: int, shared: int | None) -> Values:
+        """The results of the loops from a level on; counter ``shared`` is dealt out."""
+        k, counter, last = self.k, r.counters[level], level == len(r.counters) - 1
+        trips, width, local = Index(k, ends[level]), k.target.width, Index(k, k.local)
+        dealt = counter == shared
+        if dealt:
+            trips = (trips + (width - 1) - local) // width
 
         def terms(i: int) -> Values:
-            with self.frame({r.counters[level]: counter(i)}):
+            at = (Index(k, i) * width + local).id if dealt else i
+            with self.frame({counter: at}):
                 self.reduce_below([*r.parts, *r.extents])
-                return self.values(r.parts) if last else self.nest(r, bounds, level + 1)
+                return self.values(r.parts) if last else self._nest(r, ends, level + 1, shared)
 
         if r.long:
-            return self._long(r, lo, hi, terms, in_blocks=last)
+            return self._long(r, trips, terms, in_blocks=last)
 
-        def iteration(i: int, totals: Sequence[int]) -> Values:
-            return self.combined(r, totals, terms(i))
+        def iteration(i: int, totals: Values) -> Values:
+            return combine(k, r, totals, terms(i))
 
-        return self.k.loop(lo, hi, self.nothing(r), iteration)[0]
+        return k.loop(k.word(0), trips.id, self.nothing(r), iteration)[0]
 
     def _long(
-        self, r: Reduction, lo: int, hi: int, terms: Callable[[int], Values], in_blocks: bool
+        self, r: Reduction, trips: Index, terms: Callable[[int], Values], in_blocks: bool
     ) -> Values:
         """The results of a loop whose sums keep their rounding errors, block by block."""
         k, target = self.k, self.k.target
-        wide = [target.wide_zero(k) for kind in r.kinds if kind == "add"]
-        others = [i for i, kind in zip(self.nothing(r), r.kinds, strict=True) if kind != "add"]
-        first, end = Index(k, lo), Index(k, hi)
 
         def block(b: int) -> Values:
-            start = first + Index(k, b) * BLOCK
-            stop = start + (end - start).at_most(BLOCK)
+            start = Index(k, b) * BLOCK
+            end = start + (trips - start).at_most(BLOCK)
 
-            def iteration(i: int, totals: Sequence[int]) -> Values:
-                return self.combined(r, totals, terms(i))
+            def iteration(i: int, totals: Values) -> Values:
+                return combine(k, r, totals, terms(i))
 
-            return k.loop(start.id, stop.id, self.nothing(r), iteration)[0]
+            return k.loop(start.id, end.id, self.nothing(r), iteration)[0]
 
-        def add(i: int, carries: Sequence[int]) -> Values:
-            flat = iter(carries)
-            totals = {n: [next(flat) for _ in w] for n, w in enumerate(wide)}
-            rest = list(flat)
-            sums = iter(range(len(wide)))
-            more = iter(rest)
-            new_wide, new_rest = list[int](), list[int]()
-            for kind, x in zip(r.kinds, block(i) if in_blocks else terms(i), strict=True):
-                if kind == "add":
-                    new_wide += target.wide_add(k, tuple(totals[next(sums)]), x)
-                else:
-                    new_rest.append(k.add(COMBINED[kind], next(more), x))
-            return [*new_wide, *new_rest]
+        is_sum = [o == "add" and k.type(i) == "f" for o, i in zip(r.operators, self.nothing(r))]
+        inits = [target.wide_zero(k) if s else (i,) for s, i in zip(is_sum, self.nothing(r))]
 
-        start, stop = lo, hi
-        if in_blocks:
-            start, stop = k.word(0), (end - first).ceil_div(BLOCK).id
-        results, _ = k.loop(start, stop, [i for w in wide for i in w] + others, add)
-        flat = iter(results)
-        sums = iter([target.narrow(k, tuple(next(flat) for _ in w)) for w in wide])
-        return [next(sums) if kind == "add" else next(flat) for kind in r.kinds]
+        def add(i: int, carries: Values) -> Values:
+            new = list[int]()
+            totals, parts = _split(carries, inits), block(i) if in_blocks else terms(i)
+            for s, total, part, operator in zip(is_sum, totals, parts, r.operators, strict=True):
+                new += target.wide_add(k, total, part) if s else combined(k, operator, total, [part])
+            return new
+
+        count = trips.ceil_div(BLOCK) if in_blocks else trips
+        flat, _ = k.loop(k.word(0), count.id, [i for init in inits for i in init], add)
+        totals = zip(is_sum, _split(flat, inits), strict=True)
+        return [target.narrow(k, total) if s else total[0] for s, total in totals]
 
     def nothing(self, r: Reduction) -> list[int]:
         """The results of a reduction of nothing."""
-        return self.values(r.identity) if r.combine else [nothing_of(self.k, x) for x in r.kinds]
-
-    def combined(self, r: Reduction, a: Values, b: Values) -> list[int]:
-        """What a reduction makes of two results."""
-        if r.combine is None:
-            return [self.k.add(COMBINED[x], *pair) for x, *pair in zip(r.kinds, a, b, strict=True)]
-        return combine(self.k, r.combine, a, b)
+        kinds = "".join(self.body.graph.type(p) for p in r.parts)
+        if r.is_tuple:
+            return nothing(self.k, r.operators[0], kinds)
+        parts = zip(r.operators, kinds, strict=True)
+        return [i for operator, kind in parts for i in nothing(self.k, operator, kind)]
 
 
-def nothing_of(k: KernelIR, kind: Kind) -> int:
-    """The reduction of nothing."""
-    value = IDENTITIES[kind]
-    return k.truth(value) if isinstance(value, bool) else k.constant(value)
+def _split(flat: Values, like: Sequence[Values]) -> list[tuple[int, ...]]:
+    """Values in parts as long as those of others."""
+    numbers = iter(flat)
+    return [tuple(next(numbers) for _ in part) for part in like]
 
 
-def combine(k: KernelIR, function: Combine, a: Values, b: Values) -> list[int]:
-    """An associative function of two tuples."""
-    inputs = [*a, *b]
-    nodes = enumerate(function.graph.nodes)
-    known = {i: inputs[n[1]] for i, n in nodes if n[0] in ANY_INPUT}
-    return inline(k, function.graph, function.roots, known)
+def combine(k: KernelIR, r: Reduction, a: Values, b: Values) -> list[int]:
+    """What a reduction makes of two results."""
+    if r.is_tuple:
+        return combined(k, r.operators[0], a, b)
+    parts = zip(r.operators, a, b, strict=True)
+    return [i for operator, x, y in parts for i in combined(k, operator, [x], [y])]
+
+
+LANES: Final = {"add": lane_sum, "max": lane_max, "min": lane_min}
+"""What a group in step has for reductions of floats."""
+
+
+def over_group(k: KernelIR, r: Reduction, totals: Values) -> Values:
+    """The reduction of what the invocations of a group have, known to all of them.
+
+    In step lanes are reduced as the target does it, or else there is a tree in the group's memory.
+    """
+    if k.target.in_step:
+        return [k.add(LANES[o], total) for o, total in zip(r.operators, totals, strict=True)]
+    width, local = k.target.width, Index(k, k.local)
+    tiles = [
+        k.buffer(f"tile{len(k.buffers)}", "group", k.type(total), width) for total in totals
+    ]
+    for tile, total in zip(tiles, totals, strict=True):
+        k.store(tile, k.local, total)
+
+    def halve(t: int, _: Values) -> tuple[()]:
+        half = Index(k, k.add(ops.word_shift_right, k.word(width // 2), t))
+        k.barrier()
+
+        def join() -> None:
+            mine = [k.load(tile, k.local) for tile in tiles]
+            others = [k.load(tile, (local + half).id) for tile in tiles]
+            for tile, value in zip(tiles, combine(k, r, mine, others), strict=True):
+                k.store(tile, k.local, value)
+
+        k.when(local.below(half), join)
+        return ()
+
+    k.loop(k.word(0), k.word(width.bit_length() - 1), (), halve)
+    return [k.agreed(tile, k.word(0)) for tile in tiles]

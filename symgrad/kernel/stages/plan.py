@@ -1,0 +1,107 @@
+"""Array programs as launches: what is computed one after the other, and which arrays pass between.
+
+What the kernel language computes is in launches; what is done on whole arrays, by LAPACK or by a
+sort, stands between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from symgrad.arrays.program import Call, Constant, Input, Program, Result
+from symgrad.arrays.scalars import Array
+from symgrad.kernel import launch as launches
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Launch
+from symgrad.kernel.stages.schedule import Scheduler, Step
+from symgrad.kernel.stages.translate import Simplify
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Dispatches that run together: arrays that come from outside, and those that go there."""
+
+    steps: tuple[Step, ...]
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    launch: Launch
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What computes a program: segments and calls in turn."""
+
+    program: Program
+    parts: tuple[Segment | Call, ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        lines = list[str]()
+        for part in self.parts:
+            if isinstance(part, Call):
+                lines.append(f"call {part.name}")
+                continue
+            names = {a.name: a for a in part.launch.arrays}
+            for step, d in zip(part.steps, part.launch.dispatches, strict=True):
+                reads = [str(a) for b, a in d.arrays if b.startswith("a")]
+                writes = [f"{a}{list(names[str(a)].shape)}" for b, a in d.arrays if b.startswith("y")]
+                lines.append(f"{', '.join(writes)} = {d.kernel.name}({', '.join(reads)}): {step.title}")
+        return "\n".join(lines)
+
+
+def plan(program: Program, target: Target, simplify: Simplify) -> Plan:
+    """The plan of a program for a target."""
+    scheduler = Scheduler(program.scalars, target, simplify)
+    items = list(_items(program, scheduler))
+    return Plan(program, tuple(_parts(program, items)))
+
+
+def _items(program: Program, scheduler: Scheduler) -> Iterator[Step | Call]:
+    """Steps and calls, one after the other."""
+    called = set[Call]()
+    for array in program.arrays:
+        if isinstance(array, Result):
+            if array.call not in called:
+                called.add(array.call)
+                yield array.call
+        elif not isinstance(array, Input | Constant) and array.size:
+            yield from scheduler.steps(array)
+
+
+def _parts(program: Program, items: Sequence[Step | Call]) -> Iterator[Segment | Call]:
+    start = 0
+    for n, item in enumerate([*items, None]):
+        if isinstance(item, Step):
+            continue
+        if n > start:
+            steps = [s for s in items[start:n] if isinstance(s, Step)]
+            yield _segment(program, steps, items[n:])
+        if isinstance(item, Call):
+            yield item
+        start = n + 1
+
+
+def _segment(program: Program, steps: Sequence[Step], later: Sequence[Step | Call]) -> Segment:
+    """The launch of some steps; what later ones need, and the outputs, are its outputs."""
+    written = dict.fromkeys(a for s in steps for a in s.writes)
+    inputs = tuple(dict.fromkeys(a for s in steps for a in s.reads if a not in written))
+    wanted = set(program.outputs)
+    for item in later:
+        wanted.update(item.operands if isinstance(item, Call) else item.reads)
+    outputs = tuple(a for a in written if a in wanted)
+    scratch = [a for a in written if a not in wanted]
+    names = {a: f"x{n}" for n, a in enumerate(inputs)}
+    names |= {a: f"y{n}" for n, a in enumerate(outputs)}
+    names |= {a: f"s{n}" for n, a in enumerate(scratch)}
+
+    def shown(arrays: Sequence[Array]) -> tuple[launches.Array, ...]:
+        return tuple(launches.Array(names[a], a.shape, a.kind) for a in arrays)
+
+    launch = Launch(
+        "arrays",
+        shown(inputs),
+        shown(outputs),
+        shown(scratch),
+        tuple(s.dispatch(names) for s in steps),
+    )
+    return Segment(tuple(steps), inputs, outputs, launch)

@@ -1,0 +1,161 @@
+"""The kernels of stages: a group for each row of an index space, or an invocation for each element.
+
+A group has a row: all elements whose outer counters are the same. It reduces what belongs to the
+row together, and deals out the row's elements. Where the inner counter is none, a row is one
+element. In the lanes of a vector this is the only way, as counters of a group are single numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import paused_gc
+from symgrad.kernel.index import Index
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.stages.body import Body
+from symgrad.kernel.stages.write import Writer
+from symgrad.kernel.statements import Buffer
+
+
+def extent_name(counter: int) -> str:
+    """The argument that is the extent of a parallel counter."""
+    return f"e{counter}"
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What the kernels of stages have: buffers ``a0``, .. that are read, and ``y0``, .. written."""
+
+    body: Body
+
+    def _begin(self, target: Target, name: str) -> tuple[KernelIR, Writer, list[Buffer]]:
+        k, body = KernelIR(target, name), self.body
+        reads = [k.buffer(f"a{n}", "read", kind) for n, kind in enumerate(body.kinds)]
+        kinds = [body.graph.type(root) for root in body.roots]
+        writes = [k.buffer(f"y{n}", "write", "u" if t == "b" else t) for n, t in enumerate(kinds)]
+        return k, Writer(k, body, reads), writes
+
+    def _store(self, w: Writer, writes: Sequence[Buffer], at: Index) -> None:
+        """Write the element of the counters that are bound."""
+        for buffer, value in zip(writes, w.values(self.body.roots), strict=True):
+            w.k.store(buffer, at.id, value)
+
+
+@dataclass(frozen=True)
+class ElementProgram(_Stage):
+    """An invocation for each element of the index space, which reduces what it needs alone.
+
+    The arguments are the body's and the extents of parallel counters.
+    """
+
+    @paused_gc()
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel."""
+        k, w, writes = self._begin(target, "elements")
+        cell, count = Index(k, k.cell), Index(k, k.count)
+        rest = at = cell.at_most(count - 1)
+        counters: dict[int, int] = {}
+        for p in reversed(range(1, self.body.parallel)):
+            rest, counter = divmod(rest, Index(k, k.argument(extent_name(p))))
+            counters[p] = counter.id
+        if self.body.parallel:
+            counters[0] = rest.id
+        with w.frame(counters):
+            values = w.values(self.body.roots)
+
+        def put() -> None:
+            for buffer, value in zip(writes, values, strict=True):
+                k.store(buffer, at.id, value)
+
+        k.when(cell.below(count), put)
+        return k
+
+
+@dataclass(frozen=True)
+class RowProgram(_Stage):
+    """A group for each row: ``inner`` is the parallel counter that its elements differ in, if any.
+
+    Rows may be in ``chunks``, each a group's. Reductions that belong to a row are shared by the
+    group if they are in ``dealt``, with the counter of which each invocation has some values.
+
+    The arguments are the body's, the extents of parallel counters, and with chunks how many of them
+    a row has, ``chunks``, each of ``chunk`` elements; in a grid also the number of groups,
+    ``total``.
+    """
+
+    inner: int | None = None
+    dealt: tuple[tuple[int, int], ...] = ()
+    chunks: bool = False
+
+    @paused_gc()
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel."""
+        k, w, writes = self._begin(target, "rows")
+        extents = [Index(k, k.argument(extent_name(p))) for p in range(self.body.parallel)]
+        group, exists = Index(k, k.group), None
+        if target.grid:
+            total = Index(k, k.argument("total"))
+            exists, group = group.below(total), group.at_most(total - 1)
+        chunk = None
+        if self.chunks:
+            group, chunk = divmod(group, Index(k, k.argument("chunks")))
+        outer = [p for p in range(self.body.parallel) if p != self.inner]
+        counters: dict[int, Index] = {}
+        for p in reversed(outer[1:]):
+            group, counters[p] = divmod(group, extents[p])
+        if outer:
+            counters[outer[0]] = group
+        with w.frame({p: c.id for p, c in counters.items()}):
+            w.dealt = dict(self.dealt)
+            w.reduce_below(self.body.roots)
+            w.dealt = {}
+            self._elements(w, writes, extents, counters, chunk, exists)
+        return k
+
+    def _elements(
+        self,
+        w: Writer,
+        writes: Sequence[Buffer],
+        extents: Sequence[Index],
+        counters: dict[int, Index],
+        chunk: Index | None,
+        exists: int | None,
+    ) -> None:
+        """Write the elements of a row, or of a chunk of it."""
+        k = w.k
+        strides: list[Index] = [Index(k, k.word(1))]
+        for p in reversed(range(1, len(extents))):
+            strides.insert(0, strides[0] * extents[p])
+        at = Index(k, k.word(0))
+        for p, c in counters.items():
+            at = c * strides[p] + at
+        if self.inner is None:
+            first = Index(k, k.local).below(1)
+            inside = first if exists is None else k.add(ops.logical_and, exists, first)
+            values = w.values(self.body.roots)
+
+            def put() -> None:
+                for buffer, value in zip(writes, values, strict=True):
+                    k.store(buffer, at.id, value)
+
+            k.when(inside, put)
+            return
+        width, local, stride = k.target.width, Index(k, k.local), strides[self.inner]
+        start, end = Index(k, k.word(0)), extents[self.inner]
+        if chunk is not None:
+            length = Index(k, k.argument("chunk"))
+            start = chunk * length
+            end = start + (end - start).at_most(length)
+        if exists is not None:
+            end = Index(k, k.add(ops.word_where, exists, end.id, start.id))
+        trips = ((end - start) + (width - 1) - local) // width
+
+        def element(t: int, _: Sequence[int]) -> tuple[()]:
+            i = start + Index(k, t) * width + local
+            with w.frame({self.inner: i.id}):
+                self._store(w, writes, at + i * stride)
+            return ()
+
+        k.loop(k.word(0), trips.id, (), element)

@@ -1,0 +1,364 @@
+"""How the arrays of a program are computed: which kernels, over how many groups, in how many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from symgrad.arrays.program import Scatter, Tabulate
+from symgrad.arrays.scalars import Affine, Array, Read, Reduce, Scalars, is_zero
+from symgrad.expr import ops
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Dispatch, Program
+from symgrad.kernel.stages.access import Access
+from symgrad.kernel.stages.programs import ElementProgram, RowProgram, extent_name
+from symgrad.kernel.stages.translate import Share, Simplify, Translation
+
+CHUNK_COST: Final = 20_000.0
+"""The cost in additions, of lanes, from which a chunk of a row is worth a thread's while."""
+
+MOST_PARTS: Final = 64
+"""Parts that a reduction is done in, at most, on the host."""
+
+GPU_PARTS: Final = 256
+"""Parts that a reduction is done in, at most, on a GPU."""
+
+FEW_ELEMENTS: Final = 16_384
+"""Elements from which a GPU is busy with one invocation each."""
+
+SHARED_TERMS: Final = 64
+"""Terms from which a group shares a reduction."""
+
+SPLIT_TERMS: Final = 8_192
+"""Terms from which a reduction is done in parts, where there are few elements."""
+
+MOST_ITERATIONS: Final = 50_000
+"""Iterations that an invocation does in all its loops, at most: llvmpipe ends it after 65,535."""
+
+GROUP_WIDTH: Final = 128
+"""Invocations of a group that shares a reduction."""
+
+ELEMENT_WIDTH: Final = 256
+"""Invocations of a group in which each has an element."""
+
+
+def replaced(scalars: Scalars, root: int, known: Mapping[int, int]) -> int:
+    """A scalar with other nodes in the place of some; reductions that are not among them stay."""
+    ids = dict(known)
+    for i in scalars.shallow([root]):
+        if i in ids:
+            continue
+        op, args = scalars.op(i), scalars.args(i)
+        new = [ids.get(a, a) for a in args]
+        if isinstance(op, Reduce) or list(args) == new:
+            ids[i] = i
+        elif isinstance(op, Affine):
+            ids[i] = scalars.affine(op.constant, zip(op.coefficients, new, strict=True))
+        elif isinstance(op, Read):
+            ids[i] = scalars.read(op.array, new)
+        else:
+            ids[i] = scalars.graph.add(op, *new)
+    return ids[root]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A dispatch of a program, as far as arrays have no names yet.
+
+    ``reads`` are the arrays that its buffers ``a0``, .. are bound to, and ``writes`` those of
+    ``y0``, ..
+    """
+
+    program: Program
+    target: Target
+    reads: tuple[Array, ...]
+    writes: tuple[Array, ...]
+    count: int
+    groups: int
+    words: tuple[tuple[str, int], ...]
+    title: str
+
+    def dispatch(self, names: dict[Array, Any]) -> Dispatch:
+        """The dispatch on arrays of these names."""
+        bound = [(f"a{n}", names[a]) for n, a in enumerate(self.reads)]
+        bound += [(f"y{n}", names[a]) for n, a in enumerate(self.writes)]
+        return Dispatch(
+            self.program, self.target, tuple(bound), self.count, self.groups, self.words
+        )
+
+
+class Scheduler:
+    """Chooses kernels for a target, for arrays of one program."""
+
+    def __init__(self, scalars: Scalars, target: Target, simplify: Simplify) -> None:
+        self.scalars, self.target, self.simplify = scalars, target, simplify
+
+    def steps(self, array: Array) -> Iterator[Step]:
+        """The steps that compute an array; other arrays are made between them."""
+        match array:
+            case Tabulate(counters=counters, body=body):
+                yield from self._tabulated(array, counters, body)
+            case Scatter():
+                yield from self._scattered(array)
+            case _:
+                raise AssertionError(f"{type(array).__name__} is not scheduled")
+
+    # tabulation ----------------------------------------------------------------------------------
+
+    def _tabulated(self, array: Array, counters: Sequence[int], body: int) -> Iterator[Step]:
+        access = Access(self.scalars, (body,), tuple(counters))
+        share = self._share(access)
+        if share is None:
+            yield self._whole(array, access)
+        else:
+            yield from self._in_parts(array, access, share)
+
+    def _whole(self, array: Array, access: Access) -> Step:
+        if self.target.in_step:
+            return self._in_lanes(array, access)
+        return self._in_groups(array, access)
+
+    def _translation(self, access: Access, share: Share | None = None) -> Translation:
+        return Translation(self.scalars, access.parallel, share)
+
+    def _in_lanes(self, array: Array, access: Access) -> Step:
+        """Lanes along a parallel counter, or along one of each reduction, whichever costs less."""
+        width = self.target.width
+        inner, lanes = self._lanes(access)
+        translation = self._translation(access)
+        roots = translation.values(access.roots)
+        body = translation.body(roots, self.simplify)
+        outer = [c for c in access.parallel if c != inner]
+        rows, words = access.extent(outer), self._extents(access)
+        number = None if inner is None else access.parallel.index(inner)
+        if inner is None:
+            loops = zip(access.reductions, translation.loops_of(access.reductions), strict=True)
+            dealt = {
+                (n, translation.number(c))
+                for r, n in loops
+                for c in access.counters(r)
+                if c in lanes
+            }
+            program = RowProgram(body, None, tuple(sorted(dealt)))
+            return self._step(program, self.target, array, translation, rows, words)
+        extent = self.scalars.extent(inner)
+        waits = any(inner not in self.scalars.free(r) for r in access.reductions)
+        length = extent if waits else self._chunk(access, inner, width, rows)
+        chunks = -(-extent // length)
+        words += [("chunks", chunks), ("chunk", length)]
+        program = RowProgram(body, number, (), chunks=True)
+        return self._step(program, self.target, array, translation, rows * chunks, words)
+
+    def _chunk(self, access: Access, inner: int, width: int, rows: int) -> int:
+        """The elements of a chunk: whole vectors, and enough of them to be worth a call."""
+        extent = self.scalars.extent(inner)
+        each = access.cost([inner], width) / max(1, rows * -(-extent // width))
+        vectors = max(4, int(CHUNK_COST / max(each, 0.25)))
+        return min(extent, vectors * width) or 1
+
+    def _lanes(self, access: Access) -> tuple[int | None, set[int]]:
+        """The parallel counter along which lanes are, if it is one; and all such counters."""
+        width = self.target.width
+        choices: list[tuple[float, int | None, set[int]]] = [
+            (access.cost([c], width), c, {c})
+            for c in reversed(access.parallel)
+            if self.scalars.extent(c) > 1
+        ]
+        reduced = {self._best(access, r) for r in access.reductions}
+        lanes = {c for c in reduced if c is not None}
+        choices.append((access.cost(lanes, width), None, lanes))
+        _, inner, along = min(choices, key=lambda choice: choice[0])
+        return inner, along
+
+    def _best(self, access: Access, reduction: int) -> int | None:
+        """The counter of a reduction along which its lanes cost least, if lanes can reduce it."""
+        op = self.scalars.op(reduction)
+        assert isinstance(op, Reduce), "a reduction"
+        kinds = {self.scalars.graph.type(a) for a in self.scalars.args(reduction)}
+        if self.target.in_step and (op.operator not in ("add", "max", "min") or kinds != {"f"}):
+            return None
+        inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
+        width = self.target.width if self.target.in_step else 32
+        costs = [(inner.cost([c], width), -n, c) for n, c in enumerate(op.counters)]
+        return min(costs)[2] if costs else None
+
+    def _in_groups(self, array: Array, access: Access) -> Step:
+        """An invocation for each element, or a group for each, or for each row of them."""
+        translation = self._translation(access)
+        body = translation.body(translation.values(access.roots), self.simplify)
+        words = self._extents(access)
+        inner = self._row_counter(access)
+        if inner is None and not self._is_shared(access):
+            target = self.target.of_width(ELEMENT_WIDTH)
+            count = max(access.size, 1)
+            target = target.in_grid(-(-count // target.width))
+            reads = tuple(translation.sources)
+            words = [w for w in words if w[0] != extent_name(0)]
+            words += translation.words
+            title = f"{access.size} x {access.terms}"
+            program = ElementProgram(body)
+            return Step(program, target, reads, (array,), count, 0, tuple(words), title)
+        loops = zip(access.reductions, translation.loops_of(access.reductions), strict=True)
+        dealt = set[tuple[int, int]]()
+        for r, n in loops:
+            best = self._best(access, r)
+            if best is not None and (inner is None or inner not in self.scalars.free(r)):
+                dealt.add((n, translation.number(best)))
+        number = None if inner is None else access.parallel.index(inner)
+        rows = access.extent([c for c in access.parallel if c != inner])
+        program = RowProgram(body, number, tuple(sorted(dealt)))
+        target = self.target.of_width(GROUP_WIDTH).in_grid(rows)
+        if target.grid:
+            words.append(("total", rows))
+        return self._step(program, target, array, translation, rows, words)
+
+    def _row_counter(self, access: Access) -> int | None:
+        """The parallel counter along which all long reductions are the same, if there is one."""
+        for c in reversed(access.parallel):
+            long = [r for r in access.reductions if access.extent(access.counters(r)) > 1]
+            if long and all(c not in self.scalars.free(r) for r in long):
+                return c
+        return None
+
+    def _is_shared(self, access: Access) -> bool:
+        """Whether a group shares the reductions of an element."""
+        if access.terms < SHARED_TERMS:
+            return False
+        if access.size < FEW_ELEMENTS or access.terms > MOST_ITERATIONS:
+            return True
+        last = access.parallel[-1]
+        best = [(r, self._best(access, r)) for r in access.reductions]
+        return any(
+            c is not None and self._moves_along(access, r, c) and not self._moves_along(access, r, last)
+            for r, c in best
+        )
+
+    def _moves_along(self, access: Access, reduction: int, counter: int) -> bool:
+        """Whether all reads below a reduction stand side by side along a counter."""
+        inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
+        return all(inner.is_beside(i, counter) for i in inner._moves)
+
+    def _step(
+        self,
+        program: Program,
+        target: Target,
+        array: Array,
+        translation: Translation,
+        groups: int,
+        words: list[tuple[str, int]],
+    ) -> Step:
+        words = [*words, *translation.words]
+        reads = tuple(translation.sources)
+        count = groups * target.width
+        return Step(program, target, reads, (array,), count, groups, tuple(words), f"{groups} groups")
+
+    def _extents(self, access: Access) -> list[tuple[str, int]]:
+        return [(extent_name(p), self.scalars.extent(c)) for p, c in enumerate(access.parallel)]
+
+    # reductions in parts -------------------------------------------------------------------------
+
+    def _share(self, access: Access) -> Share | None:
+        """How a reduction is cut, where there is too little to do at the same time else."""
+        reductions = access.reductions
+        if not reductions or len({access.counters(r) for r in reductions}) > 1:
+            return None
+        if any(self.scalars.free(r) != self.scalars.free(reductions[0]) for r in reductions):
+            return None
+        counter = max(access.counters(reductions[0]), key=self.scalars.extent, default=None)
+        if counter is None or not self._is_cut(access):
+            return None
+        extent = self.scalars.extent(counter)
+        if self.target.in_step:
+            each = access.cost([counter], self.target.width) / extent
+            length = max(1, int(CHUNK_COST / max(each, 1e-6)), -(-extent // MOST_PARTS))
+            unit = self.target.width * 4 if extent > 64 * self.target.width else 1
+            length = -(-length // unit) * unit
+        else:
+            inner = max(1, access.terms // extent)
+            length = max(1, -(-extent // GPU_PARTS), -(-2048 // inner))
+            length = min(length, max(1, MOST_ITERATIONS // inner))
+        return Share(counter, length) if 2 * length <= extent else None
+
+    def _is_cut(self, access: Access) -> bool:
+        """Whether a reduction is worth being cut."""
+        if self.target.in_step:
+            inner, lanes = self._lanes(access)
+            cost = access.cost(lanes, self.target.width)
+            rows = access.extent([c for c in access.parallel if c != inner])
+            return rows < MOST_PARTS and cost > 3 * CHUNK_COST
+        groups = access.size
+        return (groups < 256 and access.terms >= SPLIT_TERMS) or access.terms > 32 * MOST_ITERATIONS
+
+    def _in_parts(self, array: Array, access: Access, share: Share) -> Iterator[Step]:
+        """The sums of parts of the range, and the sums of these."""
+        s, reductions = self.scalars, access.reductions
+        extent = s.extent(share.counter)
+        count = -(-extent // share.length)
+        kinds = [[s.graph.type(a) for a in s.args(r)] for r in reductions]
+        shape = (count, *array.shape)
+        parts = [[Array(shape=shape, kind=kind) for kind in some] for some in kinds]
+        yield self._partial(access, share, count, [a for some in parts for a in some])
+        yield self._joined(array, access, parts, count)
+
+    def _partial(self, access: Access, share: Share, count: int, parts: Sequence[Array]) -> Step:
+        """The step that reduces parts of the range."""
+        t = self._translation(access, share)
+        t.values(access.reductions)
+        roots = t.totals(access.reductions)
+        body = t.body(roots, self.simplify)
+        extents = [(extent_name(0), count)]
+        extents += [(extent_name(p + 1), n) for p, (_, n) in enumerate(self._extents(access))]
+        loops = zip(access.reductions, t.loops_of(access.reductions), strict=True)
+        inner, lanes = self._lanes(access) if self.target.in_step else (None, set[int]())
+        if self.target.in_step and inner is not None:
+            number = 1 + access.parallel.index(inner)
+            rows = count * access.extent([c for c in access.parallel if c != inner])
+            extent = self.scalars.extent(inner)
+            words = [*extents, ("chunks", 1), ("chunk", extent)]
+            program: Program = RowProgram(body, number, (), chunks=True)
+            step = self._step(program, self.target, parts[0], t, rows, words)
+            return replace(step, writes=tuple(parts))
+        dealt = set[tuple[int, int]]()
+        for r, n in loops:
+            best = self._best(access, r)
+            if best is not None and (best in lanes or not self.target.in_step):
+                dealt.add((n, t.number(best)))
+        rows = count * access.size
+        program = RowProgram(body, None, tuple(sorted(dealt)))
+        target, words = self.target, extents
+        if not target.in_step:
+            target = target.of_width(GROUP_WIDTH).in_grid(rows)
+            words = [*extents, *([("total", rows)] if target.grid else [])]
+        step = self._step(program, target, parts[0], t, rows, words)
+        return replace(step, writes=tuple(parts))
+
+    def _joined(
+        self, array: Array, access: Access, parts: Sequence[Sequence[Array]], count: int
+    ) -> Step:
+        """The step that reduces what parts have given, and makes elements of it."""
+        s = self.scalars
+        part = s.counter(count)
+        index = [part, *access.parallel]
+        stored: dict[int, int] = {}
+        for r, arrays in zip(access.reductions, parts, strict=True):
+            op = s.op(r)
+            assert isinstance(op, Reduce), "a reduction"
+            stored[r] = s.reduction(op.operator, [part], *(s.read(a, index) for a in arrays))
+        (root,) = access.roots
+        return self._whole(array, Access(s, (replaced(s, root, stored),), access.parallel))
+
+    # scatter -------------------------------------------------------------------------------------
+
+    def _scattered(self, array: Scatter) -> Iterator[Step]:
+        """Every element adds up all that goes to it."""
+        s = self.scalars
+        counters = [s.counter(n) for n in array.shape]
+        body, zero = array.body, s.graph.constant(0.0)
+        for i, c in zip(array.index, counters, strict=True):
+            if s.extent(c) > 1 or s.integer(i) != 0:
+                hit = s.graph.add(is_zero, s.plus((1, i), (-1, c)))
+                if array.kind == "f":
+                    body = s.graph.add(ops.where, hit, body, zero)
+        total = s.reduction("add", array.counters, body)
+        yield from self._tabulated(array, counters, total)

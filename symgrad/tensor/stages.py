@@ -1,0 +1,92 @@
+"""Array programs on a device: planned, compiled, and run on NumPy's arrays or on the device's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from symgrad.arrays.program import Call, Constant, Program, Result
+from symgrad.arrays.scalars import Array
+from symgrad.backend import Backend, backend_of
+from symgrad.expr.graph.node import Graph, paused_gc
+from symgrad.kernel.stages.plan import Plan, Segment, plan
+from symgrad.pipeline import Options, simplified
+from symgrad.targets import Device
+from symgrad.wgsl.arrays.array import DeviceArray
+
+
+def compile_arrays(program: Program, options: Options, device: Device) -> CompiledArrays:
+    """A program of arrays, compiled for a device."""
+    return CompiledArrays(program, options, backend_of(device))
+
+
+class CompiledArrays:
+    """A program that is compiled for a device. Several threads may run it."""
+
+    def __init__(self, program: Program, options: Options, backend: Backend) -> None:
+        self.program, self.options, self.backend = program, options, backend
+        target = backend.device_target(options.dtype, options.math)
+        opaque = options.dtype == "float32" or options.simplify == "real"
+
+        def simplify(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+            return simplified(graph, roots, options, opaque=opaque)
+
+        with paused_gc():
+            self.plan: Plan = plan(program, target, simplify)
+        self._dtypes = {"f": np.dtype(options.dtype), "i": np.dtype(np.int32)}
+        self._parts = [
+            partial(self._call, part) if isinstance(part, Call) else self._segment(part)
+            for part in self.plan.parts
+        ]
+        self._known: dict[Array, Any] = {}
+        for constant in program.constants:
+            self._known[constant] = self._constant(constant)
+
+    def _constant(self, constant: Constant) -> Any:
+        """Numbers that are known, where they are read."""
+        data = np.ascontiguousarray(constant.data, self._dtypes[constant.kind])
+        owner = self.backend.owner
+        return data if owner is None else DeviceArray.from_numpy(owner, data)
+
+    def run(self, inputs: Sequence[Any], on_device: bool = False) -> list[Any]:
+        """The outputs: arrays of the host, or of the device where that is asked for."""
+        arrays = dict(self._known)
+        arrays |= {a: inputs[a.number] for a in self.program.inputs}
+        for part in self._parts:
+            part(arrays)
+        return [self._output(arrays, a, on_device) for a in self.program.outputs]
+
+    def _output(self, arrays: dict[Array, Any], array: Array, on_device: bool) -> Any:
+        if not array.size:
+            return np.empty(array.shape, self._dtypes[array.kind])
+        value = arrays[array]
+        if isinstance(value, DeviceArray) and not on_device:
+            return value.numpy()
+        return value
+
+    def _segment(self, segment: Segment) -> Any:
+        launched = self.backend.launch(segment.launch, self.options)
+        owner = self.backend.owner
+
+        def run(arrays: dict[Array, Any]) -> None:
+            given = [arrays[a] for a in segment.inputs]
+            if owner is not None and not any(isinstance(x, DeviceArray) for x in given):
+                arrays |= zip(segment.outputs, launched.run(*given), strict=True)
+                return
+            arrays |= zip(segment.outputs, launched.run(*given), strict=True)
+
+        return run
+
+    def _call(self, call: Call, arrays: dict[Array, Any]) -> None:
+        """What a call gives, computed on the host."""
+        operands = [arrays[a] for a in call.operands]
+        hosted = [x.numpy() if isinstance(x, DeviceArray) else x for x in operands]
+        results = call.reference(*hosted, *call.options)
+        for array in self.program.arrays:
+            if isinstance(array, Result) and array.call is call:
+                arrays[array] = np.ascontiguousarray(
+                    results[array.index], self._dtypes[array.kind]
+                )
