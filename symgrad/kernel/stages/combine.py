@@ -69,11 +69,14 @@ def nothing(k: KernelIR, operator: str, kinds: str) -> list[int]:
 
 def _rescaled(k: KernelIR, a: Values, b: Values) -> list[int]:
     """Sums of exp(s - m) w, brought to the larger of two maxima m: Milakov and Gimelshein, 2018,
-    "Online normalizer calculation for softmax".
+    "Online normalizer calculation for softmax". What rounding the difference of maxima does to a
+    factor is much where the factor is little, and their product less than half a unit.
     """
     (top, *sums), (other, *terms) = a, b
     rises, one = k.add(ops.lt, top, other), k.constant(1.0)
-    factor = k.add(ops.decay_between, top, other)
+    distance = k.add(ops.abs, k.add(ops.sub, top, other))
+    factor = k.add(ops.exp, k.add(ops.neg, distance))
+    factor = k.add(ops.where, k.add(ops.eq, top, other), one, factor)
     old, new = k.add(ops.where, rises, factor, one), k.add(ops.where, rises, one, factor)
     pairs = zip(sums, terms, strict=True)
     both = [(k.add(ops.mul, x, old), k.add(ops.mul, y, new)) for x, y in pairs]

@@ -84,10 +84,10 @@ def _parts(program: Program, items: Sequence[Step | Call]) -> Iterator[Segment |
 def _segment(program: Program, steps: Sequence[Step], later: Sequence[Step | Call]) -> Segment:
     """The launch of some steps; what later ones need, and the outputs, are its outputs."""
     written = dict.fromkeys(a for s in steps for a in s.writes)
-    inputs = tuple(dict.fromkeys(a for s in steps for a in s.reads if a not in written))
+    inputs = tuple(dict.fromkeys(a for s in steps for a in s.inputs if a not in written))
     wanted = set(program.outputs)
     for item in later:
-        wanted.update(item.operands if isinstance(item, Call) else item.reads)
+        wanted.update(item.operands if isinstance(item, Call) else item.inputs)
     outputs = tuple(a for a in written if a in wanted)
     scratch = [a for a in written if a not in wanted]
     names = {a: f"x{n}" for n, a in enumerate(inputs)}

@@ -15,6 +15,7 @@ from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.stages.body import Body
+from symgrad.kernel.stages.combine import combined, nothing
 from symgrad.kernel.stages.write import Writer
 from symgrad.kernel.statements import Buffer
 
@@ -159,3 +160,60 @@ class RowProgram(_Stage):
             return ()
 
         k.loop(k.word(0), trips.id, (), element)
+
+
+@dataclass(frozen=True)
+class ScanProgram(_Stage):
+    """Running totals along the parallel counter ``axis``: an invocation for each part of a line.
+
+    With ``before``, lines are in parts, and that buffer has the totals of those up to each part,
+    that one among them: (parts, all other counters).
+
+    The arguments are the body's, the extents of parallel counters, and the ``length`` of a part.
+    """
+
+    axis: int = 0
+    operator: str = "add"
+    reverse: bool = False
+    before: bool = False
+
+    @paused_gc()
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel."""
+        k, w, (written,) = self._begin(target, "scan")
+        totals = k.buffer("before", "read", written.kind) if self.before else None
+        extents = [Index(k, k.argument(extent_name(p))) for p in range(self.body.parallel)]
+        length, count = Index(k, k.argument("length")), Index(k, k.count)
+        cell = Index(k, k.cell).at_most(count - 1)
+        others, counters, rest = Index(k, k.word(1)), dict[int, Index](), cell
+        stride = at = Index(k, k.word(0))
+        unit = Index(k, k.word(1))
+        for p in reversed(range(self.body.parallel)):
+            if p == self.axis:
+                stride = unit
+            else:
+                rest, counters[p] = divmod(rest, extents[p])
+                at, others = counters[p] * unit + at, others * extents[p]
+            unit = unit * extents[p]
+        start = rest * length
+        end = (start + length).at_most(extents[self.axis])
+        exists = Index(k, k.cell).below(count)
+        end = Index(k, k.add(ops.word_where, exists, end.id, start.id))
+        (total,) = nothing(k, self.operator, written.kind)
+        if totals is not None:
+            last = extents[self.axis].ceil_div(length) - 1
+            part, is_first = rest - 1, rest.below(1)
+            if self.reverse:
+                part, is_first = rest + 1, k.add(ops.word_eq, rest.id, last.id)
+            loaded = k.load(totals, (part.at_most(last) * others + (cell - rest * others)).id)
+            choose = ops.where if written.kind == "f" else ops.word_where
+            total = k.add(choose, is_first, total, loaded)
+
+        def element(i: int, carried: Sequence[int]) -> Sequence[int]:
+            with w.frame({self.axis: i} | {p: c.id for p, c in counters.items()}):
+                new = combined(k, self.operator, carried, w.values(self.body.roots))
+            k.store(written, (at + Index(k, i) * stride).id, new[0])
+            return new
+
+        k.loop(start.id, end.id, [total], element, down=self.reverse)
+        return k

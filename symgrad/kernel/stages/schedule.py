@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from symgrad.arrays.program import Scatter, Tabulate
+from symgrad.arrays.program import Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Affine, Array, Read, Reduce, Scalars, is_zero
 from symgrad.expr import ops
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Dispatch, Program
 from symgrad.kernel.stages.access import Access
-from symgrad.kernel.stages.programs import ElementProgram, RowProgram, extent_name
+from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
 from symgrad.kernel.stages.translate import Share, Simplify, Translation
 
 CHUNK_COST: Final = 20_000.0
@@ -35,6 +35,9 @@ SPLIT_TERMS: Final = 8_192
 
 MOST_ITERATIONS: Final = 50_000
 """Iterations that an invocation does in all its loops, at most: llvmpipe ends it after 65,535."""
+
+SCAN_LENGTH: Final = 128
+"""Elements of a line that an invocation scans, at least, where lines are in parts."""
 
 GROUP_WIDTH: Final = 128
 """Invocations of a group that shares a reduction."""
@@ -78,11 +81,19 @@ class Step:
     groups: int
     words: tuple[tuple[str, int], ...]
     title: str
+    more: tuple[tuple[str, Array], ...] = ()
+    """Other buffers that are read, and their arrays."""
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """All arrays that are read."""
+        return *self.reads, *(a for _, a in self.more)
 
     def dispatch(self, names: dict[Array, Any]) -> Dispatch:
         """The dispatch on arrays of these names."""
         bound = [(f"a{n}", names[a]) for n, a in enumerate(self.reads)]
         bound += [(f"y{n}", names[a]) for n, a in enumerate(self.writes)]
+        bound += [(name, names[a]) for name, a in self.more]
         return Dispatch(
             self.program, self.target, tuple(bound), self.count, self.groups, self.words
         )
@@ -101,6 +112,8 @@ class Scheduler:
                 yield from self._tabulated(array, counters, body)
             case Scatter():
                 yield from self._scattered(array)
+            case Scan():
+                yield from self._scanned(array)
             case _:
                 raise AssertionError(f"{type(array).__name__} is not scheduled")
 
@@ -347,6 +360,40 @@ class Scheduler:
             stored[r] = s.reduction(op.operator, [part], *(s.read(a, index) for a in arrays))
         (root,) = access.roots
         return self._whole(array, Access(s, (replaced(s, root, stored),), access.parallel))
+
+    # scans ---------------------------------------------------------------------------------------
+
+    def _scanned(self, array: Scan) -> Iterator[Step]:
+        """Lines one after the other, in parts where there are few of them."""
+        s, access = self.scalars, Access(self.scalars, (array.body,), array.counters)
+        axis = array.counters[array.axis]
+        extent, others = s.extent(axis), access.size // max(1, s.extent(axis))
+        length = min(extent, max(SCAN_LENGTH, extent * others // FEW_ELEMENTS))
+        parts, before = -(-extent // length), list[Array]()
+        if parts > 1:
+            outer = tuple(c for c in array.counters if c != axis)
+            reduced = s.reduction(array.operator, [axis], array.body)
+            shape = (parts, *(s.extent(c) for c in outer))
+            totals = Array(shape=shape, kind=array.kind)
+            inner = Access(s, (reduced,), outer)
+            yield self._partial(inner, Share(axis, length), parts, [totals])
+            index = tuple(map(s.counter, shape))
+            running = Scan(
+                shape=shape, kind=array.kind, counters=index, body=s.read(totals, index),
+                axis=0, operator=array.operator, reverse=array.reverse,
+            )  # fmt: skip
+            yield from self._scanned(running)
+            before.append(running)
+        translation = self._translation(access)
+        body = translation.body(translation.values(access.roots), self.simplify)
+        program = ScanProgram(body, array.axis, array.operator, array.reverse, bool(before))
+        count, words = others * parts, [*self._extents(access), ("length", length)]
+        target = self.target
+        if not target.in_step:
+            target = target.of_width(64).in_grid(-(-count // 64))
+        step = self._step(program, target, array, translation, 0, words)
+        return_count = replace(step, count=count, title=f"{count} x {length}")
+        yield replace(return_count, more=tuple(("before", a) for a in before))
 
     # scatter -------------------------------------------------------------------------------------
 
