@@ -196,9 +196,7 @@ class ScanProgram(_Stage):
                 at, others = counters[p] * unit + at, others * extents[p]
             unit = unit * extents[p]
         start = rest * length
-        end = (start + length).at_most(extents[self.axis])
-        exists = Index(k, k.cell).below(count)
-        end = Index(k, k.add(ops.word_where, exists, end.id, start.id))
+        trips = (extents[self.axis] - start).at_most(length)
         (total,) = nothing(k, self.operator, written.kind)
         if totals is not None:
             last = extents[self.axis].ceil_div(length) - 1
@@ -209,11 +207,14 @@ class ScanProgram(_Stage):
             choose = ops.where if written.kind == "f" else ops.word_where
             total = k.add(choose, is_first, total, loaded)
 
-        def element(i: int, carried: Sequence[int]) -> Sequence[int]:
-            with w.frame({self.axis: i} | {p: c.id for p, c in counters.items()}):
+        def element(t: int, carried: Sequence[int]) -> Sequence[int]:
+            steps = trips - 1 - Index(k, t) if self.reverse else Index(k, t)
+            i = start + steps
+            with w.frame({self.axis: i.id} | {p: c.id for p, c in counters.items()}):
                 new = combined(k, self.operator, carried, w.values(self.body.roots))
-            k.store(written, (at + Index(k, i) * stride).id, new[0])
+            k.store(written, (at + i * stride).id, new[0])
             return new
 
-        k.loop(start.id, end.id, [total], element, down=self.reverse)
+        exists = Index(k, k.cell).below(count)
+        k.when(exists, lambda: k.loop(k.word(0), trips.id, [total], element))
         return k
