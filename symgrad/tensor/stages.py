@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.arrays.program import Call, Constant, Program, Result
+from symgrad.arrays.program import Constant, Program
 from symgrad.arrays.scalars import Array
 from symgrad.backend import Backend, backend_of
 from symgrad.expr.graph.node import Graph, paused_gc
+from symgrad.kernel.stages.host_steps import HostStep
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.pipeline import Options, simplified
 from symgrad.targets import Device
@@ -38,7 +39,7 @@ class CompiledArrays:
             self.plan: Plan = plan(program, target, simplify)
         self._dtypes = {"f": np.dtype(options.dtype), "i": np.dtype(np.int32)}
         self._parts = [
-            partial(self._call, part) if isinstance(part, Call) else self._segment(part)
+            partial(self._host, part) if isinstance(part, HostStep) else self._segment(part)
             for part in self.plan.parts
         ]
         self._known: dict[Array, Any] = {}
@@ -80,13 +81,9 @@ class CompiledArrays:
 
         return run
 
-    def _call(self, call: Call, arrays: dict[Array, Any]) -> None:
-        """What a call gives, computed on the host."""
-        operands = [arrays[a] for a in call.operands]
-        hosted = [x.numpy() if isinstance(x, DeviceArray) else x for x in operands]
-        results = call.reference(*hosted, *call.options)
-        for array in self.program.arrays:
-            if isinstance(array, Result) and array.call is call:
-                arrays[array] = np.ascontiguousarray(
-                    results[array.index], self._dtypes[array.kind]
-                )
+    def _host(self, step: HostStep, arrays: dict[Array, Any]) -> None:
+        """What is done on the host, on arrays of which some may be on the device."""
+        given = [arrays[a] for a in step.inputs]
+        hosted = [x.numpy() if isinstance(x, DeviceArray) else x for x in given]
+        for array, values in zip(step.writes, step.run(hosted), strict=True):
+            arrays[array] = np.ascontiguousarray(values, self._dtypes[array.kind])

@@ -35,8 +35,8 @@ class Access:
     @cached_property
     def reductions(self) -> list[int]:
         """The reductions that stand in no other one."""
-        shallow = self.scalars.shallow(self.roots)
-        return [i for i in shallow if isinstance(self.scalars.op(i), Reduce)]
+        shallow, op = self.scalars.shallow(self.roots), self.scalars.op
+        return [i for i in shallow if isinstance(op(i), Reduce)]
 
     def extent(self, counters: Collection[int]) -> int:
         """How many values counters have together."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.kernel.language import KernelIR
+from symgrad.kernel.statements import lane_max, lane_min, lane_sum
 
 Values = Sequence[int]
 
@@ -15,6 +16,10 @@ SIGN: Final = 1 << 31
 
 LEAST, LARGEST = SIGN, SIGN - 1
 """The least and the largest signed integer, as words."""
+
+HALF_BITS: Final = 16
+HALF: Final = 1 << HALF_BITS
+"""The bits of half a word, and how many such halves there are."""
 
 TUPLES: Final = ("argmax", "argmin", "rescale")
 """The operators of tuples."""
@@ -100,3 +105,45 @@ def _first_extreme(k: KernelIR, largest: bool, a: Values, b: Values) -> list[int
     takes = k.add(ops.logical_or, above, k.add(ops.logical_and, ties, earlier))
     choose = ops.where if k.type(x) == "f" else ops.word_where
     return [k.add(choose, takes, y, x), k.add(ops.word_where, takes, j, i)]
+
+
+# --- over the lanes of a vector -------------------------------------------------------------------
+
+LANES: Final = {"add": lane_sum, "max": lane_max, "min": lane_min}
+"""What a group in step has for reductions of floats."""
+
+
+def lanes_reduce(operator: str, kinds: str) -> bool:
+    """Whether `over_lanes` can reduce parts of these kinds."""
+    return kinds[0] == "f" and (operator in LANES or operator in TUPLES)
+
+
+def over_lanes(k: KernelIR, operator: str, parts: Values) -> list[int]:
+    """The reduction of what the lanes of a vector have."""
+    if operator in LANES:
+        return [k.add(LANES[operator], parts[0])]
+    first, *rest = parts
+    if operator == "rescale":
+        top = k.add(lane_max, first)
+        distance, equal = k.add(ops.sub, first, top), k.add(ops.eq, first, top)
+        factor = k.add(ops.where, equal, k.constant(1.0), k.add(ops.exp, distance))
+        return [top, *(k.add(lane_sum, k.add(ops.mul, x, factor)) for x in rest)]
+    return _extreme_lane(k, operator, first, rest[0])
+
+
+def _extreme_lane(k: KernelIR, operator: str, x: int, position: int) -> list[int]:
+    """The extreme of lanes, and the lowest position where it is attained: its halves in turn.
+
+    Positions are below 2**31: floats hold each half.
+    """
+    extreme = k.add(LANES[operator.removeprefix("arg")], x)
+    holds = k.add(ops.logical_or, k.add(ops.eq, x, extreme), k.add(ops.isnan, x))
+    none, lowest = k.constant(float(HALF)), list[int]()
+    high = k.add(ops.word_shift_right, position, k.word(HALF_BITS))
+    for part in (high, k.add(ops.word_and, position, k.word(HALF - 1))):
+        candidate = k.add(ops.where, holds, k.add(ops.word_float, part), none)
+        least = k.add(lane_min, candidate)
+        holds = k.add(ops.logical_and, holds, k.add(ops.eq, candidate, least))
+        lowest.append(k.add(ops.nearest_word, least))
+    first = k.add(ops.word_shift_left, lowest[0], k.word(HALF_BITS))
+    return [extreme, k.add(ops.word_add, first, lowest[1])]

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from symgrad.arrays.program import Call, Constant, Input, Program, Result
+from symgrad.arrays.program import Constant, Input, Program, Result
 from symgrad.arrays.scalars import Array
 from symgrad.kernel import launch as launches
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.stages.schedule import Scheduler, Step
+from symgrad.kernel.stages.host_steps import CallStep, HostStep
+from symgrad.kernel.stages.schedule import AnyStep, Scheduler, Step
 from symgrad.kernel.stages.translate import Simplify
 
 
@@ -33,13 +34,13 @@ class Plan:
     """What computes a program: segments and calls in turn."""
 
     program: Program
-    parts: tuple[Segment | Call, ...] = field(repr=False)
+    parts: tuple[Segment | HostStep, ...] = field(repr=False)
 
     def __str__(self) -> str:
         lines = list[str]()
         for part in self.parts:
-            if isinstance(part, Call):
-                lines.append(f"call {part.name}")
+            if isinstance(part, HostStep):
+                lines.append(part.title)
                 continue
             names = {a.name: a for a in part.launch.arrays}
             for step, d in zip(part.steps, part.launch.dispatches, strict=True):
@@ -56,19 +57,19 @@ def plan(program: Program, target: Target, simplify: Simplify) -> Plan:
     return Plan(program, tuple(_parts(program, items)))
 
 
-def _items(program: Program, scheduler: Scheduler) -> Iterator[Step | Call]:
+def _items(program: Program, scheduler: Scheduler) -> Iterator[AnyStep]:
     """Steps and calls, one after the other."""
-    called = set[Call]()
+    results = [a for a in program.arrays if isinstance(a, Result)]
     for array in program.arrays:
         if isinstance(array, Result):
-            if array.call not in called:
-                called.add(array.call)
-                yield array.call
+            same = {a.index: a for a in results if a.call is array.call}
+            if next(iter(same.values())) is array:
+                yield CallStep(array.call, same)
         elif not isinstance(array, Input | Constant) and array.size:
             yield from scheduler.steps(array)
 
 
-def _parts(program: Program, items: Sequence[Step | Call]) -> Iterator[Segment | Call]:
+def _parts(program: Program, items: Sequence[AnyStep]) -> Iterator[Segment | HostStep]:
     start = 0
     for n, item in enumerate([*items, None]):
         if isinstance(item, Step):
@@ -76,18 +77,18 @@ def _parts(program: Program, items: Sequence[Step | Call]) -> Iterator[Segment |
         if n > start:
             steps = [s for s in items[start:n] if isinstance(s, Step)]
             yield _segment(program, steps, items[n:])
-        if isinstance(item, Call):
+        if isinstance(item, HostStep):
             yield item
         start = n + 1
 
 
-def _segment(program: Program, steps: Sequence[Step], later: Sequence[Step | Call]) -> Segment:
+def _segment(program: Program, steps: Sequence[Step], later: Sequence[AnyStep]) -> Segment:
     """The launch of some steps; what later ones need, and the outputs, are its outputs."""
     written = dict.fromkeys(a for s in steps for a in s.writes)
     inputs = tuple(dict.fromkeys(a for s in steps for a in s.inputs if a not in written))
     wanted = set(program.outputs)
     for item in later:
-        wanted.update(item.operands if isinstance(item, Call) else item.inputs)
+        wanted.update(item.inputs)
     outputs = tuple(a for a in written if a in wanted)
     scratch = [a for a in written if a not in wanted]
     names = {a: f"x{n}" for n, a in enumerate(inputs)}

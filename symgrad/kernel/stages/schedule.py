@@ -12,6 +12,17 @@ from symgrad.expr import ops
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Dispatch, Program
 from symgrad.kernel.stages.access import Access
+from symgrad.kernel.stages.combine import lanes_reduce
+from symgrad.kernel.stages.host_steps import (
+    Contraction,
+    HostStep,
+    Operand,
+    ProductStep,
+    ScanStep,
+    contraction,
+    is_worth,
+    operand,
+)
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
 from symgrad.kernel.stages.translate import Share, Simplify, Translation
 
@@ -99,13 +110,17 @@ class Step:
         )
 
 
+AnyStep = Step | HostStep
+"""What is done on a device, or by NumPy on the host."""
+
+
 class Scheduler:
     """Chooses kernels for a target, for arrays of one program."""
 
     def __init__(self, scalars: Scalars, target: Target, simplify: Simplify) -> None:
         self.scalars, self.target, self.simplify = scalars, target, simplify
 
-    def steps(self, array: Array) -> Iterator[Step]:
+    def steps(self, array: Array) -> Iterator[AnyStep]:
         """The steps that compute an array; other arrays are made between them."""
         match array:
             case Tabulate(counters=counters, body=body):
@@ -119,8 +134,12 @@ class Scheduler:
 
     # tabulation ----------------------------------------------------------------------------------
 
-    def _tabulated(self, array: Array, counters: Sequence[int], body: int) -> Iterator[Step]:
+    def _tabulated(self, array: Array, counters: Sequence[int], body: int) -> Iterator[AnyStep]:
         access = Access(self.scalars, (body,), tuple(counters))
+        product = contraction(access) if self.target.in_step else None
+        if product is not None and is_worth(self.scalars, product):
+            yield from self._multiplied(array, access, product)
+            return
         share = self._share(access)
         if share is None:
             yield self._whole(array, access)
@@ -145,22 +164,18 @@ class Scheduler:
         outer = [c for c in access.parallel if c != inner]
         rows, words = access.extent(outer), self._extents(access)
         number = None if inner is None else access.parallel.index(inner)
+        loops = zip(access.reductions, translation.loops_of(access.reductions), strict=True)
+        dealt = {
+            (n, translation.number(c)) for r, n in loops for c in access.counters(r) if c in lanes
+        }
+        program = RowProgram(body, number, tuple(sorted(dealt)), chunks=inner is not None)
         if inner is None:
-            loops = zip(access.reductions, translation.loops_of(access.reductions), strict=True)
-            dealt = {
-                (n, translation.number(c))
-                for r, n in loops
-                for c in access.counters(r)
-                if c in lanes
-            }
-            program = RowProgram(body, None, tuple(sorted(dealt)))
             return self._step(program, self.target, array, translation, rows, words)
         extent = self.scalars.extent(inner)
         waits = any(inner not in self.scalars.free(r) for r in access.reductions)
         length = extent if waits else self._chunk(access, inner, width, rows)
         chunks = -(-extent // length)
         words += [("chunks", chunks), ("chunk", length)]
-        program = RowProgram(body, number, (), chunks=True)
         return self._step(program, self.target, array, translation, rows * chunks, words)
 
     def _chunk(self, access: Access, inner: int, width: int, rows: int) -> int:
@@ -173,23 +188,22 @@ class Scheduler:
     def _lanes(self, access: Access) -> tuple[int | None, set[int]]:
         """The parallel counter along which lanes are, if it is one; and all such counters."""
         width = self.target.width
-        choices: list[tuple[float, int | None, set[int]]] = [
-            (access.cost([c], width), c, {c})
-            for c in reversed(access.parallel)
-            if self.scalars.extent(c) > 1
-        ]
-        reduced = {self._best(access, r) for r in access.reductions}
-        lanes = {c for c in reduced if c is not None}
-        choices.append((access.cost(lanes, width), None, lanes))
-        _, inner, along = min(choices, key=lambda choice: choice[0])
-        return inner, along
+        best = {r: self._best(access, r) for r in access.reductions}
+        choices = list[tuple[float, int | None, set[int]]]()
+        for inner in (*reversed([c for c in access.parallel if self.scalars.extent(c) > 1]), None):
+            rows = (c for r, c in best.items() if inner not in self.scalars.free(r))
+            lanes = {c for c in rows if c is not None}
+            along = lanes if inner is None else lanes | {inner}
+            choices.append((access.cost(along, width), inner, lanes))
+        _, inner, lanes = min(choices, key=lambda choice: choice[0])
+        return inner, lanes
 
     def _best(self, access: Access, reduction: int) -> int | None:
         """The counter of a reduction along which its lanes cost least, if lanes can reduce it."""
         op = self.scalars.op(reduction)
         assert isinstance(op, Reduce), "a reduction"
-        kinds = {self.scalars.graph.type(a) for a in self.scalars.args(reduction)}
-        if self.target.in_step and (op.operator not in ("add", "max", "min") or kinds != {"f"}):
+        kinds = "".join(self.scalars.graph.type(a) for a in self.scalars.args(reduction))
+        if self.target.in_step and not lanes_reduce(op.operator, kinds):
             return None
         inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
         width = self.target.width if self.target.in_step else 32
@@ -297,13 +311,14 @@ class Scheduler:
         """Whether a reduction is worth being cut."""
         if self.target.in_step:
             inner, lanes = self._lanes(access)
-            cost = access.cost(lanes, self.target.width)
+            along = lanes if inner is None else lanes | {inner}
+            cost = access.cost(along, self.target.width)
             rows = access.extent([c for c in access.parallel if c != inner])
             return rows < MOST_PARTS and cost > 3 * CHUNK_COST
         groups = access.size
         return (groups < 256 and access.terms >= SPLIT_TERMS) or access.terms > 32 * MOST_ITERATIONS
 
-    def _in_parts(self, array: Array, access: Access, share: Share) -> Iterator[Step]:
+    def _in_parts(self, array: Array, access: Access, share: Share) -> Iterator[AnyStep]:
         """The sums of parts of the range, and the sums of these."""
         s, reductions = self.scalars, access.reductions
         extent = s.extent(share.counter)
@@ -361,11 +376,44 @@ class Scheduler:
         (root,) = access.roots
         return self._whole(array, Access(s, (replaced(s, root, stored),), access.parallel))
 
+    # products ------------------------------------------------------------------------------------
+
+    def _multiplied(self, array: Array, access: Access, c: Contraction) -> Iterator[AnyStep]:
+        """A product by the BLAS of the host, of operands in memory, and what comes behind it."""
+        s, operands = self.scalars, list[Operand]()
+        for factor, own in ((c.left, c.rows), (c.right, c.columns)):
+            counters = *c.batch, *own, *c.summed
+            known = operand(s, factor, counters)
+            if known is None:
+                shape = tuple(map(s.extent, counters))
+                stored = Tabulate(shape=shape, counters=counters, body=factor)
+                yield from self._tabulated(stored, counters, factor)
+                known = operand(s, s.read(stored, counters), counters)
+                assert known is not None, "an array stands in memory"
+            operands.append(known)
+        order = *c.batch, *c.rows, *c.columns
+        left, right = operands
+        moving = tuple(i for i in access.parallel if s.extent(i) > 1)
+        if access.roots == (c.reduction,) and order == moving:
+            yield ProductStep(left, right, c, array)
+            return
+        product = Array(shape=tuple(map(s.extent, order)))
+        yield ProductStep(left, right, c, product)
+        root = replaced(s, access.roots[0], {c.reduction: s.read(product, order)})
+        yield from self._tabulated(array, access.parallel, root)
+
     # scans ---------------------------------------------------------------------------------------
 
-    def _scanned(self, array: Scan) -> Iterator[Step]:
+    def _scanned(self, array: Scan) -> Iterator[AnyStep]:
         """Lines one after the other, in parts where there are few of them."""
         s, access = self.scalars, Access(self.scalars, (array.body,), array.counters)
+        if self.target.in_step:
+            elements = Tabulate(
+                shape=array.shape, kind=array.kind, counters=array.counters, body=array.body
+            )
+            yield from self._tabulated(elements, array.counters, array.body)
+            yield ScanStep(array, elements)
+            return
         axis = array.counters[array.axis]
         extent, others = s.extent(axis), access.size // max(1, s.extent(axis))
         length = min(extent, max(SCAN_LENGTH, extent * others // FEW_ELEMENTS))
@@ -397,7 +445,7 @@ class Scheduler:
 
     # scatter -------------------------------------------------------------------------------------
 
-    def _scattered(self, array: Scatter) -> Iterator[Step]:
+    def _scattered(self, array: Scatter) -> Iterator[AnyStep]:
         """Every element adds up all that goes to it."""
         s = self.scalars
         counters = [s.counter(n) for n in array.shape]
@@ -407,5 +455,6 @@ class Scheduler:
                 hit = s.graph.add(is_zero, s.plus((1, i), (-1, c)))
                 if array.kind == "f":
                     body = s.graph.add(ops.where, hit, body, zero)
-        total = s.reduction("add", array.counters, body)
+        moving = [c for c in array.counters if s.extent(c) > 1]
+        total = s.reduction("add", moving, body) if moving else body
         yield from self._tabulated(array, counters, total)

@@ -11,8 +11,8 @@ from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.lower import inline
 from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Reduction, Total
-from symgrad.kernel.stages.combine import combined, nothing
-from symgrad.kernel.statements import Buffer, lane_max, lane_min, lane_sum
+from symgrad.kernel.stages.combine import combined, nothing, over_lanes
+from symgrad.kernel.statements import Buffer
 
 BLOCK: Final = 128
 """Terms of a long sum that are added up in floats before they go to a wide one."""
@@ -160,17 +160,16 @@ def combine(k: KernelIR, r: Reduction, a: Values, b: Values) -> list[int]:
     return [i for operator, x, y in parts for i in combined(k, operator, [x], [y])]
 
 
-LANES: Final = {"add": lane_sum, "max": lane_max, "min": lane_min}
-"""What a group in step has for reductions of floats."""
-
-
 def over_group(k: KernelIR, r: Reduction, totals: Values) -> Values:
     """The reduction of what the invocations of a group have, known to all of them.
 
     In step lanes are reduced as the target does it, or else there is a tree in the group's memory.
     """
     if k.target.in_step:
-        return [k.add(LANES[o], total) for o, total in zip(r.operators, totals, strict=True)]
+        if r.is_tuple:
+            return over_lanes(k, r.operators[0], totals)
+        parts = zip(r.operators, totals, strict=True)
+        return [i for operator, total in parts for i in over_lanes(k, operator, [total])]
     width, local = k.target.width, Index(k, k.local)
     tiles = [
         k.buffer(f"tile{len(k.buffers)}", "group", k.type(total), width) for total in totals
