@@ -68,7 +68,7 @@ def replaced(scalars: Scalars, root: int, known: Mapping[int, int]) -> int:
         if isinstance(op, Reduce) or list(args) == new:
             ids[i] = i
         elif isinstance(op, Affine):
-            ids[i] = scalars.affine(op.constant, zip(op.coefficients, new, strict=True))
+            ids[i] = scalars.affine(op.offset, zip(op.coefficients, new, strict=True))
         elif isinstance(op, Read):
             ids[i] = scalars.read(op.array, new)
         else:

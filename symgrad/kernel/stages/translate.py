@@ -168,7 +168,7 @@ class Translation:
         args = node[1:]
         match op:
             case Affine():
-                return self._affine(op.constant, list(zip(op.coefficients, args, strict=True)))
+                return self._affine(op.offset, list(zip(op.coefficients, args, strict=True)))
             case Read():
                 return self._read(op, args)
             case Reduce():
@@ -205,7 +205,7 @@ class Translation:
         if isinstance(op, Affine):
             terms = zip(op.coefficients, args, strict=True)
             ends = [sorted((c * x for x in self.span(a))) for c, a in terms]
-            low, high = (op.constant + sum(e[k] for e in ends) for k in (0, 1))
+            low, high = (op.offset + sum(e[k] for e in ends) for k in (0, 1))
             return (low, high) if ANY[0] <= low and high <= ANY[1] else ANY
         if op is s.quotient:
             (low, high), n = self.span(args[0]), self.scalars.integer(args[1])
