@@ -12,11 +12,23 @@ from symgrad.arrays.program import Constant, Program
 from symgrad.arrays.scalars import Array
 from symgrad.backend import Backend, backend_of
 from symgrad.expr.graph.node import Graph, paused_gc
+from symgrad.kernel.language import Target
 from symgrad.kernel.stages.host_steps import HostStep
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.pipeline import Options, simplified
 from symgrad.targets import Device
 from symgrad.wgsl.arrays.array import DeviceArray
+
+
+def planned(program: Program, target: Target, options: Options) -> Plan:
+    """What computes a program on a target."""
+    opaque = options.dtype == "float32" or options.simplify == "real"
+
+    def simplify(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+        return simplified(graph, roots, options, opaque=opaque)
+
+    with paused_gc():
+        return plan(program, target, simplify)
 
 
 def compile_arrays(program: Program, options: Options, device: Device) -> CompiledArrays:
@@ -30,13 +42,7 @@ class CompiledArrays:
     def __init__(self, program: Program, options: Options, backend: Backend) -> None:
         self.program, self.options, self.backend = program, options, backend
         target = backend.device_target(options.dtype, options.math)
-        opaque = options.dtype == "float32" or options.simplify == "real"
-
-        def simplify(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-            return simplified(graph, roots, options, opaque=opaque)
-
-        with paused_gc():
-            self.plan: Plan = plan(program, target, simplify)
+        self.plan = planned(program, target, options)
         self._dtypes = {"f": np.dtype(options.dtype), "i": np.dtype(np.int32)}
         self._parts = [
             partial(self._host, part) if isinstance(part, HostStep) else self._segment(part)
@@ -70,13 +76,9 @@ class CompiledArrays:
 
     def _segment(self, segment: Segment) -> Any:
         launched = self.backend.launch(segment.launch, self.options)
-        owner = self.backend.owner
 
         def run(arrays: dict[Array, Any]) -> None:
             given = [arrays[a] for a in segment.inputs]
-            if owner is not None and not any(isinstance(x, DeviceArray) for x in given):
-                arrays |= zip(segment.outputs, launched.run(*given), strict=True)
-                return
             arrays |= zip(segment.outputs, launched.run(*given), strict=True)
 
         return run

@@ -87,6 +87,10 @@ class Access:
         """Whether numbers stand side by side, or are one, as a counter moves."""
         return self._moves[read].get(counter, 0) in (0, 1)
 
+    def moves_along(self, counter: int) -> bool:
+        """Whether all reads find numbers side by side, or one, as a counter moves."""
+        return all(self.is_beside(i, counter) for i in self._moves)
+
     def cost(self, lanes: Collection[int], width: int) -> float:
         """About what all elements cost in additions, with lanes along some counters."""
         return sum(self._costs(lanes, width))

@@ -15,6 +15,7 @@ from typing import Any
 from symgrad.expr.graph.node import ANY_INPUT, Graph, reachable
 from symgrad.kernel.stages.combine import TUPLES
 
+
 @dataclass(frozen=True)
 class Counter:
     """An index: of the parallel ones number 0, 1, .., behind them those of reductions."""

@@ -66,16 +66,15 @@ def nothing(k: KernelIR, operator: str, kinds: str) -> list[int]:
     if operator == "rescale":
         return [k.constant(-float("inf")), *[k.constant(0.0)] * (len(kinds) - 1)]
     extreme = operator.removeprefix("arg")
-    value = (
-        k.constant(NOTHING[extreme]) if kinds[0] == "f" else k.word(NO_INTEGERS[extreme])
-    )
+    value = k.constant(NOTHING[extreme]) if kinds[0] == "f" else k.word(NO_INTEGERS[extreme])
     return [value, k.word(LARGEST)] if operator in TUPLES else [value]
 
 
 def _rescaled(k: KernelIR, a: Values, b: Values) -> list[int]:
-    """Sums of exp(s - m) w, brought to the larger of two maxima m: Milakov and Gimelshein, 2018,
-    "Online normalizer calculation for softmax". What rounding the difference of maxima does to a
-    factor is much where the factor is little, and their product less than half a unit.
+    """Sums of exp(s - m) w, brought to the larger of two maxima m.
+
+    See Milakov and Gimelshein, 2018, "Online normalizer calculation for softmax". What rounding the
+    difference of maxima does to a factor is much only where the factor is little.
     """
     (top, *sums), (other, *terms) = a, b
     rises, one = k.add(ops.lt, top, other), k.constant(1.0)

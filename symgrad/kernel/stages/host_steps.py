@@ -1,4 +1,4 @@
-"""What NumPy does on the host between kernels: products by its BLAS, scans, and whole algorithms."""
+"""What NumPy does on the host between kernels: products by its BLAS, scans, whole algorithms."""
 
 from __future__ import annotations
 
@@ -192,19 +192,11 @@ def _sides(
 
     The left side is that with the first of these counters.
     """
-    free = [s.free(f).intersection(moving) for f in factors]
     for c in moving:
-        left = [f for f, moves in zip(factors, free, strict=True) if c in moves]
-        right = [f for f, moves in zip(factors, free, strict=True) if c not in moves]
-        if not left or not right:
-            continue
-        of_left = frozenset[int]().union(*(s.free(f) for f in left))
-        if any(not s.free(f) <= of_left for f in right if moving) and any(
-            d in moves and d not in of_left
-            for d in moving
-            for f, moves in zip(factors, free, strict=True)
-            if f in right
-        ):
+        left = [f for f in factors if c in s.free(f)]
+        right = [f for f in factors if c not in s.free(f)]
+        of_left, of_right = (frozenset[int]().union(*map(s.free, side)) for side in (left, right))
+        if left and any(d in of_right and d not in of_left for d in moving):
             return left, right
     return None
 

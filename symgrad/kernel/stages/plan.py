@@ -15,7 +15,8 @@ from symgrad.kernel import launch as launches
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.stages.host_steps import CallStep, HostStep
-from symgrad.kernel.stages.schedule import AnyStep, Scheduler, Step
+from symgrad.kernel.stages.schedule import Scheduler
+from symgrad.kernel.stages.steps import AnyStep, Step
 from symgrad.kernel.stages.translate import Simplify
 
 
@@ -42,11 +43,12 @@ class Plan:
             if isinstance(part, HostStep):
                 lines.append(part.title)
                 continue
-            names = {a.name: a for a in part.launch.arrays}
+            shapes = {a.name: list(a.shape) for a in part.launch.arrays}
             for step, d in zip(part.steps, part.launch.dispatches, strict=True):
-                reads = [str(a) for b, a in d.arrays if b.startswith("a")]
-                writes = [f"{a}{list(names[str(a)].shape)}" for b, a in d.arrays if b.startswith("y")]
-                lines.append(f"{', '.join(writes)} = {d.kernel.name}({', '.join(reads)}): {step.title}")
+                names = d.names
+                reads = ", ".join(a for b, a in names.items() if b[0] != "y")
+                writes = ", ".join(f"{a}{shapes[a]}" for b, a in names.items() if b[0] == "y")
+                lines.append(f"{writes} = {d.kernel.name}({reads}): {step.title}")
         return "\n".join(lines)
 
 

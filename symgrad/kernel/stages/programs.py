@@ -144,22 +144,23 @@ class RowProgram(_Stage):
             k.when(inside, put)
             return
         width, local, stride = k.target.width, Index(k, k.local), strides[self.inner]
-        start, end = Index(k, k.word(0)), extents[self.inner]
+        start, count = Index(k, k.word(0)), extents[self.inner]
         if chunk is not None:
             length = Index(k, k.argument("chunk"))
             start = chunk * length
-            end = start + (end - start).at_most(length)
-        if exists is not None:
-            end = Index(k, k.add(ops.word_where, exists, end.id, start.id))
-        trips = ((end - start) + (width - 1) - local) // width
+            count = (count - start).at_most(length)
+        trips, inner = (count + (width - 1) - local) // width, self.inner
 
         def element(t: int, _: Sequence[int]) -> tuple[()]:
             i = start + Index(k, t) * width + local
-            with w.frame({self.inner: i.id}):
+            with w.frame({inner: i.id}):
                 self._store(w, writes, at + i * stride)
             return ()
 
-        k.loop(k.word(0), trips.id, (), element)
+        def elements() -> None:
+            k.loop(k.word(0), trips.id, (), element)
+
+        elements() if exists is None else k.when(exists, elements)
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,8 @@ class ScanProgram(_Stage):
             k.store(written, (at + i * stride).id, new[0])
             return new
 
-        exists = Index(k, k.cell).below(count)
-        k.when(exists, lambda: k.loop(k.word(0), trips.id, [total], element))
+        def line() -> None:
+            k.loop(k.word(0), trips.id, [total], element)
+
+        k.when(Index(k, k.cell).below(count), line)
         return k

@@ -1,21 +1,18 @@
-"""How the arrays of a program are computed: which kernels, over how many groups, in how many steps."""
+"""How arrays of a program are computed: by which kernels, over how many groups, in what steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 from symgrad.arrays.program import Scan, Scatter, Tabulate
-from symgrad.arrays.scalars import Affine, Array, Read, Reduce, Scalars, is_zero
+from symgrad.arrays.scalars import Array, Reduce, Scalars, is_zero
 from symgrad.expr import ops
 from symgrad.kernel.language import Target
-from symgrad.kernel.launch import Dispatch, Program
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.combine import lanes_reduce
 from symgrad.kernel.stages.host_steps import (
     Contraction,
-    HostStep,
     Operand,
     ProductStep,
     ScanStep,
@@ -24,6 +21,7 @@ from symgrad.kernel.stages.host_steps import (
     operand,
 )
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
+from symgrad.kernel.stages.steps import AnyStep, Step, replaced
 from symgrad.kernel.stages.translate import Share, Simplify, Translation
 
 CHUNK_COST: Final = 20_000.0
@@ -53,65 +51,14 @@ SCAN_LENGTH: Final = 128
 GROUP_WIDTH: Final = 128
 """Invocations of a group that shares a reduction."""
 
+SCAN_WIDTH: Final = 64
+"""Invocations of a group that scan lines."""
+
+WARP: Final = 32
+"""Invocations of a group that read memory together."""
+
 ELEMENT_WIDTH: Final = 256
 """Invocations of a group in which each has an element."""
-
-
-def replaced(scalars: Scalars, root: int, known: Mapping[int, int]) -> int:
-    """A scalar with other nodes in the place of some; reductions that are not among them stay."""
-    ids = dict(known)
-    for i in scalars.shallow([root]):
-        if i in ids:
-            continue
-        op, args = scalars.op(i), scalars.args(i)
-        new = [ids.get(a, a) for a in args]
-        if isinstance(op, Reduce) or list(args) == new:
-            ids[i] = i
-        elif isinstance(op, Affine):
-            ids[i] = scalars.affine(op.offset, zip(op.coefficients, new, strict=True))
-        elif isinstance(op, Read):
-            ids[i] = scalars.read(op.array, new)
-        else:
-            ids[i] = scalars.graph.add(op, *new)
-    return ids[root]
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """A dispatch of a program, as far as arrays have no names yet.
-
-    ``reads`` are the arrays that its buffers ``a0``, .. are bound to, and ``writes`` those of
-    ``y0``, ..
-    """
-
-    program: Program
-    target: Target
-    reads: tuple[Array, ...]
-    writes: tuple[Array, ...]
-    count: int
-    groups: int
-    words: tuple[tuple[str, int], ...]
-    title: str
-    more: tuple[tuple[str, Array], ...] = ()
-    """Other buffers that are read, and their arrays."""
-
-    @property
-    def inputs(self) -> tuple[Array, ...]:
-        """All arrays that are read."""
-        return *self.reads, *(a for _, a in self.more)
-
-    def dispatch(self, names: dict[Array, Any]) -> Dispatch:
-        """The dispatch on arrays of these names."""
-        bound = [(f"a{n}", names[a]) for n, a in enumerate(self.reads)]
-        bound += [(f"y{n}", names[a]) for n, a in enumerate(self.writes)]
-        bound += [(name, names[a]) for name, a in self.more]
-        return Dispatch(
-            self.program, self.target, tuple(bound), self.count, self.groups, self.words
-        )
-
-
-AnyStep = Step | HostStep
-"""What is done on a device, or by NumPy on the host."""
 
 
 class Scheduler:
@@ -147,46 +94,79 @@ class Scheduler:
             yield from self._in_parts(array, access, share)
 
     def _whole(self, array: Array, access: Access) -> Step:
+        """The step that computes an array, with no other one before it."""
+        t = Translation(self.scalars, access.parallel)
+        roots = t.values(access.roots)
         if self.target.in_step:
-            return self._in_lanes(array, access)
-        return self._in_groups(array, access)
+            inner, lanes = self._lanes(access)
+            return self._rows(access, t, roots, [array], inner, lanes)
+        inner = self._row_counter(access)
+        if inner is None and not self._is_shared(access):
+            return self._elements(access, t, roots, array)
+        return self._rows(access, t, roots, [array], inner, self._shared(access, inner))
 
-    def _translation(self, access: Access, share: Share | None = None) -> Translation:
-        return Translation(self.scalars, access.parallel, share)
+    def _elements(self, access: Access, t: Translation, roots: Sequence[int], array: Array) -> Step:
+        """An invocation for each element."""
+        program, size = ElementProgram(t.body(roots, self.simplify)), max(access.size, 1)
+        target = self.target.of_width(ELEMENT_WIDTH).in_grid(-(-size // ELEMENT_WIDTH))
+        words = [*self._extents(access)[1:], *t.words]
+        title = f"{size} elements"
+        return Step(program, target, tuple(t.sources), (array,), size, 0, tuple(words), title)
 
-    def _in_lanes(self, array: Array, access: Access) -> Step:
-        """Lanes along a parallel counter, or along one of each reduction, whichever costs less."""
-        width = self.target.width
-        inner, lanes = self._lanes(access)
-        translation = self._translation(access)
-        roots = translation.values(access.roots)
-        body = translation.body(roots, self.simplify)
-        outer = [c for c in access.parallel if c != inner]
-        rows, words = access.extent(outer), self._extents(access)
-        number = None if inner is None else access.parallel.index(inner)
-        loops = zip(access.reductions, translation.loops_of(access.reductions), strict=True)
-        dealt = {
-            (n, translation.number(c)) for r, n in loops for c in access.counters(r) if c in lanes
-        }
-        program = RowProgram(body, number, tuple(sorted(dealt)), chunks=inner is not None)
-        if inner is None:
-            return self._step(program, self.target, array, translation, rows, words)
-        extent = self.scalars.extent(inner)
+    def _rows(
+        self,
+        access: Access,
+        t: Translation,
+        roots: Sequence[int],
+        writes: Sequence[Array],
+        inner: int | None,
+        lanes: Collection[int],
+        parts: int = 0,
+    ) -> Step:
+        """A group for each row, which deals out counters of reductions, those in ``lanes``.
+
+        The first parallel counter may be that of ``parts`` of reductions: see `Share`.
+        """
+        loops = zip(access.reductions, t.loops_of(access.reductions), strict=True)
+        dealt = {(n, t.number(c)) for r, n in loops for c in access.counters(r) if c in lanes}
+        rows = access.extent([c for c in access.parallel if c != inner]) * max(parts, 1)
+        words = [(extent_name(0), parts)] if parts else []
+        words += [
+            (extent_name(len(words) + p), n) for p, (_, n) in enumerate(self._extents(access))
+        ]
+        chunks = 1
+        if inner is not None:
+            length = self._chunk(access, inner, rows) if not parts else self.scalars.extent(inner)
+            chunks = -(-self.scalars.extent(inner) // length)
+            words += [("chunks", chunks), ("chunk", length)]
+        number = None if inner is None else access.parallel.index(inner) + bool(parts)
+        body = t.body(roots, self.simplify)
+        program = RowProgram(body, number, tuple(sorted(dealt)), inner is not None)
+        groups = rows * chunks
+        target = self.target
+        if not target.in_step:
+            target = target.of_width(GROUP_WIDTH).in_grid(groups)
+            words += [("total", groups)] if target.grid else []
+        words += t.words
+        reads, title = tuple(t.sources), f"{groups} groups"
+        count = groups * target.width
+        return Step(program, target, reads, tuple(writes), count, groups, tuple(words), title)
+
+    def _chunk(self, access: Access, inner: int, rows: int) -> int:
+        """The elements of a chunk of a row: on the host, enough to be worth a call."""
+        extent, width = self.scalars.extent(inner), self.target.width
         waits = any(inner not in self.scalars.free(r) for r in access.reductions)
-        length = extent if waits else self._chunk(access, inner, width, rows)
-        chunks = -(-extent // length)
-        words += [("chunks", chunks), ("chunk", length)]
-        return self._step(program, self.target, array, translation, rows * chunks, words)
-
-    def _chunk(self, access: Access, inner: int, width: int, rows: int) -> int:
-        """The elements of a chunk: whole vectors, and enough of them to be worth a call."""
-        extent = self.scalars.extent(inner)
+        if waits or not self.target.in_step:
+            return extent
         each = access.cost([inner], width) / max(1, rows * -(-extent // width))
         vectors = max(4, int(CHUNK_COST / max(each, 0.25)))
-        return min(extent, vectors * width) or 1
+        return min(extent, vectors * width)
 
     def _lanes(self, access: Access) -> tuple[int | None, set[int]]:
-        """The parallel counter along which lanes are, if it is one; and all such counters."""
+        """Of a vector's lanes, the parallel counter that they move along, if it is one.
+
+        And the counters of reductions that they move along in what belongs to a row.
+        """
         width = self.target.width
         best = {r: self._best(access, r) for r in access.reductions}
         choices = list[tuple[float, int | None, set[int]]]()
@@ -206,39 +186,14 @@ class Scheduler:
         if self.target.in_step and not lanes_reduce(op.operator, kinds):
             return None
         inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
-        width = self.target.width if self.target.in_step else 32
+        width = self.target.width if self.target.in_step else WARP
         costs = [(inner.cost([c], width), -n, c) for n, c in enumerate(op.counters)]
         return min(costs)[2] if costs else None
 
-    def _in_groups(self, array: Array, access: Access) -> Step:
-        """An invocation for each element, or a group for each, or for each row of them."""
-        translation = self._translation(access)
-        body = translation.body(translation.values(access.roots), self.simplify)
-        words = self._extents(access)
-        inner = self._row_counter(access)
-        if inner is None and not self._is_shared(access):
-            target = self.target.of_width(ELEMENT_WIDTH)
-            count = max(access.size, 1)
-            target = target.in_grid(-(-count // target.width))
-            reads = tuple(translation.sources)
-            words = [w for w in words if w[0] != extent_name(0)]
-            words += translation.words
-            title = f"{access.size} x {access.terms}"
-            program = ElementProgram(body)
-            return Step(program, target, reads, (array,), count, 0, tuple(words), title)
-        loops = zip(access.reductions, translation.loops_of(access.reductions), strict=True)
-        dealt = set[tuple[int, int]]()
-        for r, n in loops:
-            best = self._best(access, r)
-            if best is not None and (inner is None or inner not in self.scalars.free(r)):
-                dealt.add((n, translation.number(best)))
-        number = None if inner is None else access.parallel.index(inner)
-        rows = access.extent([c for c in access.parallel if c != inner])
-        program = RowProgram(body, number, tuple(sorted(dealt)))
-        target = self.target.of_width(GROUP_WIDTH).in_grid(rows)
-        if target.grid:
-            words.append(("total", rows))
-        return self._step(program, target, array, translation, rows, words)
+    def _shared(self, access: Access, inner: int | None) -> set[int]:
+        """The counters that a group deals out, of the reductions that belong to a row."""
+        rows = [r for r in access.reductions if inner not in self.scalars.free(r)]
+        return {c for r in rows if (c := self._best(access, r)) is not None}
 
     def _row_counter(self, access: Access) -> int | None:
         """The parallel counter along which all long reductions are the same, if there is one."""
@@ -257,28 +212,16 @@ class Scheduler:
         last = access.parallel[-1]
         best = [(r, self._best(access, r)) for r in access.reductions]
         return any(
-            c is not None and self._moves_along(access, r, c) and not self._moves_along(access, r, last)
+            c is not None
+            and self._moves_along(access, r, c)
+            and not self._moves_along(access, r, last)
             for r, c in best
         )
 
     def _moves_along(self, access: Access, reduction: int, counter: int) -> bool:
         """Whether all reads below a reduction stand side by side along a counter."""
         inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
-        return all(inner.is_beside(i, counter) for i in inner._moves)
-
-    def _step(
-        self,
-        program: Program,
-        target: Target,
-        array: Array,
-        translation: Translation,
-        groups: int,
-        words: list[tuple[str, int]],
-    ) -> Step:
-        words = [*words, *translation.words]
-        reads = tuple(translation.sources)
-        count = groups * target.width
-        return Step(program, target, reads, (array,), count, groups, tuple(words), f"{groups} groups")
+        return inner.moves_along(counter)
 
     def _extents(self, access: Access) -> list[tuple[str, int]]:
         return [(extent_name(p), self.scalars.extent(c)) for p, c in enumerate(access.parallel)]
@@ -331,35 +274,14 @@ class Scheduler:
 
     def _partial(self, access: Access, share: Share, count: int, parts: Sequence[Array]) -> Step:
         """The step that reduces parts of the range."""
-        t = self._translation(access, share)
+        t = Translation(self.scalars, access.parallel, share)
         t.values(access.reductions)
         roots = t.totals(access.reductions)
-        body = t.body(roots, self.simplify)
-        extents = [(extent_name(0), count)]
-        extents += [(extent_name(p + 1), n) for p, (_, n) in enumerate(self._extents(access))]
-        loops = zip(access.reductions, t.loops_of(access.reductions), strict=True)
-        inner, lanes = self._lanes(access) if self.target.in_step else (None, set[int]())
-        if self.target.in_step and inner is not None:
-            number = 1 + access.parallel.index(inner)
-            rows = count * access.extent([c for c in access.parallel if c != inner])
-            extent = self.scalars.extent(inner)
-            words = [*extents, ("chunks", 1), ("chunk", extent)]
-            program: Program = RowProgram(body, number, (), chunks=True)
-            step = self._step(program, self.target, parts[0], t, rows, words)
-            return replace(step, writes=tuple(parts))
-        dealt = set[tuple[int, int]]()
-        for r, n in loops:
-            best = self._best(access, r)
-            if best is not None and (best in lanes or not self.target.in_step):
-                dealt.add((n, t.number(best)))
-        rows = count * access.size
-        program = RowProgram(body, None, tuple(sorted(dealt)))
-        target, words = self.target, extents
-        if not target.in_step:
-            target = target.of_width(GROUP_WIDTH).in_grid(rows)
-            words = [*extents, *([("total", rows)] if target.grid else [])]
-        step = self._step(program, target, parts[0], t, rows, words)
-        return replace(step, writes=tuple(parts))
+        if self.target.in_step:
+            inner, lanes = self._lanes(access)
+        else:
+            inner, lanes = None, self._shared(access, None)
+        return self._rows(access, t, roots, parts, inner, lanes, count)
 
     def _joined(
         self, array: Array, access: Access, parts: Sequence[Sequence[Array]], count: int
@@ -432,16 +354,14 @@ class Scheduler:
             )  # fmt: skip
             yield from self._scanned(running)
             before.append(running)
-        translation = self._translation(access)
-        body = translation.body(translation.values(access.roots), self.simplify)
+        t = Translation(s, access.parallel)
+        body = t.body(t.values(access.roots), self.simplify)
         program = ScanProgram(body, array.axis, array.operator, array.reverse, bool(before))
-        count, words = others * parts, [*self._extents(access), ("length", length)]
-        target = self.target
-        if not target.in_step:
-            target = target.of_width(64).in_grid(-(-count // 64))
-        step = self._step(program, target, array, translation, 0, words)
-        return_count = replace(step, count=count, title=f"{count} x {length}")
-        yield replace(return_count, more=tuple(("before", a) for a in before))
+        count = others * parts
+        target = self.target.of_width(SCAN_WIDTH).in_grid(-(-count // SCAN_WIDTH))
+        words = *self._extents(access), ("length", length), *t.words
+        more, title = tuple(("before", a) for a in before), f"{count} parts of lines"
+        yield Step(program, target, tuple(t.sources), (array,), count, 0, words, title, more)
 
     # scatter -------------------------------------------------------------------------------------
 

@@ -32,9 +32,6 @@ KINDS: Final = {"f": "f", "i": "u"}
 ANY: Final = (-(2**31), 2**31 - 1)
 """The bounds of any integer."""
 
-Source = Array | str
-"""An array of the program, or one that a schedule puts between two dispatches, by its name."""
-
 
 @dataclass(frozen=True)
 class Share:
@@ -74,7 +71,7 @@ class Translation:
         self.graph.tracing = False
         self._leaves: dict[Leaf, int] = {}
         self._sizes: dict[int, int] = {}
-        self.sources: dict[Source, int] = {}
+        self.sources: dict[Array, int] = {}
         self._kinds: list[str] = []
         self._loops: list[_Loop] = []
         self._numbers: dict[int, int] = {}
@@ -131,7 +128,7 @@ class Translation:
         rest = self.graph.add(ops.word_sub, whole, start)
         return self.graph.add(ops.word_min, rest, length)
 
-    def element(self, source: Source, kind: str, index: int) -> int:
+    def element(self, source: Array, kind: str, index: int) -> int:
         """The number at a flat index of an array, a node of the new graph."""
         if source not in self.sources:
             self.sources[source] = len(self.sources)
@@ -204,7 +201,7 @@ class Translation:
             return node[1], node[1]
         if isinstance(op, Affine):
             terms = zip(op.coefficients, args, strict=True)
-            ends = [sorted((c * x for x in self.span(a))) for c, a in terms]
+            ends = [sorted(c * x for x in self.span(a)) for c, a in terms]
             low, high = (op.offset + sum(e[k] for e in ends) for k in (0, 1))
             return (low, high) if ANY[0] <= low and high <= ANY[1] else ANY
         if op is s.quotient:
@@ -284,7 +281,7 @@ class Translation:
 
     def _as_float(self, a: int) -> int:
         low, high = self.span(a)
-        op = ops.signed_float if -EXACT <= low and high <= EXACT else ops.int32_float
+        op = ops.signed_float if low >= -EXACT and high <= EXACT else ops.int32_float
         return self.graph.add(op, self._ids[a])
 
     # reads and reductions ------------------------------------------------------------------------
@@ -297,7 +294,7 @@ class Translation:
         for i, n in zip(index, array.shape, strict=True):
             stride //= n
             low, high = self.span(i)
-            if 0 <= low and high < n:
+            if low >= 0 and high < n:
                 own, inner = self.scalars.terms(i)
                 constant += stride * own
                 terms += [(stride * c, a) for c, a in inner]

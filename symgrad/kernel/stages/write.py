@@ -122,14 +122,16 @@ class Writer:
 
             return k.loop(start.id, end.id, self.nothing(r), iteration)[0]
 
-        is_sum = [o == "add" and k.type(i) == "f" for o, i in zip(r.operators, self.nothing(r))]
-        inits = [target.wide_zero(k) if s else (i,) for s, i in zip(is_sum, self.nothing(r))]
+        none = self.nothing(r)
+        pairs = zip(r.operators, none, strict=True)
+        is_sum = [operator == "add" and k.type(i) == "f" for operator, i in pairs]
+        inits = [target.wide_zero(k) if s else (i,) for s, i in zip(is_sum, none, strict=True)]
 
         def add(i: int, carries: Values) -> Values:
             new = list[int]()
             totals, parts = _split(carries, inits), block(i) if in_blocks else terms(i)
-            for s, total, part, operator in zip(is_sum, totals, parts, r.operators, strict=True):
-                new += target.wide_add(k, total, part) if s else combined(k, operator, total, [part])
+            for s, total, part, o in zip(is_sum, totals, parts, r.operators, strict=True):
+                new += target.wide_add(k, total, part) if s else combined(k, o, total, [part])
             return new
 
         count = trips.ceil_div(BLOCK) if in_blocks else trips
@@ -171,9 +173,7 @@ def over_group(k: KernelIR, r: Reduction, totals: Values) -> Values:
         parts = zip(r.operators, totals, strict=True)
         return [i for operator, total in parts for i in over_lanes(k, operator, [total])]
     width, local = k.target.width, Index(k, k.local)
-    tiles = [
-        k.buffer(f"tile{len(k.buffers)}", "group", k.type(total), width) for total in totals
-    ]
+    tiles = [k.buffer(f"tile{len(k.buffers)}", "group", k.type(total), width) for total in totals]
     for tile, total in zip(tiles, totals, strict=True):
         k.store(tile, k.local, total)
 

@@ -99,7 +99,8 @@ class Drawn:
     def reduction(self, counters: Sequence[int], depth: int) -> int:
         """A reduction, or an element of one of tuples."""
         s = self.s
-        bound = [s.counter(self.random.choice(self.sizes)) for _ in range(self.random.randint(1, 2))]
+        sizes = self.random.choices(self.sizes, k=self.random.randint(1, 2))
+        bound = [s.counter(n) for n in sizes]
         inner = [*counters, *bound]
         operator = self.random.choice(["add", "add", "add", "max", "min", "argmax", "rescale"])
         part = self.scalar(inner, depth - 1)
@@ -158,5 +159,6 @@ class Drawn:
                 return s.plus((-1, c), offset=s.extent(c) - 1 + self.random.randint(0, room))
             return s.plus(c, offset=self.random.randint(0, room))
         if self.random.random() < 0.3:
-            return s.graph.add(modulo, self.integer(counters, 1), s.number(n)) if n > 1 else s.number(0)
+            place = self.integer(counters, 1)
+            return s.graph.add(modulo, place, s.number(n)) if n > 1 else s.number(0)
         return s.number(self.random.randrange(n))

@@ -1,0 +1,177 @@
+"""Stages: arrays of drawn programs on both devices, beside the meaning of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from drawn_arrays import Drawn
+from tint import check_with_tint, needs_tint
+
+from symgrad import targets
+from symgrad.arrays.interpret import interpret
+from symgrad.arrays.program import Input, Program, Tabulate
+from symgrad.arrays.scalars import Array, Scalars
+from symgrad.expr import ops
+from symgrad.kernel.language import Target
+from symgrad.kernel.stages import schedule, translate
+from symgrad.kernel.stages.plan import Plan, Segment
+from symgrad.kernel.target import SimdTarget, WorkgroupTarget
+from symgrad.mathlib.define import functions
+from symgrad.pipeline import DTypeName, Options
+from symgrad.tensor.stages import compile_arrays, planned
+from symgrad.wgsl.printing.printer import print_kernel
+from symgrad.wgsl.printing.source import Style
+
+THRESHOLDS = {
+    "CHUNK_COST": 20.0, "FEW_ELEMENTS": 16, "SHARED_TERMS": 4, "SPLIT_TERMS": 8,
+    "SCAN_LENGTH": 3, "MOST_PARTS": 5,
+}  # fmt: skip
+TOLERANCES: dict[DTypeName, float] = {"float64": 1e-10, "float32": 1e-4}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small arrays are computed as large ones are: in parts, by groups, sums with their errors."""
+    for name, value in THRESHOLDS.items():
+        monkeypatch.setattr(schedule, name, value)
+    monkeypatch.setattr(translate, "LONG", 20)
+
+
+def programs(seeds: range) -> Iterator[tuple[Drawn, list[np.ndarray], list[np.ndarray]]]:
+    """Drawn programs with inputs, and what they mean."""
+    for seed in seeds:
+        drawn = Drawn(seed)
+        inputs = drawn.values()
+        yield drawn, inputs, interpret(drawn.program, inputs)
+
+
+def assert_means(results: list[np.ndarray], meant: list[np.ndarray], tolerance: float) -> None:
+    largest = max(float(np.abs(m[np.isfinite(m)]).max(initial=1.0)) for m in meant)
+    for result, m in zip(results, meant, strict=True):
+        wanted = m if m.dtype.kind == "f" else m.astype(np.int32)
+        assert result.shape == wanted.shape
+        np.testing.assert_allclose(result, wanted, rtol=10 * tolerance, atol=tolerance * largest)
+
+
+def run(device: str, seeds: range, dtype: DTypeName) -> None:
+    where = targets.choose(device)  # pyright: ignore[reportArgumentType]
+    for drawn, inputs, meant in programs(seeds):
+        compiled = compile_arrays(drawn.program, Options("drawn", dtype=dtype), where)
+        kinds = {"f": np.dtype(dtype), "i": np.dtype(np.int32)}
+        arrays = [x.astype(kinds["f" if x.dtype.kind == "f" else "i"]) for x in inputs]
+        assert_means(compiled.run(arrays), meant, TOLERANCES[dtype])
+
+
+def test_programs_on_the_cpu() -> None:
+    run("cpu", range(40), "float64")
+
+
+def test_programs_on_the_cpu_as_if_they_were_large(small: None) -> None:
+    run("cpu", range(40, 70), "float64")
+    run("cpu", range(70, 80), "float32")
+
+
+def test_programs_on_a_gpu(small: None) -> None:
+    run("gpu", range(10), "float32")
+
+
+@pytest.mark.parametrize(
+    "target", [WorkgroupTarget(), SimdTarget(4, whole=False)], ids=["groups", "lanes"]
+)
+def test_launches_mean_what_programs_mean(target: Target, small: None) -> None:
+    compared = 0
+    for drawn, inputs, meant in programs(range(100, 112)):
+        plan = planned(drawn.program, target, Options("drawn", dtype="float64"))
+        if all(isinstance(part, Segment) for part in plan.parts):
+            arrays = dict[Array, np.ndarray](zip(drawn.program.inputs, inputs, strict=True))
+            for part in plan.parts:
+                assert isinstance(part, Segment)
+                part.launch.verify()
+                results = part.launch.execute([arrays[a] for a in part.inputs])
+                arrays |= zip(part.outputs, results, strict=True)
+            assert_means([arrays[a] for a in drawn.program.outputs], meant, 1e-10)
+            compared += 1
+    assert compared >= 6
+
+
+def kernels_of(program: Program, target: Target) -> list[object]:
+    plan: Plan = planned(program, target, Options("sized", dtype="float64"))
+    return [d.program for p in plan.parts if isinstance(p, Segment) for d in p.launch.dispatches]
+
+
+def layer(m: int, n: int) -> Program:
+    """``tanh(A @ x)`` and the sums of A's columns."""
+    s = Scalars()
+    a, x = Input(shape=(m, n), number=0), Input(shape=(n,), number=1)
+    i, j = s.counter(m), s.counter(n)
+    element = s.read(a, [i, j])
+    product = s.reduction("add", [j], s.graph.add(ops.mul, element, s.read(x, [j])))
+    first = Tabulate(shape=(m,), counters=(i,), body=s.graph.add(ops.tanh, product))
+    sums = Tabulate(shape=(n,), counters=(j,), body=s.reduction("add", [i], element))
+    return Program(s, (a, x), (first, sums))
+
+
+@pytest.mark.parametrize(
+    "target", [WorkgroupTarget(), SimdTarget(4, whole=False)], ids=["groups", "lanes"]
+)
+def test_sizes_are_no_part_of_kernels(target: Target) -> None:
+    first, second = (kernels_of(layer(n, n + 1), target) for n in (5_000, 10_000))
+    assert len(first) >= 2 and first == second
+
+
+def test_sums_of_many_numbers_lose_nothing() -> None:
+    """A large number, many that it would swallow one by one, and its negative."""
+    s, n = Scalars(), 3 * 10**5
+    x, i = Input(shape=(n,), number=0), s.counter(n)
+    total = s.reduction("add", [i], s.read(x, [i]))
+    program = Program(s, (x,), (Tabulate(shape=(), counters=(), body=total),))
+    values = np.full(n, 0.5, np.float32)
+    values[0] = 2.0**22
+    for device in ("cpu", "gpu"):
+        where = targets.choose(device)  # pyright: ignore[reportArgumentType]
+        compiled = compile_arrays(program, Options("sum", dtype="float32"), where)
+        first, second = (compiled.run([values])[0] for _ in range(2))
+        assert first == second
+        assert abs(float(first) - float(values.sum(dtype=np.float64))) <= 0.5
+
+
+def test_products_of_matrices_in_batches_and_transposed() -> None:
+    """``tanh(sum_k a[z, k, i] (b c)[z, j, k])``, in any order of axes."""
+    s, (z, m, n, depth) = Scalars(), (5, 17, 19, 23)
+    a, b = Input(shape=(z, depth, m), number=0), Input(shape=(z, n, depth), number=1)
+    c = Input(shape=(depth,), number=2)
+    for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
+        counters = tuple(map(s.counter, (z, m, n)))
+        batch, i, j = counters
+        k = s.counter(depth)
+        factors = s.read(a, [batch, k, i]), s.read(b, [batch, j, k]), s.read(c, [k])
+        product = s.graph.add(ops.mul, s.graph.add(ops.mul, *factors[:2]), factors[2])
+        total = s.reduction("add", [k], product)
+        shape = tuple((z, m, n)[p] for p in order)
+        moved = tuple(counters[p] for p in order)
+        tanh = Tabulate(shape=shape, counters=moved, body=s.graph.add(ops.tanh, total))
+        program = Program(s, (a, b, c), (tanh,))
+        rng = np.random.default_rng(3)
+        arrays = [rng.normal(size=x.shape) for x in program.inputs]
+        compiled = compile_arrays(
+            program, Options("product", dtype="float64"), targets.choose("cpu")
+        )
+        assert "product" in str(compiled.plan)
+        wanted = np.tanh(np.einsum("zki,zjk,k->zij", *arrays)).transpose(order)
+        np.testing.assert_allclose(compiled.run(arrays)[0], wanted, rtol=1e-11, atol=1e-12)
+
+
+@needs_tint
+def test_tint_takes_the_kernels(small: None) -> None:
+    sources = list[str]()
+    for seed in range(24):
+        plan = planned(Drawn(seed).program, WorkgroupTarget(), Options("drawn"))
+        parts = (p for p in plan.parts if isinstance(p, Segment))
+        for d in (d for p in parts for d in p.launch.dispatches):
+            style = Style("accurate", True, d.kernel.name)
+            sources += print_kernel(d.kernel, functions("accurate"), style).modules
+    different = list(dict.fromkeys(sources))
+    assert len(different) > 20
+    assert check_with_tint(different) == [None] * len(different)
