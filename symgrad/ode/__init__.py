@@ -1,0 +1,1 @@
+"""Differential equations: methods of Runge and Kutta, of Rosenbrock, and `solve_ivp` with them."""

@@ -1,0 +1,251 @@
+"""The loop of steps: from the start to the end, with outputs, stops and events on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr import ops
+from symgrad.expr.loops.control import cond, while_loop
+from symgrad.expr.tracers.array import TracedArray, array
+from symgrad.expr.tracers.casts import uint32
+from symgrad.ode.events import Events, Located
+from symgrad.ode.stepsize import LARGEST_FACTOR, LEAST_LOGARITHM, first_step, next_factor, rounding
+from symgrad.ode.system import Attempt, Method, System
+
+RUNNING: Final = 2.0
+"""The status of a problem that has not ended."""
+
+REACHED, EVENT, TOO_SMALL, TOO_MANY, NOT_FINITE, TOO_MANY_EVENTS = 0, 1, -1, -2, -3, -4
+
+MESSAGES: Final = {
+    REACHED: "The solver successfully reached the end of the integration interval.",
+    EVENT: "A termination event occurred.",
+    TOO_SMALL: "Required step size is less than spacing between numbers.",
+    TOO_MANY: "The steps ran out: raise max_steps, or choose a method for stiff problems.",
+    NOT_FINITE: "The solution or its slope is not finite.",
+    TOO_MANY_EVENTS: "More events occurred than max_events.",
+}
+"""What each status means; the first three are SciPy's."""
+
+STRETCH: Final = 1.0001
+"""How much longer than it was to be a step may get to end where it is to end."""
+
+
+@dataclass(frozen=True)
+class Stops:
+    """Times (k,) at which steps end, in the order of the integration, and what happens then.
+
+    ``jump(t, y, k, *args)`` gives the state after stop k.
+    """
+
+    times: Any
+    jump: Callable[..., Any] | None
+
+
+@dataclass(frozen=True)
+class Integration:
+    """One problem, and all that was asked of its solution."""
+
+    system: System
+    method: Method
+    span: tuple[Any, Any]
+    y0: Any
+    first: Any
+    max_step: Any
+    max_steps: int
+    t_eval: TracedArray | None
+    stops: Stops | None
+    events: Events | None
+
+    @property
+    def direction(self) -> Any:
+        """1 forward, -1 backward in time."""
+        start, end = self.span
+        return ops.where(end >= start, 1.0, -1.0)
+
+    def solved(self) -> dict[str, Any]:
+        """The last carry of the loop over all attempts at steps."""
+        end = while_loop(
+            lambda c: ops.logical_and(c["status"] == RUNNING, c["steps"] < self.max_steps),
+            self._step,
+            self._begin(),
+            self.max_steps,
+        )
+        ran_out = end["status"] == RUNNING
+        return end | {"status": ops.where(ran_out, float(TOO_MANY), end["status"])}
+
+    def _begin(self) -> dict[str, Any]:
+        t, y = self.span[0], self.y0
+        slope = self.system.slope(t, y)
+        carry = {
+            "t": t, "y": y, "slope": slope, "h": self._first_step(t, y, slope),
+            "last": LEAST_LOGARITHM, "most": LARGEST_FACTOR, "status": RUNNING, "steps": 0.0,
+            "nfev": 1.0 + self._first_evaluations,
+        }  # fmt: skip
+        if self.t_eval is not None:
+            blank = array(np.full((len(self.t_eval), self.system.size), math.nan))
+            carry |= {"outputs": blank, "next": uint32(0)}
+        if self.stops is not None:
+            passed = (array(self.stops.times) - t) * self.direction < 0.0
+            carry |= {"stop": np.sum(np.where(passed, 1.0, 0.0))}
+        return carry | ({} if self.events is None else self.events.begin())
+
+    @property
+    def _first_evaluations(self) -> int:
+        return int(self.method.adaptive and self.first is None)
+
+    def _first_step(self, t: Any, y: Any, slope: Any) -> Any:
+        if self.first is not None:
+            return ops.minimum(self.first, self.max_step)
+        span = abs(self.span[1] - self.span[0])
+        own = first_step(self.system, t, y, slope, span, self.direction, self.method.order)
+        return ops.stop_gradient(ops.minimum(own, self.max_step))
+
+    def _target(self, c: dict[str, Any]) -> tuple[Any, Any]:
+        """Where the next step may end at the latest, and whether that is a stop."""
+        end = self.span[1]
+        if self.stops is None:
+            return end, False
+        stop = self.stops.times[c["stop"]]
+        ahead = ops.logical_and(
+            c["stop"] < len(self.stops.times), (stop - end) * self.direction < 0.0
+        )
+        return ops.where(ahead, stop, end), ahead
+
+    def _step(self, c: dict[str, Any]) -> dict[str, Any]:
+        t, length = c["t"], ops.stop_gradient(c["h"])
+        target, at_stop = self._target(c)
+        clipped = abs(target - t) <= STRETCH * length
+        h = ops.where(clipped, target - t, self.direction * length)
+        attempt = self.method.attempt(self.system, t, h, c["y"], c["slope"])
+        error = self._error(attempt)
+        accepted = error <= 1.0
+        after = dict(c)
+        after["nfev"], after["steps"] = c["nfev"] + attempt.evaluations, c["steps"] + 1.0
+        after |= self._controlled(c, length, h, clipped, error)
+        reached = ops.where(clipped, target, t + h)
+        t_end, y_end, stopped = reached, attempt.y, ops.logical_and(accepted, clipped)
+        if self.events is not None:
+            located = self.events.locate(self.system, c, accepted, t, h, attempt)
+            t_end = ops.where(located.breaks, t + located.share * h, reached)
+            y_end = np.where(located.breaks, located.y, y_end)
+            stopped = ops.logical_and(stopped, ops.logical_not(located.breaks))
+            after |= located.records
+        after["t"] = ops.where(accepted, t_end, t)
+        after["y"] = np.where(accepted, y_end, c["y"])
+        after["slope"] = np.where(accepted, attempt.slope, c["slope"])
+        if self.t_eval is not None:
+            after |= self._recorded(c, accepted, t, h, t_end, attempt)
+        at_end = stopped if at_stop is False else ops.logical_and(stopped, ops.logical_not(at_stop))
+        after["status"] = ops.where(at_end, float(REACHED), self._failure(c, after, error))
+        if self.events is not None:
+            after |= self._after_event(after, located)
+        return after if self.stops is None else after | self._after_stop(after, stopped, at_stop)
+
+    def _error(self, attempt: Attempt) -> Any:
+        """The error beside what is allowed; NaN of what is not finite."""
+        if attempt.error is not None:
+            return ops.stop_gradient(attempt.error)
+        total = ops.stop_gradient(np.sum(attempt.y))
+        return ops.where(abs(total) < np.inf, 0.0, math.nan)
+
+    def _controlled(
+        self, c: dict[str, Any], length: Any, h: Any, clipped: Any, error: Any
+    ) -> dict[str, Any]:
+        """The length of the next step, and what the controller remembers."""
+        if not self.method.adaptive:
+            return {"h": length}
+        accepted = error <= 1.0
+        factor, last = next_factor(error, c["last"], self.method.order, c["most"])
+        grown = abs(h) * factor
+        kept = ops.logical_and(accepted, clipped)
+        chosen = ops.where(kept, ops.maximum(length, grown), grown)
+        return {
+            "h": ops.stop_gradient(ops.minimum(chosen, self.max_step)),
+            "last": ops.where(accepted, last, c["last"]),
+            "most": ops.where(accepted, LARGEST_FACTOR, 1.0),
+        }
+
+    def _failure(self, c: dict[str, Any], after: dict[str, Any], error: Any) -> Any:
+        """The status of a step that is repeated, if it cannot be made any shorter."""
+        start, end = self.span
+        epsilon = rounding(1.0 + 0.0 * c["steps"])
+        least = 10.0 * epsilon * ops.maximum(abs(c["t"]), epsilon * abs(end - start))
+        finite = error < np.inf
+        if not self.method.adaptive:
+            return ops.where(finite, RUNNING, float(NOT_FINITE))
+        ends = ops.logical_and(ops.logical_not(error <= 1.0), after["h"] < least)
+        status = ops.where(finite, float(TOO_SMALL), float(NOT_FINITE))
+        return ops.where(ends, status, RUNNING)
+
+    def _recorded(
+        self, c: dict[str, Any], accepted: Any, t: Any, h: Any, t_end: Any, attempt: Attempt
+    ) -> dict[str, Any]:
+        """The outputs, with those that the step has come to."""
+        times, direction = self.t_eval, self.direction
+        assert times is not None, "outputs are recorded where some were asked for"
+        count = len(times)
+
+        def due(k: Any) -> Any:
+            return ops.logical_and(k < count, (times[k] - t_end) * direction <= 0.0)
+
+        def write() -> tuple[Any, Any]:
+            within = attempt.dense()
+
+            def one(pair: tuple[Any, Any]) -> tuple[Any, Any]:
+                k, outputs = pair
+                gone = times[k] - t
+                x = ops.where(h == 0.0, 0.0, gone / ops.where(h == 0.0, 1.0, h))
+                before = gone * direction < 0.0
+                return k + 1, outputs.at[k].set(np.where(before, math.nan, within(x)))
+
+            return while_loop(lambda pair: due(pair[0]), one, (c["next"], c["outputs"]), count)
+
+        any_due = ops.logical_and(accepted, due(c["next"]))
+        k, outputs = cond(any_due, write, lambda: (c["next"], c["outputs"]))
+        return {"next": k, "outputs": outputs}
+
+    def _restarted(self, after: dict[str, Any], jumps: Any, y: Callable[[], Any]) -> dict[str, Any]:
+        """The carry where the state jumps: the slope and the step are those of a new problem."""
+
+        def restart() -> tuple[Any, Any, Any]:
+            state = array(y())
+            slope = self.system.slope(after["t"], state)
+            step = after["h"]
+            if self.method.adaptive:
+                step = self._first_step(after["t"], state, slope)
+            return state, slope, step
+
+        state, slope, h = cond(jumps, restart, lambda: (after["y"], after["slope"], after["h"]))
+        spent = ops.where(jumps, 1.0 + self._first_evaluations, 0.0)
+        return {"y": state, "slope": slope, "h": h, "nfev": after["nfev"] + spent}
+
+    def _after_stop(self, after: dict[str, Any], stopped: Any, at_stop: Any) -> dict[str, Any]:
+        assert self.stops is not None, "there are stops"
+        jumps, jump, k = ops.logical_and(stopped, at_stop), self.stops.jump, after["stop"]
+        next_stop = {"stop": k + ops.where(jumps, 1.0, 0.0)}
+        args = self.system.args
+
+        def jumped() -> Any:
+            return after["y"] if jump is None else jump(after["t"], after["y"], k, *args)
+
+        return next_stop | self._restarted(after, jumps, jumped)
+
+    def _after_event(self, after: dict[str, Any], located: Located) -> dict[str, Any]:
+        """The carry after an event that ended the step."""
+        assert self.events is not None, "there are events"
+        status = ops.where(located.terminal, float(EVENT), after["status"])
+        status = ops.where(located.overflows, float(TOO_MANY_EVENTS), status)
+        events, system = self.events, self.system
+        jumps = ops.logical_and(located.breaks, ops.logical_not(located.terminal))
+        if not events.has_jumps:
+            return {"status": status}
+        jumped = self._restarted(
+            after, jumps, lambda: events.jumped(located, after["t"], after["y"], system.args)
+        )
+        return jumped | {"status": status}

@@ -1,0 +1,186 @@
+"""Methods of Rosenbrock for stiff problems: linear systems in the place of Newton's method."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.ode.factor import Dense as DenseMatrix
+from symgrad.ode.factor import Factors, factorized
+from symgrad.ode.system import Attempt, Dense, System, combined, is_structural_zero, norm
+from symgrad.ode.tableau import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class RosenbrockTableau:
+    """A method of Rosenbrock of s stages, in the form that needs no products with the Jacobian.
+
+    Stage i solves ``(I - gamma h J) u = gamma (h f(t + c h, y + sum a u) + sum couplings u)
+    + gamma h^2 d df/dt`` (Hairer & Wanner, 1996, Solving Ordinary Differential Equations II, IV.7).
+
+    Args:
+        order: The order of the method.
+        error_power: The power of the step that the error estimate goes with.
+        gamma: The diagonal of the coefficients of the Jacobian.
+        a: The weights of earlier stages in the argument, a row for each stage.
+        couplings: Their weights on the right-hand side, c of the book.
+        c: The share of the step at which a stage is evaluated.
+        d: How much each takes of the derivative by time.
+        b: The weights of the step.
+        error: Those of the error estimate.
+        dense: The weights of the polynomials that the interpolant adds to a straight line, from
+            the lowest on.
+    """
+
+    order: int
+    error_power: int
+    gamma: float
+    a: Rows
+    couplings: Rows
+    c: tuple[float, ...]
+    d: tuple[float, ...]
+    b: tuple[float, ...]
+    error: tuple[float, ...]
+    dense: Rows
+
+    @cached_property
+    def classical(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The weights b, and the matrices of the stages and of the Jacobian, of the usual form."""
+        s = len(self.b)
+        couplings, a = (
+            np.array([[*row, *[0.0] * (s - len(row))] for row in rows])
+            for rows in (self.couplings, self.a)
+        )
+        gammas = np.linalg.inv(np.eye(s) / self.gamma - couplings)
+        return np.array(self.b) @ gammas, a @ gammas, gammas
+
+
+def _ode23s() -> RosenbrockTableau:
+    """Shampine's method in this form, which its own becomes by ``u = gammas @ k``."""
+    d, e = 1.0 / (2.0 + math.sqrt(2.0)), 6.0 + math.sqrt(2.0)
+    alphas = np.array([[0.0, 0, 0], [0.5, 0, 0], [0.0, 1, 0]])
+    gammas = np.array([[d, 0, 0], [-d, d, 0], [d * (e - 2.0), -d * e, d]])
+    inverse = np.linalg.inv(gammas)
+    couplings = np.eye(3) / d - inverse
+    a, weights = alphas @ inverse, np.array([[0.0, 1, 0], [1 / 6, -2 / 6, 1 / 6], [1, -1, 0]])
+    b, error, bend = weights @ inverse
+    return RosenbrockTableau(
+        order=2,
+        error_power=3,
+        gamma=d,
+        a=[tuple(a[i, :i]) for i in range(3)],
+        couplings=[tuple(couplings[i, :i]) for i in range(3)],
+        c=(0.0, 0.5, 1.0),
+        d=tuple(gammas.sum(axis=1)),
+        b=tuple(b),
+        error=tuple(error),
+        dense=[tuple(bend / (1.0 - 2.0 * d))],
+    )
+
+
+ROSENBROCK23: Final = _ode23s()
+"""The method of orders 2 and 3 of Shampine's ode23s (Shampine & Reichelt, 1997, The MATLAB ODE
+suite), which keeps its order with a Jacobian that is not exact."""
+
+_SIXTH: Final = (-7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256,
+                 0.030198172008377946)  # fmt: skip
+
+RODAS5P: Final = RosenbrockTableau(
+    order=5,
+    error_power=5,
+    gamma=0.21193756319429014,
+    a=[
+        (),
+        (3.0,),
+        (2.849394379747939, 0.45842242204463923),
+        (-6.954028509809101, 2.489845061869568, -10.358996098473584),
+        (2.8029986275628964, 0.5072464736228206, -0.3988312541770524, -0.04721187230404641),
+        _SIXTH,
+        (*_SIXTH, 1.0),
+        (*_SIXTH, 1.0, 1.0),
+    ],
+    couplings=[
+        (),
+        (-14.155112264123755,),
+        (-17.97296035885952, -2.859693295451294),
+        (147.12150275711716, -1.41221402718213, 71.68940251302358),
+        (165.43517024871676, -0.4592823456491126, 42.90938336958603, -5.961986721573306),
+        (24.854864614690072, -3.0009227002832186, 47.4931110020768, 5.5814197821558125,
+         -0.6610691825249471),
+        (30.91273214028599, -3.1208243349937974, 77.79954646070892, 34.28646028294783,
+         -19.097331116725623, -28.087943162872662),
+        (37.80277123390563, -3.2571969029072276, 112.26918849496327, 66.9347231244047,
+         -40.06618937091002, -54.66780262877968, -9.48861652309627),
+    ],
+    c=(0.0, 0.6358126895828704, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664, 1.0,
+       1.0, 1.0),
+    d=(0.21193756319429014, -0.42387512638858027, -0.3384627126235924, 1.8046452872882734,
+       2.325825639765069, 0.0, 0.0, 0.0),
+    b=(*_SIXTH, 1.0, 1.0, 1.0),
+    error=(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0),
+    dense=[
+        (25.948786856663858, -2.5579724845846235, 10.433815404888879, -2.3679251022685204,
+         0.524948541321073, 1.1241088310450404, 0.4272876194431874, -0.17202221070155493),
+        (-9.91568850695171, -0.9689944594115154, 3.0438037242978453, -24.495224566215796,
+         20.176138334709044, 15.98066361424651, -6.789040303419874, -6.710236069923372),
+        (11.419903575922262, 2.8879645146136994, 72.92137995996029, 80.12511834622643,
+         -52.072871366152654, -59.78993625266729, -0.15582684282751913, 4.883087185713722),
+    ],
+)  # fmt: skip
+"""Rodas5P, of order 5, with an interpolant of order 4 (Steinebach, 2023, Construction of
+Rosenbrock-Wanner method Rodas5P and numerical benchmarks within the Julia Differential Equations
+package)."""
+
+
+class RosenbrockMethod:
+    """The steps of such a tableau: see `Method`. The Jacobian is derived, with its sparsity."""
+
+    adaptive = True
+
+    def __init__(self, tableau: RosenbrockTableau) -> None:
+        self._tableau = tableau
+        self.order = tableau.error_power
+
+    def attempt(self, system: System, t: Any, h: Any, y: Any, slope: Any) -> Attempt:
+        """A step from y at t to t + h."""
+        tableau, stages = self._tableau, list[Any]()
+        by_time, jacobian = system.derivatives(t, y)
+        factors = iteration_matrix(jacobian, tableau.gamma * h)
+        varies, evaluations = not all(map(is_structural_zero, by_time)), 0
+        for i, (row, c, d) in enumerate(zip(tableau.a, tableau.c, tableau.d, strict=True)):
+            at = y + combined(row, stages)
+            value = slope if i == 0 else system.slope(t + c * h, at)
+            evaluations += i > 0
+            right = h * value + combined(tableau.couplings[i], stages)
+            if d and varies:
+                right = right + (h * h * d) * by_time
+            stages.append(factors.solve(tableau.gamma * right))
+        end = y + combined(tableau.b, stages)
+        end_slope = system.slope(t + h, end)
+        error = norm(combined(tableau.error, stages) / system.scale(y, end))
+
+        def dense() -> Dense:
+            bends = [combined(row, stages) for row in tableau.dense]
+
+            def at(x: Any) -> Any:
+                bend = bends[-1]
+                for lower in bends[-2::-1]:
+                    bend = lower + x * bend
+                return (1.0 - x) * y + x * (end + (1.0 - x) * bend)
+
+            return at
+
+        return Attempt(end, end_slope, error, dense, evaluations + 1)
+
+
+def iteration_matrix(jacobian: Any, step: Any) -> Factors | DenseMatrix:
+    """The factors of ``I - step J``."""
+    matrix = np.zeros(jacobian.shape, dtype=object)
+    for (i, j), entry in np.ndenumerate(np.asarray(jacobian, dtype=object)):
+        diagonal = float(i == j)
+        matrix[i, j] = diagonal if is_structural_zero(entry) else diagonal - step * entry
+    return factorized(matrix)
