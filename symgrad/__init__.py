@@ -86,6 +86,9 @@ if TYPE_CHECKING:
     from symgrad.front.fused_second import fused_hessian, fused_hvp
     from symgrad.front.kernels import Kernel
     from symgrad.kernel.stats import Stats
+    from symgrad.ode.solution import OdeResult
+    from symgrad.ode.solve import solve_ivp
+    from symgrad.ode.tableau import Tableau
     from symgrad.optimize import schedules
     from symgrad.optimize.lbfgs import LBFGS
     from symgrad.optimize.least_squares import LevenbergMarquardt
@@ -166,6 +169,7 @@ __all__ = [
     "NamesakeWarning",
     "Network",
     "Newton",
+    "OdeResult",
     "PickleError",
     "PrecisionWarning",
     "Profile",
@@ -180,6 +184,7 @@ __all__ = [
     "SumsKernel",
     "Suspect",
     "SymgradError",
+    "Tableau",
     "TensorKernel",
     "TensorStats",
     "Tolerances",
@@ -249,6 +254,7 @@ __all__ = [
     "schedules",
     "selective_scan",
     "softmax",
+    "solve_ivp",
     "stencil",
     "switch",
     "symbols",
@@ -286,6 +292,9 @@ _LATER = {
     "symgrad.front.fused_second": "fused_hessian fused_hvp",
     "symgrad.front.kernels": "Kernel",
     "symgrad.report.device": "Memory free_memory memory",
+    "symgrad.ode.solution": "OdeResult",
+    "symgrad.ode.solve": "solve_ivp",
+    "symgrad.ode.tableau": "Tableau",
     "symgrad.optimize": "schedules",
     "symgrad.fit.curve_fit": "curve_fit",
     "symgrad.fit.fit_many": "fit_many",

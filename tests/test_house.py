@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = """
     errors cache lazy < deprecated < expr < arrays < mathlib values < kernel < wgsl llvm
     < pipeline targets < multi_device < backend < report < optimize < bridges web < rows tensor
-    < programs < front < fit < checks demo sklearn
+    < programs < front < fit < ode < checks demo sklearn
     < symgrad __main__
 """
 WITHIN_PACKAGES = {

@@ -74,6 +74,8 @@ TASKS: dict[str, Callable[[], Any]] = {
     "many minimisations, each with data of its own":
         lambda: sg.minimize_from(
             square, 2, [POINT], sg.LBFGS(), 3, own=np.stack([X, Y], axis=1)[None]).x,
+    "a differential equation solved, as SciPy does it, or many at once":
+        lambda: sg.solve_ivp(lambda t, y: -y, (0, 1), POINT).y,
     "a layer of a network, with gradients":
         lambda: sg.linear().run(np.ones((2, 3)), np.ones((2, 3)), np.zeros(2)),
     "softmax, layer norm and other functions of rows of a matrix":

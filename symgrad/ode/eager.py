@@ -167,7 +167,7 @@ class Call:
         """The numbers that all problems share."""
         return np.array(self._shared)
 
-    def own(self, batch: tuple[int, ...], dtype: str) -> np.ndarray:
+    def own(self, batch: tuple[int, ...], dtype: Any) -> np.ndarray:
         """The numbers of each problem, a row for each."""
         cores = [a.shape[self._axes :] for a in self._own]
         rows, start = np.empty((math.prod(batch), sum(map(math.prod, cores))), dtype), 0
@@ -206,8 +206,8 @@ def solved_now(
     if not call.is_batch:
         return _of_one(request, values, kernel.run(call.shared()))
     batch = call.batch
-    found = kernel.run(call.shared(), call.own(batch, kind))
-    return _of_many(request, values, found, batch)
+    results = kernel.run(call.shared(), call.own(batch, kind))
+    return _of_many(request, values, results, batch)
 
 
 def _kernel(request: Request, layout: Layout, device: Device, dtype: DType) -> Any:
@@ -233,7 +233,7 @@ def _kernel(request: Request, layout: Layout, device: Device, dtype: DType) -> A
     return fused_forward(shared, problem, row=own, reduce=None, **options)
 
 
-def _key(request: Request, layout: Layout, device: Device, dtype: str) -> Hashable | None:
+def _key(request: Request, layout: Layout, device: Device, dtype: DType) -> Hashable | None:
     """What decides a kernel: functions by their fingerprints, or else by their traces."""
     functions = [request.fun, request.jump, *(f for e in request.events for f in (e.fun, e.jump))]
     marks = tuple([fingerprint(f) for f in functions if f is not None])
@@ -269,21 +269,23 @@ def _traced(request: Request, layout: Layout) -> Hashable | None:
     return trace(functions, shared + own).key
 
 
-def _of_one(request: Request, values: Values, found: dict[str, Any]) -> OdeResult:
-    t = found["t"] if values.t_eval is None else np.asarray(values.t_eval, float)
-    result = OdeResult(t, found["y"], int(found["status"]), int(found["nfev"]), int(found["steps"]))
+def _of_one(request: Request, values: Values, results: dict[str, Any]) -> OdeResult:
+    t = results["t"] if values.t_eval is None else np.asarray(values.t_eval, float)
+    result = OdeResult(
+        t, results["y"], int(results["status"]), int(results["nfev"]), int(results["steps"])
+    )
     if request.events:
-        counts = [np.isfinite(found[f"t{i}"]) for i in range(len(request.events))]
-        result.t_events = [found[f"t{i}"][known] for i, known in enumerate(counts)]
-        result.y_events = [found[f"y{i}"][known] for i, known in enumerate(counts)]
+        counts = [np.isfinite(results[f"t{i}"]) for i in range(len(request.events))]
+        result.t_events = [results[f"t{i}"][known] for i, known in enumerate(counts)]
+        result.y_events = [results[f"y{i}"][known] for i, known in enumerate(counts)]
     return result
 
 
 def _of_many(
-    request: Request, values: Values, found: dict[str, Any], batch: tuple[int, ...]
+    request: Request, values: Values, results: dict[str, Any], batch: tuple[int, ...]
 ) -> OdeResult:
     def shaped(name: str) -> np.ndarray:
-        numbers = np.asarray(found[name])
+        numbers = np.asarray(results[name])
         return numbers.reshape(batch + numbers.shape[1:])
 
     t = shaped("t") if values.t_eval is None else np.asarray(values.t_eval, float)

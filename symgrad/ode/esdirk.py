@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +10,7 @@ from symgrad.expr import ops
 from symgrad.expr.loops.control import fori_loop, while_loop
 from symgrad.expr.tracers.array import array
 from symgrad.ode.rosenbrock import iteration_matrix
-from symgrad.ode.system import Attempt, Dense, System, combined, hermite, norm
+from symgrad.ode.system import NO_MEMORY, Attempt, Start, System, combined, hermite, norm
 
 GAMMA: Final = 0.26
 
@@ -45,13 +44,15 @@ class Kvaerno5:
 
     adaptive = True
     order = 5
+    memory = NO_MEMORY
 
-    def attempt(self, system: System, t: Any, h: Any, y: Any, slope: Any) -> Attempt:
-        """A step from y at t to t + h."""
+    def attempt(self, system: System, start: Start, h: Any) -> Attempt:
+        """A step of length h."""
+        t, y = start.t, start.y
         count, n = KVAERNO5.shape[0], system.size
         table, shares = array(np.tril(KVAERNO5, -1)), array(KVAERNO5.sum(axis=1))
         scale = system.scale(y, y)
-        slopes = array(np.zeros((count, n))).at[0].set(slope)
+        slopes = array(np.zeros((count, n))).at[0].set(start.slope)
 
         def stage(i: Any, carry: Any) -> Any:
             slopes, evaluations, failed = carry
@@ -68,10 +69,8 @@ class Kvaerno5:
         error = norm(difference / system.scale(y, end))
         error = ops.where(failed > 0.0, FAILED, error)
 
-        def dense() -> Dense:
-            return hermite(y, end, h, slope, ends[-1])
-
-        return Attempt(end, array(ends[-1]), error, dense, evaluations)
+        last = array(ends[-1])
+        return Attempt(end, last, error, lambda: hermite(start, h, end, last), evaluations)
 
 
 FAILED: Final = 1e6

@@ -14,7 +14,7 @@ from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.loops.control import cond, fori_loop
 from symgrad.expr.tracers.array import array
-from symgrad.ode.system import Attempt, Dense, System
+from symgrad.ode.system import Attempt, System, interpolated
 
 SAMPLES: Final = 4
 """Parts of a step at whose ends the signs of event functions are compared."""
@@ -91,9 +91,9 @@ class Events:
         self, system: System, c: dict[str, Any], accepted: Any, t: Any, h: Any, attempt: Attempt
     ) -> Located:
         """The events of a step that begins at t as the carry says."""
-        within = attempt.dense()
+        powers = attempt.dense()
         shares = [s / SAMPLES for s in range(SAMPLES + 1)]
-        states = [c["y"], *(within(s) for s in shares[1:-1]), attempt.y]
+        states = [c["y"], *(interpolated(c["y"], powers, s) for s in shares[1:-1]), attempt.y]
         lows = [
             self._first_part(i, [e.fun(t + s * h, y, *system.args)
                                  for s, y in zip(shares, states, strict=True)], c)
@@ -103,8 +103,10 @@ class Events:
         anything = functools.reduce(ops.logical_or, happen)
 
         def find() -> Any:
-            inner = attempt.dense()
-            return [self._root(e, system, t, h, inner, low)
+            def within(x: Any) -> Any:
+                return interpolated(c["y"], powers, x)
+
+            return [self._root(e, system, t, h, within, low)
                     for e, low in zip(self.events, lows, strict=True)]  # fmt: skip
 
         nothing = [(NONE, c["y"])] * len(self.events)
@@ -126,7 +128,7 @@ class Events:
         return low
 
     def _root(
-        self, event: Event, system: System, t: Any, h: Any, within: Dense, low: Any
+        self, event: Event, system: System, t: Any, h: Any, within: Callable[[Any], Any], low: Any
     ) -> tuple[Any, Any]:
         """The share after which an event comes, and the state then."""
 

@@ -4,58 +4,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.expr import ops
 from symgrad.ode.coefficients import DOP853, DOP853_DENSE, DOP853_EXTRA, DOP853_THIRD
-from symgrad.ode.system import Attempt, Dense, System, combined, hermite, norm
+from symgrad.ode.system import NO_MEMORY, Attempt, Powers, Start, System, combined, hermite, norm
 from symgrad.ode.tableau import Tableau
 
 
 class ExplicitMethod:
     """The steps of a tableau: see `Method`."""
 
+    memory = NO_MEMORY
+
     def __init__(self, tableau: Tableau) -> None:
-        self._tableau = tableau
+        self.tableau = tableau
         lower = tableau.error_order
         self.order = 1 + (tableau.order - 1 if lower is None else lower)
         self.adaptive = tableau.error is not None
 
-    def attempt(self, system: System, t: Any, h: Any, y: Any, slope: Any) -> Attempt:
-        """A step from y at t to t + h."""
-        tableau = self._tableau
-        slopes, stage = [slope], y
-        for row, c in zip(tableau.a[1:], tableau.c[1:], strict=True):
-            stage = y + h * combined(row, slopes)
-            slopes.append(system.slope(t + c * h, stage))
-        evaluations = len(slopes) - 1
-        if tableau.ends_as_it_begins:
-            end, end_slope = stage, slopes[-1]
-            slopes.append(end_slope)
-        else:
-            end = y + h * combined(tableau.b, slopes)
-            end_slope = system.slope(t + h, end)
-            slopes.append(end_slope)
-            evaluations += 1
-        error = self._error(h, slopes, system.scale(y, end)) if self.adaptive else None
+    def attempt(self, system: System, start: Start, h: Any) -> Attempt:
+        """A step of length h."""
+        stages, slopes = self.stages(system, start, h)
+        end, evaluations = stages[-1], len(slopes) - 1
+        error = self._error(h, slopes, system.scale(start.y, end)) if self.adaptive else None
+        return Attempt(
+            end, slopes[-1], error, lambda: self.dense(system, start, h, end, slopes), evaluations
+        )
 
-        def dense() -> Dense:
-            return self._dense(system, t, h, y, end, slopes)
+    def stages(self, system: System, start: Start, h: Any) -> tuple[list[Any], list[Any]]:
+        """The solution at each stage and then at the end, and its slope there.
 
-        return Attempt(end, end_slope, error, dense, evaluations)
+        Where the last stage is the end, it is there once.
+        """
+        tableau, stages, slopes = self.tableau, [start.y], [start.slope]
+        rows = [*zip(tableau.a[1:], tableau.c[1:], strict=True)]
+        if not tableau.ends_as_it_begins:
+            rows.append((tableau.b, 1.0))
+        for row, c in rows:
+            stages.append(start.y + h * combined(row, slopes))
+            slopes.append(system.slope(start.t + c * h, stages[-1]))
+        return stages, slopes
 
     def _error(self, h: Any, slopes: Sequence[Any], scale: Any) -> Any:
-        assert self._tableau.error is not None, "a method of fixed steps has no estimate"
-        return norm(h * combined(self._tableau.error, slopes) / scale)
+        assert self.tableau.error is not None, "a method of fixed steps has no estimate"
+        return norm(h * combined(self.tableau.error, slopes) / scale)
 
-    def _dense(
-        self, system: System, t: Any, h: Any, y: Any, end: Any, slopes: Sequence[Any]
-    ) -> Dense:
-        if self._tableau.dense is None:
-            return hermite(y, end, h, slopes[0], slopes[-1])
-        return polynomials(np.asarray(self._tableau.dense, float), y, h, slopes)
+    def dense(
+        self, system: System, start: Start, h: Any, end: Any, slopes: Sequence[Any]
+    ) -> Powers:
+        """The interpolant."""
+        if self.tableau.dense is None:
+            return hermite(start, h, end, slopes[-1])
+        return [h * combined(column, slopes) for column in np.transpose(self.tableau.dense)]
 
 
 class DormandPrince853(ExplicitMethod):
@@ -70,41 +73,28 @@ class DormandPrince853(ExplicitMethod):
         both = fifth * fifth + 0.01 * third * third
         return ops.where(both > 0.0, fifth * fifth / ops.sqrt(both), fifth)
 
-    def _dense(
-        self, system: System, t: Any, h: Any, y: Any, end: Any, slopes: Sequence[Any]
-    ) -> Dense:
+    def dense(
+        self, system: System, start: Start, h: Any, end: Any, slopes: Sequence[Any]
+    ) -> Powers:
+        """The interpolant."""
         slopes = list(slopes)
         for row in DOP853_EXTRA:
-            stage = y + h * combined(row, slopes)
-            slopes.append(system.slope(t + round(math.fsum(row), 14) * h, stage))
-        change = end - y
+            c = round(math.fsum(row), 14)
+            slopes.append(system.slope(start.t + c * h, start.y + h * combined(row, slopes)))
+        change = end - start.y
         bends = [h * slopes[0] - change, 2.0 * change - h * (slopes[0] + slopes[12])]
         terms = [change, *bends, *(h * combined(row, slopes) for row in DOP853_DENSE)]
-
-        def at(x: Any) -> Any:
-            value = terms[-1] * x
-            for k in range(len(terms) - 2, -1, -1):
-                value = (value + terms[k]) * (1.0 - x if k % 2 else x)
-            return y + value
-
-        return at
+        return [combined(column, terms) for column in BASIS.T]
 
 
-def polynomials(table: np.ndarray, y: Any, h: Any, slopes: Sequence[Any]) -> Dense:
-    """The interpolant whose weights are polynomials without a constant term, a row for each."""
-
-    def at(x: Any) -> Any:
-        pairs = [(_horner(row, x), s) for row, s in zip(table, slopes, strict=True) if row.any()]
-        terms = [weight * s for weight, s in pairs]
-        return y + h * sum(terms[1:], terms[0])
-
-    return at
+def _alternating(count: int) -> np.ndarray:
+    """The powers, from x on, in x, x(1-x), x²(1-x), x²(1-x)², ..: a row for each of these."""
+    rows, product = np.zeros((count, count)), np.polynomial.Polynomial([1.0])
+    for k in range(count):
+        product = product * np.polynomial.Polynomial([1.0, -1.0] if k % 2 else [0.0, 1.0])
+        rows[k, : len(product.coef) - 1] = product.coef[1:]
+    return rows
 
 
-def _horner(row: np.ndarray, x: Any) -> Any:
-    """``x * (row[0] + x * (row[1] + ..))``."""
-    last, *others = (float(c) for c in np.trim_zeros(row, "b")[::-1])
-    value = x * last
-    for coefficient in others:
-        value = x * (coefficient + value) if coefficient else x * value
-    return value
+BASIS: Final = _alternating(3 + len(DOP853_DENSE))
+"""The powers of x in the polynomials that the interpolant of `DOP853` is made of."""

@@ -15,7 +15,7 @@ from symgrad.expr.tracers.array import TracedArray, array
 from symgrad.expr.tracers.casts import uint32
 from symgrad.ode.events import Events, Located
 from symgrad.ode.stepsize import LARGEST_FACTOR, LEAST_LOGARITHM, first_step, next_factor, rounding
-from symgrad.ode.system import Attempt, Method, System
+from symgrad.ode.system import Attempt, Method, Start, System, interpolated
 
 RUNNING: Final = 2.0
 """The status of a problem that has not ended."""
@@ -87,6 +87,7 @@ class Integration:
             "last": LEAST_LOGARITHM, "most": LARGEST_FACTOR, "status": RUNNING, "steps": 0.0,
             "nfev": 1.0 + self._first_evaluations,
         }  # fmt: skip
+        carry |= self.method.memory
         if self.t_eval is not None:
             blank = array(np.full((len(self.t_eval), self.system.size), math.nan))
             carry |= {"outputs": blank, "next": uint32(0)}
@@ -122,14 +123,16 @@ class Integration:
         target, at_stop = self._target(c)
         clipped = abs(target - t) <= STRETCH * length
         h = ops.where(clipped, target - t, self.direction * length)
-        attempt = self.method.attempt(self.system, t, h, c["y"], c["slope"])
+        start = Start(t, c["y"], c["slope"], {name: c[name] for name in self.method.memory})
+        attempt = self.method.attempt(self.system, start, h)
         error = self._error(attempt)
         accepted = error <= 1.0
-        after = dict(c)
+        after = c | attempt.memory
         after["nfev"], after["steps"] = c["nfev"] + attempt.evaluations, c["steps"] + 1.0
         after |= self._controlled(c, length, h, clipped, error)
         reached = ops.where(clipped, target, t + h)
         t_end, y_end, stopped = reached, attempt.y, ops.logical_and(accepted, clipped)
+        located = None
         if self.events is not None:
             located = self.events.locate(self.system, c, accepted, t, h, attempt)
             t_end = ops.where(located.breaks, t + located.share * h, reached)
@@ -143,7 +146,7 @@ class Integration:
             after |= self._recorded(c, accepted, t, h, t_end, attempt)
         at_end = stopped if at_stop is False else ops.logical_and(stopped, ops.logical_not(at_stop))
         after["status"] = ops.where(at_end, float(REACHED), self._failure(c, after, error))
-        if self.events is not None:
+        if located is not None:
             after |= self._after_event(after, located)
         return after if self.stops is None else after | self._after_stop(after, stopped, at_stop)
 
@@ -195,14 +198,16 @@ class Integration:
             return ops.logical_and(k < count, (times[k] - t_end) * direction <= 0.0)
 
         def write() -> tuple[Any, Any]:
-            within = attempt.dense()
+            powers = attempt.dense()
 
             def one(pair: tuple[Any, Any]) -> tuple[Any, Any]:
                 k, outputs = pair
                 gone = times[k] - t
                 x = ops.where(h == 0.0, 0.0, gone / ops.where(h == 0.0, 1.0, h))
                 before = gone * direction < 0.0
-                return k + 1, outputs.at[k].set(np.where(before, math.nan, within(x)))
+                return k + 1, outputs.at[k].set(
+                    np.where(before, math.nan, interpolated(c["y"], powers, x))
+                )
 
             return while_loop(lambda pair: due(pair[0]), one, (c["next"], c["outputs"]), count)
 

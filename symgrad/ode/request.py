@@ -22,6 +22,8 @@ from symgrad.ode.integration import Integration, Stops
 from symgrad.ode.rosenbrock import RODAS5P, ROSENBROCK23, RosenbrockMethod
 from symgrad.ode.solution import OdeResult
 from symgrad.ode.stepsize import rounding
+from symgrad.ode.switching import Switching
+from symgrad.ode.symplectic import LEAPFROG, YOSHIDA, Symplectic
 from symgrad.ode.system import Function, Method, System
 from symgrad.ode.tableau import Tableau
 
@@ -31,8 +33,14 @@ METHODS: Final[dict[str, Callable[[], Method]]] = {
     "Rosenbrock23": lambda: RosenbrockMethod(ROSENBROCK23),
     "Rodas5P": lambda: RosenbrockMethod(RODAS5P),
     "Kvaerno5": Kvaerno5,
+    "auto": Switching,
+    "Leapfrog": lambda: Symplectic(LEAPFROG),
+    "Yoshida": lambda: Symplectic(YOSHIDA),
     "RK4": lambda: ExplicitMethod(RK4),
 }
+
+FIXED_STEPS: Final = ("RK4", "Leapfrog", "Yoshida")
+"""Methods that estimate no error."""
 
 LIKE_SCIPY: Final = {
     "RK45": "Tsit5",
@@ -88,6 +96,14 @@ def solved(graph: Graph, request: Request, values: Values) -> OdeResult:
                 "the batch is that of the kernel, or of sg.scan"
             )
         )
+    for name, value in (("rtol", values.rtol), ("atol", values.atol)):
+        if np.shape(value) not in ((), y0.shape):
+            raise InputError(
+                located(
+                    f"{name} is one number, or one for each of the {len(y0)} of y0, not of shape "
+                    f"{np.shape(value)}"
+                )
+            )
     least = 100.0 * rounding(start * 0.0 + 1.0)
     tolerance = array(np.maximum(array(values.rtol), least))[()]
     system = System(request.fun, values.args, len(y0), tolerance, array(values.atol)[()])

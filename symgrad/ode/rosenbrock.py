@@ -11,7 +11,16 @@ import numpy as np
 
 from symgrad.ode.factor import Dense as DenseMatrix
 from symgrad.ode.factor import Factors, factorized
-from symgrad.ode.system import Attempt, Dense, System, combined, is_structural_zero, norm
+from symgrad.ode.system import (
+    NO_MEMORY,
+    Attempt,
+    Powers,
+    Start,
+    System,
+    combined,
+    is_structural_zero,
+    norm,
+)
 from symgrad.ode.tableau import Rows
 
 
@@ -140,41 +149,40 @@ class RosenbrockMethod:
     """The steps of such a tableau: see `Method`. The Jacobian is derived, with its sparsity."""
 
     adaptive = True
+    memory = NO_MEMORY
 
     def __init__(self, tableau: RosenbrockTableau) -> None:
         self._tableau = tableau
         self.order = tableau.error_power
 
-    def attempt(self, system: System, t: Any, h: Any, y: Any, slope: Any) -> Attempt:
-        """A step from y at t to t + h."""
-        tableau, stages = self._tableau, list[Any]()
-        by_time, jacobian = system.derivatives(t, y)
+    def attempt(self, system: System, start: Start, h: Any) -> Attempt:
+        """A step of length h."""
+        return self.with_jacobian(system, start, h, *system.derivatives(start.t, start.y))
+
+    def with_jacobian(
+        self, system: System, start: Start, h: Any, by_time: Any, jacobian: Any
+    ) -> Attempt:
+        """A step of length h by these derivatives at its start."""
+        tableau, stages, y = self._tableau, list[Any](), start.y
         factors = iteration_matrix(jacobian, tableau.gamma * h)
-        varies, evaluations = not all(map(is_structural_zero, by_time)), 0
+        varies = not all(map(is_structural_zero, by_time))
         for i, (row, c, d) in enumerate(zip(tableau.a, tableau.c, tableau.d, strict=True)):
             at = y + combined(row, stages)
-            value = slope if i == 0 else system.slope(t + c * h, at)
-            evaluations += i > 0
+            value = start.slope if i == 0 else system.slope(start.t + c * h, at)
             right = h * value + combined(tableau.couplings[i], stages)
             if d and varies:
                 right = right + (h * h * d) * by_time
             stages.append(factors.solve(tableau.gamma * right))
         end = y + combined(tableau.b, stages)
-        end_slope = system.slope(t + h, end)
         error = norm(combined(tableau.error, stages) / system.scale(y, end))
 
-        def dense() -> Dense:
+        def dense() -> Powers:
             bends = [combined(row, stages) for row in tableau.dense]
+            falls = [end - y, *(-bend for bend in bends)]
+            rises = [*bends, 0.0]
+            return [rise + fall for rise, fall in zip(rises, falls, strict=True)]
 
-            def at(x: Any) -> Any:
-                bend = bends[-1]
-                for lower in bends[-2::-1]:
-                    bend = lower + x * bend
-                return (1.0 - x) * y + x * (end + (1.0 - x) * bend)
-
-            return at
-
-        return Attempt(end, end_slope, error, dense, evaluations + 1)
+        return Attempt(end, system.slope(start.t + h, end), error, dense, len(stages))
 
 
 def iteration_matrix(jacobian: Any, step: Any) -> Factors | DenseMatrix:

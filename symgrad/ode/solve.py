@@ -15,7 +15,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.loops.open_loop import graph_among, require_functions, traced_graph
 from symgrad.ode.eager import solved_now
 from symgrad.ode.events import Event
-from symgrad.ode.request import LIKE_SCIPY, METHODS, Request, Values, solved
+from symgrad.ode.request import FIXED_STEPS, LIKE_SCIPY, METHODS, Request, Values, solved
 from symgrad.ode.solution import OdeResult
 from symgrad.ode.tableau import Tableau
 from symgrad.pipeline import DType
@@ -40,7 +40,7 @@ def solve_ivp(
     atol: Any = 1e-6,
     first_step: Any = None,
     max_step: Any = math.inf,
-    max_steps: int = 10_000,
+    max_steps: int = 4096,
     t_stops: Any = None,
     jump: Callable[..., Any] | None = None,
     max_events: int = 16,
@@ -48,33 +48,146 @@ def solve_ivp(
     dtype: DType | None = None,
     **options: Any,
 ) -> OdeResult:
-    """TODO doc"""
+    """Solve ``y' = fun(t, y, *args)``, as ``scipy.integrate.solve_ivp`` does, of many problems.
+
+    Inside a traced function, and of expressions, the solution is made of expressions: it may stand
+    in any loss, row, fit or loop, on any device. Of numbers it is computed at once, all problems of
+    a batch by one kernel, which is kept for calls like it.
+
+    Derivatives of the solution are those of the steps as they were taken, with their sizes held
+    fixed: by ``y0``, ``args``, the ends of ``t_span``, ``t_eval``, ``t_stops`` and what ``fun``
+    closes over, of any order, and right across stops and events.
+
+    Args:
+        fun: The right-hand side; returns n derivatives, in an array or a list. It is traced: it
+            uses NumPy's functions or symgrad's, and no ``if`` on t or y (``sg.where``).
+        t_span: The start and the end, which may be before it.
+        y0: The initial state (n,); of many problems (..., n), with the arrays of ``args`` beginning
+            with the same axes, or with axes of length 1 for what all problems share. Inside a trace
+            a problem is one: the batch is that of the kernel.
+        method: "Tsit5", of order 5, or for high accuracy "DOP853", of order 8; for stiff problems
+            "Rodas5P", of order 5, "Rosenbrock23", of order 2 for low accuracy, or "Kvaerno5", of
+            order 5, an implicit method with Newton's; "auto" goes from Tsit5 to Rodas5P
+            where it meets stiffness, and back; of fixed steps ``first_step`` "RK4", and "Leapfrog"
+            and "Yoshida", which are symplectic: y is then positions and as many momenta. Or a
+            `Tableau`.
+        t_eval: The times (m,) at which the solution is given, in the order of the integration. None
+            for the start and the end alone: SciPy gives its steps.
+        dense_output: SciPy's, which is refused: give ``t_eval``.
+        events: Functions ``event(t, y, *args)``, one or several, that cross 0, with SciPy's
+            attributes ``terminal`` (True, or after how many occurrences) and ``direction``, and
+            ``jump``: a function ``jump(t, y, *args)`` that gives the state after the event. They
+            are looked for at four places of each step, and located on the interpolant.
+        vectorized: SciPy's; it means nothing here.
+        args: Further arguments of fun. Floats and arrays of floats are data; all else, ints
+            too, are constants of the kernel.
+        rtol: The relative error that is allowed in a step, for all components or for each.
+        atol: The absolute error that is allowed besides.
+        first_step: The length of the first step; None chooses it (Hairer & others).
+        max_step: The most that a step may take.
+        max_steps: The most steps, those that are repeated among them.
+        t_stops: Times (k,), in the order of the integration, at which steps end: those of doses,
+            or where ``fun`` is not smooth. Those outside of ``t_span`` do not count.
+        jump: A function ``jump(t, y, k, *args)`` that gives the state after stop k, counted from 0.
+            At the time of a stop ``t_eval`` gives the state before it.
+        max_events: How many occurrences of each event are recorded; a problem with more fails.
+        device: Where numbers are computed: the CPU by default.
+        dtype: Their precision: "float64" on the CPU by default, and else "float32".
+        options: SciPy's ``jac`` and the like are taken and not needed: Jacobians are derived, with
+            their sparsity.
+
+    Returns:
+        An `OdeResult`. A problem that fails has a ``status`` below 0, and NaN from there on; the
+        others are as if it were not there.
+
+    Raises:
+        InputError: for arguments that do not fit together. TraceError: if ``fun`` cannot be traced,
+        or returns another number of derivatives than y has.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> def predators_and_prey(t, y, growth, hunting):
+        ...     return [growth * y[0] - hunting * y[0] * y[1], hunting * y[0] * y[1] - y[1]]
+        >>> solution = sg.solve_ivp(
+        ...     predators_and_prey, (0, 10), [2.0, 1.0], args=(1.1, 0.4), rtol=1e-8)
+        >>> solution.y[:, -1].round(5), solution.message[:22]
+        (array([0.97968, 1.65448]), 'The solver successfull')
+        >>> growth = np.linspace(0.5, 2.0, 1000)
+        >>> sg.solve_ivp(predators_and_prey, (0, 10), [[2.0, 1.0]], args=(growth, 0.4)).y.shape
+        (1000, 2, 2)
+    """
     _require_options(options, dense_output)
     request = Request(
-        fun, _method(method), tuple(_event(e) for e in _listed(events)), jump,
+        fun, _method(method), tuple([_event(e) for e in _listed(events)]), jump,
         _count(max_steps, "max_steps"), _count(max_events, "max_events"),
     )  # fmt: skip
     require_functions(fun, *([] if jump is None else [jump]))
-    if jump is not None and t_stops is None:
-        raise InputError(located("a jump happens at stops: give their times, t_stops="))
     values = Values(
-        _span(t_span), y0, _arguments(args), rtol, atol, first_step,
-        None if max_step is None else max_step, t_eval, t_stops,
-    )  # fmt: skip
-    if first_step is None and not request.step_maker().adaptive:
-        raise InputError(
-            located(
-                f"{method!r} estimates no error and takes equal steps: give their length, "
-                "first_step="
-            )
-        )
-    graph = None
+        _span(t_span), y0, _arguments(args), rtol, atol, first_step, max_step, t_eval, t_stops
+    )
+    _require_steps(request, values)
     given = (t_span, y0, values.args, rtol, atol, first_step, max_step, t_eval, t_stops)
     if traced_graph() is not None or not _is_number(given):
         graph = graph_among(*given)
-    if graph is not None:
-        return solved(graph, request, values)
+        if graph is not None:
+            return solved(graph, request, values)
     return solved_now(request, values, device, dtype)
+
+
+def _require_steps(request: Request, values: Values) -> None:
+    """Refuse what no steps can be made of."""
+    if request.jump is not None and values.t_stops is None:
+        raise InputError(located("a jump happens at stops: give their times, t_stops="))
+    if values.first_step is None and _is_fixed(request.method):
+        raise InputError(
+            located(
+                "the method estimates no error and takes equal steps: give their length, "
+                "first_step="
+            )
+        )
+    for name, value, least in (
+        ("rtol", values.rtol, 0.0), ("atol", values.atol, 0.0),
+        ("first_step", values.first_step, TINY), ("max_step", values.max_step, TINY),
+    ):  # fmt: skip
+        if value is None or (type(value) is float and value >= least) or not _is_number(value):
+            continue
+        if not (np.asarray(value) >= least).all():
+            sign = "positive" if least else "not negative"
+            raise InputError(located(f"{name} is {sign}, and not {value!r}"))
+    _require_order(values)
+
+
+def _is_fixed(method: str | Tableau) -> bool:
+    """Whether a method estimates no error."""
+    return method.error is None if isinstance(method, Tableau) else method in FIXED_STEPS
+
+
+TINY: Final = np.nextafter(0.0, 1.0)
+"""The least number that is positive."""
+
+
+def _require_order(values: Values) -> None:
+    """Refuse times that are not in the order of the integration, or outside of it."""
+    if not _is_number(values.span):
+        return
+    start, end = values.span
+    for name, times in (("t_eval", values.t_eval), ("t_stops", values.t_stops)):
+        if times is None or not _is_number(times):
+            continue
+        ordered = np.asarray(times, float) * (1.0 if end >= start else -1.0)
+        if not ordered.ndim or not ordered.size:
+            raise InputError(located(f"{name} is an array of times, not {times!r}"))
+        if not (np.diff(ordered) >= 0).all():
+            raise InputError(
+                located(f"{name} is sorted in the order of the integration, and these are not")
+            )
+        low, high = sorted((start, end))
+        if (
+            name == "t_eval"
+            and not ((np.asarray(times) >= low) & (np.asarray(times) <= high)).all()
+        ):
+            raise InputError(located(f"{name} is within t_span, {start!r} to {end!r}"))
 
 
 def _require_options(options: dict[str, Any], dense_output: bool) -> None:

@@ -29,14 +29,15 @@ def first_step(
     scale = system.scale(y, y)
     size, speed = norm(y / scale), norm(slope / scale)
     small = ops.logical_or(size < 1e-5, speed < 1e-5)
-    trial = ops.minimum(ops.where(small, 1e-6, 0.01 * size / ops.where(small, 1.0, speed)), span)
+    trial = ops.where(small, 1e-6, 0.01 * size / ops.where(small, 1.0, speed))
+    trial = ops.minimum(ops.where(trial > 0.0, trial, 1e-6), span)  # of a slope that is not finite
     moved = system.slope(t + direction * trial, y + direction * trial * slope)
     bend = norm((moved - slope) / scale) / ops.where(trial > 0.0, trial, 1.0)
     most = ops.maximum(speed, bend)
     straight = most <= 1e-15
     power = ops.exp2(ops.log2(0.01 / ops.where(straight, 1.0, most)) / order)
     chosen = ops.where(straight, ops.maximum(1e-6, 1e-3 * trial), power)
-    chosen = ops.where(chosen > 0.0, chosen, trial)  # of a slope that is not finite
+    chosen = ops.where(chosen > 0.0, chosen, trial)
     return ops.minimum(ops.minimum(100.0 * trial, chosen), span)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -18,8 +18,14 @@ from symgrad.expr.tracers.array import array
 
 Function = Callable[..., Any]
 
-Dense = Callable[[Any], Any]
-"""The solution within a step, as a function of the share of it that is over, from 0 to 1."""
+Powers = list[Any]
+"""The solution within a step: what the powers x, x², .. of the share of it that is over, from 0 to
+1, are times, added to where it began."""
+
+Memory = dict[str, Any]
+"""Numbers that a method carries from step to step."""
+
+NO_MEMORY: Final[Memory] = {}
 
 
 @dataclass(frozen=True)
@@ -57,19 +63,31 @@ class System:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Where a step begins: the state y at t, its slope there, and what the method carries."""
+
+    t: Any
+    y: Any
+    slope: Any
+    memory: Memory
+
+
+@dataclass(frozen=True)
 class Attempt:
     """A step as a method proposes it.
 
     ``y`` and ``slope`` are the solution and its derivative at the end, and ``error`` is its
     estimated error beside what is allowed, a number, or None of a method of fixed steps. ``dense``
     makes the interpolant; what that needs beside the step is computed where it is called.
+    ``memory`` is what the method carries on, also if the step is repeated.
     """
 
     y: Any
     slope: Any
     error: Any
-    dense: Callable[[], Dense]
+    dense: Callable[[], Powers]
     evaluations: Any
+    memory: Memory = field(default_factory=dict)
 
 
 class Method(Protocol):
@@ -85,8 +103,13 @@ class Method(Protocol):
         """Whether it estimates its error."""
         ...
 
-    def attempt(self, system: System, t: Any, h: Any, y: Any, slope: Any) -> Attempt:
-        """A step from y at t, where its derivative is ``slope``, to t + h."""
+    @property
+    def memory(self) -> Memory:
+        """What it carries at first."""
+        ...
+
+    def attempt(self, system: System, start: Start, h: Any) -> Attempt:
+        """A step of length h."""
         ...
 
 
@@ -101,15 +124,18 @@ def combined(weights: Any, values: Any) -> Any:
     return sum(terms[1:], terms[0]) if terms else 0.0
 
 
-def hermite(y: Any, end: Any, h: Any, slope: Any, end_slope: Any) -> Dense:
+def hermite(start: Start, h: Any, end: Any, end_slope: Any) -> Powers:
     """The cubic that has the values and the slopes of both ends."""
+    change, first, last = end - start.y, h * start.slope, h * end_slope
+    return [first, 3.0 * change - 2.0 * first - last, first + last - 2.0 * change]
 
-    def at(x: Any) -> Any:
-        rest = 1.0 - x
-        bend = (1.0 - 2.0 * x) * (end - y) + h * (x * end_slope - rest * slope)
-        return rest * y + x * end - x * rest * bend
 
-    return at
+def interpolated(y: Any, powers: Powers, x: Any) -> Any:
+    """The solution after a share x of a step from y."""
+    value = powers[-1]
+    for lower in powers[-2::-1]:
+        value = lower + x * value
+    return y + x * value
 
 
 def is_structural_zero(entry: Any) -> bool:
