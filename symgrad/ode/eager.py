@@ -234,7 +234,7 @@ def _kernel(request: Request, layout: Layout, device: Device, dtype: DType) -> A
 
 
 def _key(request: Request, layout: Layout, device: Device, dtype: DType) -> Hashable | None:
-    """What decides a kernel: functions by their fingerprints, or else by their traces."""
+    """All that decides a kernel: functions by their fingerprints, or else by their traces."""
     functions = [request.fun, request.jump, *(f for e in request.events for f in (e.fun, e.jump))]
     marks = tuple([fingerprint(f) for f in functions if f is not None])
     if None in marks:

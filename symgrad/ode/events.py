@@ -78,7 +78,7 @@ class Events:
         return any(e.jump is not None for e in self.events)
 
     def begin(self) -> dict[str, Any]:
-        """What the loop over steps carries of events."""
+        """The numbers that the loop over steps carries of events, as they begin."""
         carry: dict[str, Any] = {}
         for i in range(len(self.events)):
             carry[f"count{i}"] = 0.0

@@ -30,7 +30,7 @@ MESSAGES: Final = {
     NOT_FINITE: "The solution or its slope is not finite.",
     TOO_MANY_EVENTS: "More events occurred than max_events.",
 }
-"""What each status means; the first three are SciPy's."""
+"""The meaning of each status; the first three are SciPy's."""
 
 STRETCH: Final = 1.0001
 """How much longer than it was to be a step may get to end where it is to end."""

@@ -49,12 +49,12 @@ LIKE_SCIPY: Final = {
     "BDF": "Rodas5P",
     "LSODA": "auto",
 }
-"""What stands for SciPy's other methods."""
+"""The likes of SciPy's other methods."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked of a solution, besides numbers that may differ from call to call."""
+    """The functions and limits of a call, besides numbers that differ from call to call."""
 
     fun: Function
     method: str | Tableau

@@ -11,7 +11,7 @@ from symgrad.ode.integration import MESSAGES
 
 @dataclass
 class OdeResult:
-    """What `solve_ivp` found, with the names of SciPy's result; its fields are keys as well.
+    """The solution that `solve_ivp` gives, with SciPy's names; its fields are keys as well.
 
     Inside a traced function all numbers are expressions. Leading axes are those of the batch.
 
@@ -50,7 +50,7 @@ class OdeResult:
 
     @property
     def message(self) -> Any:
-        """What the status means; of many problems what each status that occurs means."""
+        """The meaning of the status; of many problems, of each status that occurs."""
         if hasattr(self.status, "graph"):
             return "; ".join(f"{status}: {text}" for status, text in MESSAGES.items())
         if getattr(self.status, "ndim", 0):

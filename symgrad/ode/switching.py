@@ -22,7 +22,7 @@ MILD_STEPS: Final = 3.0
 
 
 BEGIN: Final[Memory] = {"implicit": 0.0, "count": 0.0}
-"""What the method carries at first: whether it is implicit, and a count of steps."""
+"""The first of the carried numbers: whether the method is implicit, and a count of steps."""
 
 
 class Switching:

@@ -105,7 +105,7 @@ class Method(Protocol):
 
     @property
     def memory(self) -> Memory:
-        """What it carries at first."""
+        """The numbers that it carries from step to step, as they begin."""
         ...
 
     def attempt(self, system: System, start: Start, h: Any) -> Attempt:
