@@ -168,8 +168,7 @@ def _rolled(traced: Trace, options: Options, clock: Clock) -> Trace:
     if not options.roll:
         return traced
     with_loops = clock.time("roll", lambda: rolled(traced, options.rounding))
-    if not traced.graph.has_warned:
-        warn_of_lines(with_loops.graph)
+    warn_of_lines(with_loops.graph, traced.graph)
     return with_loops
 
 

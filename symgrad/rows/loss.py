@@ -213,9 +213,8 @@ def trace_request(request: Request) -> RowTrace:
     trace = trace_row(request.f, tree_of(n), columns.count, columns.blocks)
     options, weight = request.options, weight_column(request)
     if options.roll:
-        has_warned, trace = trace.graph.has_warned, rolled_row(trace, options.rounding)
-        if not has_warned:
-            warn_of_lines(trace.graph)
+        written, trace = trace.graph, rolled_row(trace, options.rounding)
+        warn_of_lines(trace.graph, written)
     trace.graph.notes[CheckpointPolicy] = options.keeping
     if any(g.column == weight for g in trace.gathers):
         raise InputError(

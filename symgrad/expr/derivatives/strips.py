@@ -19,6 +19,7 @@ from symgrad.expr.derivatives.compensate import PLAIN
 from symgrad.expr.graph.arrays import size_of
 from symgrad.expr.graph.node import TRUTH, WORD, Graph
 from symgrad.expr.graph.region import TURNS, Loop, close, loop_op, pick
+from symgrad.expr.laws.fuse import LoopsInStrips
 
 KEPT_NUMBERS: Final = 2**12
 """Numbers that a loop keeps for each point, at most, if nothing is known of the device."""
@@ -157,12 +158,12 @@ def strip_of(op: Loop, length: int) -> Loop:
 
 def lengths_of_strips(graph: Graph) -> tuple[int, ...]:
     """The iterations of the strips of all loops that were differentiated in strips."""
-    return tuple(sorted({_length_of_strips(graph, i) for i in graph.replaced}))
+    return tuple(sorted({_length_of_strips(graph, i) for i in graph.note(LoopsInStrips)}))
 
 
 def _length_of_strips(graph: Graph, i: int) -> int:
     """The iterations of a strip of the loop of which node i is a result."""
-    op = graph.nodes[graph.nodes[graph.replaced[i]][1]][0]
+    op = graph.nodes[graph.nodes[graph.note(LoopsInStrips)[i]][1]][0]
     strips = (node[0] for node in op.body.graph.nodes if isinstance(node[0], Loop))
     return next(strips).most or 0
 

@@ -32,6 +32,7 @@ from symgrad.expr.graph.arrays import EMPTIES
 from symgrad.expr.graph.node import WORD, Graph
 from symgrad.expr.graph.place import resolve_places
 from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick, Region, hole, pick
+from symgrad.expr.laws.fuse import LoopsInStrips
 
 
 class TransposedNode:
@@ -283,12 +284,12 @@ class Transposer:
         """The loop in strips, which stands for loop i from now on."""
         graph = sweep.graph
         results = in_strips(graph, i, length)
-        loop = graph.nodes[results[0]][1]
+        loop, noted = graph.nodes[results[0]][1], graph.note(LoopsInStrips)
         self._mined.add(graph.nodes[loop][0])
         self._chosen |= {graph.nodes[loop][0], strip_of(graph.nodes[i][0], length)}
         for j, old in self.picks(graph, i).items():
             if j in results:
-                sweep.replace[old] = graph.replaced[old] = results[j]
+                sweep.replace[old] = noted[old] = results[j]
         return loop
 
     def pull_choice(self, sweep: ReverseSweep, i: int, parts: Mapping[int, Contribution]) -> None:

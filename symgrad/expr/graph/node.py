@@ -230,7 +230,6 @@ class Graph:
         "_floats",
         "_heads",
         "derived",
-        "has_warned",
         "index",
         "known",
         "names",
@@ -239,7 +238,6 @@ class Graph:
         "place",
         "places",
         "repeats",
-        "replaced",
         "sources",
         "tracing",
     )
@@ -254,8 +252,6 @@ class Graph:
         self.known: dict[tuple[int, int], int] = {}
         self.notes: dict[type, Any] = {}
         """Notes that floors above keep with the graph, by type: see `note`."""
-        self.replaced: dict[int, int] = {}
-        """Nodes for which others stand, which are equal: simplification takes these."""
         self.derived: list[range] = []
         """The nodes that differentiation made, and not the user."""
         self.repeats: list[tuple[int, int, int]] | None = None
@@ -269,8 +265,6 @@ class Graph:
         """The ids of the nodes."""
         self._floats: dict[float, int] = {}
         self._heads = 0, frozenset[Op]()
-        self.has_warned = False
-        """Whether the user knows of a line that writes out much of it."""
 
     @classmethod
     def of(
@@ -286,7 +280,7 @@ class Graph:
     def copy(self) -> Graph:
         """A graph of the same nodes; those that are added to it are not the user's."""
         copy = Graph.of(list(self.nodes), list(self.places), self.names, list(self.sources))
-        copy.derived, copy.replaced = list(self.derived), dict(self.replaced)
+        copy.derived = list(self.derived)
         copy.notes = {kind: copy_of(note) for kind, note in self.notes.items()}
         return copy
 
@@ -412,8 +406,7 @@ class Graph:
         for name, value in state.items():
             setattr(self, name, value)
         self.place, self.tracing, self.known, self._floats, self.derived = 0, False, {}, {}, []
-        self.replaced, self.repeats, self.notes = {}, None, {}
-        self._heads, self.has_warned = (0, frozenset()), False
+        self.repeats, self.notes, self._heads = None, {}, (0, frozenset())
 
 
 class paused_gc(ContextDecorator):

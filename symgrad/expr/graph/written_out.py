@@ -13,21 +13,27 @@ MOST_WRITTEN_OUT: Final = 20_000
 """Operations of one line up to which nothing is said: they take about a second."""
 
 
+class SizeNote:
+    """A note of a graph: whether the user knows of a line that writes out much of it."""
+
+    has_warned = False
+
+
 def warn_of_elements(graph: Graph | None, count: int) -> None:
     """Warn before the line that is running writes out ``count`` operations of elements.
 
     They may take minutes, in which nothing else would be said.
     """
-    if count < MOST_WRITTEN_OUT or graph is None or graph.has_warned:
+    if count < MOST_WRITTEN_OUT or graph is None or graph.note(SizeNote).has_warned:
         return
-    graph.has_warned = True
+    graph.note(SizeNote).has_warned = True
     line = caller()
     _warn(count, line[0] if line else None)
 
 
-def warn_of_lines(graph: Graph) -> None:
-    """Warn of the line that has written out most, unless the user knows of one."""
-    if len(graph) < MOST_WRITTEN_OUT or graph.has_warned:
+def warn_of_lines(graph: Graph, source: Graph) -> None:
+    """Warn of the line that has written out most, unless the user knows of one in its source."""
+    if len(graph) < MOST_WRITTEN_OUT or source.note(SizeNote).has_warned:
         return
     resolve_places(graph)
     times = Counter(
@@ -39,7 +45,7 @@ def warn_of_lines(graph: Graph) -> None:
             lines[place] += count
     for place, count in lines.most_common(1):
         if count >= MOST_WRITTEN_OUT:
-            graph.has_warned = True
+            source.note(SizeNote).has_warned = True
             _warn(count, place)
 
 

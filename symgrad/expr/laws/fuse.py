@@ -28,6 +28,11 @@ from symgrad.expr.graph.region import (
     pick,
 )
 
+
+class LoopsInStrips(dict[int, int]):
+    """A note of a graph: results of loops, and those of the loops in strips that stand for them."""
+
+
 MOST_ROUNDS: Final = 8
 """How often classes of carries are split before nothing is made of them."""
 
@@ -44,8 +49,9 @@ def fused(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
     Loops that are transposed in strips run in strips.
     """
     order = from_regions_on(graph, roots)
-    if not graph.replaced.keys().isdisjoint(order):
-        region, _ = close(graph, inputs_of(graph), roots, graph.replaced)
+    in_strips = graph.note(LoopsInStrips)
+    if not in_strips.keys().isdisjoint(order):
+        region, _ = close(graph, inputs_of(graph), roots, in_strips)
         graph, roots = region.graph, region.yields
         order = from_regions_on(graph, roots)
     levels = _levels(graph, order)
