@@ -14,7 +14,7 @@ which runs ten times as fast as an interpreter of patterns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import product
 from types import CodeType
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, Graph, Node, Op
-from symgrad.expr.ops.law import Law, Pattern, constants, exact, real
+from symgrad.expr.ops.law import Guard, Law, Pattern, constants, exact, real
 from symgrad.expr.tracers.expression import WRAP
 
 FLOAT32_LARGEST: Final = (2 - 2.0**-23) * 2.0**127
@@ -121,11 +121,23 @@ Matcher = Callable[..., tuple[int, ...] | None]
 """``matcher(nodes, *argument ids)``: the ids that the pattern variables stand for, or None."""
 
 
-def matchers(pattern: Pattern, heads: Sequence[Op], fixed: Collection[int] = ()) -> list[Matcher]:
-    """The matchers of a pattern for arguments of these heads, one an order of the arguments.
+Rule = tuple[Matcher, Guard | None, Pattern]
+"""How the left side of a law is matched, when it holds, and its right side."""
 
-    The variables in ``fixed`` stand for constants only.
-    """
+
+def rules_of(laws: Iterable[tuple[Law, bool]], heads: Sequence[Op]) -> list[Rule]:
+    """The rules of laws for arguments of these heads; the flags say whose guards are asked."""
+    return [
+        (match, law.guard if guarded else None, law.right)
+        for law, guarded in laws
+        for match in _matchers(law, heads)
+    ]
+
+
+def _matchers(law: Law, heads: Sequence[Op]) -> list[Matcher]:
+    """The matchers of a law's left side for arguments of these heads, one an order of them."""
+    pattern, guard = law.left, law.guard
+    fixed = guard.variables if guard and guard.structural else ()  # they stand for constants only
     functions: dict[str, Matcher] = {}
     for ordered in _orders(pattern):
         if all(_fits(p, h, fixed) for p, h in zip(ordered[1:], heads, strict=True)):

@@ -19,9 +19,9 @@ from symgrad.expr.graph.rebuild import Copy, Make, outline, rebuild
 from symgrad.expr.graph.region import Pick, Region, has_regions
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.laws.fuse import fused
-from symgrad.expr.laws.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS, Matcher, matchers
+from symgrad.expr.laws.laws import FLOAT32_LARGEST, FLOAT32_SMALLEST, LAWS, Rule, rules_of
 from symgrad.expr.laws.shrink import Shrinking, Simplify
-from symgrad.expr.ops.law import Guard, Law, Pattern
+from symgrad.expr.ops.law import Law, Pattern
 from symgrad.expr.semantics.evaluate import FOLDED, constant_node, fold
 
 Level = Literal["real"] | bool
@@ -120,7 +120,7 @@ _REGROUPED: Final = frozenset((ops.mul, ops.integer_pow))
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    rules: list[tuple[Matcher, Guard | None, Pattern]]
+    rules: list[Rule]
     finish: Finish
 
 
@@ -220,11 +220,7 @@ class Rewriter:
     def _case(self, heads: tuple[Op, ...]) -> _Case | None:
         """The laws to try for nodes of these heads; None if there are none, as most often."""
         op = heads[0]
-        rules = [
-            (match, law.guard if guarded else None, law.right)
-            for law, guarded in self._laws.get(op, ())
-            for match in matchers(law.left, heads[1:], law.fixed)
-        ]
+        rules = rules_of(self._laws.get(op, ()), heads[1:])
         finish = self._finisher(op, heads[1:])
         return _Case(rules, finish or _nothing) if rules or finish else None
 

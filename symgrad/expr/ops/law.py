@@ -42,11 +42,6 @@ class Law:
     guard: Guard | None
     text: str
 
-    @property
-    def fixed(self) -> tuple[int, ...]:
-        """The variables that stand for constants only."""
-        return self.guard.variables if self.guard and self.guard.structural else ()
-
 
 def exact(left: Handle, right: Any, when: Guard | None = None) -> Law:
     """A law that keeps every bit, -0.0, infinities and NaN included."""
