@@ -80,10 +80,11 @@ if TYPE_CHECKING:
         forward_backward,
         fused_forward,
         fused_forward_backward,
+        fused_hessian,
+        fused_hvp,
         fused_jacobian,
         fused_least_squares,
     )
-    from symgrad.front.fused_second import fused_hessian, fused_hvp
     from symgrad.front.kernels import Kernel
     from symgrad.kernel.stats import Stats
     from symgrad.ode.solution import OdeResult
@@ -288,8 +289,7 @@ _LATER = {
     "symgrad.expr.calls.verbs": "Jacobian count_ops evaluate grad hessian hvp jacobian jvp vjp",
     "symgrad.front.functional": "value_and_grad",
     "symgrad.front.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "
-    "fused_least_squares",
-    "symgrad.front.fused_second": "fused_hessian fused_hvp",
+    "fused_hessian fused_hvp fused_least_squares",
     "symgrad.front.kernels": "Kernel",
     "symgrad.report.device": "Memory free_memory memory",
     "symgrad.ode.solution": "OdeResult",

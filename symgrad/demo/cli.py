@@ -16,8 +16,7 @@ from symgrad.demo.bench import page, run_bench, write_report
 from symgrad.demo.demonstration import run_demo
 from symgrad.demo.nist import available
 from symgrad.errors import InputError, SymgradError
-from symgrad.front.fused import fused_forward, fused_forward_backward, fused_jacobian
-from symgrad.front.fused_second import fused_hessian
+from symgrad.front.fused import fused_forward, fused_forward_backward, fused_hessian, fused_jacobian
 from symgrad.mathlib.define import MATH
 from symgrad.report.screen import open_screen
 from symgrad.targets import choose, devices

@@ -15,7 +15,7 @@ from symgrad.errors import InputTypeError
 from symgrad.expr.tracers.tree import Tree
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.front.deriving import Making, gradient_kernel, options_of
-from symgrad.front.fused_second import hessian_kernel
+from symgrad.front.fused import hessian_kernel
 from symgrad.front.kernels import Kernel, shared
 from symgrad.optimize.arguments import bounds_of, real, takes_result
 from symgrad.optimize.method import Method, array_of
