@@ -30,6 +30,7 @@ from symgrad.multi_device import sums as several_sums
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any
 from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.wgsl.device.adapters import FLOAT64_FEATURES
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
 from symgrad.wgsl.dispatch import sums as wgsl_sums
@@ -307,16 +308,16 @@ class Wgpu:
             return gpu.free()
 
     def require(self, dtype: str) -> None:
-        """Refuse float64."""
-        if dtype != "float32":
+        """Refuse float64 where the adapter has none."""
+        if dtype not in self.device.dtypes:
             raise DeviceError(
-                f"{self.device}: kernels on a GPU compute in float32, not {dtype}: its drivers "
-                f'have no {dtype} versions of exp, sin and the like; use device="cpu" for float64'
+                f"{self.device} has no {dtype}: its driver lacks what WGSL needs for it (wgpu's "
+                f'features {" and ".join(FLOAT64_FEATURES)}); use device="cpu"'
             )
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> wgsl_sums.Sums:
         """Sums over the rows of a table, by workgroups."""
-        self.require(options.dtype)
+        self._require_single(options, "sums over rows")
         style = Style(options.math, options.comments, title)
         return wgsl_sums.Sums(self.owner, reduction, functions(options.math), style)
 
@@ -324,7 +325,7 @@ class Wgpu:
         self, iteration: Iteration, options: Options, together: bool = False
     ) -> wgsl_launch.Launched:
         """An invocation a problem, or a workgroup: see `Backend`."""
-        self.require(options.dtype)
+        self._require_single(options, "iterations of many problems")
         owner, math = self.owner, options.math
 
         def launched() -> wgsl_launch.Launched:
@@ -345,7 +346,7 @@ class Wgpu:
     def launch(self, launch: Launch, options: Options) -> wgsl_launch.Launched:
         """In one submit: see `Backend`."""
         self.require(options.dtype)
-        owner, style = self.owner, Style(options.math, options.comments)
+        owner, style = self.owner, Style(options.math, options.comments, dtype=options.dtype)
         make = partial(wgsl_launch.Launched, owner, launch, style)
         return _launches.get((launch, style, owner), make)
 
@@ -355,8 +356,15 @@ class Wgpu:
         """An invocation a point: see `Backend`."""
         self.require(options.dtype)
         launch = map_launch(computation, WorkgroupTarget(computation.workgroup))
-        style = Style(options.math, options.comments, title)
+        style = Style(options.math, options.comments, title, dtype=options.dtype)
         return wgsl_launch.Launched(self.owner, launch, style)
+
+    def _require_single(self, options: Options, what: str) -> None:
+        """Refuse float64 where kernels are for float32 alone."""
+        if options.dtype != "float32":
+            raise DeviceError(
+                f'{self.device}: {what} are in float32 there; use device="cpu" for float64'
+            )
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """If it fits in a workgroup: see `Backend`."""
@@ -437,7 +445,8 @@ class MultiDevice:
     ) -> several_launch.Launched:
         """Each device has a share of the points: see `Backend`."""
         compiled = [(part.device, part.map(computation, options, title)) for part in self.parts]
-        return several_launch.Launched(compiled, [len(o.nodes) for o in computation.outputs])
+        columns = [len(o.nodes) for o in computation.outputs]
+        return several_launch.Launched(compiled, columns, np.dtype(options.dtype))
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """What is quicker is for each device to say: see `Backend`."""

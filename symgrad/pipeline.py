@@ -201,8 +201,7 @@ def simplify_outputs(
 ) -> tuple[Graph, list[Output]]:
     """The graph of all results, simplified, its operations those that back ends know."""
     needed = [i for w in wanted for i in w.nodes]
-    opaque = options.dtype == "float32" or options.simplify == "real"
-    graph, roots = simplified(traced.graph, needed, options, opaque=opaque)
+    graph, roots = simplified(traced.graph, needed, options)
     return graph, _in_turn(wanted, roots)
 
 
@@ -218,20 +217,18 @@ def simplified(
     options: Options,
     regroup: bool = True,
     reread: Iterable[int] = (),
-    opaque: bool = True,
 ) -> tuple[Graph, list[int]]:
     """The graph of the roots, simplified and lowered to operations that back ends know.
 
     Each law of real numbers is cheaper where it stands, but may take apart what others share:
     ``simplify="real"`` is never dearer than the laws that keep every bit. ``regroup`` is that of
-    `simplify`, ``reread`` that of `lower`. Only what is in float64 need not be ``opaque``, that is,
-    lowered: LLVM takes operations for what they are, and WGSL for it is only shown.
+    `simplify`, ``reread`` that of `lower`.
 
     Raises:
         InputError: for a constant of the user's that the dtype cannot hold.
     """
     _require_range(graph, roots, options.dtype)
-    lowered = _cheapest(graph, roots, options, regroup, reread, opaque)
+    lowered = _cheapest(graph, roots, options, regroup, reread)
     if is_verified(len(lowered[0])):
         verify(*lowered)
     return lowered
@@ -239,7 +236,7 @@ def simplified(
 
 def size(options: Options, graph: Graph, roots: Sequence[int]) -> int:
     """The operations that computing these roots takes in a kernel."""
-    return operations(*_cheapest(graph, roots, options, True, (), True))
+    return operations(*_cheapest(graph, roots, options, True, ()))
 
 
 def _cheapest(
@@ -248,13 +245,12 @@ def _cheapest(
     options: Options,
     regroup: bool,
     reread: Iterable[int],
-    opaque: bool,
 ) -> tuple[Graph, list[int]]:
     with watch.stage("simplify"):
-        lowered = _lowered(graph, roots, options, regroup, reread, opaque)
+        lowered = _lowered(graph, roots, options, regroup, reread)
         if options.simplify != "real":
             return lowered
-        bits_kept = _lowered(graph, roots, replace(options, simplify=True), regroup, reread, opaque)
+        bits_kept = _lowered(graph, roots, replace(options, simplify=True), regroup, reread)
     return min(lowered, bits_kept, key=lambda candidate: flops(*candidate))
 
 
@@ -264,14 +260,11 @@ def _lowered(
     options: Options,
     regroup: bool,
     reread: Iterable[int],
-    opaque: bool,
 ) -> tuple[Graph, list[int]]:
     definitions = inlined(options.math, options.dtype)
     graph, roots = simplify(graph, roots, options.simplify, definitions, regroup)
     graph.release()
     graph, roots = _arranged(graph, roots, options)
-    if not opaque:
-        return graph, roots
     graph, roots = lower(graph, roots, options.math, options.dtype, reread)
     graph.release()
     return graph, roots

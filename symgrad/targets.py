@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from symgrad.values.arrays import real_numbers
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import DTYPES
 from symgrad.wgsl.device.gpus import list_gpus, open_gpu
+
+FLOATS: Final = ("float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Device:
     backend: str
     number: int = 0
     """Which of the GPUs of its name and back end it is, from 1 on; 0 if it is the only one."""
+    dtypes: tuple[str, ...] = ("float32",)
+    """The dtypes that kernels for it can compute in."""
 
     @property
     def is_gpu(self) -> bool:
@@ -90,13 +94,16 @@ def devices() -> list[Device]:
         >>> kernel.bind([[0.0, 1.0], [1.0, 3.0]]).run([1.0, 1.0])
         (1.0, array([-2., -2.], dtype=float32))
     """
-    gpus = [Device(k, g.name, g.kind, g.backend, g.number) for k, g in enumerate(list_gpus())]
+    gpus = [
+        Device(k, g.name, g.kind, g.backend, g.number, FLOATS[: 1 + g.float64])
+        for k, g in enumerate(list_gpus())
+    ]
     return [*gpus, _cpu(len(gpus))]
 
 
 def _cpu(index: int) -> Device:
     cpu = host()
-    return Device(index, f"{cpu.name}, {cpu.threads} cores", "cpu", "LLVM")
+    return Device(index, f"{cpu.name}, {cpu.threads} cores", "cpu", "LLVM", dtypes=FLOATS)
 
 
 def _preferred() -> str | int | None:

@@ -32,6 +32,7 @@ from symgrad.expr.tracers.functions import names
 from symgrad.expr.tracing.trace import trace
 from symgrad.mathlib.define import functions, inlined
 from symgrad.pipeline import Options, simplified
+from symgrad.wgsl.printing.operations import SINGLE
 
 ROOT = Path(__file__).parents[1]
 FUNCTIONS_FILE = "symgrad/expr/tracers/functions.py"
@@ -220,9 +221,9 @@ def wgsl(op: Op) -> str:
         return "expanded into other operations"
     accurate, fast = functions("accurate"), functions("fast")
     if op not in accurate:
-        return f"`{op.wgsl.format(*names(op))}`"
+        return f"`{SINGLE.pattern(op).format(*names(op))}`"
     own = f"`{accurate[op].name}({', '.join(names(op))})`"
-    return own if op in fast else f"{own}; fast: `{op.wgsl.format(*names(op))}`"
+    return own if op in fast else f"{own}; fast: `{SINGLE.pattern(op).format(*names(op))}`"
 
 
 def functions_file() -> str:

@@ -380,7 +380,7 @@ class Kernel(Running):
     @property
     def stats(self) -> Stats:
         """The kernel's size, and the seconds that each stage of making it took."""
-        shaders, c = self._shaders, self._shaders.shown
+        shaders, c = self._shaders, self._shaders.computation
         columns = len(c.graph.names) + sum(len(o.nodes) for o in c.outputs)
         on_host = backend_of(self.device).on_host
         nbytes, count = columns * self._dtype.itemsize, 1 if on_host else shaders.count

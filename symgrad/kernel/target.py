@@ -20,9 +20,6 @@ SUMS_AT_A_TIME: Final = 16
 WEBGPU_BINDINGS: Final = 8
 """Arrays that kernels on a GPU bind, at most, if it grants no more than WebGPU promises."""
 
-INFINITE: Final = 0x7F800000
-"""The exponent of floats that are not finite."""
-
 
 def in_pairs(totals: Sequence[int]) -> list[tuple[int, ...]]:
     """Values in twos."""
@@ -189,9 +186,7 @@ class WorkgroupTarget:
     def narrow(self, k: KernelIR, total: tuple[int, ...]) -> int:
         """A wide sum as a float; where it is infinite, what was lost is no number: see `Target`."""
         high, low = total
-        exponent = k.add(ops.word_and, k.add(ops.float_bits, low), k.word(INFINITE))
-        lost = k.add(ops.word_lt, exponent, k.word(INFINITE))
-        return k.add(ops.where, lost, k.add(ops.add, high, low), high)
+        return k.add(ops.where, k.add(ops.isfinite, low), k.add(ops.add, high, low), high)
 
     def sum_group(self, k: KernelIR, values: Sequence[int]) -> list[int]:
         """By way of the group's memory: see `Target`."""

@@ -24,7 +24,7 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.meeting import Meetings, Seen
 from symgrad.mathlib.vanishing import Vanishing
 
-NOTHING_MET: Final = Seen(())
+NOTHING_MET: Final = Seen((), (0.0, 0.0))
 """What was found where meetings of constants do not matter."""
 
 Rule = Callable[..., Iterable[int]]
@@ -63,14 +63,16 @@ def with_barriers(
     variable: bool = True,
     within: bool = False,
     meetings: Meetings | None = None,
+    compensated: bool = False,
 ) -> tuple[Graph, list[int]]:
     """The graph, and its regions, with what is opaque for a kernel of this ``math``.
 
     ``variable`` says whether inputs are known to vary: not where they are a function's arguments.
     ``within`` says that the graph is that of a region, whose inputs are results of operations.
-    ``meetings`` are those of constants in it; none matter if they are not given.
+    ``meetings`` are those of constants in it; none matter if they are not given. ``compensated``
+    says that sums keep what the rounding of others has lost, so that each is rounded by itself.
     """
-    opaque = _with_barriers(graph, roots, math, variable, within, meetings)
+    opaque = _with_barriers(graph, roots, math, variable, within, meetings, compensated)
     again = partial(with_barriers, math=math, variable=variable, within=True, meetings=meetings)
     return in_regions(*opaque, again)
 
@@ -82,15 +84,16 @@ def _with_barriers(
     variable: bool,
     within: bool,
     meetings: Meetings | None,
+    compensated: bool,
 ) -> tuple[Graph, list[int]]:
     """The graph without its regions."""
     present = graph.heads
     met = meetings.of(graph) if meetings else NOTHING_MET
     idle = present.isdisjoint(OF_ITSELF) and not met.hidden
-    if idle and not _rules(graph, present, math, variable, within):
+    if idle and not _rules(graph, present, math, variable, within, compensated):
         return graph, list(roots)  # without a walk
     order, nodes = met.order or reachable(graph, roots), graph.nodes
-    rules = _rules(graph, {nodes[i][0] for i in order}, math, variable, within)
+    rules = _rules(graph, {nodes[i][0] for i in order}, math, variable, within, compensated)
     concerned = [i for i in order if nodes[i][0] in rules]
     hidden = {i: {k for rule in rules[nodes[i][0]] for k in rule(*nodes[i])} for i in concerned}
     inputs = {i for i in met.hidden if nodes[i][0] is INPUT}
@@ -124,18 +127,20 @@ def _opaque(graph: Graph, i: int) -> int:
 
 
 def _rules(
-    graph: Graph, present: Set[Op], math: str, variable: bool, within: bool
+    graph: Graph, present: Set[Op], math: str, variable: bool, within: bool, compensated: bool
 ) -> dict[Op, list[Rule]]:
     """The rules for a graph of these operations, by the operations that they concern."""
     every = {op for op in present if op.arity}
     rules: list[tuple[Set[Op], Rule]] = [(DIVISIONS, _divisors(graph, variable and not within))]
     if math == "strict":
         rules.append((every, _everything(graph, within)))
-    elif variable:
+    elif variable or compensated:
         if present & ORDER:
             rules += [({ops.where}, _choices(graph)), (ORDER, _certainties(graph))]
         if math == "accurate" and present & ROUNDINGS:
             rules.append((every - UNMIXED, _remainders(graph)))
+        if compensated:
+            rules.append((SUMS, _sums_of_sums(graph)))
     by_op = {op: [rule for concerned, rule in rules if op in concerned] for op in every}
     return {op: chosen for op, chosen in by_op.items() if chosen}
 
@@ -171,6 +176,20 @@ def _remainders(graph: Graph) -> Rule:
 
     def rule(op: Op, *args: int) -> Iterable[int]:
         return [k for k, a in enumerate(args) if remains(a)]
+
+    return rule
+
+
+def _sums_of_sums(graph: Graph) -> Rule:
+    """Terms that are sums themselves."""
+    nodes = graph.nodes
+
+    def is_sum(i: int) -> bool:
+        node = nodes[i]
+        return nodes[node[1]][0] in SUMS if node[0] is ops.neg else node[0] in SUMS
+
+    def rule(op: Op, *args: int) -> Iterable[int]:
+        return [k for k, a in enumerate(args) if is_sum(a)]
 
     return rule
 

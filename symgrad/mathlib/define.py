@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from math import inf
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
@@ -43,7 +42,7 @@ from symgrad.mathlib import (
 from symgrad.mathlib.arrange import in_turns, merge_constants, share_reductions
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers
 from symgrad.mathlib.double import all as double_all
-from symgrad.mathlib.double.trigonometric import TRIG_BOUND
+from symgrad.mathlib.double import alone
 from symgrad.mathlib.meeting import Meetings, Passage, passage
 
 Math = Literal["accurate", "fast", "strict"]
@@ -110,6 +109,9 @@ COMPARED: Final[Mapping[Op, Formula]] = _by_operation(comparison.minimum, compar
 DOUBLE: Final[Mapping[Op, Formula]] = _by_operation(*double_all.FORMULAS)
 """The definitions in float64."""
 
+DOUBLE_ALONE: Final[Mapping[Op, Formula]] = _by_operation(*alone.FORMULAS)
+"""What besides has no, or no reliable, counterpart in WGSL's float64."""
+
 _RARE: Final = frozenset(
     {ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus}
 )
@@ -130,8 +132,6 @@ class Function:
     root: int
     arguments: tuple[int, ...]
     doc: str
-    bound: float = inf
-    """The largest |x| for which it is right; beyond, a back end has the operation of its own."""
 
     @property
     def rare(self) -> tuple[int, ...]:
@@ -175,18 +175,21 @@ class Functions(Mapping[Op, Function]):
 
 
 @cache
-def functions(math: str) -> Mapping[Op, Function]:
+def functions(math: str, dtype: str = "float32") -> Mapping[Op, Function]:
     """The operations to be emitted as functions; some call others of them, never in a circle.
 
-    Those that graphs in float32 expand are among them, for a kernel in float64 to show its WGSL.
     With ``math="fast"``, only those that WGSL lacks or has wrong by design: a row of the op table
     that carries a WGSL text is then left to the device. With ``math="strict"``, quotients and roots
-    that are rounded correctly are among them.
+    that are rounded correctly are among them. In float64 devices have no more than quotients and
+    roots, which they round correctly, and the functions are the same for any ``math``.
 
     Raises:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
+    if dtype == "float64":
+        every = {**DOUBLE, **DOUBLE_ALONE}
+        return Functions(every, partial(_with_barriers, math=math, dtype=dtype))
     return _named({**_formulas(math), **(ROUNDED if math == "strict" else {})}, math)
 
 
@@ -211,8 +214,7 @@ def _named(formulas: Mapping[Op, Formula], math: str) -> Functions:
 @cache
 def double() -> Mapping[Op, Function]:
     """The operations as functions in float64, for back ends that round each one as written."""
-    circular = (ops.sin, ops.cos, ops.tan)
-    return Functions(DOUBLE, lambda f: replace(f, bound=TRIG_BOUND) if f.op in circular else f)
+    return Functions(DOUBLE, lambda function: function)
 
 
 def name_of(op: Op) -> str:
@@ -252,13 +254,13 @@ def lower(
     through is opaque, also from roots, by their numbers, that are ``reread``, as inputs.
     """
     _require(math)
-    if dtype != "float32":
-        return with_barriers(graph, roots, math)
-    graph, lowered = _arranged(graph, roots, math)
+    lowered = list(roots)
+    if dtype == "float32":
+        graph, lowered = _arranged(graph, roots, math)
     meetings = None
     if math != "strict":
-        callee, sums = partial(_passage, math=math), math == "accurate"
-        meetings = Meetings(graph, lowered, callee, sums, ends=reread)
+        callee, sums = partial(_passage, math=math, dtype=dtype), math == "accurate"
+        meetings = Meetings(graph, lowered, callee, dtype, sums, ends=reread)
     return with_barriers(graph, lowered, math, meetings=meetings)
 
 
@@ -271,20 +273,27 @@ def _arranged(graph: Graph, roots: Sequence[int], math: str) -> tuple[Graph, lis
 
 
 @cache
-def _passage(op: Op, math: str) -> Passage | None:
+def _passage(op: Op, math: str, dtype: str) -> Passage | None:
     """What becomes of constants in an operation, if it is a function of kernels."""
-    f = functions(math).get(op)
+    f = functions(math, dtype).get(op)
     if f is None:
         return None
-    return passage(f.graph, f.root, f.arguments, partial(_passage, math=math))
+    callee = partial(_passage, math=math, dtype=dtype)
+    return passage(f.graph, f.root, f.arguments, callee, dtype)
 
 
-def _with_barriers(function: Function, math: str) -> Function:
+def _with_barriers(function: Function, math: str, dtype: str = "float32") -> Function:
     """A function as kernels call it, whose callers see to it that no divisor of theirs vanishes."""
     graph, roots = function.graph, [function.root]
-    meetings = None if math == "strict" else Meetings(graph, roots, partial(_passage, math=math))
+    callee = partial(_passage, math=math, dtype=dtype)
+    meetings = None if math == "strict" else Meetings(graph, roots, callee, dtype)
     graph, (root,) = with_barriers(
-        graph, roots, math, variable=function.op in DIVISIONS, meetings=meetings
+        graph,
+        roots,
+        math,
+        variable=function.op in DIVISIONS,
+        meetings=meetings,
+        compensated=dtype == "float64",
     )
     return replace(function, graph=graph, root=root, arguments=tuple(inputs_of(graph)))
 

@@ -33,9 +33,6 @@ HANDED_ON: Final[Mapping[Op, tuple[int, ...]]] = {
 
 ZEROS: Final = (float_bits(0.0), float_bits(-0.0))
 
-LEAST, MOST = -126.0, 128.0
-"""The binary logarithms between which products of constants are normal numbers."""
-
 UNROLLED: Final = 64
 """The most iterations of a loop that compilers are taken to write out."""
 
@@ -45,6 +42,9 @@ and of all above.
 """
 
 UNSCALED: Final = (0.0, 0.0)
+
+NORMAL: Final[Mapping[str, Scale]] = {"float32": (-126.0, 128.0), "float64": (-1022.0, 1024.0)}
+"""The binary logarithms between which products of constants are normal numbers, by dtypes."""
 
 State = tuple[bool, Scale]
 """Whether a value is a sum with a constant, seen through all that is linear, and its scale."""
@@ -77,6 +77,7 @@ class Seen:
 
     Attributes:
         order: the nodes that the roots need.
+        normal: where products of constants are normal numbers.
         constants: those of them that are numbers, but 0.
         concerned: those of them that are shifted, or have regions or functions.
         shifted, scales: what is known of nodes.
@@ -85,6 +86,7 @@ class Seen:
     """
 
     order: Sequence[int]
+    normal: Scale
     constants: set[int] = field(default_factory=set[int])
     concerned: list[int] = field(default_factory=list[int])
     shifted: set[int] = field(default_factory=set[int])
@@ -128,7 +130,8 @@ class _Kinds(dict[Op, Kind]):
 class Meetings:
     """Where constants meet in a graph and in its regions.
 
-    ``sums`` says whether it matters in the sums of these, and not only in functions; ``given``
+    They compute in a ``dtype``. ``sums`` says whether it matters in their sums, and not only in
+    functions; ``given``
     which of the graph's inputs may be sums with constants, ``ends`` which roots, by their numbers,
     meet with constants. ``met`` are the inputs that do, among other nodes.
     """
@@ -138,11 +141,12 @@ class Meetings:
         graph: Graph,
         roots: Sequence[int],
         callee: Callee,
+        dtype: str,
         sums: bool = True,
         given: Iterable[int] = (),
         ends: Iterable[int] = (),
     ) -> None:
-        self._kinds, self._sums = _Kinds(callee), sums
+        self._kinds, self._sums, self._normal = _Kinds(callee), sums, NORMAL[dtype]
         self._seen: dict[Graph, Seen] = {}
         self._up(graph, roots, dict.fromkeys(given, (True, UNSCALED)))
         self.met = self._down(graph, roots, ends)
@@ -157,7 +161,7 @@ class Meetings:
         """Find out which nodes are shifted, and their scales, from what is given of inputs."""
         seen = self._seen.get(graph)
         if seen is None:
-            seen = self._seen[graph] = Seen(reachable(graph, roots))
+            seen = self._seen[graph] = Seen(reachable(graph, roots), self._normal)
         for i, state in given.items():
             seen.note(i, state)
         nodes, kinds = graph.nodes, self._kinds
@@ -307,9 +311,11 @@ def _multiply(graph: Graph, seen: Seen, i: int) -> None:
     parts = [_scale(graph, a) if a in constants else scales.get(a, UNSCALED) for a in args]
     if op is not ops.mul and op is not ops.neg:
         parts[-1] = -parts[-1][1], -parts[-1][0]
-    if len(parts) == 2 and not _usual(_sum(*parts)):
+    if len(parts) == 2 and not _usual(seen, _sum(*parts)):
         k = 1 if args[0] in constants else 0
-        if args[k] not in constants and (args[1 - k] not in constants or _usual(parts[1 - k])):
+        if args[k] not in constants and (
+            args[1 - k] not in constants or _usual(seen, parts[1 - k])
+        ):
             seen.hidden.add(args[k])
             parts[k] = UNSCALED
     scale = _sum(*parts)
@@ -325,7 +331,7 @@ def _after(inside: Seen, p: int, y: int, turns: int) -> State:
     before, after = inside.scales.get(p, UNSCALED), inside.scales.get(y, UNSCALED)
     low, high = (b + turns * (a - b) for a, b in zip(after, before, strict=True))
     scale = min(low, before[0]), max(high, before[1])
-    if not _usual(scale):
+    if not _usual(inside, scale):
         inside.hidden.add(y)
         scale = before
     return p in inside.shifted or y in inside.shifted, scale
@@ -342,9 +348,10 @@ def _sum(a: Scale, b: Scale = UNSCALED) -> Scale:
     return a[0] + b[0], a[1] + b[1]
 
 
-def _usual(scale: Scale) -> bool:
+def _usual(seen: Seen, scale: Scale) -> bool:
     """Whether no product of such constants is 0, subnormal or infinite."""
-    return scale[0] >= LEAST and scale[1] < MOST
+    least, most = seen.normal
+    return scale[0] >= least and scale[1] < most
 
 
 def _either(a: State, b: State) -> State:
@@ -353,11 +360,13 @@ def _either(a: State, b: State) -> State:
     return a[0] or b[0], (min(low, first), max(high, last))
 
 
-def passage(graph: Graph, root: int, arguments: Sequence[int], callee: Callee) -> Passage:
-    """What becomes of constants in the function with this graph."""
-    alone = Meetings(graph, [root], callee)
-    inside = Meetings(graph, [root], callee, given=arguments)
-    beyond = Meetings(graph, [root], callee, given=arguments, ends=(0,))
+def passage(
+    graph: Graph, root: int, arguments: Sequence[int], callee: Callee, dtype: str
+) -> Passage:
+    """What becomes of constants in the function with this graph, in a dtype."""
+    alone = Meetings(graph, [root], callee, dtype)
+    inside = Meetings(graph, [root], callee, dtype, given=arguments)
+    beyond = Meetings(graph, [root], callee, dtype, given=arguments, ends=(0,))
     positions = {a: k for k, a in enumerate(arguments)}
     met, handed_on = (
         frozenset(positions[a] for a in meetings.met & positions.keys())

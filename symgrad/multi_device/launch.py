@@ -12,6 +12,8 @@ from symgrad.kernel.memory import POOL
 from symgrad.multi_device.pool import DevicePool, Member
 from symgrad.targets import Device
 
+FLOAT: Final = np.dtype(np.float32)
+
 LEAST_POINTS: Final = 2**15
 """Points that are worth a piece."""
 
@@ -22,15 +24,19 @@ class Launched:
     Every point has the bits that the device gives it that computes it.
     """
 
-    def __init__(self, compiled: Sequence[tuple[Device, Any]], outputs: Sequence[int]) -> None:
+    def __init__(
+        self,
+        compiled: Sequence[tuple[Device, Any]],
+        outputs: Sequence[int],
+        dtype: np.dtype[Any] = FLOAT,
+    ) -> None:
         self.pool = DevicePool([Member(*pair) for pair in compiled], LEAST_POINTS)
-        self._outputs = outputs
+        self._outputs, self._dtype = outputs, dtype
         self.seconds = sum(launched.seconds for _, launched in compiled)
 
     def run(self, points: np.ndarray) -> Sequence[np.ndarray]:
         """Results (B, k) of points (B, n), which are rounded; fresh, writable arrays."""
-        single = np.dtype(np.float32)
-        results = [POOL.empty((len(points), k), single, False) for k in self._outputs]
+        results = [POOL.empty((len(points), k), self._dtype, False) for k in self._outputs]
         return self.pool.fill(len(points), results, partial(_compute, points))
 
     def bind(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -10,8 +9,7 @@ import numpy as np
 
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.schedule import Plan
-from symgrad.kernel.shapes import Computation, Output
-from symgrad.mathlib.barriers import with_barriers
+from symgrad.kernel.shapes import Computation
 from symgrad.pipeline import Clock, Options
 from symgrad.report.profiling import Size
 from symgrad.report.screen import html
@@ -84,36 +82,26 @@ class Shaders:
         self.computation, self.options, self._title = computation, options, title
         self._clock = Clock()
 
-    @cached_property
-    def shown(self) -> Computation:
-        """The computation as compilers of WGSL get it: in float64 it is for the CPU as it is."""
-        c, math = self.computation, self.options.math
-        if self.options.dtype == "float32":
-            return c
-        graph, roots = with_barriers(c.graph, [i for o in c.outputs for i in o.nodes], math)
-        ends = iter(roots)
-        outputs = tuple(Output(o.name, tuple(next(ends) for _ in o.nodes)) for o in c.outputs)
-        return replace(c, graph=graph, outputs=outputs)
-
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if k != "_plan"}
 
     @property
     def style(self) -> Style:
         """The style of the source: what it says beside the code."""
-        return Style(self.options.math, self.options.comments, self._title)
+        options = self.options
+        return Style(options.math, options.comments, self._title, dtype=options.dtype)
 
     @cached_property
     def _plan(self) -> Plan:
         """The plan of straight code: what stands in which shader, and in which order."""
         with paused_gc():
-            return self._clock.time("schedule", lambda: plan_map(self.shown))
+            return self._clock.time("schedule", lambda: plan_map(self.computation))
 
     @cached_property
     def _printed(self) -> Printed:
-        plan = None if self.shown.is_structured else self._plan
+        plan = None if self.computation.is_structured else self._plan
         with paused_gc():
-            return self._clock.time("emit", lambda: printed_map(self.shown, self.style, plan))
+            return self._clock.time("emit", lambda: printed_map(self.computation, self.style, plan))
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -127,7 +115,7 @@ class Shaders:
     @property
     def count(self) -> int:
         """How many shaders there are."""
-        return len(self.modules if self.shown.is_structured else self._plan.pieces)
+        return len(self.modules if self.computation.is_structured else self._plan.pieces)
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -275,8 +275,9 @@ class TensorKernel(KernelBase):
         Raises:
             InputError: if there was none, as they depend on the shapes of the arrays.
         """
-        style = Style(self._options.math, self._options.comments, self.name)
-        library = functions(self._options.math)
+        options = self._options
+        style = Style(options.math, options.comments, self.name, dtype=options.dtype)
+        library = functions(options.math, options.dtype)
         kernels = [print_kernel(d.kernel, library, style) for d in self._launch().dispatches]
         return tuple(dict.fromkeys(m for printed in kernels for m in printed.modules))
 

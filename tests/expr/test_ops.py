@@ -31,7 +31,7 @@ BARE: Final = (
     ops.root, ops.saturate, ops.modulus, ops.far_modulus, ops.quarters,
     ops.angle, ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan,
     ops.sin_turns, ops.cos_turns,
-    ops.sine, ops.cosine, ops.tangent, ops.scalb,
+    ops.sine, ops.cosine, ops.tangent, ops.scalb, ops.power_of_two,
     ops.exponent, ops.significand, ops.upper, ops.first_digits, ops.uint32_float, ops.int32_float,
 )  # fmt: skip
 """Rows without a derivative: the library's own functions are made of them, nothing else is."""

@@ -58,8 +58,19 @@ def test_what_runs_on_one_device_refuses_several() -> None:
         for asked in (BOTH, "gpus", choose_any(BOTH)):
             with pytest.raises(InputError, match="is more than one device"):
                 call(asked)
-    with pytest.raises(DeviceError, match="not float64"):
-        sg.fused_forward(1, lambda v: v[0], device=BOTH, dtype="float64")
+
+
+def test_batches_in_float64_are_shared_by_devices_that_have_it() -> None:
+    lacking = sg.Device(0, "Small GPU", "integrated", "Metal")
+    with pytest.raises(DeviceError, match="has no float64"):
+        sg.fused_forward(1, lambda v: v[0], device=[lacking, "cpu"], dtype="float64")
+    if "float64" not in choose_any("gpu").dtypes:
+        pytest.skip("no GPU with float64 here")
+    x = RNG.normal(size=(3000, 2))
+    kernel = sg.fused_forward(2, lambda v: v[0] - v[1], device=BOTH, dtype="float64")
+    result = kernel.run(x)
+    assert result.dtype == np.float64
+    np.testing.assert_array_equal(result, x[:, 0] - x[:, 1])
 
 
 def test_profiles_are_of_one_device() -> None:

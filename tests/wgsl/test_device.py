@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import symgrad as sg
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
-from symgrad.wgsl.device.adapters import LIMITS, choose, limits
+from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, LIMITS, choose, limits
 from symgrad.wgsl.device.gpu import IDLE_PIPELINES
 from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
 from symgrad.wgsl.memory.pool import (
@@ -38,11 +39,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = 1.0; }
 """
 
 
-def adapter(name: str, kind: str, backend: str, **changed: int) -> Any:
+def adapter(
+    name: str, kind: str, backend: str, features: Sequence[str] = (), **changed: int
+) -> Any:
     """What wgpu says about an adapter."""
     info = {"device": name, "adapter_type": kind, "backend_type": backend}
     changes = {key.replace("_", "-"): value for key, value in changed.items()}
-    return SimpleNamespace(info=info, limits=LIMITS | changes)
+    return SimpleNamespace(info=info, limits=LIMITS | changes, features={*features})
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -87,7 +90,7 @@ def test_adapters_are_listed_once_real_ones_first() -> None:
     ],
 )
 def test_an_adapter_below_the_default_limits_is_left_out(changed: dict[str, int]) -> None:
-    assert choose([adapter("old", "DiscreteGPU", "Vulkan", **changed)]) == ()
+    assert choose([adapter("old", "DiscreteGPU", "Vulkan", (), **changed)]) == ()
 
 
 def test_limits_are_the_default_ones_with_sane_sizes() -> None:
@@ -96,6 +99,21 @@ def test_limits_are_the_default_ones_with_sane_sizes() -> None:
     own.limits["max-compute-workgroup-storage-size"] = 49_152
     changed = {k: v for k, v in limits(own).items() if v != LIMITS[k]}
     assert changed == {"max-buffer-size": 1 << 40, "max-storage-buffer-binding-size": 1 << 31}
+
+
+@pytest.mark.parametrize(("shared", "has"), [(16_384, False), (49_152, True)])
+def test_float64_takes_features_and_memory_for_groups(shared: int, has: bool) -> None:
+    own = adapter(
+        "new", "DiscreteGPU", "Vulkan", FLOAT64_FEATURES, max_compute_workgroup_storage_size=shared
+    )
+    ((info, _),) = choose([own])
+    assert info.float64 is has
+    assert limits(own)["max-compute-workgroup-storage-size"] == (32_768 if has else 16_384)
+    lacks = adapter(
+        "old", "DiscreteGPU", "Vulkan", FLOAT64_FEATURES[:1],
+        max_compute_workgroup_storage_size=49_152,
+    )  # fmt: skip
+    assert not choose([lacks])[0][0].float64
 
 
 def test_gpus_are_opened_once(gpu: Gpu) -> None:
@@ -107,7 +125,7 @@ def test_gpus_are_opened_once(gpu: Gpu) -> None:
 
 def test_a_device_has_the_default_limits(gpu: Gpu) -> None:
     own = gpu._device.limits
-    assert own["max-compute-workgroup-storage-size"] == 16_384
+    assert own["max-compute-workgroup-storage-size"] == 16_384 * (1 + gpu.info.float64)
     assert own["max-storage-buffers-per-shader-stage"] == 8
 
 

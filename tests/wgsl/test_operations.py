@@ -16,7 +16,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, INTEGER, TRUTH, WORD, Graph, float_bits, reachable
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.barriers import with_barriers
-from symgrad.wgsl.printing.operations import PRIMARY, form_of, literal, render
+from symgrad.wgsl.printing.operations import DOUBLE, PRIMARY, SINGLE, Floats, form_of, render
 
 OPERATORS = (
     ops.add,
@@ -88,7 +88,7 @@ def same(a: Any, b: Any) -> bool:
 @given(st.integers(0, 2**32 - 1))
 def test_every_float32_reads_back(word: int) -> None:
     value = np.uint32(word).view(np.float32)
-    text, _ = literal((CONST, float_bits(float(value))))
+    text, _ = SINGLE.literal((CONST, float_bits(float(value))))
     assert same(read(text), value), text
 
 
@@ -101,14 +101,14 @@ EDGES = [
 
 @pytest.mark.parametrize("value", EDGES)
 def test_doubles_are_rounded_to_float32_once(value: float) -> None:
-    text, _ = literal((CONST, float_bits(value)))
+    text, _ = SINGLE.literal((CONST, float_bits(value)))
     with np.errstate(over="ignore"):
         assert same(read(text), np.float32(value)), text
 
 
 @pytest.mark.parametrize("value", EDGES)
 def test_literals_are_wgsl(value: float) -> None:
-    text, binding = literal((CONST, float_bits(value)))
+    text, binding = SINGLE.literal((CONST, float_bits(value)))
     number = r"-?\d+(\.\d+|(\.\d+)?e[+-]\d+)f"
     number += r"|bitcast<f32>\(0x[0-9a-f]{1,8}u\)|-?params\.(infinity|nan)"
     assert re.fullmatch(number, text), text
@@ -117,12 +117,23 @@ def test_literals_are_wgsl(value: float) -> None:
         assert abs(float(text[:-1])) <= float(np.finfo(np.float32).max)
 
 
+@given(st.integers(0, 2**64 - 1))
+def test_every_float64_reads_back(word: int) -> None:
+    value = np.uint64(word).view(np.float64)
+    text, _ = DOUBLE.literal((CONST, float_bits(float(value))))
+    known = {"params.infinity": math.inf, "-params.infinity": -math.inf, "params.nan": math.nan}
+    if match := re.fullmatch(r"bitcast<f64>\(0x([0-9a-f]+)lu\)", text):
+        known[text] = float(np.uint64(int(match[1], 16)).view(np.float64))
+    read_back = known[text] if text in known else float(text.removesuffix("lf"))
+    assert np.float64(read_back).view(np.uint64) == word or math.isnan(value), text
+
+
 def test_other_leaves() -> None:
-    assert literal((TRUTH, 1)) == ("true", PRIMARY) and literal((TRUTH, 0))[0] == "false"
-    assert literal((INTEGER, -3))[0] == "-3i"
-    assert (
-        literal((WORD, 0x7FC00000))[0] == "0x7fc00000u" and literal((WORD, -1))[0] == "0xffffffffu"
-    )
+    assert SINGLE.literal((TRUTH, 1)) == ("true", PRIMARY)
+    assert SINGLE.literal((TRUTH, 0))[0] == "false"
+    assert SINGLE.literal((INTEGER, -3))[0] == "-3i"
+    assert SINGLE.literal((WORD, 0x7FC00000))[0] == "0x7fc00000u"
+    assert SINGLE.literal((WORD, -1))[0] == "0xffffffffu"
 
 
 def folded(drawn: Drawn, root: int) -> str:
@@ -134,7 +145,7 @@ def folded(drawn: Drawn, root: int) -> str:
             texts[i] = (drawn.graph.names[node[1]], PRIMARY)
         elif node[0].arity:
             texts[i] = render(drawn.graph, i, texts, {})
-    return texts[root][0] if root in texts else literal(drawn.graph.nodes[root])[0]
+    return texts[root][0] if root in texts else SINGLE.literal(drawn.graph.nodes[root])[0]
 
 
 def check(drawn: Drawn) -> None:
@@ -218,8 +229,9 @@ def test_functions_are_called_by_name() -> None:
         render(e.graph, e.id, texts, {})
 
 
+@pytest.mark.parametrize("floats", [SINGLE, DOUBLE], ids=lambda floats: floats.type)
 @pytest.mark.parametrize("op", [op for op in ops.TABLE.values() if op.wgsl], ids=lambda op: op.name)
-def test_every_row_s_pattern_uses_each_argument(op: Any) -> None:
-    text, _ = form_of(op.wgsl)(*[(f"ARG{k}", PRIMARY) for k in range(op.arity)])
+def test_every_row_s_pattern_uses_each_argument(op: Any, floats: Floats) -> None:
+    text, _ = form_of(floats.pattern(op))(*[(f"ARG{k}", PRIMARY) for k in range(op.arity)])
     assert all(f"ARG{k}" in text for k in range(op.arity)) and "{" not in text
     assert text.count("(") == text.count(")")

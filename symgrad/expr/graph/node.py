@@ -61,6 +61,9 @@ class Op:
     special: Callable[..., Any] | None = None
     laws: Callable[..., Sequence[Any]] | None = None
     wgsl: str = ""
+    """An expression of WGSL, which may name what depends on the dtype: ``{f}``, ``{one}``, .."""
+    wgsl_f64: str = ""
+    """The expression in float64, where that is another."""
     llvm: str = ""
     """Instructions of LLVM: ``name = instruction; ...; instruction``, the last one's the value."""
     llvm_v8f64: str = ""

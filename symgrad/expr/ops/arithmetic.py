@@ -80,7 +80,7 @@ neg = Op(
 reciprocal = Op(
     name="reciprocal", signature="f->f", reference=reference.reciprocal, meaning="1 / a", cost=4,
     llvm="fdiv {f} {one}, {0}",
-    wgsl="1.0f / {0}", partials=lambda y, a: (-(y * y),), latex=r"\frac{{1}}{{{0}}}",
+    wgsl="{one} / {0}", partials=lambda y, a: (-(y * y),), latex=r"\frac{{1}}{{{0}}}",
     laws=lambda a: (
         exact(reciprocal(-a), -reciprocal(a)),
         real(reciprocal(reciprocal(a)), a),
@@ -143,7 +143,7 @@ copysign = Op(
     meaning="|a| with the sign of b",
     partials=lambda y, a, b: (copysign(1.0, a) * copysign(1.0, b), None),
     llvm="call {f} @llvm.copysign.{m}({f} {0}, {f} {1})",
-    wgsl="bitcast<f32>((bitcast<u32>({0}) & 0x7fffffffu) | (bitcast<u32>({1}) & 0x80000000u))",
+    wgsl="bitcast<{f}>((bitcast<{w}>({0}) & {magnitude}) | (bitcast<{w}>({1}) & {sign}))",
     points=((1.5, -2.0), (-0.5, 3.0)),
     public=True,
 )
@@ -156,6 +156,6 @@ opaque = Op(  # an xor with 0 would do too, but for compilers, who know that two
     name="opaque", signature="f->f", reference=np.positive, cost=1,
     meaning="x, rounded where it stands: no compiler can see through it",
     partials=lambda y, x: (1,), points=((1.5,),),
-    wgsl="bitcast<f32>(bitcast<u32>({0}) + params.zero)",
+    wgsl="bitcast<{f}>(bitcast<{w}>({0}) + params.zero)",
     interval=lambda a: a,
 )

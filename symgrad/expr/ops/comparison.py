@@ -66,19 +66,19 @@ logical_not = Op(
 isnan = Op(
     name="isnan", signature="f->b", reference=np.isnan, meaning="whether x is NaN", cost=2,
     llvm="fcmp uno {f} {0}, {0}",
-    wgsl="(bitcast<u32>({0}) & 0x7fffffffu) > 0x7f800000u", points=((1.0,), (math.nan,)),
+    wgsl="(bitcast<{w}>({0}) & {magnitude}) > {infinite}", points=((1.0,), (math.nan,)),
     public=True,
 )
 isinf = Op(
     name="isinf", signature="f->b", reference=np.isinf, meaning="whether x is +inf or -inf",
     llvm="a = call {f} @llvm.fabs.{m}({f} {0}); fcmp oeq {f} {a}, {infinity}",
-    wgsl="(bitcast<u32>({0}) & 0x7fffffffu) == 0x7f800000u", cost=2, points=((1.0,), (math.inf,)),
+    wgsl="(bitcast<{w}>({0}) & {magnitude}) == {infinite}", cost=2, points=((1.0,), (math.inf,)),
     public=True,
 )
 isfinite = Op(
     name="isfinite", signature="f->b", reference=np.isfinite, meaning="neither NaN nor infinite",
     llvm="a = call {f} @llvm.fabs.{m}({f} {0}); fcmp olt {f} {a}, {infinity}",
-    wgsl="(bitcast<u32>({0}) & 0x7fffffffu) < 0x7f800000u", cost=2, points=((1.0,), (math.nan,)),
+    wgsl="(bitcast<{w}>({0}) & {magnitude}) < {infinite}", cost=2, points=((1.0,), (math.nan,)),
     public=True,
 )
 

@@ -97,19 +97,21 @@ word_where = Op(
 word_float = Op(
     name="word_float", signature="u->f", meaning="the float with the value of a word below 2**24",
     reference=lambda x: np.asarray(x, dtype=np.float32),
-    llvm="uitofp {u} {0} to {f}", wgsl="f32({0})", points=((29,),),
+    llvm="uitofp {u} {0} to {f}", wgsl="{f}({0})", points=((29,),),
 )
 signed_float = Op(
     name="signed_float", signature="u->f", meaning="the float of a word taken as a signed number",
     reference=lambda x: np.asarray(x, np.uint32).view(np.int32).astype(np.float32),
-    llvm="sitofp {u} {0} to {f}", wgsl="f32(bitcast<i32>({0}))", points=((29,), (0xFFFFFFFD,)),
+    llvm="sitofp {u} {0} to {f}", wgsl="{f}(bitcast<i32>({0}))", points=((29,), (0xFFFFFFFD,)),
 )
 nearest_word = Op(
     name="nearest_word", signature="f->u",
     meaning="the whole number nearest to x, |x| < 2**31, as a signed word",
     reference=lambda x: np.round(x).astype(np.int64).astype(np.uint32),
     llvm="r = call {f} @llvm.roundeven.{m}({f} {0}); fptosi {f} {r} to {u}",
-    wgsl="bitcast<u32>(i32(round({0})))", points=((29.3,), (-2.7,)),
+    wgsl="bitcast<u32>(i32(round({0})))",
+    wgsl_f64="u32(bitcast<u64>(bitcast<f64>(bitcast<u64>({0}) + params.zero) + {whole}) & "
+    "0xfffffffflu)", points=((29.3,), (-2.7,)),
 )
 
 # --- the device's arithmetic ----------------------------------------------------------------------

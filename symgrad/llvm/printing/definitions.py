@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from math import isfinite
 
 from symgrad.expr.graph.node import Op, reachable
 from symgrad.llvm.printing.operations import (
@@ -12,7 +11,6 @@ from symgrad.llvm.printing.operations import (
     Writer,
     called,
     lone_products,
-    single,
     uses_of,
 )
 from symgrad.mathlib.define import Function
@@ -111,10 +109,7 @@ def _straight(function: Function, shape: Shape, writer: Writer) -> Iterator[str]
     """The body of a function that calls no other rarely."""
     value = writer.names[function.root]
     yield from writer.lines
-    if isfinite(function.bound):
-        yield from _beyond(function, shape, value)
-    else:
-        yield f"  ret {shape.types[function.op.result]} {value}"
+    yield f"  ret {shape.types[function.op.result]} {value}"
 
 
 def _branching(function: Function, shape: Shape, writer: Writer) -> Iterator[str]:
@@ -131,21 +126,6 @@ def _branching(function: Function, shape: Shape, writer: Writer) -> Iterator[str
     writer.write((call, function.root))
     yield from writer.lines
     yield f"  ret {kind} {writer.names[function.root]}"
-
-
-def _beyond(function: Function, shape: Shape, near: str) -> Iterator[str]:
-    """The end of a function that is right up to a bound only: the system's, for lanes beyond it."""
-    (x,) = (_argument(function, a) for a in function.arguments)
-    kind, truth, suffix = shape.float, shape.types["b"], shape.suffix
-    yield f"  %size = call {kind} @llvm.fabs.{suffix}({kind} {x})"
-    yield f"  %far = fcmp ogt {kind} %size, {shape.number(function.bound)}"
-    yield from _where_any(shape, "%far", "beyond", "within")
-    yield "within:"
-    yield f"  ret {kind} {near}"
-    yield "beyond:"
-    yield f"  %system = {single(function.op, shape).format(x)}"
-    yield f"  %both = select {truth} %far, {kind} %system, {kind} {near}"
-    yield f"  ret {kind} %both"
 
 
 def _where_any(shape: Shape, test: str, some: str, none: str) -> Iterator[str]:

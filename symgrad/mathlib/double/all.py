@@ -36,6 +36,7 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     exponential.exp_square,
     logarithm.log, logarithm.log2, logarithm.log10, logarithm.log1p,
     trigonometric.sin, trigonometric.cos, trigonometric.tan,
+    trigonometric.far_sin, trigonometric.far_cos, trigonometric.far_tan,
     inverse.asin, inverse.acos, inverse.atan, inverse.atan2,
     hyperbolic.sinh, hyperbolic.cosh, hyperbolic.tanh,
     hyperbolic.asinh, hyperbolic.acosh, hyperbolic.atanh,

@@ -40,7 +40,7 @@ def real_reciprocal_square(a: Expr, b: Expr) -> Expr:
     """(a - b)(a + b)/(a**2 + b**2)**2, in the same way."""
     k, u, v, total = _scaled(a, b)
     high, low = divide_twice(times(two_sum(u, -v), two_sum(u, v)), total)
-    return keep_nan(ops.scalb(high + low, -2.0 * k), a, b)
+    return keep_nan(ops.scalb(ops.scalb(high + low, -k), -k), a, b)
 
 
 def direction(a: Expr, b: Expr) -> Expr:

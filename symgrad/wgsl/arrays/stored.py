@@ -14,12 +14,11 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.memory import POOL
 from symgrad.wgsl.arrays.elementwise import Arithmetic
 from symgrad.wgsl.arrays.strided import ALIGNMENT, BYTES, View, c_strides, checked_axes
+from symgrad.wgsl.device.gpu import FLOAT
 from symgrad.wgsl.device.gpus import Gpu, GpuInfo, Range
 from symgrad.wgsl.memory.encoding import Copy
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.memory.transfer import Segment, Upload
-
-FLOAT: Final = np.dtype(np.float32)
 
 DTYPES: Final = (FLOAT, np.dtype(np.int32), np.dtype(np.uint32))
 """What elements may be; kernels compute in the first, the others are for indices."""

@@ -41,6 +41,14 @@ LIMITS = {
 }
 """WebGPU's default limits, which kernels are written for (wgpu would give the adapter's own)."""
 
+FLOAT64_FEATURES = ("shader-f64", "shader-int64")
+"""wgpu's names of what kernels in float64 need: the floats, and words of their bits."""
+
+FLOAT64_SHARED = 2 * LIMITS["max-compute-workgroup-storage-size"]
+"""Bytes that a workgroup shares in float64, in which the same kernels have numbers twice as wide.
+
+Every driver that has float64 has them: Vulkan's on desktops, and Direct3D 12."""
+
 MAX_BINDING = 1 << 31
 """The most bytes to ask for in one binding: byte offsets in a kernel stay below 2**31."""
 
@@ -62,6 +70,8 @@ class GpuInfo:
     kind: str
     backend: str
     number: int = 0
+    float64: bool = False
+    """Whether kernels compute in float64 too."""
 
     @property
     def iterations(self) -> int | None:
@@ -99,10 +109,18 @@ def usable(adapter: Any) -> bool:
 def limits(adapter: Any) -> dict[str, int]:
     """The limits to open the adapter with: WebGPU's defaults, but its own sizes."""
     own = adapter.limits
+    shared = FLOAT64_SHARED if has_float64(adapter) else FLOAT64_SHARED // 2
     return LIMITS | {
+        "max-compute-workgroup-storage-size": shared,
         "max-storage-buffer-binding-size": min(own["max-storage-buffer-binding-size"], MAX_BINDING),
         "max-buffer-size": min(own["max-buffer-size"], MAX_BUFFER),
     }
+
+
+def has_float64(adapter: Any) -> bool:
+    """Whether kernels can compute in float64, and have the memory for it."""
+    shared = adapter.limits["max-compute-workgroup-storage-size"]
+    return set(FLOAT64_FEATURES) <= set(adapter.features) and shared >= FLOAT64_SHARED
 
 
 def _backend(adapter: Any) -> int:
@@ -128,4 +146,5 @@ def _numbered(infos: Sequence[GpuInfo]) -> list[GpuInfo]:
 
 def _info(index: int, adapter: Any) -> GpuInfo:
     kind = KINDS.get(adapter.info["adapter_type"], "unknown")
-    return GpuInfo(index, adapter.info["device"], kind, adapter.info["backend_type"])
+    name, backend = adapter.info["device"], adapter.info["backend_type"]
+    return GpuInfo(index, name, kind, backend, float64=has_float64(adapter))

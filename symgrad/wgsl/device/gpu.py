@@ -18,7 +18,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.kernel import watch
-from symgrad.wgsl.device.adapters import GpuInfo, limits
+from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
 from symgrad.wgsl.device.guard import Guard
 from symgrad.wgsl.device.timestamps import FEATURE, Timestamps
 from symgrad.wgsl.memory.encoding import Copy, Encoder, NativeEncoder, Step, choose_encoder
@@ -31,6 +31,9 @@ Range = tuple[Any, int, int]
 """What is bound of a buffer: the buffer, the first byte, and how many."""
 
 STORAGE = "STORAGE|COPY_SRC|COPY_DST"
+
+FLOAT = np.dtype(np.float32)
+"""What kernels compute in, unless they say something else."""
 
 MAX_IN_FLIGHT = 128
 """Calls that wait for nothing, before waiting anyway, which bounds what is in flight."""
@@ -81,10 +84,11 @@ class Gpu:
         self.max_binding = wanted["max-storage-buffer-binding-size"]
         self.max_buffer = rounded_down(wanted["max-buffer-size"])
         self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
+        features = [FEATURE] if FEATURE in adapter.features else []
+        features += FLOAT64_FEATURES if info.float64 else ()
         with self.guard:
             self._device = adapter.request_device_sync(
-                required_features=[FEATURE] if FEATURE in adapter.features else [],
-                required_limits=wanted,
+                required_features=features, required_limits=wanted
             )
         self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._device.queue])
         self._layouts: Once[tuple[int, int], tuple[Any, Any]] = Once(16)
@@ -93,7 +97,7 @@ class Gpu:
             weakref.WeakValueDictionary()
         )
         self._tools: Once[Callable[[Gpu], Any], Any] = Once(16)
-        self._params: Once[tuple[int, ...], Any] = Once(256)
+        self._params: Once[tuple[Any, ...], Any] = Once(256)
         self._holders: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
         self._forget_bindings()
         self.pool = Pool(lambda nbytes: self._create_buffer(nbytes, STORAGE), self._forget_bindings)
@@ -223,10 +227,11 @@ class Gpu:
         self.free()
         return Storage(self.pool, nbytes)
 
-    def constants(self, numbers: Sequence[float]) -> Storage:
-        """Floats in a storage buffer, which nobody changes."""
-        storage = self.storage(4 * len(numbers))
-        self.write(storage.buffer, 0, np.array(numbers, np.float32))
+    def constants(self, numbers: Sequence[float], dtype: np.dtype[Any] = FLOAT) -> Storage:
+        """Floats of a dtype in a storage buffer, which nobody changes."""
+        data = np.array(numbers, dtype)
+        storage = self.storage(data.nbytes)
+        self.write(storage.buffer, 0, data)
         return storage
 
     def hold(self, holder: Holder) -> None:
@@ -274,16 +279,22 @@ class Gpu:
     # Work
 
     def bind(
-        self, count: int, arrays: Sequence[Range], readable: int = 1, arguments: Sequence[int] = ()
+        self,
+        count: int,
+        arrays: Sequence[Range],
+        readable: int = 1,
+        arguments: Sequence[int] = (),
+        dtype: np.dtype[Any] = FLOAT,
     ) -> Any:
         """The bind group of a dispatch: the block for ``count`` points, then the arrays in order.
 
-        The first ``readable`` arrays are only read; the block ends with the kernel's ``arguments``.
-        It is kept, since the pool hands out the same buffers again and again.
+        The first ``readable`` arrays are only read; the block ends with the kernel's ``arguments``,
+        and has floats of the ``dtype`` that it computes in. It is kept, since the pool hands out
+        the same buffers again and again.
         """
-        numbers = count, *arguments
-        key = numbers, readable, *[(id(buffer), start, nbytes) for buffer, start, nbytes in arrays]
-        return self.bound(key, lambda: self._make_bindings(numbers, arrays, readable))
+        block = dtype, count, *arguments
+        key = block, readable, *[(id(buffer), start, nbytes) for buffer, start, nbytes in arrays]
+        return self.bound(key, lambda: self._make_bindings(block, arrays, readable))
 
     def bound(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """Bind groups by a ``key`` that has the ids of all their buffers, kept as by ``bind``."""
@@ -296,11 +307,9 @@ class Gpu:
             self._bindings[key] = groups
         return groups
 
-    def _make_bindings(
-        self, numbers: tuple[int, ...], arrays: Sequence[Range], readable: int
-    ) -> Any:
-        params = self._params.get(numbers, lambda: self._make_params(*numbers))
-        ranges = [(params, 0, 12 + 4 * len(numbers)), *arrays]
+    def _make_bindings(self, block: tuple[Any, ...], arrays: Sequence[Range], readable: int) -> Any:
+        params = self._params.get(block, lambda: self._make_params(*block))
+        ranges = [(params, 0, params.size), *arrays]
         entries = [
             {"binding": binding, "resource": {"buffer": buffer, "offset": start, "size": nbytes}}
             for binding, (buffer, start, nbytes) in enumerate(ranges)
@@ -312,9 +321,15 @@ class Gpu:
         """Start anew, because a bind group keeps its buffers, and their ids may come again."""
         self._bindings: dict[tuple[Any, ...], Any] = {}
 
-    def _make_params(self, count: int, *arguments: int) -> Any:
-        """The uniform block (count, zero, infinity, nan), and a kernel's arguments."""
-        block = np.array([count, 0, 0x7F800000, 0x7FC00000, *arguments], np.uint32)
+    def _make_params(self, dtype: np.dtype[Any], count: int, *arguments: int) -> Any:
+        """The uniform block (count, zero, infinity, nan), and a kernel's arguments.
+
+        Zero is a word as wide as the floats, of which the block is a whole multiple.
+        """
+        wide = dtype.itemsize // 4
+        floats = np.array([0.0, np.inf, np.nan], dtype).view(np.uint32)
+        rest = [*arguments, *[0] * (len(arguments) % wide)]
+        block = np.array([count, *[0] * (wide - 1), *floats, *rest], np.uint32)
         buffer = self.buffer(block.nbytes, "UNIFORM|COPY_DST")
         self.write(buffer, 0, block)
         return buffer

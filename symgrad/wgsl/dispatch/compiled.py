@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.kernel.launch import Dispatch
 from symgrad.kernel.skeletons.map import Map
 from symgrad.kernel.skeletons.steps import Iterate
 from symgrad.mathlib.define import functions
+from symgrad.wgsl.device.gpu import FLOAT
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.iteration import printed_steps
 from symgrad.wgsl.printing.printer import print_kernel, printed_map
@@ -22,11 +25,11 @@ CACHED_PIPELINES: Final = 256
 class Compiled:
     """A kernel of the language as pipelines, which run one after the other."""
 
-    def __init__(self, gpu: Gpu, printed: Printed) -> None:
+    def __init__(self, gpu: Gpu, printed: Printed, floats: np.dtype[Any] = FLOAT) -> None:
         self.printed, self.bound = printed, printed.bound
         """The kernel's buffers that are bound, in the order of the bindings."""
         self.readable = sum(b.space == "read" for b in self.bound)
-        self.tables = {b: gpu.constants(b.data) for b in self.bound if b.data is not None}
+        self.tables = {b: gpu.constants(b.data, floats) for b in self.bound if b.data is not None}
         writable = len(self.bound) - self.readable + bool(printed.slots)
         if (needed := self.readable + writable) > gpu.max_arrays:
             raise DeviceError(
@@ -43,7 +46,8 @@ _compiled: Once[Any, Compiled] = Once(CACHED_PIPELINES)
 def compiled_kernel(gpu: Gpu, dispatch: Dispatch, style: Style) -> Compiled:
     """A dispatch's kernel, compiled once for all launches."""
     key = gpu, dispatch.program, dispatch.target, style
-    return _compiled.get(key, lambda: Compiled(gpu, printed_kernel(dispatch, style)))
+    floats = style.floats.dtype
+    return _compiled.get(key, lambda: Compiled(gpu, printed_kernel(dispatch, style), floats))
 
 
 def printed_kernel(dispatch: Dispatch, style: Style) -> Printed:
@@ -52,9 +56,10 @@ def printed_kernel(dispatch: Dispatch, style: Style) -> Printed:
     if isinstance(program, Map):
         return printed_map(program.computation, style)
     kernel = dispatch.kernel
+    library = functions(style.math, style.dtype)
     if isinstance(program, Iterate):
-        return printed_steps(program.iteration, kernel, functions(style.math), style)
-    return print_kernel(kernel, functions(style.math), style, [f"// {kernel.name}"])
+        return printed_steps(program.iteration, kernel, library, style)
+    return print_kernel(kernel, library, style, [f"// {kernel.name}"])
 
 
 def can_end(gpu: Gpu, iterations: int) -> bool:

@@ -27,7 +27,6 @@ from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.skeletons.map import Map
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.arrays.strided import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.compiled import (
@@ -39,7 +38,6 @@ from symgrad.wgsl.dispatch.compiled import (
 )
 from symgrad.wgsl.dispatch.until import Steps
 from symgrad.wgsl.dispatch.workspace import (
-    NUMBER_BYTES,
     QUAD_BYTES,
     Frame,
     Held,
@@ -86,13 +84,15 @@ class Launched:
         start = time.perf_counter()
         self.gpu, self.launch, self._style = gpu, launch, style
         self._kernels = kernels or {}
-        self._kinds = [a.dtype(FLOAT) for a in launch.inputs]
-        self._output_kinds = [a.dtype(FLOAT) for a in launch.outputs]
+        self._floats = floats = style.floats.dtype
+        self._kinds = [a.dtype(floats) for a in launch.inputs]
+        self._output_kinds = [a.dtype(floats) for a in launch.outputs]
         self._shapes = [a.shape for a in launch.inputs]
         self._output_shapes = [a.shape for a in launch.outputs]
+        self._itemsizes = {a.name: a.dtype(floats).itemsize for a in launch.arrays}
         self._sizes = {a.name: a.size for a in launch.arrays}
         moved = (*launch.inputs, *launch.outputs)
-        self._nbytes = NUMBER_BYTES * sum([self._sizes[a.name] for a in moved])
+        self._nbytes = sum([self._bytes_of(a.name) for a in moved])
         """Bytes that a call moves, or that it moves for each point of a batch."""
         self._key = object()
         self._dispatches = [
@@ -121,6 +121,10 @@ class Launched:
         modules = (source for _, c in self._dispatches for source in c.printed.modules)
         return tuple(dict.fromkeys(modules))
 
+    def _bytes_of(self, name: str) -> int:
+        """The bytes of an array, or those of a point of a batch."""
+        return self._itemsizes[name] * self._sizes[name]
+
     # compiling ------------------------------------------------------------------------------------
 
     def _kernel(self, d: Dispatch) -> Compiled:
@@ -130,7 +134,7 @@ class Launched:
         if self.launch.has_batch:  # only what has the launch keeps it
             if not isinstance(d.program, Map) or is_verified(len(d.program.computation.graph)):
                 self.launch.verify()
-            kernel = Compiled(gpu, printed_kernel(d, style))
+            kernel = Compiled(gpu, printed_kernel(d, style), self._floats)
             if not self.launch.until:
                 require_iterations(gpu, kernel.printed.iterations)
             return kernel
@@ -141,8 +145,8 @@ class Launched:
         gpu, info = self.gpu, self.gpu.info
         printed = [c.printed for _, c in self._dispatches]
         unit = max(p.width for p in printed)
-        slots = max(NUMBER_BYTES * p.slots for p in printed)
-        widest = max(slots, *(NUMBER_BYTES * a.size for a in self.launch.arrays))
+        slots = max(self._floats.itemsize * p.slots for p in printed)
+        widest = max(slots, *(self._bytes_of(a.name) for a in self.launch.arrays))
         fit = min(gpu.max_binding // widest // unit * unit, MAX_WORKGROUPS * unit)
         if not fit:
             raise DeviceError(
@@ -157,7 +161,7 @@ class Launched:
     def _require_sizes(self) -> None:
         """Refuse arrays that no binding holds."""
         for a in self.launch.arrays:
-            if NUMBER_BYTES * self._sizes[a.name] > self.gpu.max_binding:
+            if self._bytes_of(a.name) > self.gpu.max_binding:
                 raise DeviceError(
                     f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too "
                     f'few for {a.name} of shape {a.shape}: use device="cpu"'
@@ -168,12 +172,12 @@ class Launched:
         return self._plans.get(batch, partial(self._make_plan, batch))
 
     def _make_plan(self, batch: int) -> Plan:
-        launch = self.launch
+        launch, itemsizes, itemsize = self.launch, self._itemsizes, self._floats.itemsize
         sizes = self._sizes
         if launch.has_batch:
             sizes = {a.name: math.prod(a.of(batch)) for a in launch.arrays}
         inputs, outputs, others = (
-            [NUMBER_BYTES * sizes[a.name] for a in group]
+            [itemsizes[a.name] * sizes[a.name] for a in group]
             for group in (launch.inputs, launch.outputs, launch.scratch)
         )
         places = {name: n for n, name in enumerate(sizes)}
@@ -196,18 +200,18 @@ class Launched:
                     table = compiled.tables[b]
                     slots.append(Slot((table.buffer, 0, table.nbytes), 0, 0))
                 elif isinstance(array, Part):
-                    start, nbytes = NUMBER_BYTES * array.first, NUMBER_BYTES * array.size
+                    each = itemsizes[array.array]
+                    start, nbytes = each * array.first, each * array.size
                     assert start % ALIGNMENT == 0, f"nothing is bound from {array} on"
                     slots.append(Slot(None, places[array.array], nbytes, start))
                 elif not sizes[array]:
                     slots.append(temporary(QUAD_BYTES))
                 else:  # all of it, to the end of the last of its vectors
                     vectors = -(-sizes[array] // b.vector)
-                    slots.append(Slot(None, places[array], NUMBER_BYTES * b.vector * vectors))
+                    nbytes = itemsizes[array] * b.vector * vectors
+                    slots.append(Slot(None, places[array], nbytes))
             if compiled.printed.slots:
-                slots.append(
-                    temporary(NUMBER_BYTES * compiled.printed.slots * across * down * width)
-                )
+                slots.append(temporary(itemsize * compiled.printed.slots * across * down * width))
             words = d.words if d.arguments else []
             return Planned(compiled, slots, (d.invocations, *words), across, down)
 
@@ -337,11 +341,8 @@ class Launched:
                 self.gpu.write(buffer, 0, converted(x, kind))
         target = space.staging.claim(frame.nbytes)
         self.gpu.submit(frame.steps, frame.copies(target))
-        bits = (
-            (start // NUMBER_BYTES, r if kind == FLOAT else r.view(FLOAT))
-            for r, start, kind in zip(results, frame.starts, self._output_kinds, strict=True)
-        )
-        space.staging.read(frame.nbytes, bits)
+        parts = zip(frame.starts, results, self._output_kinds, strict=True)
+        space.staging.read(frame.nbytes, parts)
 
     def _stream_chunk(
         self,
@@ -392,7 +393,7 @@ class Launched:
             *((buffer, start, 0) for buffer, start in outputs),
             *(whole(s) for s in space.others),
         ]
-        nbytes = max(starts[-1] + plan.outputs[-1], NUMBER_BYTES)
+        nbytes = max(starts[-1] + plan.outputs[-1], QUAD_BYTES)
         pairs = zip(outputs, plan.outputs, strict=True)
         ranges = [(buffer, start, n) for (buffer, start), n in pairs]
         return Frame(self._steps(count, plan, places), ranges, starts, nbytes, space.together)
@@ -403,7 +404,7 @@ class Launched:
         names = [a.name for a in self.launch.inputs]
         places = {names.index(name): place for name, place in resident.items()}
         space = Workspace(self.gpu, self._plan(1), 1, places)
-        return Held(self.gpu, self.launch, space, partial(self._make_frame, space, 1))
+        return Held(self.gpu, self.launch, space, partial(self._make_frame, space, 1), self._floats)
 
     def let_go(self) -> None:
         """Give back the memory that is kept between calls, unless one is under way."""
@@ -488,4 +489,4 @@ class Launched:
         """The bind group of a dispatch."""
         ranges = [s.range(places) for s in p.slots]
         count, *arguments = p.numbers
-        return self.gpu.bind(count, ranges, p.compiled.readable, arguments)
+        return self.gpu.bind(count, ranges, p.compiled.readable, arguments, self._floats)

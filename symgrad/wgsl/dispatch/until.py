@@ -291,9 +291,9 @@ class Steps:
         target = self._staging.claim(nbytes)
         start = time.perf_counter()
         self.gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
-        progress = np.empty(PROGRESS_WORDS, np.float32)
-        self._staging.read(nbytes, [(0, progress)])
-        done, active = progress.view(np.uint32).tolist()
+        progress = np.empty(PROGRESS_WORDS, np.uint32)
+        self._staging.read(nbytes, [(0, progress, progress.dtype)])
+        done, active = progress.tolist()
         return time.perf_counter() - start, done, active
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
-from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.arrays.strided import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.compiled import Compiled
@@ -22,8 +21,10 @@ from symgrad.wgsl.memory.pool import Storage
 NUMBER_BYTES: Final = 4
 """Bytes of a number."""
 
-QUAD_BYTES: Final = 16
-"""Bytes of four numbers, of which arrays of quads are whole multiples."""
+QUAD_BYTES: Final = 32
+"""Bytes of four numbers, of the widest, of which arrays of quads are whole multiples."""
+
+BYTE: Final = np.dtype(np.uint8)
 
 Place = Range
 """Where an array stands, and how many of its bytes are bound: 0 where these are all that it has."""
@@ -97,9 +98,9 @@ class Frame:
 
     @cached_property
     def spans(self) -> list[slice]:
-        """Where each output is among the numbers that come back."""
+        """Where the bytes of each output are among those that come back."""
         pairs = zip(self.starts, self.places, strict=True)
-        return [slice(s // NUMBER_BYTES, (s + n) // NUMBER_BYTES) for s, (_, _, n) in pairs]
+        return [slice(start, start + nbytes) for start, (_, _, nbytes) in pairs]
 
     def copies(self, target: Any) -> list[Copy]:
         """The copies of all outputs to a buffer."""
@@ -146,14 +147,19 @@ class Held:
     """
 
     def __init__(
-        self, gpu: Gpu, launch: Launch, space: Workspace, make_frame: Callable[[], Frame]
+        self,
+        gpu: Gpu,
+        launch: Launch,
+        space: Workspace,
+        make_frame: Callable[[], Frame],
+        floats: np.dtype[Any],
     ) -> None:
         self._gpu, self._launch, self._space, self._make_frame = gpu, launch, space, make_frame
-        self._sent = {
-            n: 0 if launch.inputs[n].is_open else NUMBER_BYTES * launch.inputs[n].size
-            for n in space.storages
-        }
+        self._floats = floats
+        inputs = ((n, launch.inputs[n]) for n in space.storages)
+        self._sent = {n: 0 if a.is_open else a.dtype(floats).itemsize * a.size for n, a in inputs}
         """The bytes of the inputs that come from the host, by their numbers."""
+        self._kinds = [a.dtype(floats) for a in launch.outputs]
         self._frame: Frame | None = None
 
     def begin(self, *inputs: np.ndarray) -> None:
@@ -183,15 +189,15 @@ class Held:
         """Wait for the call that was begun: the numbers of each output, in a row."""
         frame = self._frame
         assert frame, "no call was begun"
-        numbers = POOL.empty((frame.nbytes // NUMBER_BYTES,), FLOAT, aligned=False)
-        self._space.staging.read(frame.nbytes, [(0, numbers)])
-        return [*map(numbers.__getitem__, frame.spans)]
+        data = POOL.empty((frame.nbytes,), BYTE, aligned=False)
+        self._space.staging.read(frame.nbytes, [(0, data, BYTE)])
+        return [data[span].view(k) for span, k in zip(frame.spans, self._kinds, strict=True)]
 
     def read(self, name: str) -> np.ndarray:
-        """The floats of a scratch array, as the last call has left them."""
+        """The numbers of a scratch array, as the last call has left them."""
         scratch = self._launch.scratch
         n = [a.name for a in scratch].index(name)
-        numbers = np.empty(scratch[n].size, FLOAT)
+        numbers = np.empty(scratch[n].size, scratch[n].dtype(self._floats))
         self._gpu.download(self._space.others[n], numbers)
         return numbers
 

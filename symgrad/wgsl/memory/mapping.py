@@ -31,7 +31,7 @@ class Mapper(Protocol):
     """A way to see the contents of mappable buffers, and to wait for the device."""
 
     def map(self, buffer: Any, nbytes: int) -> np.ndarray:
-        """The first ``nbytes`` as float32, once everything submitted has run; until ``unmap``."""
+        """The first ``nbytes``, once everything submitted has run; until ``unmap``."""
         ...
 
     def start(self, buffer: Any, nbytes: int, write: bool = False) -> Any:
@@ -76,11 +76,12 @@ class Staging:
         self._busy = True
         return self._buffer
 
-    def read(self, nbytes: int, parts: Iterable[tuple[int, np.ndarray]]) -> None:
-        """Wait for the copy; fill each (offset in floats, array) from there."""
-        floats = self._mapper.map(self._buffer, nbytes)
-        for offset, array in parts:
-            array[...] = floats[offset : offset + array.size].reshape(array.shape)
+    def read(self, nbytes: int, parts: Iterable[tuple[int, np.ndarray, np.dtype[Any]]]) -> None:
+        """Wait for the copy; fill each array from its first byte on, with numbers of a dtype."""
+        data = self._mapper.map(self._buffer, nbytes)
+        for first, array, dtype in parts:
+            numbers = data[first : first + array.size * dtype.itemsize].view(dtype)
+            array[...] = numbers.reshape(array.shape)
         self._mapper.unmap(self._buffer)
         self._busy = False
 
@@ -108,7 +109,7 @@ class WaitingMapper:
     def map(self, buffer: Any, nbytes: int) -> np.ndarray:
         """See ``Mapper``."""
         self.finish(self.start(buffer, nbytes))
-        return self.view(buffer, nbytes).view(np.float32)
+        return self.view(buffer, nbytes)
 
     def start(self, buffer: Any, nbytes: int, write: bool = False) -> Any:
         """See ``Mapper``."""
@@ -167,7 +168,7 @@ class PollingMapper:
         """See ``Mapper``."""
         number = self.start(buffer, nbytes)
         self._await(number)
-        return self.view(buffer, nbytes).view(np.float32)
+        return self.view(buffer, nbytes)
 
     def finish(self, started: int) -> None:
         """See ``Mapper``; meanwhile other threads may submit, which a blocking poll prevents."""

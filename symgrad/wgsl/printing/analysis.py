@@ -13,7 +13,7 @@ from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer, Load, Routine, Scope, Statement, Store, scopes_of
 from symgrad.kernel.uses import Uses
 from symgrad.kernel.vectors import Vector, vector_of
-from symgrad.wgsl.printing.operations import PRODUCT, TYPES, Text, wrapped
+from symgrad.wgsl.printing.operations import PRODUCT, Floats, Text, wrapped
 
 COMPONENTS: Final = "xyzw"
 
@@ -28,10 +28,19 @@ one by one: half of what WGSL promises."""
 _LOADED: Final = {
     "u32": {"f": "bitcast<f32>({0})", "b": "({0} != 0u)", "i": "bitcast<i32>({0})"},
     "f32": {"b": "{0} != 0.0f"},
+    "u64": {"f": "bitcast<f64>({0})", "b": "({0} != 0lu)", "i": "i32(u32({0}))", "u": "u32({0})"},
+    "f64": {"b": "{0} != 0.0lf"},
 }
 _STORED: Final = {
     "u32": {"f": "bitcast<u32>({0})", "b": "select(0u, 1u, {0})", "i": "bitcast<u32>({0})"},
     "f32": {"b": "f32({0})"},
+    "u64": {
+        "f": "bitcast<u64>({0})",
+        "b": "select(0lu, 1lu, {0})",
+        "i": "u64(u32({0}))",
+        "u": "u64({0})",
+    },
+    "f64": {"b": "f64({0})"},
 }
 """Values as memory of words, or of floats, has them: these would not keep the bits of words."""
 
@@ -44,6 +53,16 @@ def loaded_as(element: str, kind: str) -> str:
 def stored_as(element: str, kind: str) -> str:
     """The form of what memory of these elements has of a value."""
     return _STORED[element].get(kind, "{0}")
+
+
+def element_of(floats: Floats, of_floats: bool) -> str:
+    """The type of memory's elements: floats if all that it holds are, and else words as wide."""
+    return floats.type if of_floats else floats.word
+
+
+def zero_of(floats: Floats, element: str) -> str:
+    """Zero, as memory of these elements has it."""
+    return floats.number(0.0)[0] if element == floats.type else floats.bit_pattern(0, False)
 
 
 @dataclass(frozen=True)
@@ -60,9 +79,12 @@ class Own:
     """The private arrays that routines use, which are variables of the whole module."""
     starts: dict[Buffer, int]
     """The first slots of those in scratch memory."""
+    floats: Floats
 
     @classmethod
-    def placed(cls, names: Mapping[Buffer, str], kernels: Sequence[KernelIR]) -> Own:
+    def placed(
+        cls, names: Mapping[Buffer, str], kernels: Sequence[KernelIR], floats: Floats
+    ) -> Own:
         """The small ones in variables, unless they outlast a dispatch of several kernels."""
         own = [b for b in names if b.space == "own"]
         private, everywhere = set[Buffer](), frozenset[Buffer]()
@@ -76,7 +98,7 @@ class Own:
         for b in own:
             if b not in private:
                 starts[b], slots = slots, slots + b.size
-        return cls(names, tuple(b for b in own if b in private), everywhere, starts)
+        return cls(names, tuple(b for b in own if b in private), everywhere, starts, floats)
 
     @property
     def slots(self) -> int:
@@ -86,7 +108,7 @@ class Own:
     @property
     def element(self) -> str:
         """The type of what stands in scratch memory."""
-        return "f32" if all(b.kind == "f" for b in self.starts) else "u32"
+        return element_of(self.floats, {b.kind for b in self.starts} <= {"f"})
 
     def constants(self, used: Collection[Buffer]) -> Iterator[str]:
         """The lines that say where in scratch memory the arrays in use stand."""
@@ -100,7 +122,7 @@ class Own:
         for b in self.private:
             if (b in self.everywhere) == everywhere:
                 space = "<private>" * everywhere
-                yield f"var{space} {self.names[b]}: array<{TYPES[b.kind]}, {b.size}>;"
+                yield f"var{space} {self.names[b]}: array<{self.floats.types[b.kind]}, {b.size}>;"
 
     def place(self, b: Buffer, index: Text, component: str = "") -> str:
         """What is at an index of an array, or of any other buffer, to be assigned to.
@@ -129,8 +151,8 @@ class Own:
     def filled(self, b: Buffer) -> str:
         """The line that makes all numbers of an array 0."""
         if b not in self.starts:
-            return f"{self.names[b]} = array<{TYPES[b.kind]}, {b.size}>();"
-        zero = "0.0f" if self.element == "f32" else "0u"
+            return f"{self.names[b]} = array<{self.floats.types[b.kind]}, {b.size}>();"
+        zero = zero_of(self.floats, self.element)
         place = self.place(b, ("z", PRODUCT))
         return f"for (var z = 0u; z < {b.size}u; z += 1u) {{ {place} = {zero}; }}"
 

@@ -8,22 +8,22 @@ from functools import cache
 from symgrad.expr.graph.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.binding import bind
 from symgrad.mathlib.define import Function, name_of
-from symgrad.wgsl.printing.operations import PRIMARY, TYPES, Text, literal, render
+from symgrad.wgsl.printing.operations import PRIMARY, SINGLE, Floats, Text, render
 
 
 class Library:
     """The functions that a kernel may call, and their texts, each written once for all shaders."""
 
-    def __init__(self, functions: Mapping[Op, Function]) -> None:
+    def __init__(self, functions: Mapping[Op, Function], floats: Floats = SINGLE) -> None:
         self.names = {op: name_of(op) for op in functions}
-        self._functions = functions
+        self._functions, self._floats = functions, floats
         self._texts: dict[Op, list[str]] = {}
 
     def definitions(self, used: Iterable[Op]) -> Iterator[str]:
         """The lines of the functions that these operations need."""
         for op in _in_order(used, self._functions):
             if op not in self._texts:
-                self._texts[op] = list(_function(self._functions[op], self.names))
+                self._texts[op] = list(_function(self._functions[op], self.names, self._floats))
             yield from self._texts[op]
 
 
@@ -50,37 +50,42 @@ def _calls(function: Function) -> set[Op]:
     return {graph.nodes[i][0] for i in reachable(graph, [function.root])}
 
 
-def _function(function: Function, names: Mapping[Op, str]) -> Iterator[str]:
+def _function(function: Function, names: Mapping[Op, str], floats: Floats) -> Iterator[str]:
     graph = function.graph
     texts: dict[int, Text] = {
         i: (graph.names[graph.nodes[i][1]], PRIMARY) for i in function.arguments
     }
     parameters = ", ".join(
-        f"{texts[i][0]}: {TYPES[kind]}"
+        f"{texts[i][0]}: {floats.types[kind]}"
         for i, kind in zip(function.arguments, function.op.signature, strict=False)
     )
     yield f"// {function.doc}"
-    yield f"fn {function.name}({parameters}) -> {TYPES[function.op.result]} {{"
+    yield f"fn {function.name}({parameters}) -> {floats.types[function.op.result]} {{"
     root = function.root
     if rare := function.rare:
-        yield from _statements(graph, rare, texts, names)
+        yield from _statements(graph, rare, texts, names, floats)
         yield f"  if ({texts[rare[0]][0]}) {{ return {texts[rare[1]][0]}; }}"
         root = graph.nodes[root][3]
-    yield from _statements(graph, [root], texts, names)
-    yield f"  return {texts[root][0] if root in texts else literal(graph.nodes[root])[0]};"
+    yield from _statements(graph, [root], texts, names, floats)
+    result = texts[root] if root in texts else floats.literal(graph.nodes[root])
+    yield f"  return {result[0]};"
     yield "}"
     yield ""
 
 
 def _statements(
-    graph: Graph, roots: Sequence[int], texts: dict[int, Text], names: Mapping[Op, str]
+    graph: Graph,
+    roots: Sequence[int],
+    texts: dict[int, Text],
+    names: Mapping[Op, str],
+    floats: Floats,
 ) -> Iterator[str]:
     """What the roots need and has no text yet; their own texts are expressions."""
     order = [i for i in reachable(graph, roots) if graph.nodes[i][0].arity and i not in texts]
     bound = bind(graph, order, roots) - set(roots)
     for i in order:
         assert graph.nodes[i][0] is not INPUT, "arguments are no operations"
-        expression = render(graph, i, texts, names)
+        expression = render(graph, i, texts, names, floats)
         if i in bound:
             yield f"  let t{i} = {expression[0]};"
             expression = (f"t{i}", PRIMARY)

@@ -8,7 +8,14 @@ from typing import Final, cast
 from symgrad.expr.graph.node import INPUT, Graph, Op
 from symgrad.kernel.layout import POINTS_PER_WORKGROUP
 from symgrad.kernel.schedule import Piece, Plan
-from symgrad.wgsl.printing.analysis import COMPONENTS, Own, loaded_as, stored_as
+from symgrad.wgsl.printing.analysis import (
+    COMPONENTS,
+    Own,
+    element_of,
+    loaded_as,
+    stored_as,
+    zero_of,
+)
 from symgrad.wgsl.printing.source import Style
 from symgrad.wgsl.printing.statements import Body
 
@@ -47,7 +54,7 @@ class Shader:
         self._values.taken.update(f"part_{k}" for k in range(len(piece.parts)))
         self._values.taken.update(f"s{row}" for row in piece.fetches)
         self._values.functions += _STRIDE if plan.scratch else []
-        self._element = "f32" if plan.kinds <= {"f", "b"} else "u32"
+        self._element = element_of(style.floats, plan.kinds <= {"f", "b"})
         """What a row of scratch memory is a vector of."""
 
     @property
@@ -109,7 +116,8 @@ class Shader:
             yield f"  {self._values.declare(i)} = {value};"
 
     def _spills(self) -> Iterator[str]:
-        element, zero = self._element, "0u" if self._element == "u32" else "0.0f"
+        element = self._element
+        zero = zero_of(self._values.floats, element)
         for row in self._piece.spills:
             nodes = self._plan.scratch[row]
             values = [

@@ -9,7 +9,7 @@ from typing import Final
 from symgrad.kernel.statements import Buffer, Fill, Load, Read, Store
 from symgrad.wgsl.printing.addresses import Addresses
 from symgrad.wgsl.printing.analysis import COMPONENTS, Own, Together, Vectors
-from symgrad.wgsl.printing.operations import PRIMARY, TYPES
+from symgrad.wgsl.printing.operations import PRIMARY
 from symgrad.wgsl.printing.values import Values
 
 _KEPT: Final = re.compile(r"(\w+)_kept(_\d+)?$")
@@ -102,8 +102,9 @@ class Memory:
         components = COMPONENTS[: s.buffer.vector]
         if whole and values == [f"{whole}.{c}" for c in components]:
             return whole
-        listed = "" if set(values) == {"0.0f"} else ", ".join(values)
-        return f"vec{s.buffer.vector}<{TYPES[s.buffer.kind]}>({listed})"
+        floats = self._values.floats
+        listed = "" if set(values) == {floats.number(0.0)[0]} else ", ".join(values)
+        return f"vec{s.buffer.vector}<{floats.types[s.buffer.kind]}>({listed})"
 
     def fill(self, s: Fill) -> Iterator[str]:
         """The line that makes all numbers of an array 0."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
-from typing import Final
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,25 +25,116 @@ _CALL: Final = re.compile(r"^[\w<>]+\(.*\)$")
 Text = tuple[str, int]
 """An expression and how tightly it binds."""
 
-LARGEST: Final = float(np.finfo(np.float32).max)
 
-TYPES: Final = {"f": "f32", "b": "bool", "i": "i32", "u": "u32"}
+@dataclass(frozen=True, eq=False)
+class Floats:
+    """How WGSL has the floats of a kernel: their type, their literals, and words of their bits."""
+
+    dtype: np.dtype[Any]
+    digits: int
+    """Bits of a significand that are stored."""
+    suffix: str
+
+    @property
+    def bits(self) -> int:
+        """The bits of a float."""
+        return 8 * self.dtype.itemsize
+
+    @property
+    def type(self) -> str:
+        """What WGSL calls them."""
+        return f"f{self.bits}"
+
+    @property
+    def word(self) -> str:
+        """The type of words as wide as they are."""
+        return f"u{self.bits}"
+
+    @cached_property
+    def types(self) -> Mapping[str, str]:
+        """The types of values by their letters in signatures."""
+        return {"f": self.type, "b": "bool", "i": "i32", "u": "u32"}
+
+    @cached_property
+    def vocabulary(self) -> Mapping[str, str]:
+        """What the texts of the op table's rows may name beside their arguments."""
+        digits, bits, largest = self.digits, self.bits, (1 << self.bits) - 1
+        bias = (1 << (bits - digits - 2)) - 1
+        words = {
+            "magnitude": largest >> 1,
+            "sign": 1 << (bits - 1),
+            "infinite": (2 * bias + 1) << digits,
+            "exponents": 2 * bias + 1,
+            "one_word": bias << digits,
+            "unscaled": ((1 << digits) - 1) | (1 << (bits - 1)),
+            "leading": largest - (1 << (digits // 2 + 1)) + 1,
+            "quarter": largest - (1 << (digits + 1 - (digits + 1) // 4)) + 1,
+        }
+        numbers = {"one": 1.0, "whole": 1.5 * 2.0**digits, "biased": 1.5 * 2.0**digits + bias}
+        return {
+            "f": self.type,
+            "w": self.word,
+            "digits": f"{digits}u",
+            "second": f"{bits - 2}u",
+            "unit": self.bit_pattern(1, hexadecimal=False),
+            "bias": str(bias),
+            **{name: self.bit_pattern(value) for name, value in words.items()},
+            **{name: self._finite(self.dtype.type(value)) for name, value in numbers.items()},
+        }
+
+    def bit_pattern(self, word: int, hexadecimal: bool = True) -> str:
+        """A word of bits."""
+        suffix = "u" if self.bits == 32 else "lu"
+        return f"{word:#x}{suffix}" if hexadecimal else f"{word}{suffix}"
+
+    def pattern(self, op: Op) -> str:
+        """The text of an operation, with ``{0}``, ``{1}``, .. for its arguments."""
+        own = op.wgsl_f64 if self.bits == 64 else ""
+        arguments = (f"{{{k}}}" for k in range(op.arity))
+        return (own or op.wgsl).format(*arguments, **self.vocabulary)
+
+    def literal(self, node: Node) -> Text:
+        """A constant leaf; infinities and NaN, which WGSL cannot write, come from the block."""
+        return _literal(self, node)
+
+    def number(self, value: float) -> Text:
+        """A constant, rounded to a float."""
+        with np.errstate(over="ignore"):
+            rounded = self.dtype.type(value)
+        if np.isnan(rounded):
+            return "params.nan", PRIMARY
+        if np.isinf(rounded):
+            return ("params.infinity", PRIMARY) if rounded > 0 else ("-params.infinity", UNARY)
+        text = self._finite(rounded)
+        return text, UNARY if text.startswith("-") else PRIMARY
+
+    def _finite(self, value: Any) -> str:
+        """NumPy's shortest text that reads back as the same bits; subnormals by their bits.
+
+        Tint refuses one that is beyond the largest number, though it would be rounded to that.
+        """
+        limits = np.finfo(self.dtype)
+        if value != 0 and abs(value) < limits.tiny:
+            word = int(value.view(f"u{self.dtype.itemsize}"))
+            return f"bitcast<{self.type}>({self.bit_pattern(word)})"
+        text = str(value)
+        fits = abs(float(text)) <= float(limits.max)
+        return (text if fits else repr(float(value))) + self.suffix
+
+
+SINGLE: Final = Floats(np.dtype(np.float32), 23, "f")
+DOUBLE: Final = Floats(np.dtype(np.float64), 52, "lf")
+
+FLOATS: Final[Mapping[str, Floats]] = {"float32": SINGLE, "float64": DOUBLE}
+"""How WGSL has the floats of a kernel, by its dtype."""
 
 
 @lru_cache(maxsize=4096)
-def literal(node: Node) -> Text:
-    """A constant leaf; infinities and NaN, which WGSL cannot write, come from the uniform block."""
+def _literal(floats: Floats, node: Node) -> Text:
     value = Graph.leaf_value(node)
-    if node[0] is not CONST:
-        return _typed(node[0], int(value)), PRIMARY
-    with np.errstate(over="ignore"):
-        single = np.float32(value)
-    if np.isnan(single):
-        return "params.nan", PRIMARY
-    if np.isinf(single):
-        return ("params.infinity", PRIMARY) if single > 0 else ("-params.infinity", UNARY)
-    text = _finite(single)
-    return text, UNARY if text.startswith("-") else PRIMARY
+    if node[0] is CONST:
+        return floats.number(float(value))
+    return _typed(node[0], int(value)), PRIMARY
 
 
 def _typed(op: Op, value: int) -> str:
@@ -51,17 +143,6 @@ def _typed(op: Op, value: int) -> str:
         INTEGER: f"{value}i",
         WORD: f"{value}u" if 0 <= value < 256 else f"{value & 0xFFFFFFFF:#x}u",
     }[op]
-
-
-def _finite(value: np.float32) -> str:
-    """NumPy's shortest text that reads back as the same bits; subnormals by their bits.
-
-    Tint refuses one that is beyond the largest number, though it would be rounded to that.
-    """
-    if value != 0 and abs(value) < np.finfo(np.float32).tiny:
-        return f"bitcast<f32>({int(value.view(np.uint32)):#x}u)"
-    text = str(value)
-    return (text if abs(float(text)) <= LARGEST else repr(float(value))) + "f"
 
 
 def wrapped(argument: Text, least: int) -> str:
@@ -112,12 +193,18 @@ def _balanced(pattern: str) -> bool:
     return False
 
 
-def render(graph: Graph, i: int, texts: Mapping[int, Text], functions: Mapping[Op, str]) -> Text:
+def render(
+    graph: Graph,
+    i: int,
+    texts: Mapping[int, Text],
+    functions: Mapping[Op, str],
+    floats: Floats = SINGLE,
+) -> Text:
     """The expression of node i from those of its arguments."""
     nodes = graph.nodes
     node = nodes[i]
     op = node[0]
-    args = [texts.get(a) or literal(nodes[a]) for a in node[1:]]
+    args = [texts.get(a) or floats.literal(nodes[a]) for a in node[1:]]
     if op in functions:
         return f"{functions[op]}({', '.join([a[0] for a in args])})", PRIMARY
     assert op.wgsl, f"no WGSL for {op.name}: neither a built-in nor a definition"
@@ -125,10 +212,18 @@ def render(graph: Graph, i: int, texts: Mapping[int, Text], functions: Mapping[O
         args.reverse()  # an expert writes 2.0f * a
     if op in (ops.word_add, ops.word_mul) and nodes[node[1]][0] is WORD:
         args.reverse()  # and an index as i * 2u + 1u
-    return form_of(op.wgsl)(*args)
+    return _form(floats, op)(*args)
+
+
+@cache
+def _form(floats: Floats, op: Op) -> Callable[..., Text]:
+    """The writer of an operation."""
+    return form_of(floats.pattern(op))
 
 
 def render_wide(graph: Graph, i: int, texts: Mapping[int, Text], name: str) -> Text:
     """The quotient of node i as a call of the function of `ops.wide_div`."""
-    args = [texts[a][0] if a in texts else literal(graph.nodes[a])[0] for a in graph.nodes[i][1:]]
+    args = [
+        texts[a][0] if a in texts else SINGLE.literal(graph.nodes[a])[0] for a in graph.nodes[i][1:]
+    ]
     return f"{name}({', '.join(args)})", PRIMARY

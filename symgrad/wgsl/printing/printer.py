@@ -27,7 +27,6 @@ from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.definitions import Library
 from symgrad.wgsl.printing.functions import Shader, place_of
 from symgrad.wgsl.printing.names import identifier, is_reserved
-from symgrad.wgsl.printing.operations import TYPES
 from symgrad.wgsl.printing.source import Printed, Style, header
 from symgrad.wgsl.printing.statements import Body
 from symgrad.wgsl.printing.values import OURS, STAGED
@@ -68,7 +67,7 @@ _maps: Once[Any, Printed] = Once(CACHED_NODES)
 
 def printed_map(computation: Computation, style: Style, plan: Plan | None = None) -> Printed:
     """`print_map`, once for all who ask for the same: those who read it, and those who run it."""
-    library, nodes = functions_of(style.math), len(computation.graph)
+    library, nodes = functions_of(style.math, style.dtype), len(computation.graph)
     print_once = partial(print_map, computation, library, style, plan)
     return _maps.get((computation, style), print_once, max(nodes, CACHED_NODES // 256))
 
@@ -77,12 +76,12 @@ def print_plan(
     plan: Plan, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
 ) -> Printed:
     """The WGSL of a straight kernel, a module for each of its pieces; ``head`` begins each."""
-    kernel, library = plan.kernel, Library(functions)
+    kernel, library = plan.kernel, Library(functions, style.floats)
     if is_verified(len(kernel.graph)):
         verify(kernel)
     if plan.scratch:  # its rows are of whole workgroups of the least size
         kernel.target = WorkgroupTarget(POINTS_PER_WORKGROUP)
-    own = Own.placed(_names_of_buffers([kernel]), [kernel])
+    own = Own.placed(_names_of_buffers([kernel]), [kernel], style.floats)
     sources: list[str] = []
     for k, piece in enumerate(plan.pieces):
         if len(plan.pieces) == 1 and len(piece.parts) < 2:
@@ -110,7 +109,8 @@ def print_kernel(
     assert shared <= MOST_SHARED, f"{kernel.name}: groups share {shared} bytes"
     parts = split(kernel)
     kernels = list(dict.fromkeys(parts.kernels))
-    own, library = Own.placed(_names_of_buffers(kernels), kernels), Library(functions)
+    own = Own.placed(_names_of_buffers(kernels), kernels, style.floats)
+    library = Library(functions, style.floats)
     sources: dict[KernelIR, str] = {}
     for k in kernels:
         body = Body(k, own, library.names, style, parts.iterations <= STAGED_ITERATIONS)
@@ -186,7 +186,8 @@ def _declarations(body: Body, scratch: str) -> Iterator[str]:
     """The uniform block, the bindings, arrays of workgroups, and where scratch memory has what."""
     kernel, own = body.kernel, body.own
     more = "".join(f", {name}: u32" for name in kernel.arguments.values())
-    yield f"struct Params {{ count: u32, zero: u32, infinity: f32, nan: f32{more} }}"
+    f, w = own.floats.type, own.floats.word
+    yield f"struct Params {{ count: u32, zero: {w}, infinity: {f}, nan: {f}{more} }}"
     yield ""
     yield "@group(0) @binding(0) var<uniform> params: Params;"
     bound = _bound(kernel)
@@ -207,7 +208,7 @@ def _declarations(body: Body, scratch: str) -> Iterator[str]:
 
 def _array(b: Buffer, own: Own, vector: int) -> str:
     """The name of a buffer of vectors of so many numbers, and its type."""
-    kind, size = TYPES[b.kind], b.size
+    kind, size = own.floats.types[b.kind], b.size
     if vector > 1:
         kind, size = f"vec{vector}<{kind}>", b.size // vector
     if b.atomic:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from symgrad.expr import ops
 from symgrad.kernel.schedule import Column
 from symgrad.kernel.statements import Buffer, ReadRow
 from symgrad.wgsl.printing.analysis import COMPONENTS, Own
+from symgrad.wgsl.printing.operations import Floats
 from symgrad.wgsl.printing.values import Values
 
 FEW_COLUMNS = 16
@@ -54,6 +56,7 @@ class Records:
             else stores,
             values.text,
             kernel.target.width,
+            values.floats,
             values.style.columns_out,
             staged and not shared,
         )
@@ -119,6 +122,7 @@ class Stores:
     text: Callable[[int], str]
     workgroup: int
     """The invocations of a workgroup."""
+    floats: Floats
     columns: bool = False
     staged: bool = True
     """Whether they go through a tile at all."""
@@ -174,11 +178,12 @@ class Stores:
 
     def declaration(self) -> Iterator[str]:
         """The tile, if there is one."""
+        kind = self.floats.type
         if self.rounds:
-            yield f"var<workgroup> tile: array<f32, {self.workgroup * self.row_length}>;"
+            yield f"var<workgroup> tile: array<{kind}, {self.workgroup * self.row_length}>;"
         if self.quads:
             numbers = ", ".join(f"tile[at{f' + {c}u' if c else ''}]" for c in range(4))
-            yield f"fn tile_quad(at: u32) -> vec4<f32> {{ return vec4<f32>({numbers}); }}"
+            yield f"fn tile_quad(at: u32) -> vec4<{kind}> {{ return vec4<{kind}>({numbers}); }}"
 
     def lines(self) -> Iterator[str]:
         """The statements."""
@@ -212,7 +217,7 @@ class Stores:
 
         llvmpipe otherwise moves half of its operations behind the barrier, and gets them wrong.
         """
-        value = f"bitcast<f32>(bitcast<u32>({self.text(s.node)}) + params.zero)"
+        value = self.floats.pattern(ops.opaque).format(self.text(s.node))
         return f"  let {_saved_name(s)} = {value};"
 
     def _direct(self) -> Iterator[str]:

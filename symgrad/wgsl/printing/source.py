@@ -9,6 +9,7 @@ from symgrad.kernel.layout import POINTS_PER_WORKGROUP
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.statements import Buffer
 from symgrad.wgsl.printing.names import printable
+from symgrad.wgsl.printing.operations import FLOATS, Floats
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,13 @@ class Style:
     """Whether points stand column by column, and not row by row, each of ``params.count``."""
     columns_out: bool = False
     """Whether results stand column by column."""
+    dtype: str = "float32"
+    """What the kernel computes in."""
+
+    @property
+    def floats(self) -> Floats:
+        """How WGSL has its floats."""
+        return FLOATS[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -53,9 +61,9 @@ def header(computation: Computation, style: Style, operations: int = 0) -> Itera
     n, outputs = len(computation.graph.names), computation.outputs
     columns = ", ".join(f"{o.name} (B, {len(o.nodes)})" for o in outputs)
     order = _order(style.columns_in, style.columns_out)
-    moved = 4 * (n + sum(len(o.nodes) for o in outputs))
+    moved = style.floats.dtype.itemsize * (n + sum(len(o.nodes) for o in outputs))
     yield f"// {printable(style.title or computation.name)}"
-    yield f"// in: x (B, {n}); out: {columns}; float32, {order}, one invocation a point"
+    yield f"// in: x (B, {n}); out: {columns}; {style.dtype}, {order}, one invocation a point"
     counted = f"{operations:,} operations and " * bool(operations)
     yield f"// {counted}{moved:,} bytes a point; math: {style.math}"
 

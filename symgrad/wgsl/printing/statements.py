@@ -31,7 +31,7 @@ from symgrad.kernel.uses import Uses
 from symgrad.wgsl.printing.analysis import Own, Together, Vectors
 from symgrad.wgsl.printing.memory import Memory
 from symgrad.wgsl.printing.names import identifier, is_reserved
-from symgrad.wgsl.printing.operations import PRIMARY, SUM, TYPES
+from symgrad.wgsl.printing.operations import PRIMARY, SUM
 from symgrad.wgsl.printing.records import Records
 from symgrad.wgsl.printing.source import Style
 from symgrad.wgsl.printing.values import Values
@@ -134,7 +134,9 @@ class Body:
         values.repeat_place()
         parameters = [(values.named(p), p) for p in s.params]
         values.texts |= {p: (name, PRIMARY) for name, p in parameters}
-        typed = ", ".join(f"{name}: {TYPES[values.graph.type(p)]}" for name, p in parameters)
+        typed = ", ".join(
+            f"{name}: {values.floats.types[values.graph.type(p)]}" for name, p in parameters
+        )
         values.functions += [f"fn {called}({typed}) {{", *self.items(s.scope.items), "}", ""]
         values.taken = {*taken, called}
         return _nothing(s)
@@ -154,7 +156,7 @@ class Body:
         yield from self.records.read(self.uses.columns)
         variables = [values.named(r) for r in s.results]
         for r, name in zip(s.results, variables, strict=True):
-            yield f"{values.indent}var {name}: {TYPES[values.graph.type(r)]};"
+            yield f"{values.indent}var {name}: {values.floats.types[values.graph.type(r)]};"
         yield values.line(f"if ({values.text(s.condition)}) {{", s.condition)
         yield from self._within(self._side(s.sides[0], variables, s.yields[0]))
         if s.sides[1].items or s.results:

@@ -14,7 +14,7 @@ from symgrad.kernel.uses import Uses
 from symgrad.mathlib.quotient import LARGE
 from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.names import identifier, is_reserved, printable
-from symgrad.wgsl.printing.operations import PRIMARY, TYPES, Text, literal, render, render_wide
+from symgrad.wgsl.printing.operations import PRIMARY, Text, render, render_wide
 from symgrad.wgsl.printing.source import Style
 
 COMMENT_COLUMN = 56
@@ -38,6 +38,7 @@ class Writer:
         self, graph: Graph, bound: frozenset[int], calls: Mapping[Op, str], style: Style
     ) -> None:
         self.graph, self.bound, self.calls, self.style = graph, bound, calls, style
+        self.floats = style.floats
         self.used: set[Op] = set()
         """The operations that have been written, among them those that are functions."""
         self.texts: dict[int, Text] = {}
@@ -49,7 +50,7 @@ class Writer:
 
     def text(self, i: int) -> str:
         """The value of a node that has been written, or of a constant."""
-        return self.texts[i][0] if i in self.texts else literal(self.graph.nodes[i])[0]
+        return self.texts[i][0] if i in self.texts else self.floats.literal(self.graph.nodes[i])[0]
 
     def write(self, i: int, expression: Text | None = None) -> str:
         """The line that makes the value of an operation; "" if it has none of its own.
@@ -88,7 +89,7 @@ class Writer:
             self.used.add(ops.wide_div)
             return render_wide(self.graph, i, self.texts, self.calls[ops.wide_div])
         self.used.add(op)
-        return render(self.graph, i, self.texts, self.calls)
+        return render(self.graph, i, self.texts, self.calls, self.floats)
 
     def _may_divide_by_much(self, i: int) -> bool:
         """Whether the divisor of node i may be too large for a device's reciprocal.
@@ -161,7 +162,7 @@ class Values(Writer):
         if i not in self.shared:
             return left
         variable = self.texts[i][0]
-        self.private.append(f"var<private> {variable}: {TYPES[self.graph.type(i)]};")
+        self.private.append(f"var<private> {variable}: {self.floats.types[self.graph.type(i)]};")
         return variable
 
     def named(self, i: int, default: str = "") -> str:
@@ -205,7 +206,7 @@ class Values(Writer):
         op = self.graph.nodes[i][0]
         if (op in self.calls or op is ops.where) and i in self.uses.over_barriers:
             text, _ = expression or self.expression(i)
-            expression = ops.opaque.wgsl.format(text), PRIMARY
+            expression = self.floats.pattern(ops.opaque).format(text), PRIMARY
         return super().write(i, expression)
 
     def assigned(self, text: str, i: int) -> str:

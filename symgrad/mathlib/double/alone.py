@@ -1,0 +1,28 @@
+"""What float64 has on CPUs, and not, or not on every driver, in WGSL: rounding, and powers of 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from symgrad.expr import ops
+from symgrad.expr.tracers.expression import Expr
+
+SHIFT: Final = 2.0**52
+"""The last bit of a sum with it is 1."""
+
+
+def round(x: Expr) -> Expr:
+    """The nearest integer, half to even: what is left of a sum with 2**52, as llvmpipe's is not."""
+    a = ops.abs(x)
+    nearest = ops.opaque(a + SHIFT) - SHIFT
+    return ops.where(a < SHIFT, ops.copysign(nearest, x), x)
+
+
+def scalb(x: Expr, k: Expr) -> Expr:
+    """x * 2**k, in two steps, of which only the second may leave the range."""
+    half = ops.floor(0.5 * k)
+    return ops.opaque(x * ops.power_of_two(half)) * ops.power_of_two(k - half)
+
+
+FORMULAS: Final[tuple[Callable[..., Any], ...]] = (round, scalb)

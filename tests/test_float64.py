@@ -1,0 +1,181 @@
+"""Kernels in float64 on GPUs that have it: the bits of the CPU, and errors where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+
+GPUS = [d for d in sg.devices() if d.is_gpu and "float64" in d.dtypes]
+needs_float64 = pytest.mark.skipif(not GPUS, reason="no GPU with float64 here")
+
+
+def smooth(v: Any) -> Any:
+    wave = sg.sin(v[0] * v[1]) * sg.exp(-(v[2] ** 2))
+    return wave + sg.log1p(v[0] ** 2) / (1.0 + v[1] ** 2) + abs(v[2]) ** 1.5
+
+
+def predators(v: Any) -> Any:
+    def step(k: Any, now: Any) -> Any:
+        x, y = now
+        return x + 0.01 * (v[0] * x - v[1] * x * y), y + 0.01 * (v[1] * x * y - y)
+
+    x, y = sg.fori_loop(0, 300, step, (v[2], 1.0))
+    return (x - 1.5) ** 2 + (y - 0.5) ** 2
+
+
+def halvings(v: Any) -> Any:
+    count, size = sg.while_loop(
+        lambda now: now[1] > 1e-9,
+        lambda now: (now[0] + 1, now[1] / 2),
+        (0, abs(v[0]) + v[1] ** 2),
+        max_steps=40,
+    )
+    return sg.where(count % 2 == 0, size * v[2], size + v[2])
+
+
+def solved(v: Any) -> Any:
+    matrix = sg.array([[2.0 + v[0] ** 2, v[1], 0.1], [v[1], 3.0, v[2]], [0.1, v[2], 4.0]])
+    return np.linalg.solve(matrix, sg.array([v[0], 1.0, v[1]]))[0] + np.linalg.slogdet(matrix)[1]
+
+
+def drawn(v: Any) -> Any:
+    key = sg.random.key(7)
+    return v @ sg.random.normal(key, (3,)) + sg.random.uniform(sg.random.fold_in(key, 3))
+
+
+def looked_up(v: Any) -> Any:
+    table = sg.array(np.linspace(0.1, 2.3, 40))
+    return table[sg.floor(20 + 5 * v[0])] * v[1] - v[2]
+
+
+VERBS: list[tuple[Callable[..., Any], Any]] = [
+    (sg.fused_forward_backward, smooth),
+    (sg.fused_hessian, smooth),
+    (sg.fused_forward_backward, predators),
+    (sg.fused_forward_backward, halvings),
+    (sg.fused_forward_backward, solved),
+    (sg.fused_forward, drawn),
+    (sg.fused_forward_backward, looked_up),
+    (sg.fused_jacobian, lambda v: {"r": np.hypot(v[0], v[1]), "a": np.arctan2(v[1], v[2])}),
+]
+
+
+def leaves(result: Any) -> list[np.ndarray]:
+    if isinstance(result, dict):
+        return [leaf for value in result.values() for leaf in leaves(value)]
+    if isinstance(result, tuple):
+        return [leaf for value in result for leaf in leaves(value)]
+    return [np.asarray(result)]
+
+
+def points(count: int = 301) -> np.ndarray:
+    return np.random.default_rng(3).uniform(-1.5, 1.5, (count, 3))
+
+
+def require_equal(made: Callable[[Any], Any], *arrays: np.ndarray) -> None:
+    """Whether all devices with float64 give the bits of the CPU."""
+    expected = leaves(made("cpu").run(*arrays))
+    for gpu in GPUS:
+        for got, want in zip(leaves(made(gpu).run(*arrays)), expected, strict=True):
+            assert got.dtype == np.float64
+            np.testing.assert_array_equal(got, want)
+
+
+@needs_float64
+@pytest.mark.parametrize(("verb", "f"), VERBS)
+def test_strict_kernels_have_the_bits_of_the_cpu(verb: Any, f: Any) -> None:
+    """Loops keep all of their states, however much memory a device has: that decides on sums."""
+    options = {"dtype": "float64", "math": "strict", "checkpoint": "keep"}
+    require_equal(lambda d: verb(3, f, device=d, **options), points())
+
+
+@needs_float64
+def test_products_with_second_derivatives_have_the_bits_of_the_cpu() -> None:
+    at = points(40)
+    require_equal(
+        lambda d: sg.fused_hvp(3, smooth, device=d, dtype="float64", math="strict"), at, at[::-1]
+    )
+
+
+@needs_float64
+def test_shaders_of_long_kernels_hand_float64_on_in_memory() -> None:
+    def made(device: Any) -> Any:
+        options = {"device": device, "dtype": "float64", "math": "strict"}
+        return sg.fused_forward_backward(135, lambda v: sg.sqrt(1.0 + v @ v), **options)
+
+    assert "scratch: array<vec4<f64>>" in made(GPUS[0]).wgsl
+    require_equal(made, np.random.default_rng(5).normal(size=(70, 135)))
+
+
+@needs_float64
+def test_accurate_kernels_are_right_to_float64() -> None:
+    at = points()
+    for f in (smooth, predators, solved):
+        cpu, gpu = (
+            sg.fused_forward_backward(3, f, device=d, dtype="float64").run(at)
+            for d in ("cpu", GPUS[0])
+        )
+        for got, want in zip(gpu, cpu, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+@needs_float64
+@pytest.mark.parametrize("count", [1, 63, 257, 70_000])
+def test_batches_of_all_sizes_and_dtypes(count: int) -> None:
+    kernel = sg.fused_forward_backward(
+        2, lambda v: v[0] * v[1] ** 2, device=GPUS[0], dtype="float64"
+    )
+    x = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32)
+    loss, grads = kernel.run(x)
+    a, b = x.astype(np.float64).T
+    np.testing.assert_allclose(loss, a * b**2, rtol=1e-15)
+    np.testing.assert_allclose(grads, np.stack([b**2, 2 * a * b], axis=1), rtol=1e-15)
+    out = np.empty(count), np.empty((count, 2))
+    assert kernel.run(x, out=out) is out
+    np.testing.assert_array_equal(out[0], loss)
+
+
+@needs_float64
+def test_constants_beyond_float32_and_numbers_that_are_none() -> None:
+    def f(v: Any) -> Any:
+        return {
+            "large": 1e300 * v[0], "small": v[0] * 5e-324, "digits": v[0] + 0.1,
+            "infinite": sg.where(v[0] > 0, np.inf, v[0]), "zero": -0.0 * v[0],
+            "none": sg.where(v[0] > 0, v[0], np.nan),
+        }  # fmt: skip
+
+    at = np.array([[1.0], [-2.5], [1e10], [np.inf], [np.nan], [1e-320]])
+    require_equal(lambda d: sg.fused_forward(1, f, device=d, dtype="float64", math="strict"), at)
+
+
+@needs_float64
+def test_a_kernel_reads_as_in_float32() -> None:
+    def rosenbrock(v: Any) -> Any:
+        return (1 - v[0]) ** 2 + 100 * (v[1] - v[0] ** 2) ** 2
+
+    def made(dtype: Any) -> str:
+        return sg.fused_forward_backward(
+            2, rosenbrock, device="cpu", dtype=dtype, comments=False
+        ).wgsl
+
+    double = made("float64").replace("zero: u64", "zero: u32").replace("40 bytes", "20 bytes")
+    for wide, narrow in (("f64", "f32"), ("float64", "float32"), ("0lf", "0f")):
+        double = double.replace(wide, narrow)
+    assert double == made("float32")
+
+
+def test_devices_say_what_they_compute_in() -> None:
+    for device in sg.devices():
+        assert device.dtypes in (("float32",), ("float32", "float64"))
+    assert "float64" in sg.devices()[-1].dtypes
+
+
+def test_a_gpu_without_float64_is_named() -> None:
+    lacking = sg.Device(0, "Small GPU", "integrated", "Metal")
+    with pytest.raises(sg.DeviceError, match=r'Small GPU .* has no float64.* use device="cpu"'):
+        sg.fused_forward(1, lambda v: v[0], device=lacking, dtype="float64")
