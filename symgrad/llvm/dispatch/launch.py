@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel import watch
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.launch import Dispatch, Launch, Part
-from symgrad.kernel.memory import POOL
+from symgrad.kernel.memory import ALIGNMENT_BYTES, POOL
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.skeletons.map import Map
 from symgrad.kernel.skeletons.steps import Iterate
@@ -73,21 +74,99 @@ class Planned:
     width: int
     threads: int
 
-    def run(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Run it on these arrays."""
-        addresses = [
-            _address(b.of(arrays[b.array]) if isinstance(b, Part) else arrays[b])
-            for b in self.bound
-        ]
-        call, workspace, words = self.function.call, self.function.own_workspace, self.words
+    @property
+    def arguments(self) -> list[Any]:
+        """The arguments of a call for all invocations; the addresses of arrays are not known."""
+        return [NULL] * len(self.bound) + [NULL, 0, self.cells, False, *self.words]
+
+    def call(self, arguments: list[Any]) -> None:
+        """Run it with these arguments, which are complete but for the workspace."""
+        function, many = self.function, len(self.bound)
+        if self.threads == 1:
+            if function.workspace:
+                arguments[many] = function.own_workspace()
+            function.call(*arguments)
+            return
+        call, addresses, workspace = function.call, arguments[:many], function.own_workspace
 
         def some(first: int, end: int) -> None:
-            call(*addresses, workspace(), first, end, False, *words)
+            call(*addresses, workspace(), first, end, False, *self.words)
 
-        if self.threads == 1:
-            some(0, self.cells)
-        else:
-            share_out(some, self.cells, self.width, self.threads)
+        share_out(some, self.cells, self.width, self.threads)
+
+
+class Calls:
+    """The calls of a launch, for one thread: its scratch arrays, and arguments that are complete.
+
+    Scratch arrays stand in one arena, where those that are never needed at the same time share
+    memory. What is small stays with the thread.
+    """
+
+    def __init__(self, launch: Launch, plan: Sequence[Planned], dtype: str) -> None:
+        self._steps = [(p, p.arguments) for p in plan]
+        self._places: dict[str, list[tuple[list[Any], int, Part | None]]] = {}
+        for planned, arguments in self._steps:
+            for n, b in enumerate(planned.bound):
+                part = b if isinstance(b, Part) else None
+                name = part.array if part else str(b)
+                self._places.setdefault(name, []).append((arguments, n, part))
+        starts, self._nbytes = arena(launch, dtype)
+        self._scratch = [
+            (a.name, slice(starts[a.name], starts[a.name] + a.size * a.dtype(dtype).itemsize))
+            for a in launch.scratch
+        ]
+        self._stays = self._nbytes <= STAYING_BYTES
+        if self._stays:
+            self._allot()
+
+    def _allot(self) -> None:
+        memory = POOL.empty((self._nbytes,), np.dtype(np.uint8))
+        for name, place in self._scratch:
+            self._set(name, memory[place])
+
+    def _set(self, name: str, array: np.ndarray) -> None:
+        """Note where an array stands."""
+        whole = address(array) if array.size else NULL
+        for arguments, n, part in self._places.get(name, ()):
+            arguments[n] = whole if part is None else _address(part.of(array))
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Run all of them on these inputs and outputs, which are let go of after that."""
+        if not self._stays:
+            self._allot()
+        for name, array in arrays.items():
+            self._set(name, array)
+        for planned, arguments in self._steps:
+            planned.call(arguments)
+        for name in arrays if self._stays else self._places:
+            for arguments, n, _ in self._places.get(name, ()):
+                arguments[n] = NULL
+
+
+STAYING_BYTES: Final = 2**20
+"""Bytes of scratch arrays that stay with a thread, at most."""
+
+
+def arena(launch: Launch, dtype: str) -> tuple[dict[str, int], int]:
+    """Where each scratch array begins in memory that all of them share, and how large that is.
+
+    Each gets the first gap that is large enough, of what no other one needs while it is needed.
+    """
+    first, last = dict[str, int](), dict[str, int]()
+    for n, d in enumerate(launch.dispatches):
+        for name in d.names.values():
+            first.setdefault(name, n)
+            last[name] = n
+    placed: list[tuple[int, int, str]] = []
+    for a in launch.scratch:
+        size = -(-a.size * a.dtype(dtype).itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        start = 0
+        for begin, end, other in sorted(placed):
+            apart = last[other] < first[a.name] or last[a.name] < first[other]
+            if not apart and begin < start + size and start < end:
+                start = end
+        placed.append((start, start + size, a.name))
+    return {name: start for start, _, name in placed}, max((end for _, end, _ in placed), default=0)
 
 
 _compiled: Once[Any, Compiled] = Once(CACHED_FUNCTIONS)
@@ -104,10 +183,8 @@ class Launched:
         start = time.perf_counter()
         self.launch, self.dtype = launch, np.dtype(dtype)
         self._inputs = [(a.name, a.dtype(dtype), a.size) for a in launch.inputs]
-        self._written = [
-            (a.name, a.dtype(dtype), a.of(1)) for a in (*launch.outputs, *launch.scratch)
-        ]
-        self._outputs = [a.name for a in launch.outputs]
+        self._outputs = [(a.name, a.dtype(dtype), a.of(1)) for a in launch.outputs]
+        self._local = threading.local()
         self._points: Points | None = None
         self._steps: Steps | None = None
         self._plan: list[Planned] = []
@@ -171,11 +248,18 @@ class Launched:
         for (name, dtype, size), x in zip(self._inputs, inputs, strict=True):
             assert x.size == size, f"{name} has other than {size} numbers"
             arrays[name] = np.ascontiguousarray(x, dtype)
-        for name, dtype, shape in self._written:
-            arrays[name] = POOL.empty(shape, dtype)
-        for planned in self._plan:
-            planned.run(arrays)
-        return [arrays[name] for name in self._outputs]
+        results = [POOL.empty(shape, dtype, aligned=False) for _, dtype, shape in self._outputs]
+        arrays |= zip([name for name, _, _ in self._outputs], results, strict=True)
+        self._calls().run(arrays)
+        return results
+
+    def _calls(self) -> Calls:
+        """The calls of this thread."""
+        try:
+            return self._local.calls
+        except AttributeError:
+            self._local.calls = Calls(self.launch, self._plan, self.dtype.name)
+            return self._local.calls
 
     def bind(
         self, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]
