@@ -111,18 +111,15 @@ class Calls:
                 name = part.array if part else str(b)
                 self._places.setdefault(name, []).append((arguments, n, part))
         starts, self._nbytes = arena(launch, dtype)
-        self._scratch = [
-            (a.name, slice(starts[a.name], starts[a.name] + a.size * a.dtype(dtype).itemsize))
-            for a in launch.scratch
-        ]
+        self._scratch = [(a.name, starts[a.name], a.size, a.dtype(dtype)) for a in launch.scratch]
         self._stays = self._nbytes <= STAYING_BYTES
         if self._stays:
             self._allot()
 
     def _allot(self) -> None:
         memory = POOL.empty((self._nbytes,), np.dtype(np.uint8))
-        for name, place in self._scratch:
-            self._set(name, memory[place])
+        for name, start, size, kind in self._scratch:
+            self._set(name, memory[start : start + size * kind.itemsize].view(kind))
 
     def _set(self, name: str, array: np.ndarray) -> None:
         """Note where an array stands."""
