@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NoReturn, Protocol
@@ -34,6 +35,7 @@ from symgrad.wgsl.device.adapters import FLOAT64_FEATURES
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
 from symgrad.wgsl.dispatch import sums as wgsl_sums
+from symgrad.wgsl.dispatch.blocks import in_blocks
 from symgrad.wgsl.dispatch.iteration import fits, rows_together, steps_target
 from symgrad.wgsl.dispatch.launch import SCRATCH_BYTES
 from symgrad.wgsl.printing.source import Style
@@ -79,6 +81,10 @@ one takes 8 to 15 additions, whether there are a thousand points or 200,000; if 
 0.5 to 0.9 of 16,000."""
 
 
+Filling = Iterable[tuple[Any, np.ndarray]]
+"""Arrays of a device, and those of the host that they fill, of the same shapes."""
+
+
 class Backend(Protocol):
     """Compiles what a kernel computes for one device, and says where its arrays are.
 
@@ -116,6 +122,20 @@ class Backend(Protocol):
 
         The host's are NumPy's, a GPU's `DeviceArray`s; what is bound to a program is one or the
         other.
+        """
+        ...
+
+    def in_blocks(
+        self,
+        blocks: Sequence[slice],
+        arrays: Sequence[np.ndarray | None],
+        run: Callable[..., Filling],
+        prepare: Callable[[], Any],
+    ) -> None:
+        """Call ``run(block, *parts)`` for each block, with the parts of arrays of the host.
+
+        They are on their way while others are worked on; what is returned is filled later. While
+        the first block is sent, ``prepare`` is called, whose errors are the user's.
         """
         ...
 
@@ -207,6 +227,19 @@ class Cpu:
         """On the host: see `Backend`."""
         return np.array(values, values.dtype if values.dtype in FLOATS else self.dtype)
 
+    def in_blocks(
+        self,
+        blocks: Sequence[slice],
+        arrays: Sequence[np.ndarray | None],
+        run: Callable[..., Filling],
+        prepare: Callable[[], Any],
+    ) -> None:
+        """As views: see `Backend`."""
+        prepare()
+        for block in blocks:
+            for array, target in run(block, *(a if a is None else a[block] for a in arrays)):
+                target[...] = array
+
     def wait(self) -> None:
         """Whatever was started has been computed."""
 
@@ -290,6 +323,16 @@ class Wgpu:
     def array(self, values: np.ndarray) -> DeviceArray:
         """In the memory of the GPU: see `Backend`."""
         return DeviceArray.from_numpy(self.owner, values)
+
+    def in_blocks(
+        self,
+        blocks: Sequence[slice],
+        arrays: Sequence[np.ndarray | None],
+        run: Callable[..., Filling],
+        prepare: Callable[[], Any],
+    ) -> None:
+        """Two of them at a time: see `Backend`."""
+        in_blocks(self.owner, blocks, arrays, run, prepare)
 
     def wait(self) -> None:
         """Everything that was queued: see `Backend`."""
@@ -402,6 +445,16 @@ class MultiDevice:
     def array(self, values: np.ndarray) -> NoReturn:
         """Arrays are on one device: see `Backend`."""
         raise InputTypeError(f"an array is on one device, and not on {self.device}")
+
+    def in_blocks(
+        self,
+        blocks: Sequence[slice],
+        arrays: Sequence[np.ndarray | None],
+        run: Callable[..., Filling],
+        prepare: Callable[[], Any],
+    ) -> NoReturn:
+        """Each device has problems of its own: see `Backend`."""
+        raise InputTypeError(f"blocks are worked on by one device, and not by {self.device}")
 
     def wait(self) -> None:
         """For all of them: see `Backend`."""

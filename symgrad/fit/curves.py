@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
+from symgrad.kernel.resident import ResidentArray
 from symgrad.optimize.arguments import real
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import array_of
 from symgrad.optimize.models import one_value
 from symgrad.values.tables import NAN_POLICIES
-from symgrad.wgsl.arrays.array import DeviceArray
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _sorted(parts: list[Any], shares_x: bool, count: int) -> tuple[Any, Any]:
     if shared and not shares_x:
         shared = []
     own = parts[len(shared) :]
-    if len(own) > 1 and isinstance(own[-1], DeviceArray):
+    if len(own) > 1 and isinstance(own[-1], ResidentArray):
         raise InputError("x or sigma of each curve, with Y on a device: use Y.numpy()")
     own = [np.broadcast_to(p, (count, *p.shape[-2:])) if p.ndim == 2 else p for p in own]
     both = np.concatenate(shared, axis=1) if shared else None
@@ -146,7 +146,7 @@ def _weights(sigma: Any, y: Any, dtype: str) -> np.ndarray | None:
 
 def _screened(x: Any, y: Any, weight: Any, policy: str) -> tuple[Any, Any, Any]:
     """The data with a weight of 0 where a row holds NaN."""
-    if isinstance(y, DeviceArray):
+    if isinstance(y, ResidentArray):
         raise InputError(f"nan_policy={policy!r}, with Y on a device: use Y.numpy()")
     bad_x = np.isnan(x).any(axis=-2)
     bad = np.isnan(y) | bad_x | (False if weight is None else np.isnan(weight))

@@ -19,6 +19,7 @@ from symgrad.fit.blocks import fit_blocks
 from symgrad.fit.curves import Curves, curves_of
 from symgrad.fit.model import MISTAKES
 from symgrad.fit.units import Given, refit
+from symgrad.kernel.resident import ResidentArray
 from symgrad.optimize.arguments import (
     as_given,
     bounds_of,
@@ -38,7 +39,6 @@ from symgrad.optimize.starts import on_host, target_of
 from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose
 from symgrad.values.tables import NanPolicy
-from symgrad.wgsl.arrays.array import DeviceArray
 
 WATCHING: Final = "callback", "history", "memory"
 """Options that show how steps went, of the fits in the data's own units."""
@@ -155,7 +155,7 @@ def fit_many(
     x, plain = _places(f, all_x, seen, n)
     x = real_columns(x, "x", kind, -2 if x.ndim > 1 else None)
     curves = curves_of(x, seen, sigma, nan_policy, kind, plain=plain)
-    first = np.ones(n) if isinstance(starts, DeviceArray) else starts[0] if len(starts) else None
+    first = np.ones(n) if isinstance(starts, ResidentArray) else starts[0] if len(starts) else None
     if first is not None and not _is_of_one_x(f, curves, first):
         if np.isnan(x).any():
             raise InputError(
@@ -206,7 +206,7 @@ def _in_both(
     given: dict[str, Any],
 ) -> Any:
     """The fits in float64 on the CPU, from where those in float32 on a GPU have led."""
-    if isinstance(Y, DeviceArray) or isinstance(p0, DeviceArray):
+    if isinstance(Y, ResidentArray) or isinstance(p0, ResidentArray):
         raise InputError('dtype="float64" is the CPU\'s at the end: use Y.numpy() and p0.numpy()')
     coarse = fit_many(f, x, Y, p0, device=gpu, dtype="float32", **given)
     starts = _starts(f, p0, len(coarse.x), given["bounds"], "float64")
@@ -246,7 +246,7 @@ def _require_options(options: dict[str, Any]) -> None:
 
 def _observed(Y: Any, dtype: str, convert: bool) -> Any:
     """The curves, (S, M), on the device if they are there; see `real_columns`."""
-    seen = Y if isinstance(Y, DeviceArray) else real_columns(Y, "Y", dtype, None, convert)
+    seen = Y if isinstance(Y, ResidentArray) else real_columns(Y, "Y", dtype, None, convert)
     if seen.ndim != 2:
         raise InputError(f"Y has shape {seen.shape}: (curves, rows) is needed")
     return seen
@@ -265,7 +265,7 @@ def _starts(
     f: Callable[..., Any], p0: Any, count: int, bounds: Any, dtype: str, convert: bool = True
 ) -> Any:
     """A start for each of the curves, within the bounds; see `real_matrix`."""
-    if isinstance(p0, DeviceArray):
+    if isinstance(p0, ResidentArray):
         return p0
     p0 = _start(f, bounds) if p0 is None else p0
     n = np.shape(p0)[-1] if np.ndim(p0) else 1

@@ -16,6 +16,7 @@ from symgrad.kernel.execute import POISON, execute
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.split import Iterations
 from symgrad.kernel.statements import BOUND, Buffer, Call, For, If, Routine, Scope
+from symgrad.kernel.stats import GUESSED_ITERATIONS
 
 Program = Callable[[Any], KernelIR]
 """What writes a kernel for a target: hashable, and if launches are to pickle, it does."""
@@ -27,9 +28,6 @@ LARGEST_WORD: Final = 2**32 - 1
 
 SAME_BITS: Final = {"i", "u"}
 """Kinds of numbers that a kernel may take for each other: an integer is the word of its bits."""
-
-GUESSED_ITERATIONS: Final = 32
-"""The trip count that the cost estimate takes for a loop whose own is unknown."""
 
 _kernels: Once[Any, KernelIR] = Once(CACHED_KERNELS)
 

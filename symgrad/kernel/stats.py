@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +11,9 @@ from symgrad.expr.graph.arrays import EMPTIES
 from symgrad.expr.graph.node import Graph, Op, reachable
 from symgrad.expr.graph.region import Loop, Pick, Regional, regions
 from symgrad.kernel.shapes import Output
+
+GUESSED_ITERATIONS: Final = 32
+"""The trip count that the cost estimate takes for a loop whose own is unknown."""
 
 BLANK: Final = frozenset(EMPTIES.values())
 """Arrays that loops write to."""
@@ -142,6 +146,16 @@ def _times(op: Op) -> int:
 def flops(graph: Graph, roots: Sequence[int]) -> int:
     """The cost of all that the roots need, in additions."""
     return sum(graph.nodes[i][0].cost for i in _computed(graph, roots))
+
+
+def weight_of(graph: Graph) -> int:
+    """What all of a graph costs, in additions."""
+    times = Counter([node[0] for node in graph.nodes])
+    return sum(count * _weight(op) for op, count in times.items())
+
+
+def _weight(op: Op) -> int:
+    return op.cost * GUESSED_ITERATIONS if isinstance(op, Loop) and op.most is None else op.cost
 
 
 def _computed(graph: Graph, roots: Sequence[int]) -> list[int]:

@@ -15,7 +15,9 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracers.tree import Sizes, Tree
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
+from symgrad.kernel.copying import by_threads
 from symgrad.kernel.problems import RowData
+from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.shapes import Iteration
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import (
@@ -41,8 +43,6 @@ from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import Device, DeviceChoice, Devices
 from symgrad.values.parameters import of_row, variables_of
 from symgrad.values.tables import Reduce
-from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.memory.copying import by_threads
 
 MOST_STEPS: Final = 2**24
 """Steps that float32 can count."""
@@ -170,7 +170,7 @@ def minimize_from(
     stored = keeps and can_be_stored(method)
     blind = blind and not problem.given
     task = Task(problem, method, box, stop, options, count, blind, stored, by_gpu)
-    on_device = any(isinstance(a, DeviceArray) for a in (begin.rows, data.shared, data.own))
+    on_device = any(isinstance(a, ResidentArray) for a in (begin.rows, data.shared, data.own))
     by_rows = None if runner or on_device else _by_rows(task, loss, len(begin.rows), data, target)
     if by_rows:
         task = replace(task, by_gpu=False)
@@ -255,9 +255,9 @@ def _streamed(
     target: Device,
 ) -> Ends:
     """All steps of problems on the host, block by block."""
-    owner = backend_of(target).owner
-    if owner is not None:
-        return streamed_through(task, make, owner, starts, data)
+    backend = backend_of(target)
+    if not backend.on_host:
+        return streamed_through(task, make, backend, starts, data)
     stages = task.compiled(make)
     return streamed(task, stages, starts, data)
 

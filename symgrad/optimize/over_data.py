@@ -11,6 +11,7 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr.tracers.tree import Tree
 from symgrad.expr.tracing.gather import TracedRow
+from symgrad.kernel.resident import ResidentArray
 from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import Method, array_of
@@ -19,7 +20,6 @@ from symgrad.optimize.starts import on_host
 from symgrad.optimize.stepwise import Evaluated
 from symgrad.values.parameters import rows_of
 from symgrad.values.tables import Columns, read, require_columns
-from symgrad.wgsl.arrays.array import DeviceArray
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def require_squares(method: Method, squares: bool, name: str) -> None:
 
 def _table(data: Any, of: RowLoss, dtype: str) -> Any:
     """The data as (R, k), or (S, R, k) for a data set of each fit."""
-    if isinstance(data, DeviceArray):
+    if isinstance(data, ResidentArray):
         return data
     tree = of.columns.tree
     if tree and isinstance(data, Mapping) and _is_of_each(data, of.columns):

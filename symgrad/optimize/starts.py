@@ -11,11 +11,11 @@ from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.problems import RowData
+from symgrad.kernel.resident import ResidentArray
 from symgrad.optimize.arguments import real_columns, real_matrix
 from symgrad.optimize.method import Bounds
 from symgrad.targets import Device, choose_any, devices
 from symgrad.values.parameters import rows_of
-from symgrad.wgsl.arrays.array import DeviceArray
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def starts_of(
     Raises:
         InputError: for starts of other shapes or names, or of another number than there is data.
     """
-    if isinstance(starts, DeviceArray):
+    if isinstance(starts, ResidentArray):
         if starts.ndim != 2 or starts.shape[1] != tree.size:
             raise InputError(f"starts has shape {starts.shape}: (S, {tree.size}) is needed")
         points = Starts(starts, None, False)
@@ -88,7 +88,7 @@ def data_of(shared: Any, own: Any, dtype: str, convert: bool = True) -> RowData:
     sides: list[Any] = []
     for name, value, ndim in (("shared", shared, 2), ("own", own, 3)):
         if value is not None:
-            if not isinstance(value, DeviceArray):
+            if not isinstance(value, ResidentArray):
                 value = real_columns(value, name, dtype, convert=convert)
             if value.ndim != ndim:
                 wanted = "(rows, columns)" if ndim == 2 else "(problems, rows, columns)"
@@ -104,7 +104,7 @@ def data_of(shared: Any, own: Any, dtype: str, convert: bool = True) -> RowData:
 
 def target_of(device: Any, *arrays: Any) -> Device:
     """The device that is chosen, or that the arrays are on."""
-    owners = {id(a.gpu): a.gpu for a in arrays if isinstance(a, DeviceArray)}
+    owners = {id(a.gpu): a.gpu for a in arrays if isinstance(a, ResidentArray)}
     if not owners:
         return choose_any(device)
     if device is None and len(owners) == 1:
@@ -120,4 +120,4 @@ def target_of(device: Any, *arrays: Any) -> Device:
 
 def on_host(array: Any) -> Any:
     """An array of NumPy's, wherever it was."""
-    return array.numpy() if isinstance(array, DeviceArray) else array
+    return array.numpy() if isinstance(array, ResidentArray) else array

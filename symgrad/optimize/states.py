@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from symgrad.kernel.copying import by_threads
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.shapes import Iteration
@@ -28,7 +29,6 @@ from symgrad.optimize.problem import (
 )
 from symgrad.optimize.runner import Runner
 from symgrad.pipeline import Options
-from symgrad.wgsl.memory.copying import by_threads
 
 GATHERED_NODES: Final = 1000
 """Nodes up to which a loss is computed as results are gathered: longer shaders are cut."""

@@ -19,7 +19,7 @@ from symgrad.cache import Once
 from symgrad.errors import InputError
 from symgrad.kernel.problems import NO_DATA, RowData
 from symgrad.kernel.shapes import Iteration
-from symgrad.llvm.device.threads import weight_of
+from symgrad.kernel.stats import weight_of
 from symgrad.optimize.layout import FLAG
 from symgrad.optimize.method import Method
 from symgrad.pipeline import Options

@@ -32,15 +32,15 @@ def line(p: Any, row: Any) -> Any:
 def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes blocks of a hundred problems; the sizes of those to come."""
     sizes: list[int] = []
-    fetch = device_states.DeviceStates.fetch
+    collected = device_states.DeviceStates.collected
 
-    def counted(self: Any, part: slice, *rest: Any) -> None:
+    def counted(self: Any, part: slice, *rest: Any) -> Any:
         sizes.append(len(self.state))
-        fetch(self, part, *rest)
+        return collected(self, part, *rest)
 
     monkeypatch.setattr(device_states, "BLOCK_BYTES", 1)
     monkeypatch.setattr(device_states, "BLOCK_PROBLEMS", 100)
-    monkeypatch.setattr(device_states.DeviceStates, "fetch", counted)
+    monkeypatch.setattr(device_states.DeviceStates, "collected", counted)
     return sizes
 
 

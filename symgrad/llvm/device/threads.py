@@ -8,14 +8,10 @@ import math
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final
 
-from symgrad.expr.graph.node import Graph, Op
-from symgrad.expr.graph.region import Loop
-from symgrad.kernel.launch import GUESSED_ITERATIONS
 from symgrad.llvm.device.host import host
 
 OPERATION: Final = 4e-10
@@ -28,16 +24,6 @@ CHUNKS: Final = 8
 """Pieces of work for each thread: enough that a slow core does not keep the others waiting."""
 
 _executor: ThreadPoolExecutor | None = None
-
-
-def weight_of(graph: Graph) -> int:
-    """What a graph costs, in additions."""
-    times = Counter([node[0] for node in graph.nodes])
-    return sum(count * _weight(op) for op, count in times.items())
-
-
-def _weight(op: Op) -> int:
-    return op.cost * GUESSED_ITERATIONS if isinstance(op, Loop) and op.most is None else op.cost
 
 
 def worth(operations: int, lanes: int) -> int:

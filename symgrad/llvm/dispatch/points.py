@@ -15,11 +15,12 @@ from symgrad.kernel.language import KernelIR
 from symgrad.kernel.memory import LARGE_BYTES, POOL, is_aligned
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
+from symgrad.kernel.stats import weight_of
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
-from symgrad.llvm.device.threads import share_out, weight_of, worth
+from symgrad.llvm.device.threads import share_out, worth
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import block_of, print_kernel
 from symgrad.llvm.printing.source import Source

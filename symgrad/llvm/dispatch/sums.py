@@ -14,12 +14,13 @@ from symgrad.kernel.memory import POOL
 from symgrad.kernel.partial_sums import Added
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.rows import rows_program
+from symgrad.kernel.stats import weight_of
 from symgrad.kernel.summing import Summing
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import address
 from symgrad.llvm.device.recompile import Function
-from symgrad.llvm.device.threads import share_out, weight_of, worth
+from symgrad.llvm.device.threads import share_out, worth
 from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import print_kernel

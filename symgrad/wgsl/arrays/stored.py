@@ -12,6 +12,7 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.memory import POOL
+from symgrad.kernel.resident import ResidentArray
 from symgrad.wgsl.arrays.elementwise import Arithmetic
 from symgrad.wgsl.arrays.strided import ALIGNMENT, BYTES, View, c_strides, checked_axes
 from symgrad.wgsl.device.gpu import FLOAT
@@ -24,10 +25,12 @@ DTYPES: Final = (FLOAT, np.dtype(np.int32), np.dtype(np.uint32))
 """What elements may be; kernels compute in the first, the others are for indices."""
 
 
-class StoredArray:
+class StoredArray(ResidentArray):
     """Elements in a buffer, in C order, with a shape. They are not changed, so views share them."""
 
-    __slots__ = ("__weakref__", "_dtype", "_first", "_shape", "_storage", "gpu")
+    __slots__ = ("__weakref__", "_first", "_storage")
+
+    gpu: Gpu
 
     def __init__(
         self,
@@ -38,9 +41,7 @@ class StoredArray:
         first: int = 0,
     ) -> None:
         """Wraps a buffer (None if there are no elements) that has them from byte ``first`` on."""
-        self.gpu = gpu
-        self._shape = shape
-        self._dtype = dtype
+        super().__init__(gpu, shape, dtype)
         self._storage = storage
         self._first = first
 
@@ -69,29 +70,9 @@ class StoredArray:
     # what it is -----------------------------------------------------------------------------------
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The lengths of the axes; `reshape` gives others."""
-        return self._shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """What the elements are."""
-        return self._dtype
-
-    @property
     def device(self) -> GpuInfo:
         """The GPU that holds the array."""
         return self.gpu.info
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -130,11 +111,6 @@ class StoredArray:
     def _view(self) -> View:
         buffer = self._storage and self._storage.buffer
         return View(buffer, self._first // BYTES, self.shape, c_strides(self.shape))
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise InputTypeError("an array without axes has no length")
-        return self.shape[0]
 
     def __repr__(self) -> str:
         name, device = type(self).__name__, str(self.device)

@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.graph.verify import is_verified
+from symgrad.kernel.copying import converted
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.layout import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
 from symgrad.kernel.memory import POOL
@@ -49,7 +51,6 @@ from symgrad.wgsl.dispatch.workspace import (
     aligned,
     whole,
 )
-from symgrad.wgsl.memory.copying import converted
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import in_pieces
 from symgrad.wgsl.memory.transfer import QUEUED_BYTES, Download, Segment, Upload
@@ -82,6 +83,9 @@ class Launched:
     ) -> None:
         """Some programs' kernels may be compiled already, of a launch that is known to be right."""
         start = time.perf_counter()
+        if launch.has_batch:
+            by_columns = launch.inputs[0].by_columns, launch.outputs[0].by_columns
+            style = replace(style, columns_in=by_columns[0], columns_out=by_columns[1])
         self.gpu, self.launch, self._style = gpu, launch, style
         self._kernels = kernels or {}
         self._floats = floats = style.floats.dtype

@@ -26,6 +26,7 @@ from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
+from symgrad.wgsl.dispatch.blocks import Fetched
 from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage
@@ -101,6 +102,24 @@ class PointData:
             for source, target, _ in self._ranges(states, result):
                 transpose(self.gpu, source, target, width)
         return result
+
+    def computed(self, launched: Any, source: DeviceArray) -> list[DeviceArray]:
+        """The outputs of a map over the points, from an array that stands as it takes it."""
+        shapes = [(self.count, a.size) for a in launched.launch.outputs]
+        outputs = [DeviceArray.empty(self.gpu, shape) for shape in shapes]
+        for chunk in self.chunks:
+            part = chunk.start, chunk.count
+            launched.submit(chunk.count, [a.rows(*part) for a in (source, *outputs)])
+        return outputs
+
+    def fetch(self, arrays: Fetched) -> None:
+        """Fill arrays of the host with arrays of the device."""
+        with self.gpu.guard, self.gpu.transfers.download() as down:
+            down.get(*(array.into(target) for array, target in arrays))
+
+    def together(self) -> Any:
+        """A context whose work is submitted at once."""
+        return self.gpu.queue.together()
 
     def _ranges(
         self, source: DeviceArray, target: DeviceArray

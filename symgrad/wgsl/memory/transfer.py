@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from symgrad.wgsl.memory.copying import (
+from symgrad.kernel.copying import (
     LEAST_PIECE_BYTES,
     THREADS,
     converted,
