@@ -178,8 +178,11 @@ class Backend(Protocol):
         """What programs are written for that compute in a dtype: groups of the usual width."""
         ...
 
-    def launch(self, launch: Launch, options: Options) -> Any:
-        """A launch that is compiled for the device: ``run(*inputs)`` gives the outputs."""
+    def launch(self, launch: Launch, options: Options, title: str = "") -> Any:
+        """A launch that is compiled for the device: ``run(*inputs)`` gives the outputs.
+
+        The ``title`` stands at the head of the sources.
+        """
         ...
 
     def map(self, computation: Computation, options: Options, title: str = "") -> Any:
@@ -276,7 +279,7 @@ class Cpu:
         """The lanes of a vector, the last of which may have nothing to do: see `Backend`."""
         return SimdTarget(host().shape(dtype, True, math != "strict").lanes, whole=False)
 
-    def launch(self, launch: Launch, options: Options) -> llvm_launch.Launched:
+    def launch(self, launch: Launch, options: Options, title: str = "") -> llvm_launch.Launched:
         """On all cores: see `Backend`."""
         math, dtype = options.math, options.dtype
         make = partial(llvm_launch.Launched, launch, math, dtype)
@@ -386,10 +389,10 @@ class Wgpu:
         self.require(dtype)
         return WorkgroupTarget()
 
-    def launch(self, launch: Launch, options: Options) -> wgsl_launch.Launched:
+    def launch(self, launch: Launch, options: Options, title: str = "") -> wgsl_launch.Launched:
         """In one submit: see `Backend`."""
         self.require(options.dtype)
-        owner, style = self.owner, Style(options.math, options.comments, dtype=options.dtype)
+        owner, style = self.owner, Style(options.math, options.comments, title, dtype=options.dtype)
         make = partial(wgsl_launch.Launched, owner, launch, style)
         return _launches.get((launch, style, owner), make)
 
@@ -489,7 +492,7 @@ class MultiDevice:
         """Each device has its own: see `Backend`."""
         raise InputTypeError(f"a program is written for one device, and not for {self.device}")
 
-    def launch(self, launch: Launch, options: Options) -> NoReturn:
+    def launch(self, launch: Launch, options: Options, title: str = "") -> NoReturn:
         """On one device: see `Backend`."""
         raise InputTypeError(f"a launch is on one device, and not on {self.device}")
 

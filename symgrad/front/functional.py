@@ -21,14 +21,13 @@ from symgrad.expr.tracers.tree import Block, flatten
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.deriving import Making, gradient_kernel, options_of
 from symgrad.front.kernels import shared
+from symgrad.kernel.resident import ResidentArray
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType
 from symgrad.report.progress import Asked, staged
 from symgrad.targets import DeviceChoice
 from symgrad.values.arrays import real_numbers, warn_if_rounded
-from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.arrays.stored import FLOAT
 
 EXPRESSIONS = Handle, ExprArray, TracedArray
 """Arguments of whose trace the derivatives are."""
@@ -48,7 +47,7 @@ class Arguments:
     """
 
     def __init__(self, arguments: Sequence[Any], chosen: Sequence[int]) -> None:
-        self.arrays: list[np.ndarray | DeviceArray] = []
+        self.arrays: list[np.ndarray | ResidentArray] = []
         self.size = 0
         self.nests = [flatten(argument) for argument in arguments]
         for k in chosen:
@@ -82,9 +81,9 @@ class Arguments:
             return leaf
         if array.dtype.kind == "f":
             return self._traced(real_numbers(leaf, "an argument"))
-        return array if isinstance(leaf, (list, DeviceArray)) else leaf
+        return array if isinstance(leaf, (list, ResidentArray)) else leaf
 
-    def _traced(self, array: np.ndarray | DeviceArray) -> Block:
+    def _traced(self, array: np.ndarray | ResidentArray) -> Block:
         block = Block("", self.size, array.shape)
         self.arrays.append(array)
         self.size += block.size
@@ -96,19 +95,19 @@ class Arguments:
         return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
 
     @property
-    def device_arrays(self) -> list[DeviceArray]:
+    def device_arrays(self) -> list[ResidentArray]:
         """The arrays that are on a GPU."""
-        return [a for a in self.arrays if isinstance(a, DeviceArray)]
+        return [a for a in self.arrays if isinstance(a, ResidentArray)]
 
-    def flat(self, stays: bool) -> np.ndarray | DeviceArray:
+    def flat(self, stays: bool) -> np.ndarray | ResidentArray:
         """The numbers of all arrays, on a GPU if they stay on one."""
-        arrays = [a if stays else np.asarray(a) for a in self.arrays]
-        return np.concatenate([a.ravel() for a in arrays]) if arrays else np.empty(0)
+        arrays: list[Any] = [a if stays else np.asarray(a) for a in self.arrays]
+        return np.concatenate([a.reshape(-1) for a in arrays]) if arrays else np.empty(0)
 
 
-def _is_there(leaf: Any) -> TypeGuard[DeviceArray]:
+def _is_there(leaf: Any) -> TypeGuard[ResidentArray]:
     """Whether it is an array of numbers on a GPU."""
-    return isinstance(leaf, DeviceArray) and leaf.dtype == FLOAT
+    return isinstance(leaf, ResidentArray) and leaf.dtype == np.float32
 
 
 def value_and_grad(

@@ -22,6 +22,7 @@ from symgrad.errors import InputError
 from symgrad.expr.semantics.show import formula
 from symgrad.expr.tracers.tree import Tree
 from symgrad.front.running import Inputs, Interface, Running
+from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.optimize.over_points import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy
@@ -34,7 +35,6 @@ from symgrad.report.progress import Asked, staged
 from symgrad.values.parameters import rows_of
 from symgrad.values.results import Result, Scalar
 from symgrad.web.kernels import Minimization, Steps, points_exported
-from symgrad.wgsl.arrays.array import DeviceArray
 
 
 class Kernel(Running):
@@ -143,7 +143,7 @@ class Kernel(Running):
             filler = self._filler()
             if filler.fill(x):
                 return self._run_point(filler.row)
-        if isinstance(x, DeviceArray) or self._are_on_device(arrays):
+        if isinstance(x, ResidentArray) or self._are_on_device(arrays):
             return self._run_on_device(arrays)
         if in_blocks(x):
             return run_blocks(self, x)

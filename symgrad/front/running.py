@@ -11,7 +11,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.layout import whole_workgroups
+from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.report.kernel import KernelBase, Shaders
@@ -30,9 +31,6 @@ from symgrad.targets import Device
 from symgrad.values.arrays import real_numbers
 from symgrad.values.parameters import joined, rows_of
 from symgrad.values.results import Array, Nested, Result, Scalar
-from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.device.gpus import open_gpu
-from symgrad.wgsl.dispatch.launch import Launched
 
 
 @dataclass(frozen=True)
@@ -71,15 +69,15 @@ class Inputs:
     def are_on_device(self, arrays: Sequence[Any]) -> bool:
         """Whether one of the arrays, or of what is nested in them, is on a GPU."""
         return any(
-            isinstance(part, DeviceArray)
+            isinstance(part, ResidentArray)
             for a, name, tree in zip(arrays, self.names, self.trees, strict=False)
             for part in (tree.parts(a, name) if tree.is_nest(a) else (a,))
         )
 
-    def pack_on_device(self, arrays: Sequence[Any]) -> tuple[DeviceArray, tuple[int, ...]]:
+    def pack_on_device(self, arrays: Sequence[Any]) -> tuple[Any, tuple[int, ...]]:
         """`pack` of arrays of which some are on a GPU, there."""
         x = arrays[0]
-        if len(arrays) == 1 and isinstance(x, DeviceArray) and x.shape[1:] == (self.total,):
+        if len(arrays) == 1 and isinstance(x, ResidentArray) and x.shape[1:] == (self.total,):
             return x, x.shape[:-1]
         self._require_count(arrays)
         rows = [
@@ -121,7 +119,7 @@ class Filler:
 
 
 def _device_or_host(value: Any, name: str) -> Any:
-    return value if isinstance(value, DeviceArray) else real_numbers(value, name)
+    return value if isinstance(value, ResidentArray) else real_numbers(value, name)
 
 
 def _converted(rows: np.ndarray, dtype: str) -> np.ndarray:
@@ -164,18 +162,18 @@ def result_arrays(
 
 
 def result_arrays_on_device(
-    x: DeviceArray,
+    x: Any,
     batch: tuple[int, ...],
     columns: Sequence[int],
     names: Sequence[str],
     outs: Sequence[Any],
-) -> list[DeviceArray]:
+) -> list[Any]:
     """The user's arrays (B, columns) on a device that results at x are written to, checked."""
     if len(outs) != len(names):
         raise InputError(f"out takes {counted(len(names), 'array')}: {', '.join(names)}")
     for k, name, out in zip(columns, names, outs, strict=True):
         size = k * math.prod(batch)
-        if not isinstance(out, DeviceArray) or out.dtype != x.dtype or out.gpu is not x.gpu:
+        if not isinstance(out, ResidentArray) or out.dtype != x.dtype or out.gpu is not x.gpu:
             raise InputError(
                 f"out for {name} is {_kind(out)}: it must be a float32 array on {x.device}, as x is"
             )
@@ -203,8 +201,8 @@ def _require_out(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name:
 
 def _kind(out: Any) -> str:
     """A short description of the value that a user gave for a result."""
-    if isinstance(out, np.ndarray | DeviceArray):
-        kind = f"array on {out.device}" if isinstance(out, DeviceArray) else "NumPy array"
+    if isinstance(out, np.ndarray | ResidentArray):
+        kind = f"array on {out.device}" if isinstance(out, ResidentArray) else "NumPy array"
         return f"a {kind} of {out.dtype} and shape {out.shape}"
     return repr(out)
 
@@ -216,10 +214,10 @@ def _kind(out: Any) -> str:
 class ColumnResults:
     """A map that stores its results by columns, and how these are nested."""
 
-    launched: Launched
+    launched: Any
     tree: Tree
 
-    def run(self, points: DeviceArray, batch: tuple[int, ...]) -> Any:
+    def run(self, points: Any, batch: tuple[int, ...]) -> Any:
         """The results of points (B, n), each an array of the batch's shape; None if they are many.
 
         Columns begin where arrays may be bound. Between two of them are the results of points that
@@ -230,7 +228,7 @@ class ColumnResults:
         if not 0 < length <= launched.chunk or points.gpu is not launched.gpu:
             return None
         width = launched.launch.outputs[0].size
-        columns = DeviceArray.empty(launched.gpu, (width, length))
+        columns = points.empty_beside((width, length))
         launched.submit(length, [points.rows(0, count), columns.rows(0, width)])
         return self.tree.nest(columns[k, :count].reshape(batch) for k in range(width))
 
@@ -246,8 +244,8 @@ def column_results(
     if computation.is_structured or shaders.count > 1:
         return None
     launch = map_launch(computation, WorkgroupTarget(computation.workgroup), columns_out=True)
-    style = replace(shaders.style, columns_out=True)
-    return ColumnResults(Launched(open_gpu(device.index), launch, style), nested.tree)
+    launched = backend_of(device).launch(launch, shaders.options, shaders.style.title)
+    return ColumnResults(launched, nested.tree)
 
 
 # Kernels that run on points.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from symgrad.errors import InputTypeError
 class ResidentArray:
     """An array that lives in the memory of a device: its shape, its dtype, and whose memory it is.
 
-    Kernels of that device take it as it is. What a back end's own arrays are, is a subclass's.
+    Kernels of that device take it as it is. A back end's own arrays are a subclass, which has what
+    is not implemented here.
     """
 
     __slots__ = ("_dtype", "_shape", "gpu")
@@ -45,6 +47,36 @@ class ResidentArray:
         if not self._shape:
             raise InputTypeError("an array without axes has no length")
         return self._shape[0]
+
+    @property
+    def device(self) -> Any:
+        """The device that holds the array."""
+        return self.gpu.info
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other arrays have elements in the same memory."""
+        raise NotImplementedError
+
+    def shares_memory(self, other: ResidentArray) -> bool:
+        """Whether another array has elements in the same buffer."""
+        raise NotImplementedError
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """The elements in an array of another shape, a view."""
+        raise NotImplementedError
+
+    def placed(self, key: Any, shape: tuple[int, ...]) -> Self:
+        """Zeros of a shape, with this array where an index of them says."""
+        raise NotImplementedError
+
+    def beside(self, values: np.ndarray) -> Self:
+        """A copy of an array of the host's in the same memory, in this array's dtype."""
+        raise NotImplementedError
+
+    def empty_beside(self, shape: tuple[int, ...]) -> Self:
+        """An array in the same memory with anything in it, for a kernel to fill."""
+        raise NotImplementedError
 
     def numpy(self) -> np.ndarray:
         """The elements on the host, in a new array."""

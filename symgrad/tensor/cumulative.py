@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
+from symgrad.kernel.resident import ResidentArray
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.scans import associative_scan
-from symgrad.wgsl.arrays.array import DeviceArray
 
 
 @functools.cache
@@ -17,7 +17,7 @@ def _kernel(ufunc: np.ufunc, axis: int, device: int) -> TensorKernel:
     return associative_scan(ufunc, axis=axis, device=device)
 
 
-def accumulated(ufunc: np.ufunc, x: DeviceArray, axis: int) -> DeviceArray:
+def accumulated(ufunc: np.ufunc, x: ResidentArray, axis: int) -> ResidentArray:
     """The array that ``ufunc.accumulate`` gives along an axis, counted from the first."""
     rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     shape = (rows, x.shape[axis], columns) if columns > 1 else (rows, x.shape[axis])

@@ -17,6 +17,7 @@ from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
+from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
@@ -25,7 +26,6 @@ from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.tensor.recorded import Pull, tape_of
 from symgrad.values.arrays import real_numbers
 from symgrad.web.kernels import launch_exported, require_float32
-from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
 
@@ -216,14 +216,15 @@ class TensorKernel(KernelBase):
 
     def _arrays(self, arguments: Sequence[Any], names: Sequence[str]) -> list[Any]:
         """The arrays as kernels take them: all on the device if one is."""
-        on_device = any(isinstance(a, DeviceArray) for a in arguments)
-        owner = backend_of(self.device).owner
+        on_device = any(isinstance(a, ResidentArray) for a in arguments)
+        backend = backend_of(self.device)
+        owner = backend.owner
         arrays: list[Any] = []
         for a, name in zip(arguments, names, strict=True):
             wanted = self._dtype_of(name)
-            if not isinstance(a, DeviceArray):
+            if not isinstance(a, ResidentArray):
                 a = np.asarray(real_numbers(a, name), wanted, order="C")
-                arrays.append(DeviceArray.from_numpy(owner, a) if on_device and owner else a)
+                arrays.append(backend.array(a) if on_device and owner else a)
                 continue
             if owner is None or a.gpu is not owner:
                 raise InputTypeError(
@@ -254,12 +255,11 @@ class TensorKernel(KernelBase):
         shapes = tuple(tuple(a.shape) for a in arrays)
         _require(work, shapes)
         self._last = work, kind, shapes
-        hosted = [a.numpy() if isinstance(a, DeviceArray) else a for a in arrays]
+        hosted = [a.numpy() if isinstance(a, ResidentArray) else a for a in arrays]
         results = self.to("cpu")._runner(work, kind, shapes).run(*hosted)
-        owner = backend_of(self.device).owner
-        if owner is None or not any(isinstance(a, DeviceArray) for a in arrays):
+        if not any(isinstance(a, ResidentArray) for a in arrays):
             return results
-        return [DeviceArray.from_numpy(owner, a) for a in results]
+        return [backend_of(self.device).array(a) for a in results]
 
     # what it is ----------------------------------------------------------------------------------
 

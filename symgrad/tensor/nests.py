@@ -16,8 +16,8 @@ from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, SymgradError
 from symgrad.expr.tracers.tree import flatten
+from symgrad.kernel.resident import ResidentArray
 from symgrad.values.arrays import real_numbers
-from symgrad.wgsl.arrays.array import DeviceArray
 
 MARK: Final = "symgrad"
 """The only entry of a file's metadata: there the order of several would vary."""
@@ -148,17 +148,17 @@ def _named(nest: Any) -> tuple[list[Any], list[str]]:
 
 
 def _hosted(leaf: Any) -> np.ndarray:
-    return leaf.numpy() if isinstance(leaf, DeviceArray) else real_numbers(leaf, "nest")
+    return leaf.numpy() if isinstance(leaf, ResidentArray) else real_numbers(leaf, "nest")
 
 
 def _fitting(array: np.ndarray, leaf: Any, name: str, path: Any) -> Any:
     """An array of a file in the place of another one, if it fits."""
-    wanted = leaf if isinstance(leaf, DeviceArray) else real_numbers(leaf, name)
+    wanted = leaf if isinstance(leaf, ResidentArray) else real_numbers(leaf, name)
     if array.shape != wanted.shape or array.dtype.kind != wanted.dtype.kind:
         raise InputError(
             f"{name} in {path} is {array.dtype} of shape {array.shape}: {wanted.dtype} of shape "
             f"{wanted.shape} is needed"
         )
-    if isinstance(leaf, DeviceArray):
-        return DeviceArray.from_numpy(leaf.gpu, array, leaf.dtype)
+    if isinstance(leaf, ResidentArray):
+        return leaf.beside(array)
     return array.item() if isinstance(leaf, int | float) else array

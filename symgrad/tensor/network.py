@@ -10,11 +10,11 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tracers.tree import flatten
+from symgrad.kernel.resident import ResidentArray
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.recorded import Recorded, Tape, value_of
 from symgrad.tensor.rowwise import rowwise
 from symgrad.values.arrays import real_numbers
-from symgrad.wgsl.arrays.array import DeviceArray
 
 KEPT_KERNELS: Final = 256
 """Kernels of operators that are kept."""
@@ -106,7 +106,8 @@ def _array(value: Any) -> Any:
         raise InputTypeError(
             "a network has first derivatives only: vjp cannot be called within one"
         )
-    return value if isinstance(value, DeviceArray) else np.asarray(real_numbers(value, "a network"))
+    on_device = isinstance(value, ResidentArray)
+    return value if on_device else np.asarray(real_numbers(value, "a network"))
 
 
 def _require(cotangent: Any, result: Any) -> None:
@@ -120,8 +121,8 @@ def _gradient(gradient: Any, argument: Any) -> Any:
     """The gradient of an argument: where there is none, it is 0."""
     if gradient is None:
         gradient = np.zeros(argument.shape, np.float32)
-    if isinstance(argument, DeviceArray) and not isinstance(gradient, DeviceArray):
-        return DeviceArray.from_numpy(argument.gpu, np.asarray(gradient))
+    if isinstance(argument, ResidentArray) and not isinstance(gradient, ResidentArray):
+        return argument.beside(np.asarray(gradient))
     return gradient
 
 
@@ -129,7 +130,7 @@ def _elementwise(ufunc: np.ufunc, operands: Sequence[Any]) -> TensorKernel:
     """The kernel of a ufunc, on the device of its arrays."""
     numbers = tuple(float(a) if isinstance(a, int | float | np.number) else None for a in operands)
     arrays = [value_of(a) for a in operands if np.ndim(a)]
-    device_operand = next((a for a in arrays if isinstance(a, DeviceArray)), None)
+    device_operand = next((a for a in arrays if isinstance(a, ResidentArray)), None)
     device = "cpu" if device_operand is None else device_operand.device.index
     wide = device_operand is None and np.result_type(*arrays) == np.float64
     return _kernel(ufunc, numbers, device, "float64" if wide else "float32")

@@ -10,6 +10,7 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, UnsupportedError
 from symgrad.expr.tracers.tree import Tree, flatten
+from symgrad.kernel.resident import ResidentArray
 from symgrad.optimize.arguments import number
 from symgrad.optimize.method import Rate
 from symgrad.optimize.rules import AdamW
@@ -17,7 +18,6 @@ from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.updates import Update
-from symgrad.wgsl.arrays.array import DeviceArray
 
 
 class UpdateState(NamedTuple):
@@ -60,9 +60,8 @@ class _OverNests(TensorKernel):
 
     def _own(self, x: np.ndarray, *beside: Any) -> Any:
         """An array where the others are."""
-        owner = backend_of(self.device).owner
-        on_device = owner is not None and any(isinstance(a, DeviceArray) for a in beside)
-        return DeviceArray.from_numpy(owner, x) if on_device and owner else x
+        on_device = any(isinstance(a, ResidentArray) for a in beside)
+        return backend_of(self.device).array(x) if on_device else x
 
 
 class AdamWUpdate(_OverNests):
@@ -133,7 +132,7 @@ def _like(tree: Tree, value: Any, leaves: Sequence[Any], what: str) -> list[Any]
 
 def _shape(value: Any) -> tuple[int, ...]:
     """The shape of an array, or of what becomes one."""
-    return value.shape if isinstance(value, (DeviceArray, np.ndarray)) else np.shape(value)
+    return value.shape if isinstance(value, (ResidentArray, np.ndarray)) else np.shape(value)
 
 
 def _nested(tree: Tree, leaves: Sequence[Any], full: Sequence[int], results: Sequence[Any]) -> Any:

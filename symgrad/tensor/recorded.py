@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from symgrad.errors import InputError, TraceError
-from symgrad.wgsl.arrays.array import DeviceArray
+from symgrad.kernel.resident import ResidentArray
 
 Shape = tuple[int, ...]
 
@@ -204,7 +204,7 @@ def _summed(x: Any, shape: Shape) -> Any:
 
 def _placed(g: Any, key: Any, shape: Shape) -> Any:
     """Zeros, with what an index has taken in its place."""
-    if isinstance(g, DeviceArray):
+    if isinstance(g, ResidentArray):
         return g.placed(key, shape)
     scattered = np.zeros(shape, g.dtype)
     np.add.at(scattered, key, g)

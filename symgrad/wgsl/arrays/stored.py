@@ -16,7 +16,7 @@ from symgrad.kernel.resident import ResidentArray
 from symgrad.wgsl.arrays.elementwise import Arithmetic
 from symgrad.wgsl.arrays.strided import ALIGNMENT, BYTES, View, c_strides, checked_axes
 from symgrad.wgsl.device.gpu import FLOAT
-from symgrad.wgsl.device.gpus import Gpu, GpuInfo, Range
+from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.memory.encoding import Copy
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.memory.transfer import Segment, Upload
@@ -67,12 +67,15 @@ class StoredArray(ResidentArray):
         nbytes = BYTES * math.prod(shape)
         return cls(gpu, shape, gpu.storage(nbytes) if nbytes else None, dtype)
 
-    # what it is -----------------------------------------------------------------------------------
+    def beside(self, values: np.ndarray) -> Self:
+        """A copy of an array of the host's in the same memory, in this array's dtype."""
+        return self.from_numpy(self.gpu, values, self.dtype)
 
-    @property
-    def device(self) -> GpuInfo:
-        """The GPU that holds the array."""
-        return self.gpu.info
+    def empty_beside(self, shape: tuple[int, ...]) -> Self:
+        """An array in the same memory with anything in it, for a kernel to fill."""
+        return self.empty(self.gpu, shape, self.dtype)
+
+    # what it is -----------------------------------------------------------------------------------
 
     @property
     def nbytes(self) -> int:
@@ -97,9 +100,10 @@ class StoredArray(ResidentArray):
         """Whether other arrays have elements in the same memory."""
         return self._storage is not None and sys.getrefcount(self._storage) > 2
 
-    def shares_memory(self, other: StoredArray) -> bool:
+    def shares_memory(self, other: ResidentArray) -> bool:
         """Whether another array has elements in the same buffer."""
-        return self._storage is not None and self._storage is other._storage
+        mine = self._storage
+        return mine is not None and isinstance(other, StoredArray) and mine is other._storage
 
     @property
     def view(self) -> View:
