@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.backend import backend_of
 from symgrad.expr.loops.control import fori_loop
 from symgrad.expr.tracers import functions as sg
 from symgrad.front.fused import fused_forward_backward
@@ -29,7 +30,6 @@ from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.minimize import minimize_from
 from symgrad.report.screen import Screen
 from symgrad.targets import Device, choose, device_array
-from symgrad.wgsl.device.gpus import open_gpu
 
 SECONDS: Final = 3.0
 """How long a workload is repeated."""
@@ -234,7 +234,8 @@ def machine(target: Device) -> dict[str, Any]:
 
 def _driver(target: Device) -> str:
     """The name of the driver, with its version if it has one."""
-    return open_gpu(target.index).driver if target.is_gpu else f"LLVM, {_version('llvmlite')}"
+    owner = backend_of(target).owner
+    return owner.driver if owner else f"LLVM, {_version('llvmlite')}"
 
 
 def _version(package: str) -> str | None:

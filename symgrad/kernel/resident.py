@@ -66,6 +66,9 @@ class ResidentArray:
         """The elements in an array of another shape, a view."""
         raise NotImplementedError
 
+    def __getitem__(self, key: Any) -> Self:
+        raise NotImplementedError
+
     def placed(self, key: Any, shape: tuple[int, ...]) -> Self:
         """Zeros of a shape, with this array where an index of them says."""
         raise NotImplementedError

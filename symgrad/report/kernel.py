@@ -8,14 +8,28 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symgrad.expr.graph.node import paused_gc
+from symgrad.kernel.launch import Launch
 from symgrad.kernel.schedule import Plan
 from symgrad.kernel.shapes import Computation
+from symgrad.mathlib.define import functions
 from symgrad.pipeline import Clock, Options
 from symgrad.report.profiling import Size
 from symgrad.report.screen import html
 from symgrad.targets import Device
-from symgrad.wgsl.printing.printer import plan_map, printed_map
+from symgrad.wgsl.printing.printer import plan_map, print_kernel, printed_map
 from symgrad.wgsl.printing.source import Printed, Style
+
+
+def style_of(options: Options, title: str) -> Style:
+    """The style of a kernel's source, for its options: what it says beside the code."""
+    return Style(options.math, options.comments, title, dtype=options.dtype)
+
+
+def sources_of(launch: Launch, options: Options, title: str) -> tuple[str, ...]:
+    """The WGSL of a launch of known sizes: each kernel once, in the order in which they run."""
+    style, library = style_of(options, title), functions(options.math, options.dtype)
+    kernels = [print_kernel(d.kernel, library, style) for d in launch.dispatches]
+    return tuple(dict.fromkeys(m for printed in kernels for m in printed.modules))
 
 
 class KernelBase:
@@ -88,8 +102,7 @@ class Shaders:
     @property
     def style(self) -> Style:
         """The style of the source: what it says beside the code."""
-        options = self.options
-        return Style(options.math, options.comments, self._title, dtype=options.dtype)
+        return style_of(self.options, self._title)
 
     @cached_property
     def _plan(self) -> Plan:

@@ -506,8 +506,9 @@ class DataKernel(KernelBase):
 
         ``on_gpu`` if numbers may stay on a GPU.
         """
-        gpu = backend_of(self.device).owner if on_gpu and self._stays_there(rows) else None
-        return read_table(rows, self._traced, str(self.dtype), self.request.nan_policy, own, gpu)
+        backend = backend_of(self.device) if on_gpu and self._stays_there(rows) else None
+        policy = self.request.nan_policy
+        return read_table(rows, self._traced, str(self.dtype), policy, own, backend)
 
     # numbers in, numbers out ---------------------------------------------------------------------
 

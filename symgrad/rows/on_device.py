@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.backend import Backend
 from symgrad.errors import DeviceError, InputError
 from symgrad.expr.tracers.tree import Block
+from symgrad.kernel.resident import ResidentArray
 from symgrad.values.codes import require_shape
 from symgrad.values.tables import (
     Columns,
@@ -17,20 +19,17 @@ from symgrad.values.tables import (
     warn_of_rounding,
     whole,
 )
-from symgrad.wgsl.arrays.array import DeviceArray, concatenate
-from symgrad.wgsl.arrays.stored import FLOAT
-from symgrad.wgsl.device.gpus import Gpu
 
 
 def is_there(rows: Any) -> bool:
     """Whether a table, or any of its columns, is on a GPU."""
     parts = rows.values() if isinstance(rows, Mapping) else (rows,)
-    return any(isinstance(part, DeviceArray) for part in parts)
+    return any(isinstance(part, ResidentArray) for part in parts)
 
 
 def read_there(
-    rows: Any, columns: Columns, gpu: Gpu, policy: str
-) -> tuple[DeviceArray, np.ndarray] | None:
+    rows: Any, columns: Columns, backend: Backend, policy: str
+) -> tuple[Any, np.ndarray] | None:
     """A table as `rows.read` has it, its numbers on the GPU that some of its columns are on.
 
     None if rows that hold a NaN are to be found and left out, or told of.
@@ -38,8 +37,10 @@ def read_there(
     Raises:
         DeviceError: for arrays on another GPU. InputError, InputTypeError: as `rows.read`.
     """
-    parts = list(_parts(rows, columns, gpu))
-    taken = [each for start, part in parts for each in _numbers(part, start, columns, gpu)]
+    parts = list(_parts(rows, columns, backend))
+    taken: list[Any] = []
+    for start, part in parts:
+        taken += _numbers(part, start, columns, backend)
     if policy != "propagate" and any(a.size and np.isnan(float(a.max())) for a in taken):
         return None
     count = len(parts[0][1])
@@ -51,52 +52,57 @@ def read_there(
                 indices[:, position] = whole(values, columns, k, policy)
     if len(taken) == 1:
         return taken[0], indices
-    return concatenate(taken, 1) if taken else DeviceArray.empty(gpu, (count, 0)), indices
+    numbers = np.concatenate(taken, 1) if taken else backend.array(np.empty((count, 0)))
+    return numbers, indices
 
 
 def _numbers(
-    part: DeviceArray | np.ndarray, start: int, columns: Columns, gpu: Gpu
-) -> Iterator[DeviceArray]:
+    part: ResidentArray | np.ndarray, start: int, columns: Columns, backend: Backend
+) -> Iterator[ResidentArray]:
     """What is no index in a part of the table, (N, k) on the GPU."""
     places = [k for k in range(part.shape[1]) if start + k not in columns.indices]
     if not places:
         return
-    if not isinstance(part, DeviceArray):
+    if not isinstance(part, ResidentArray):
         warn_of_rounding(part, start, columns, "float32")
-        yield DeviceArray.from_numpy(gpu, part[:, places])
+        yield backend.array(part[:, places])
     elif len(places) == part.shape[1]:
         yield part
     else:
         yield from (part[:, k : k + 1] for k in places)
 
 
-def _parts(rows: Any, columns: Columns, gpu: Gpu) -> Iterator[tuple[int, DeviceArray | np.ndarray]]:
+def _parts(
+    rows: Any, columns: Columns, backend: Backend
+) -> Iterator[tuple[int, ResidentArray | np.ndarray]]:
     """The parts of a table, (N, k) each, and where they begin in a row."""
     if isinstance(rows, Mapping):
         require_columns(columns, rows)
-        parts = [_part(rows[column.name], column, columns, gpu) for column in columns.blocks]
+        parts = [_part(rows[column.name], column, columns, backend) for column in columns.blocks]
         require_equal_lengths(columns, parts)
         yield from ((c.start, part) for c, part in zip(columns.blocks, parts, strict=True))
         return
     table = rows.reshape(-1, 1) if rows.ndim == 1 and columns.count == 1 else rows
     if table.ndim != 2 or table.shape[1] != columns.count:
         raise InputError(f"rows has shape {rows.shape}: (N, {columns.count}) is needed")
-    yield 0, table if _stays(table, range(columns.count), columns, gpu) else table.numpy()
+    yield 0, table if _stays(table, range(columns.count), columns, backend) else table.numpy()
 
 
-def _part(values: Any, column: Block, columns: Columns, gpu: Gpu) -> DeviceArray | np.ndarray:
+def _part(
+    values: Any, column: Block, columns: Columns, backend: Backend
+) -> ResidentArray | np.ndarray:
     """A column, (N, k), on the GPU if it is there in the dtype that is needed."""
-    if not isinstance(values, DeviceArray):
+    if not isinstance(values, ResidentArray):
         return columns.real(column, values)
     require_shape(column.name, values.shape, column.shape)
     places = range(column.start, column.start + column.size)
-    if not _stays(values, places, columns, gpu):
+    if not _stays(values, places, columns, backend):
         return columns.real(column, values.numpy())
     return values.reshape(len(values), column.size)
 
 
-def _stays(part: DeviceArray, places: range, columns: Columns, gpu: Gpu) -> bool:
+def _stays(part: ResidentArray, places: range, columns: Columns, backend: Backend) -> bool:
     """Whether an array is taken where it is: float32, or whole numbers that are all indices."""
-    if part.gpu is not gpu:
-        raise DeviceError(f"the rows are on {part.device}, the kernel on {gpu.info}")
-    return part.dtype == FLOAT or set(places) <= set(columns.indices)
+    if part.gpu is not backend.owner:
+        raise DeviceError(f"the rows are on {part.device}, the kernel on {backend.device}")
+    return part.dtype == np.float32 or set(places) <= set(columns.indices)

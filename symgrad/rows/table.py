@@ -8,24 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.backend import Backend
 from symgrad.errors import InputError, warn
 from symgrad.expr.tracers.tree import Block
 from symgrad.rows.loss import Traced
 from symgrad.rows.on_device import is_there, read_there
 from symgrad.values.tables import read
-from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.device.gpus import Gpu
 
 
 @dataclass(frozen=True)
 class Table:
     """Numbers (N, columns) and indices (N, count) of rows, and what these weigh together.
 
+    The numbers are NumPy's, or a `ResidentArray`.
+
     ``derived`` is what a kernel has computed from the indices alone, and may take again: those of a
     bound table never change.
     """
 
-    numbers: np.ndarray | DeviceArray
+    numbers: Any
     indices: np.ndarray
     count: int
     weight: float
@@ -33,19 +34,24 @@ class Table:
 
 
 def read_table(
-    rows: Any, traced: Traced, dtype: str, policy: str, own: bool, gpu: Gpu | None = None
+    rows: Any,
+    traced: Traced,
+    dtype: str,
+    policy: str,
+    own: bool,
+    backend: Backend | None = None,
 ) -> Table:
     """The table of rows of a traced loss; ``own`` if nothing may be shared with the user.
 
-    With a GPU, numbers that are there already stay there.
+    With a backend, numbers that are on its device already stay there.
 
     Raises:
         InputError, InputTypeError: as `rows.read` does, and for an index that is out of range.
     """
     columns = traced.columns
     resident, coded = None, set(columns.codes)
-    if gpu and is_there(rows):
-        resident = read_there(rows, columns, gpu, policy)
+    if backend and is_there(rows):
+        resident = read_there(rows, columns, backend, policy)
     numbers, indices = resident or read(rows, columns, dtype, policy, own)
     if len(coded) < len(columns.codes):
         _warn_of_few(traced, set(columns.codes) - coded)
@@ -77,7 +83,7 @@ def _warn_of_few(traced: Traced, names: set[str]) -> None:
             )
 
 
-def weight_of(numbers: np.ndarray | DeviceArray, traced: Traced) -> float:
+def weight_of(numbers: Any, traced: Traced) -> float:
     """What rows weigh together, or their number."""
     if traced.weight is None:
         return float(len(numbers))

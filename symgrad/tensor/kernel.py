@@ -19,15 +19,12 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.target import WorkgroupTarget
-from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
-from symgrad.report.kernel import KernelBase
+from symgrad.report.kernel import KernelBase, sources_of, style_of
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.tensor.recorded import Pull, tape_of
 from symgrad.values.arrays import real_numbers
 from symgrad.web.kernels import launch_exported, require_float32
-from symgrad.wgsl.printing.printer import print_kernel
-from symgrad.wgsl.printing.source import Style
 
 Shape = tuple[int, ...]
 
@@ -275,11 +272,7 @@ class TensorKernel(KernelBase):
         Raises:
             InputError: if there was none, as they depend on the shapes of the arrays.
         """
-        options = self._options
-        style = Style(options.math, options.comments, self.name, dtype=options.dtype)
-        library = functions(options.math, options.dtype)
-        kernels = [print_kernel(d.kernel, library, style) for d in self._launch().dispatches]
-        return tuple(dict.fromkeys(m for printed in kernels for m in printed.modules))
+        return sources_of(self._launch(), self._options, self.name)
 
     @property
     def stats(self) -> TensorStats:
@@ -327,7 +320,7 @@ class TensorKernel(KernelBase):
             ...     layer.export_js(f"{folder}/layer.mjs")
         """
         require_float32(self._options.dtype)
-        style = Style(self._options.math, self._options.comments, self.name)
+        style = style_of(self._options, self.name)
         launch_exported(self.name, self._launch(), style).write(path)
 
     def profile(self, *arrays: Any, vjp: bool = False, **options: Any) -> Profile:
