@@ -1,42 +1,15 @@
-"""The shapes of products of matrices: which matrices are multiplied, and how work is shared out."""
+"""The shapes of products of matrices: which matrices are multiplied."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from symgrad.errors import InputError, UnsupportedError
-from symgrad.kernel.skeletons.tiles import Tiles
+from symgrad.kernel.skeletons.tile_choice import ONE, Batch, Problem
 
 Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Which of an operand's ``count`` matrices the product number z has: ``z / each % count``."""
-
-    each: int = 1
-    count: int = 1
-
-
-ONE: Final = Batch()
-"""There is a single one."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """``batch`` products of matrices (m, k) and (k, n)."""
-
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    a: Batch = ONE
-    b: Batch = ONE
 
 
 def problem(a: Shape, b: Shape) -> Problem:
@@ -69,54 +42,6 @@ def repeated(shape: Shape, batch: Shape) -> Batch:
             "neighbours: bring them to that shape by np.broadcast_to"
         )
     return Batch(math.prod(batch[last + 1 :]), math.prod(full))
-
-
-# how work is shared out ---------------------------------------------------------------------------
-
-CHOICES: Final = (
-    (Tiles(), 1.0),
-    (Tiles(32, 32, 32, 4, 4), 0.5),
-    (Tiles(128, 16, 16, 4, 4), 0.3),
-    (Tiles(16, 128, 16, 4, 4), 0.3),
-)
-"""Tiles, and about how much of a device's rate they reach, compared to the first."""
-
-AT_ONCE: Final = 264
-"""Groups of 256 invocations that large devices run at once."""
-
-FEWEST_STEPS: Final = 128
-"""The shortest reduction that is worth a group of its own."""
-
-MOST_SPLITS: Final = 64
-"""Parts that a reduction is done in, at most."""
-
-
-def chosen(m: int, n: int, k: int, batch: int) -> tuple[Tiles, int]:
-    """The tiles for a product, and in how many parts its reduction is done."""
-    return min(
-        ((tiles, splits) for tiles, _ in CHOICES for splits in _splits(tiles, m, n, k, batch)),
-        key=lambda choice: _seconds(*choice, m, n, k, batch),
-    )
-
-
-def _splits(tiles: Tiles, m: int, n: int, k: int, batch: int) -> Sequence[int]:
-    groups = groups_of(tiles, m, n) * batch
-    most = min(k // FEWEST_STEPS, MOST_SPLITS, AT_ONCE * 256 // tiles.width // groups)
-    return 1, *[2**p for p in range(1, 7) if 2**p <= most]
-
-
-def groups_of(tiles: Tiles, m: int, n: int) -> int:
-    """The tiles of a matrix."""
-    return -(-m // tiles.rows) * -(-n // tiles.columns)
-
-
-def _seconds(tiles: Tiles, splits: int, m: int, n: int, k: int, batch: int) -> float:
-    """About how long a product takes, in no unit: rounds of groups, and the sums of the parts."""
-    rate = dict(CHOICES)[tiles]
-    groups = groups_of(tiles, m, n) * batch * splits
-    rounds = -(-groups // (AT_ONCE * 256 // tiles.width))
-    each = tiles.rows * tiles.columns * (-(-k // splits) + 4 * tiles.depth) / rate
-    return rounds * each * 256 / tiles.width + (splits > 1) * batch * m * n * splits / 2
 
 
 def require_columns(name: str, shape: Shape, wanted: int) -> None:

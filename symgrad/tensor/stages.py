@@ -22,10 +22,9 @@ from symgrad.wgsl.arrays.array import DeviceArray
 
 def planned(program: Program, target: Target, options: Options) -> Plan:
     """What computes a program on a target."""
-    opaque = options.dtype == "float32" or options.simplify == "real"
 
     def simplify(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-        return simplified(graph, roots, options, opaque=opaque)
+        return simplified(graph, roots, options)
 
     with paused_gc():
         return plan(program, target, simplify)

@@ -10,10 +10,11 @@ from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
+from symgrad.kernel.skeletons.tile_choice import Batch, Problem, chosen, groups_of
 from symgrad.kernel.skeletons.tiles import Operand
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.tensor.dispatches import column_sums, each_of, sums_of
-from symgrad.tensor.shapes import Batch, Problem, Shape, chosen, groups_of
+from symgrad.tensor.shapes import Shape
 
 BEHIND: Final = {"run": (), "keep": (), "vjp": ("cotangent",), "kept": ("cotangent", "kept")}
 """What stands behind the arguments of calls, by their kinds."""

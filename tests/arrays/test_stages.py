@@ -137,11 +137,18 @@ def test_sums_of_many_numbers_lose_nothing() -> None:
         assert abs(float(first) - float(values.sum(dtype=np.float64))) <= 0.5
 
 
-def test_products_of_matrices_in_batches_and_transposed() -> None:
+@pytest.mark.parametrize(
+    ("device", "dtype", "name"), [("cpu", "float64", "product"), ("gpu", "float32", "matmul")]
+)
+def test_products_of_matrices_in_batches_and_transposed(
+    monkeypatch: pytest.MonkeyPatch, device: str, dtype: DTypeName, name: str
+) -> None:
     """``tanh(sum_k a[z, k, i] (b c)[z, j, k])``, in any order of axes."""
-    s, (z, m, n, depth) = Scalars(), (5, 17, 19, 23)
+    monkeypatch.setattr(schedule, "TILE_PRODUCT", (1_000, 4))
+    s, (z, m, n, depth) = Scalars(), (5, 17, 20, 23)
     a, b = Input(shape=(z, depth, m), number=0), Input(shape=(z, n, depth), number=1)
     c = Input(shape=(depth,), number=2)
+    where = targets.choose(device)  # pyright: ignore[reportArgumentType]
     for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
         counters = tuple(map(s.counter, (z, m, n)))
         batch, i, j = counters
@@ -155,12 +162,11 @@ def test_products_of_matrices_in_batches_and_transposed() -> None:
         program = Program(s, (a, b, c), (tanh,))
         rng = np.random.default_rng(3)
         arrays = [rng.normal(size=x.shape) for x in program.inputs]
-        compiled = compile_arrays(
-            program, Options("product", dtype="float64"), targets.choose("cpu")
-        )
-        assert "product" in str(compiled.plan)
+        compiled = compile_arrays(program, Options("product", dtype=dtype), where)
+        assert name in str(compiled.plan)
         wanted = np.tanh(np.einsum("zki,zjk,k->zij", *arrays)).transpose(order)
-        np.testing.assert_allclose(compiled.run(arrays)[0], wanted, rtol=1e-11, atol=1e-12)
+        results = compiled.run([x.astype(dtype) for x in arrays])
+        assert_means(results, [wanted], TOLERANCES[dtype])
 
 
 @needs_tint

@@ -15,6 +15,7 @@ from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Launch
 from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
+from symgrad.kernel.skeletons.tile_choice import CHOICES
 from symgrad.kernel.skeletons.tiles import Operand, Tiles
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
@@ -22,7 +23,6 @@ from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.tensor.activation import epilogue
 from symgrad.tensor.dispatches import sums_of
-from symgrad.tensor.shapes import CHOICES
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
 

@@ -12,10 +12,10 @@ import pytest
 from tensor_arrays import Shape, drawn, errors, summed
 
 import symgrad as sg
+from symgrad.kernel.skeletons.tile_choice import CHOICES, chosen
 from symgrad.kernel.skeletons.tiles import Tiles
 from symgrad.targets import DeviceChoice
 from symgrad.tensor import shapes
-from symgrad.tensor.shapes import CHOICES, chosen
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
 BOUND = {"float32": 2e-5, "float64": 1e-12}

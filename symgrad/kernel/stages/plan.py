@@ -46,8 +46,8 @@ class Plan:
             shapes = {a.name: list(a.shape) for a in part.launch.arrays}
             for step, d in zip(part.steps, part.launch.dispatches, strict=True):
                 names = d.names
-                reads = ", ".join(a for b, a in names.items() if b[0] != "y")
-                writes = ", ".join(f"{a}{shapes[a]}" for b, a in names.items() if b[0] == "y")
+                reads = ", ".join(names[b] for b, _ in step.reads)
+                writes = ", ".join(f"{names[b]}{shapes[names[b]]}" for b, _ in step.writes)
                 lines.append(f"{writes} = {d.kernel.name}({reads}): {step.title}")
         return "\n".join(lines)
 
@@ -86,7 +86,7 @@ def _parts(program: Program, items: Sequence[AnyStep]) -> Iterator[Segment | Hos
 
 def _segment(program: Program, steps: Sequence[Step], later: Sequence[AnyStep]) -> Segment:
     """The launch of some steps; what later ones need, and the outputs, are its outputs."""
-    written = dict.fromkeys(a for s in steps for a in s.writes)
+    written = dict.fromkeys(a for s in steps for a in s.outputs)
     inputs = tuple(dict.fromkeys(a for s in steps for a in s.inputs if a not in written))
     wanted = set(program.outputs)
     for item in later:

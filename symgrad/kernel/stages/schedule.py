@@ -9,19 +9,14 @@ from symgrad.arrays.program import Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array, Reduce, Scalars, is_zero
 from symgrad.expr import ops
 from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Program
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.combine import lanes_reduce
-from symgrad.kernel.stages.host_steps import (
-    Contraction,
-    Operand,
-    ProductStep,
-    ScanStep,
-    contraction,
-    is_worth,
-    operand,
-)
+from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
+from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
-from symgrad.kernel.stages.steps import AnyStep, Step, replaced
+from symgrad.kernel.stages.steps import AnyStep, Step, numbered, replaced
+from symgrad.kernel.stages.tile_products import tile_operand, tile_product
 from symgrad.kernel.stages.translate import Share, Simplify, Translation
 
 CHUNK_COST: Final = 20_000.0
@@ -47,6 +42,12 @@ MOST_ITERATIONS: Final = 50_000
 
 SCAN_LENGTH: Final = 128
 """Elements of a line that an invocation scans, at least, where lines are in parts."""
+
+HOST_PRODUCT: Final = 30_000, 4
+"""Products of numbers, and rows, columns and terms, from which a BLAS is called."""
+
+TILE_PRODUCT: Final = 2**18, 16
+"""As `HOST_PRODUCT`, from which a GPU does it by tiles."""
 
 GROUP_WIDTH: Final = 128
 """Invocations of a group that shares a reduction."""
@@ -83,8 +84,8 @@ class Scheduler:
 
     def _tabulated(self, array: Array, counters: Sequence[int], body: int) -> Iterator[AnyStep]:
         access = Access(self.scalars, (body,), tuple(counters))
-        product = contraction(access) if self.target.in_step else None
-        if product is not None and is_worth(self.scalars, product):
+        product, least = contraction(access), self._least_product
+        if product is not None and is_worth(self.scalars, product, *least):
             yield from self._multiplied(array, access, product)
             return
         share = self._share(access)
@@ -109,9 +110,8 @@ class Scheduler:
         """An invocation for each element."""
         program, size = ElementProgram(t.body(roots, self.simplify)), max(access.size, 1)
         target = self.target.of_width(ELEMENT_WIDTH).in_grid(-(-size // ELEMENT_WIDTH))
-        words = [*self._extents(access)[1:], *t.words]
-        title = f"{size} elements"
-        return Step(program, target, tuple(t.sources), (array,), size, 0, tuple(words), title)
+        words, title = [*self._extents(access)[1:], *t.words], f"{size} elements"
+        return self._step(program, target, t, [array], size, 0, words, title)
 
     def _rows(
         self,
@@ -148,9 +148,22 @@ class Scheduler:
             target = target.of_width(GROUP_WIDTH).in_grid(groups)
             words += [("total", groups)] if target.grid else []
         words += t.words
-        reads, title = tuple(t.sources), f"{groups} groups"
-        count = groups * target.width
-        return Step(program, target, reads, tuple(writes), count, groups, tuple(words), title)
+        count, title = groups * target.width, f"{groups} groups"
+        return self._step(program, target, t, writes, count, groups, words, title)
+
+    @staticmethod
+    def _step(
+        program: Program,
+        target: Target,
+        t: Translation,
+        writes: Sequence[Array],
+        count: int,
+        groups: int,
+        words: Sequence[tuple[str, int]],
+        title: str,
+    ) -> Step:
+        reads, written = numbered("a", t.sources), numbered("y", writes)
+        return Step(program, target, reads, written, count, groups, tuple(words), title)
 
     def _chunk(self, access: Access, inner: int, rows: int) -> int:
         """The elements of a chunk of a row: on the host, enough to be worth a call."""
@@ -300,13 +313,21 @@ class Scheduler:
 
     # products ------------------------------------------------------------------------------------
 
+    @property
+    def _least_product(self) -> tuple[int, int]:
+        """The products, and the side of matrices, from which it is done by tiles or by a BLAS."""
+        return HOST_PRODUCT if self.target.in_step else TILE_PRODUCT
+
     def _multiplied(self, array: Array, access: Access, c: Contraction) -> Iterator[AnyStep]:
-        """A product by the BLAS of the host, of operands in memory, and what comes behind it."""
+        """A product of operands in memory, by the BLAS of the host or by tiles, and what follows.
+
+        What an operand is made of is stored, unless it is read as it stands.
+        """
         s, operands = self.scalars, list[Operand]()
         for factor, own in ((c.left, c.rows), (c.right, c.columns)):
             counters = *c.batch, *own, *c.summed
             known = operand(s, factor, counters)
-            if known is None:
+            if known is None or not (self.target.in_step or tile_operand(known, c, own)):
                 shape = tuple(map(s.extent, counters))
                 stored = Tabulate(shape=shape, counters=counters, body=factor)
                 yield from self._tabulated(stored, counters, factor)
@@ -314,15 +335,16 @@ class Scheduler:
                 assert known is not None, "an array stands in memory"
             operands.append(known)
         order = *c.batch, *c.rows, *c.columns
-        left, right = operands
         moving = tuple(i for i in access.parallel if s.extent(i) > 1)
-        if access.roots == (c.reduction,) and order == moving:
-            yield ProductStep(left, right, c, array)
-            return
-        product = Array(shape=tuple(map(s.extent, order)))
-        yield ProductStep(left, right, c, product)
-        root = replaced(s, access.roots[0], {c.reduction: s.read(product, order)})
-        yield from self._tabulated(array, access.parallel, root)
+        alone = access.roots == (c.reduction,) and order == moving
+        product = array if alone else Array(shape=tuple(map(s.extent, order)))
+        if self.target.in_step:
+            yield ProductStep(operands[0], operands[1], c, product)
+        else:
+            yield from tile_product(s, operands[0], operands[1], c, product)
+        if not alone:
+            root = replaced(s, access.roots[0], {c.reduction: s.read(product, order)})
+            yield from self._tabulated(array, access.parallel, root)
 
     # scans ---------------------------------------------------------------------------------------
 
@@ -360,8 +382,9 @@ class Scheduler:
         count = others * parts
         target = self.target.of_width(SCAN_WIDTH).in_grid(-(-count // SCAN_WIDTH))
         words = *self._extents(access), ("length", length), *t.words
-        more, title = tuple(("before", a) for a in before), f"{count} parts of lines"
-        yield Step(program, target, tuple(t.sources), (array,), count, 0, words, title, more)
+        reads = *numbered("a", t.sources), *(("before", a) for a in before)
+        written, title = numbered("y", [array]), f"{count} parts of lines"
+        yield Step(program, target, reads, written, count, 0, words, title)
 
     # scatter -------------------------------------------------------------------------------------
 

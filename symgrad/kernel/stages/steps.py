@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,32 +16,37 @@ from symgrad.kernel.stages.host_steps import HostStep
 class Step:
     """A dispatch of a program.
 
-    ``reads`` are the arrays that its buffers ``a0``, .. are bound to, and ``writes`` those of
-    ``y0``, ..; ``more`` are other buffers that are read, with their arrays.
+    ``reads`` and ``writes`` are its buffers, by their names, and the arrays that they are bound to.
     """
 
     program: Program
     target: Target
-    reads: tuple[Array, ...]
-    writes: tuple[Array, ...]
+    reads: tuple[tuple[str, Array], ...]
+    writes: tuple[tuple[str, Array], ...]
     count: int
     groups: int
     words: tuple[tuple[str, int], ...]
     title: str
-    more: tuple[tuple[str, Array], ...] = ()
 
     @property
     def inputs(self) -> tuple[Array, ...]:
-        """All arrays that are read."""
-        return *self.reads, *(a for _, a in self.more)
+        """The arrays that are read."""
+        return tuple(a for _, a in self.reads)
+
+    @property
+    def outputs(self) -> tuple[Array, ...]:
+        """The arrays that are written."""
+        return tuple(a for _, a in self.writes)
 
     def dispatch(self, names: Mapping[Array, Any]) -> Dispatch:
         """The dispatch on arrays of these names."""
-        bound = [(f"a{n}", names[a]) for n, a in enumerate(self.reads)]
-        bound += [(f"y{n}", names[a]) for n, a in enumerate(self.writes)]
-        bound += [(name, names[a]) for name, a in self.more]
-        arrays = tuple(bound)
+        arrays = tuple((buffer, names[a]) for buffer, a in (*self.reads, *self.writes))
         return Dispatch(self.program, self.target, arrays, self.count, self.groups, self.words)
+
+
+def numbered(letter: str, arrays: Iterable[Array]) -> tuple[tuple[str, Array], ...]:
+    """Arrays bound to the buffers of this letter and their number."""
+    return tuple((f"{letter}{n}", a) for n, a in enumerate(arrays))
 
 
 AnyStep = Step | HostStep
