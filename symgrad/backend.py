@@ -23,21 +23,22 @@ from symgrad.kernel.skeletons.steps import iterate_launch
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import launch as llvm_launch
-from symgrad.llvm.dispatch import sums as llvm_sums
 from symgrad.llvm.dispatch import until as llvm_until
+from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.mathlib.define import Math, functions
 from symgrad.multi_device import launch as several_launch
-from symgrad.multi_device import sums as several_sums
+from symgrad.multi_device.sums import SharedSums
 from symgrad.pipeline import DTypeName, Options
+from symgrad.sums import RowSums
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
-from symgrad.wgsl.dispatch import sums as wgsl_sums
 from symgrad.wgsl.dispatch.blocks import in_blocks
 from symgrad.wgsl.dispatch.iteration import fits, rows_together, steps_target
 from symgrad.wgsl.dispatch.launch import SCRATCH_BYTES
+from symgrad.wgsl.dispatch.sums import WorkgroupSums
 from symgrad.wgsl.printing.source import Style
 
 CACHED_ITERATIONS: Final = 32
@@ -160,7 +161,11 @@ class Backend(Protocol):
         ...
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> Any:
-        """A computation at every row of a table, summed over the rows."""
+        """A computation at every row of a table, summed over the rows: see `symgrad.sums.RowSums`.
+
+        ``bind(rows)`` is a call that sums over these, every time. The ``title`` stands at the head
+        of the source.
+        """
         ...
 
     def iteration(self, iteration: Iteration, options: Options, together: bool = False) -> Any:
@@ -255,9 +260,9 @@ class Cpu:
     def require(self, dtype: str) -> None:
         """Every dtype: it computes in both."""
 
-    def sums(self, reduction: Reduction, options: Options, title: str) -> llvm_sums.Sums:
-        """Sums over the rows of a table."""
-        return llvm_sums.Sums(reduction, options.math, options.dtype)
+    def sums(self, reduction: Reduction, options: Options, title: str) -> RowSums:
+        """By the lanes of all cores: see `Backend`."""
+        return RowSums(SimdSums(reduction, options.math, options.dtype))
 
     def iteration(
         self, iteration: Iteration, options: Options, together: bool = False
@@ -361,11 +366,13 @@ class Wgpu:
                 f'features {" and ".join(FLOAT64_FEATURES)}); use device="cpu"'
             )
 
-    def sums(self, reduction: Reduction, options: Options, title: str) -> wgsl_sums.Sums:
-        """Sums over the rows of a table, by workgroups."""
+    def sums(self, reduction: Reduction, options: Options, title: str) -> RowSums:
+        """By workgroups: see `Backend`."""
         self._require_single(options, "sums over rows")
-        style = Style(options.math, options.comments, title)
-        return wgsl_sums.Sums(self.owner, reduction, functions(options.math), style)
+        owner, style = self.owner, Style(options.math, options.comments, title)
+        sums = RowSums(WorkgroupSums(owner, reduction, functions(options.math), style))
+        owner.hold(sums)
+        return sums
 
     def iteration(
         self, iteration: Iteration, options: Options, together: bool = False
@@ -473,12 +480,9 @@ class MultiDevice:
         for part in self.parts:
             part.require(dtype)
 
-    def sums(self, reduction: Reduction, options: Options, title: str) -> several_sums.Sums:
-        """Sums over the rows of a table, of which each device has a share."""
-        sums_by_device = [
-            (part.device, part.sums(reduction, options, title)) for part in self.parts
-        ]
-        return several_sums.Sums(sums_by_device)
+    def sums(self, reduction: Reduction, options: Options, title: str) -> SharedSums:
+        """Each device has a share of the rows: see `Backend`."""
+        return SharedSums([(p.device, p.sums(reduction, options, title)) for p in self.parts])
 
     def iteration(self, iteration: Iteration, options: Options, together: bool = False) -> NoReturn:
         """Each device has one of its own, and problems to go with it: see `Backend`."""

@@ -10,8 +10,13 @@ from unittest import mock
 import numpy as np
 
 from symgrad.kernel.partial_sums import Added
-from symgrad.kernel.skeletons.row_sums import SumsLaunch, table_words, whole_quads
+from symgrad.kernel.shapes import Reduction
+from symgrad.llvm.dispatch.sums import SimdSums
+from symgrad.mathlib.define import functions
+from symgrad.sums import RowSums
 from symgrad.wgsl.device.gpus import Gpu
+from symgrad.wgsl.dispatch.sums import WorkgroupSums
+from symgrad.wgsl.printing.source import Style
 
 
 @contextmanager
@@ -28,27 +33,38 @@ def memory_of_nan(gpu: Gpu) -> Iterator[None]:
         yield
 
 
+def sums_on(
+    device: Gpu | str, reduction: Reduction, math: Any = "accurate", dtype: str = "float32"
+) -> Any:
+    """Compiled sums over rows on a GPU, or on the "cpu"."""
+    if isinstance(device, str):
+        return RowSums(SimdSums(reduction, math, dtype))
+    sums = RowSums(WorkgroupSums(device, reduction, functions(math), Style(math)))
+    device.hold(sums)
+    return sums
+
+
 def executed(
-    sums: Any,
+    sums: RowSums,
     p: np.ndarray,
     rows: np.ndarray,
     indices: np.ndarray | None = None,
     tables: Sequence[np.ndarray] = (),
 ) -> Added:
-    """What the launch of these `Sums` gives in float64, with NaN behind the rows."""
-    plan: SumsLaunch = sums.launch(len(rows), indices)
+    """What the launch of these sums gives in float64, with NaN behind what is there."""
+    planner: Any = sums.planner
+    plan = planner.plan(len(rows), indices, [t.size for t in tables])
     plan.launch.verify()
-    parameters = np.zeros(whole_quads(p.size))
-    parameters[: p.size] = p
-    arrays = {"parameters": parameters, **plan.indices}
-    arrays["tables"] = table_words(sums.reduction, tables)
-    start = 0
-    for name, count in plan.rows.items():
-        arrays[name] = np.full(whole_quads(count * rows.shape[1]), np.nan)
-        arrays[name][: count * rows.shape[1]] = rows[start : start + count].ravel()
-        start += count
+    arrays = plan.resident(rows.astype(np.float64), indices)
+    names = [a.name for a in plan.launch.inputs if a.name not in arrays]
+    arrays |= zip(names, [p, *plan.looked_up(tables)], strict=True)
+    for a in plan.launch.inputs:
+        if a.kind == "f":
+            padded = np.full(a.size, np.nan)
+            padded[: arrays[a.name].size] = arrays[a.name].ravel()
+            arrays[a.name] = padded
     outputs = plan.launch.execute([arrays[a.name] for a in plan.launch.inputs])
-    return plan.total(outputs, _never), plan.added(tables, outputs)
+    return plan.total(outputs, _never), plan.added(tables, outputs) if tables else []
 
 
 def _never(name: str) -> np.ndarray:

@@ -22,8 +22,8 @@ import symgrad
 ROOT = Path(__file__).parents[1]
 LAYERS = """
     errors cache lazy < deprecated < expr < arrays < mathlib values < kernel < wgsl llvm
-    < pipeline targets < multi_device < backend < report < optimize < bridges web < rows tensor
-    < programs < front < fit < ode < checks demo sklearn
+    < pipeline targets < sums < multi_device < backend < report < optimize < bridges web
+    < rows tensor < programs < front < fit < ode < checks demo sklearn
     < symgrad __main__
 """
 WITHIN_PACKAGES = {

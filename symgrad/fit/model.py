@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError, SymgradError
 from symgrad.expr.calls.verbs import jacobian
@@ -24,14 +25,13 @@ from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_forward, fused_jacobian
 from symgrad.front.kernels import Kernel, shared
 from symgrad.llvm.dispatch.dense import Triangle
-from symgrad.llvm.dispatch.sums import Sums
 from symgrad.mathlib.pairs import in_pairs
 from symgrad.optimize.evaluation import Accumulation, Weighted
 from symgrad.optimize.models import one_value
 from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import DTypeName, Options
-from symgrad.targets import DeviceChoice
+from symgrad.targets import DeviceChoice, choose
 from symgrad.values.arrays import warn_if_rounded
 
 JACOBIAN_ROWS: Final = 2**16
@@ -358,8 +358,7 @@ class Rows:
         self.calls += 1
         if self._sums is None:
             self._sums = self._reduction()
-        sums, rows = self._sums
-        totals = sums.run(np.ascontiguousarray(p), rows)
+        totals = self._sums.run(np.ascontiguousarray(p))
         if not np.isfinite(totals).all():
             return self._nowhere(p)
         half = np.zeros((self.n, self.n))
@@ -384,7 +383,8 @@ class Rows:
         options = Options("residuals", "accurate", "float64", True, False)
         problem = problem.rolled(options.rounding)
         rows = np.ascontiguousarray(np.stack(columns, axis=1))
-        return Sums(reduction(problem, "squares", options), "accurate", "float64"), rows
+        sums = backend_of(choose("cpu")).sums(reduction(problem, "squares", options), options, "")
+        return sums.bind(rows)
 
     @property
     def many(self) -> bool:

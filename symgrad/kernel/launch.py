@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,11 @@ from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.split import Iterations
 from symgrad.kernel.statements import BOUND, Buffer, Call, For, If, Routine, Scope
 from symgrad.kernel.stats import GUESSED_ITERATIONS
+
+T = TypeVar("T")
+
+Use = Callable[[Sequence[np.ndarray], Callable[[str], np.ndarray]], T]
+"""From the outputs of a call, and what reads other arrays by name, to what is made of them."""
 
 Program = Callable[[Any], KernelIR]
 """What writes a kernel for a target: hashable, and if launches are to pickle, it does."""
@@ -89,7 +94,8 @@ class Array:
 
     def dtype(self, floats: Any) -> np.dtype[Any]:
         """What its numbers are on the host, where the kernel's are such ``floats``."""
-        return np.dtype({"f": floats, "i": np.int32, "u": np.uint32}[self.kind])
+        kinds = {"f": floats, "d": np.float64, "i": np.int32, "u": np.uint32}
+        return np.dtype(kinds[self.kind])
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,11 @@ class Part:
         """The part of an array in C order, as a view."""
         return numbers.reshape(-1)[self.first : self.first + self.size]
 
+    def meets(self, other: Part) -> bool:
+        """Whether they have a number in common."""
+        apart = self.first + self.size <= other.first or other.first + other.size <= self.first
+        return self.array == other.array and not apart
+
 
 @dataclass(frozen=True)
 class Dispatch:
@@ -114,7 +125,8 @@ class Dispatch:
     are ``groups`` of invocations, or, where it is 0, as many as ``count`` takes; more invocations
     than ``count`` have nothing to do, which the kernel sees to. A ``count`` of `BATCH` is an
     invocation a point, and so many ``groups`` are a group a point. ``arguments`` are pairs of a
-    name and a word, or the size that it is.
+    name and a word, or the size that it is. ``cost`` is what an invocation costs, in additions, if
+    that is known better than by counting.
     """
 
     program: Program
@@ -123,6 +135,7 @@ class Dispatch:
     count: int | Size
     groups: int | Size = 0
     arguments: tuple[tuple[str, int | Size], ...] = ()
+    cost: int = 0
 
     @cached_property
     def kernel(self) -> KernelIR:
@@ -130,8 +143,8 @@ class Dispatch:
         return _kernels.get((self.program, self.target), lambda: self.program(self.target))
 
     def __reduce__(self) -> Any:
-        values = self.program, self.target, self.arrays, self.count, self.groups, self.arguments
-        return type(self), values
+        sizes = self.count, self.groups, self.arguments, self.cost
+        return type(self), (self.program, self.target, self.arrays, *sizes)
 
     def at(self, batch: int, rows: int = 1, steps: int = 1) -> Dispatch:
         """The dispatch for a batch of so many points, with so many rows each."""
@@ -174,6 +187,8 @@ class Dispatch:
     @property
     def words(self) -> list[int]:
         """The kernel's arguments, in its order."""
+        if not self.arguments:
+            return []
         words = {name: word for name, word in self.arguments if isinstance(word, int)}
         return [words[name] for name in self.kernel.arguments.values()]
 
@@ -195,7 +210,7 @@ class Dispatch:
     @property
     def operations(self) -> int:
         """About what an invocation costs, in additions."""
-        return self._cost(self.kernel.main)
+        return self.cost or self._cost(self.kernel.main)
 
     def _cost(self, scope: Scope) -> int:
         return sum(self._cost_of(item) for item in scope.items)

@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+
+from symgrad.errors import DeviceMemoryError
 
 ALIGNMENT_BYTES: Final = 64
 """Aligned arrays begin at multiples of these: a cache line, and the widest vector."""
@@ -98,3 +101,24 @@ POOL: Final = Pool()
 def is_aligned(array: np.ndarray) -> bool:
     """Whether whole vectors may be streamed to it."""
     return array.__array_interface__["data"][0] % ALIGNMENT_BYTES == 0
+
+
+def in_pieces(count: int, step: int, least: int, work: Callable[[int, int], None]) -> None:
+    """Have ``work(start, end)`` done for all of ``count`` things, at most ``step`` at a time.
+
+    Where the device has no memory for so many, half of them are tried, a multiple of ``least``.
+
+    Raises:
+        DeviceMemoryError: it has none for ``least`` of them.
+    """
+    start = 0
+    while start < count:
+        end = min(start + step, count)
+        try:
+            work(start, end)
+        except DeviceMemoryError:
+            if end - start <= least:
+                raise
+            step = max((end - start) // 2 // least, 1) * least
+        else:
+            start = end

@@ -1,16 +1,62 @@
-"""Sums in float64 of the numbers that kernels over rows leave behind, on whatever device."""
+"""Sums over rows as launches, and in float64 of the numbers that their kernels leave behind.
+
+There are two kernels, for lanes and workgroups add in ways of their own. In the lanes of a vector
+(`skeletons.row_sums_simd`) a group has a piece of the rows and computes all results at once. Its
+sums stay in registers or in the cache, and go to float64 after a few rows; to entries of tables,
+lanes add one after the other. In workgroups (`skeletons.row_sums_workgroup`) there is no float64
+and little memory: an invocation has few rows, sums are added in trees, results are cut into tiles,
+and rows leave what they add to entries to kernels of their own. What results are (products of few
+factors, `products`), what rows look up, and what the host makes of it all, are the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from symgrad.kernel.launch import Launch
+
 Added = tuple[np.ndarray, list[np.ndarray]]
 """Sums (results,), and for each lookup what was added to its table's entries, all in float64."""
+
+
+Read = Callable[[str], np.ndarray]
+"""Reads the numbers of an array of a launch, by its name, as the last call has left them."""
+
+
+class SumsLaunch(Protocol):
+    """A launch that sums over rows of which the number is known, and what its outputs add up to.
+
+    Each call has the parameters and what is looked up; its other inputs stay from call to call.
+    Arrays may be shorter than the launch says: what is behind may be anything.
+    """
+
+    @property
+    def launch(self) -> Launch:
+        """The arrays and the dispatches of a call."""
+        ...
+
+    def resident(self, rows: Any, indices: np.ndarray | None) -> dict[str, Any]:
+        """The inputs that stay, by their names: of rows (N, columns) and indices (N, count)."""
+        ...
+
+    def looked_up(self, tables: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The inputs of a call besides the parameters, of tables (entries, width)."""
+        ...
+
+    def total(self, outputs: Sequence[np.ndarray], read: Read) -> np.ndarray:
+        """The sums (results,) in float64."""
+        ...
+
+    def added(
+        self, tables: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """The sums that belong to the entries of each table, in float64."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +118,7 @@ class PartialSums:
         r = self.results
         return 2 * r.columns + r.head if self.folded else r.size(self.groups)
 
-    def add_to(
-        self, sums: np.ndarray, numbers: np.ndarray, read: Callable[[str], np.ndarray]
-    ) -> None:
+    def add_to(self, sums: np.ndarray, numbers: np.ndarray, read: Read) -> None:
         """Add the sums to those of all results, in a fixed order and times their factors.
 
         ``read`` gives the numbers of an array.

@@ -47,7 +47,8 @@ def last_or_before(k: KernelIR) -> int:
 class SimdTarget:
     """A group is a vector, whose lanes run in step: there is nothing to wait for. See `Target`.
 
-    Where floats are as wide as any, a wide sum is a pair of them.
+    Where floats are as wide as any, a wide sum is a pair of them. Of kernels that are long, a
+    ``quick`` one is compiled in the quickest way at first even if it has loops.
     """
 
     width: int
@@ -61,8 +62,14 @@ class SimdTarget:
     threads: int = 1
     grid: bool = False
     summing: Summing = field(default_factory=Summing)
-    sums: str = "d"
     bindings: int | None = None
+    quick: bool = False
+
+    @property
+    def thorough(self) -> SimdTarget:
+        """The target of code that takes its time to be compiled: programs may be long."""
+        together = self.summing.together
+        return replace(self, summing=replace(self.summing, brief=False, operations=together))
 
     def of_width(self, width: int) -> SimdTarget:
         """Itself: see `Target`."""
@@ -104,22 +111,10 @@ class SimdTarget:
         return k.add(ops.add, high, rounding)
 
     def over_lanes(self, k: KernelIR, total: tuple[int, ...]) -> int:
-        """Lane after lane: see `SummingTarget`."""
+        """The sum over a group of wide sums, as a float64, lane after lane."""
         if self.wide == "d":
             return k.add(wide_lane_sum, total[0])
         return k.add(widen, self.narrow(k, tuple(k.add(lane_sum, part) for part in total)))
-
-    def stride(self, k: KernelIR) -> int:
-        """The rows of a group, with which the host calls it, are its own: see `SummingTarget`."""
-        return k.word(self.width)
-
-    def iterations(self, k: KernelIR) -> int:
-        """As many for all lanes: see `SummingTarget`."""
-        return Index(k, k.count).ceil_div(self.width).id
-
-    def kept(self, k: KernelIR, inside: int, new: int, old: int) -> int:
-        """Some lanes are at rows beyond the last: see `SummingTarget`."""
-        return k.add(ops.where, inside, new, old)
 
     def sum_group(self, k: KernelIR, values: Sequence[int]) -> list[int]:
         """The sums over the lanes: see `Target`."""

@@ -36,7 +36,7 @@ SLOW_RUNS: Final = 3
 """Slow runs, one after another, after which the devices are measured again."""
 
 
-class Sums:
+class SharedSums:
     """A reduction that several devices run: see `Backend.sums`."""
 
     def __init__(self, sums: Sequence[tuple[Device, Any]]) -> None:
@@ -57,12 +57,12 @@ class Sums:
         """The sums, and for each lookup what was added to its table's entries, all in float64."""
         return self.bind(rows, indices).run_with_tables(parameters, tables)
 
-    def bind(self, rows: np.ndarray, indices: np.ndarray | None = None) -> BoundSums:
+    def bind(self, rows: np.ndarray, indices: np.ndarray | None = None) -> BoundShares:
         """The sums over these rows, for any parameters, and any tables that they look up."""
-        return BoundSums(self.pool, rows, indices)
+        return BoundShares(self.pool, rows, indices)
 
 
-class BoundSums:
+class BoundShares:
     """A reduction with its rows, each share where it is needed; a copy of all stays on the host."""
 
     def __init__(self, pool: DevicePool, rows: np.ndarray, indices: np.ndarray | None) -> None:

@@ -34,7 +34,7 @@ class KeptRows:
         raise PickleError("bound rows stay where they are: bind them again elsewhere")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Totals:
     """What was summed up, in float64: results, entries of tables, and the weights of rows."""
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel.test_stage import reduction
+from launched import sums_on
 
 from symgrad.expr.graph.node import CONST
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.products import NO_FACTOR, Terms, products_of, tiles
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.rows import rows_program
+from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
 from symgrad.kernel.stage import hoisted, stages
 from symgrad.llvm.device import threads
 from symgrad.llvm.dispatch import sums as cpu_sums
-from symgrad.llvm.dispatch.sums import Sums
 
 
 def network(p: Any, r: Any) -> Any:
@@ -54,7 +54,7 @@ def products(f: Any) -> dict[int, Terms]:
 
 
 def kernel_of(found: Reduction, dtype: str) -> KernelIR:
-    return rows_program(found, cpu_sums.target_of(cpu_sums.host().shape(dtype, True)))
+    return row_sums_simd(found, cpu_sums.target_of(found, cpu_sums.host().shape(dtype, True)))
 
 
 def test_a_layer_leaves_its_inputs_and_slopes_behind() -> None:
@@ -116,16 +116,16 @@ def test_sums_are_those_of_the_rows(f: Any, count: int, dtype: str) -> None:
     want = reduce_rows(found, p.astype(np.float64), rows.astype(np.float64))
     slack = 4e-6 if dtype == "float32" else 1e-14
     for math in ("accurate", "strict"):
-        sums = Sums(found, math, dtype).run(p, rows)
+        sums = sums_on("cpu", found, math, dtype).run(p, rows)
         np.testing.assert_allclose(sums, want, rtol=slack, atol=slack * np.sqrt(count))
 
 
 def test_many_factors_are_kept_of_few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     found, p = made(network)
     rows = np.random.default_rng(0).uniform(-1, 1, (2000, 3)).astype(np.float32)
-    want = Sums(found, "accurate", "float32").run(p.astype(np.float32), rows)
+    want = sums_on("cpu", found).run(p.astype(np.float32), rows)
     monkeypatch.setattr(cpu_sums, "FACTOR_BYTES", 1)
-    few = Sums(found, "accurate", "float32")
+    few = sums_on("cpu", found)
     np.testing.assert_allclose(few.run(p.astype(np.float32), rows), want, rtol=1e-5, atol=1e-4)
 
 
@@ -133,8 +133,8 @@ def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, p = made(network)
-    sums, host = Sums(found, "accurate", "float32"), cpu_sums.host()
-    assert sums.rows < cpu_sums.ROWS_PER_PIECE
+    sums, host = sums_on("cpu", found), cpu_sums.host()
+    assert sums.planner.target.summing.piece < cpu_sums.ROWS_PER_PIECE
     rows = np.random.default_rng(0).uniform(-1, 1, (60_000, 3)).astype(np.float32)
     want = sums.run(p.astype(np.float32), rows)
     monkeypatch.setattr(threads, "OPERATION", 1.0)
@@ -145,7 +145,7 @@ def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores(
 def test_a_row_of_nan_spoils_the_sums_and_what_is_beyond_the_rows_does_not() -> None:
     found, p = made(network)
     rows = np.zeros((37, 3), np.float32)
-    sums = Sums(found, "accurate", "float32")
+    sums = sums_on("cpu", found)
     assert np.isfinite(sums.run(p.astype(np.float32), rows)).all()
     rows[36] = np.nan
     assert np.isnan(sums.run(p.astype(np.float32), rows)).any()
@@ -154,10 +154,11 @@ def test_a_row_of_nan_spoils_the_sums_and_what_is_beyond_the_rows_does_not() -> 
 def test_factors_that_the_cache_does_not_hold_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     found, p = made(network)
     rows = np.random.default_rng(0).uniform(-1, 1, (1000, 3))
-    want = Sums(found, "accurate", "float64").run(p, rows)
+    want = sums_on("cpu", found, dtype="float64").run(p, rows)
     kept = [b.name for b in kernel_of(found, "float64").buffers]
     assert "kept" in kept
     shape = cpu_sums.host().shape("float64", True)
     monkeypatch.setattr(cpu_sums, "FACTOR_BYTES", 128 * shape.lanes * shape.itemsize)
     assert "kept" not in [b.name for b in kernel_of(found, "float64").buffers]
-    np.testing.assert_allclose(Sums(found, "accurate", "float64").run(p, rows), want, rtol=1e-13)
+    sums = sums_on("cpu", found, dtype="float64")
+    np.testing.assert_allclose(sums.run(p, rows), want, rtol=1e-13)

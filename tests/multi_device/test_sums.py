@@ -11,7 +11,7 @@ import pytest
 
 from symgrad.errors import DeviceLostError, DeviceWarning
 from symgrad.multi_device import sums as module
-from symgrad.multi_device.sums import Sums
+from symgrad.multi_device.sums import SharedSums
 from symgrad.targets import Device
 
 NO_PARAMETERS = np.empty(0, np.float32)
@@ -48,7 +48,7 @@ def bound(names: str, devices: Sequence[Slow], count: int) -> Any:
     """Rows 0, 1, 2, ... on devices of these names."""
     kinds = [Device(k, f"{name} of sums", "cpu", "none") for k, name in enumerate(names)]
     rows = np.arange(count, dtype=np.float32)[:, None]
-    return Sums(list(zip(kinds, devices, strict=True))).bind(rows)
+    return SharedSums(list(zip(kinds, devices, strict=True))).bind(rows)
 
 
 def rows_of(made: Any) -> list[int]:

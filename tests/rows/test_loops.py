@@ -14,8 +14,8 @@ from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.row_tile import tiles
-from symgrad.kernel.skeletons.group_rows import group_rows
-from symgrad.kernel.skeletons.rows import rows_program
+from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
+from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
 from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
@@ -185,7 +185,7 @@ def test_loops_over_looked_up_lines(device: Any, count: int) -> None:
 def test_groups_in_the_interpreter(count: int, block: int) -> None:
     made = reduction(lambda p, r: euler(p, r, 5), 3, 3)
     (tile,) = tiles(made)
-    kernel = group_rows(tile, 64, block)
+    kernel = row_sums_workgroup(tile, 64, block)
     verify(kernel)
     p, rows, groups, results = np.array(PARAMETERS), table(count), 3, 4
     sums = np.full(results * (1 + groups), np.nan)
@@ -314,7 +314,7 @@ def test_slopes_of_indexed_parameters_are_added_where_they_are_summed(weights: A
     kernel = sg.fused_forward_backward(
         MIXTURE, mixture, row=SIZE + 1, device="cpu", weights=weights
     )
-    made = rows_program(kernel._traced.reduction, SimdTarget(8))
+    made = row_sums_simd(kernel._traced.reduction, SimdTarget(8))
     verify(made)
     own = {b.name: b.size for b in made.buffers if b.space == "own"}
     sizes = sorted(size for name, size in own.items() if name.startswith("slopes"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launched import executed, memory_of_nan
+from launched import executed, memory_of_nan, sums_on
 from scenes import Scene, read_bal, reprojection
 from tint import check_with_tint, needs_tint
 
@@ -32,12 +32,10 @@ from symgrad.kernel.table_gradients import (
     sorted_order,
 )
 from symgrad.kernel.target import WorkgroupTarget
-from symgrad.llvm.dispatch import sums as llvm
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.summation import Summation, emit_reduction
-from symgrad.wgsl.dispatch.sums import Sums
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
 
@@ -108,29 +106,28 @@ def truth(made: Reduction, given: Case) -> tuple[float, list[np.ndarray], list[n
     return float(results[:, 0].sum()), found, sizes
 
 
-def compiled(gpu: Gpu, made: Reduction) -> Sums:
-    return Sums(gpu, made, functions("accurate"), Style("accurate"))
+def compiled(gpu: Gpu, made: Reduction) -> Any:
+    return sums_on(gpu, made)
 
 
-def agree(sums: Sums, given: Case) -> None:
+def agree(sums: Any, given: Case) -> None:
     """The sums on the GPU, in memory that was NaN, are those of the rows, and the CPU's."""
     p, rows, indices, tables = given
     made = sums.reduction
-    with memory_of_nan(sums.gpu):
+    with memory_of_nan(sums.planner.gpu):
         found, entries = sums.bind(rows, indices).run_with_tables(p, tables)
     want, want_entries, sizes = truth(made, given)
     assert found.shape == (1,) and found.dtype == np.float64
     np.testing.assert_allclose(found[0], want, rtol=0, atol=2e-6 * (len(rows) + 1))
-    near, near_entries = llvm.Sums(made, "accurate", "float32").run_with_tables(
-        p, rows, indices, tables
-    )
+    cpu = sums_on("cpu", made)
+    near, near_entries = cpu.run_with_tables(p, rows, indices, tables)
     np.testing.assert_allclose(found, near, rtol=0, atol=2e-6 * (len(rows) + 1))
     for entry, true, close, size in zip(entries, want_entries, near_entries, sizes, strict=True):
         assert entry.dtype == np.float64 and entry.shape == true.shape
         np.testing.assert_array_less(np.abs(entry - true), 2e-6 * size + 1e-30)
         np.testing.assert_array_less(np.abs(entry - close), 2e-6 * size + 1e-30)
-    if 0 < len(rows) <= MOST_EXECUTED:
-        exact, exact_entries = executed(sums, p, rows, indices, tables)
+    for each in (sums, cpu) if 0 < len(rows) <= MOST_EXECUTED else ():
+        exact, exact_entries = executed(each, p, rows, indices, tables)
         np.testing.assert_allclose(exact[0], want, rtol=0, atol=1e-12 * (len(rows) + 1))
         for entry, true, size in zip(exact_entries, want_entries, sizes, strict=True):
             np.testing.assert_array_less(np.abs(entry - true), 1e-12 * size + 1e-30)
@@ -310,9 +307,9 @@ def test_bound_rows_serve_tables_of_any_length(gpu: Gpu) -> None:
 def test_rows_in_several_blocks(block: int, gpu: Gpu) -> None:
     made, entries = CASES["several of one index"]
     sums = compiled(gpu, made)
-    sums.block = block
+    sums.planner.block = block
     given = case(made, 1000, entries)
-    assert len(sums.launch(1000, given[2]).rows) == -(-1000 // block)
+    assert len(sums.planner.plan(1000, given[2]).rows) == -(-1000 // block)
     agree(sums, given)
 
 
@@ -368,7 +365,7 @@ def test_slopes_of_fewer_rows_are_kept_where_memory_is_short(
     gpu.free()
     monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 4_000_000)  # all slopes have 8,000,000
     bound = sums.bind(given[1], given[2])
-    assert 64 <= sums.block < 20_000
+    assert 64 <= sums.planner.block < 20_000
     del bound
     agree(sums, given)
     gpu.free()
@@ -391,7 +388,7 @@ def test_rows_are_put_in_the_order_of_most_slopes() -> None:
 
 def test_scratch_memory_is_bounded(gpu: Gpu) -> None:
     sums = compiled(gpu, CASES["a hundred columns"][0])
-    assert sums.block * 400 <= reduce_dispatch.SLOPE_BYTES
+    assert sums.planner.block * 400 <= reduce_dispatch.SLOPE_BYTES
 
 
 # bundle adjustment --------------------------------------------------------------------------------

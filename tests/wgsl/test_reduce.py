@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel.test_stage import bells, choice, plain, reduction
-from launched import executed, memory_of_nan
+from launched import executed, memory_of_nan, sums_on
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
@@ -21,13 +21,13 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel import row_tile
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.shapes import Computation, Output, Reduction
-from symgrad.kernel.skeletons import group_products, group_rows, row_sums
+from symgrad.kernel.skeletons import group_products, row_sums_workgroup, sums_in_workgroups
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.summation import SUM_INVOCATIONS, Summation, emit_reduction
-from symgrad.wgsl.dispatch.sums import Sums, groups_of, workgroups
+from symgrad.wgsl.dispatch.sums import groups_of, workgroups
 from symgrad.wgsl.printing.source import Style
 
 MOST_EXECUTED = 1001
@@ -88,9 +88,9 @@ def sizes(made: Reduction, p: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def agree(
     gpu: Gpu, made: Reduction, p: np.ndarray, rows: np.ndarray, math: str = "accurate"
-) -> Sums:
+) -> Any:
     """The sums on the GPU, in memory that was NaN, are those of the rows, and the launch's."""
-    sums = Sums(gpu, made, functions(math), Style(math))
+    sums = sums_on(gpu, made, math)
     with memory_of_nan(gpu):
         found = sums.bind(rows).run(p)
     assert found.dtype == np.float64
@@ -257,7 +257,7 @@ def test_a_network(gpu: Gpu) -> None:
 def test_many_parameters_are_read_at_every_row(
     f: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_rows, "HOISTED_PARAMETERS", 0)
+    monkeypatch.setattr(row_sums_workgroup, "HOISTED_PARAMETERS", 0)
     made = hoisted(reduction(f))
     assert "parameters[" in emitted(made)[0].source.partition("fn add_row(")[2].partition("@")[0]
     agree(gpu, made, *data(333))
@@ -276,7 +276,7 @@ def test_rows_and_results_without_anything_to_compute(gpu: Gpu) -> None:
 def test_errors_do_not_grow_with_the_rows(gpu: Gpu) -> None:
     p, rows = data(2_000_000)
     made = hoisted(reduction(bells))
-    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    found = sums_on(gpu, made).run(p, rows)
     want = reduce_rows(made, p, rows)
     assert np.max(np.abs(found - want) / np.abs(want)) < 2e-7
 
@@ -285,14 +285,14 @@ def test_rows_that_are_all_the_same(gpu: Gpu) -> None:
     p, rows = data(1_000_000)
     rows[:] = 0.1
     made = hoisted(reduction(lambda p, r: p[0] * r[0]))
-    found = Sums(gpu, made, functions("accurate")).run(p, rows)[0]
+    found = sums_on(gpu, made).run(p, rows)[0]
     want = reduce_rows(made, p, rows)[0]
     assert abs(found - want) < 2e-7 * want
 
 
 def test_the_bits_are_the_same_every_time(gpu: Gpu) -> None:
     p, rows = data(50_000)
-    bound = Sums(gpu, hoisted(reduction(bells)), functions("accurate")).bind(rows)
+    bound = sums_on(gpu, hoisted(reduction(bells))).bind(rows)
     want = bound.run(p)
     for _ in range(20):
         np.testing.assert_array_equal(bound.run(p), want)
@@ -300,7 +300,7 @@ def test_the_bits_are_the_same_every_time(gpu: Gpu) -> None:
 
 def test_bound_rows_serve_many_parameters(gpu: Gpu) -> None:
     _, rows = data(500)
-    sums = Sums(gpu, hoisted(reduction(choice)), functions("accurate"))
+    sums = sums_on(gpu, hoisted(reduction(choice)))
     bound = sums.bind(rows)
     for seed in range(5):
         p, _ = data(seed)
@@ -311,9 +311,9 @@ def test_bound_rows_serve_many_parameters(gpu: Gpu) -> None:
 def test_rows_in_several_bindings(block: int, gpu: Gpu) -> None:
     p, rows = data(1000)
     made = hoisted(reduction(choice))
-    sums = Sums(gpu, made, functions("accurate"))
-    sums.block = block
-    assert len(sums.launch(1000).rows) == -(-1000 // block)
+    sums = sums_on(gpu, made)
+    sums.planner.block = block
+    assert len(sums.planner.plan(1000).rows) == -(-1000 // block)
     want = reduce_rows(made, p, rows)
     with memory_of_nan(gpu):
         np.testing.assert_allclose(sums.bind(rows).run(p), want, rtol=1e-5)
@@ -324,7 +324,7 @@ def test_host_rows_go_through_in_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(reduce_dispatch, "HOST_BYTES", 8 * 256)
     p, rows = data(1000)
     made = hoisted(reduction(choice))
-    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    found = sums_on(gpu, made).run(p, rows)
     np.testing.assert_allclose(found, reduce_rows(made, p, rows), rtol=1e-5)
 
 
@@ -333,7 +333,7 @@ def test_host_rows_go_through_in_smaller_blocks_where_memory_is_short(
 ) -> None:
     p, rows = data(10_000)
     made = hoisted(reduction(choice))
-    sums = Sums(gpu, made, functions("accurate"))
+    sums = sums_on(gpu, made)
     sums.run(p, rows[:9_000])
     gpu.free()
     assert not sums._streams
@@ -350,7 +350,7 @@ def test_a_row_of_nan_spoils_its_sums_and_padding_none(gpu: Gpu) -> None:
     made = hoisted(reduction(lambda p, r: p[0] * r[0] + p[1] * r[1]))
     rows[700, 0] = np.nan
     with memory_of_nan(gpu):
-        found = Sums(gpu, made, functions("accurate")).bind(rows).run(p)
+        found = sums_on(gpu, made).bind(rows).run(p)
     assert np.array_equal(np.isnan(found), [True, True, False, *[False] * 4])
 
 
@@ -358,12 +358,12 @@ def test_infinite_rows(gpu: Gpu) -> None:
     p, rows = data(300)
     rows[7, 0], rows[8, 1] = np.inf, -np.inf
     made = hoisted(reduction(lambda p, r: p[0] * r[0] + p[1] * r[1]))
-    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    found = sums_on(gpu, made).run(p, rows)
     assert np.isnan(found[0]) and found[1] == np.inf and found[2] == -np.inf
 
 
 def test_threads(gpu: Gpu) -> None:
-    sums = Sums(gpu, hoisted(reduction(bells)), functions("accurate"))
+    sums = sums_on(gpu, hoisted(reduction(bells)))
     inputs = [data(1000 + k) for k in range(4)]
     want = [sums.run(*pair) for pair in inputs]
     bound = [sums.bind(rows) for _, rows in inputs]
@@ -384,7 +384,7 @@ def test_threads(gpu: Gpu) -> None:
 
 
 def test_wrong_shapes(gpu: Gpu) -> None:
-    sums = Sums(gpu, hoisted(reduction(bells)), functions("accurate"))
+    sums = sums_on(gpu, hoisted(reduction(bells)))
     p, rows = data(5)
     with pytest.raises(InputError, match=r"rows of shape \(5, 1\): expected \(N, 2\)"):
         sums.bind(rows[:, :1])
@@ -396,14 +396,14 @@ def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -
     made = hoisted(reduction(bells))
     monkeypatch.setattr(gpu, "max_binding", 256)
     with pytest.raises(DeviceError, match="too few for 64 rows of 2 numbers"):
-        Sums(gpu, made, functions("accurate"))
+        sums_on(gpu, made)
     monkeypatch.setattr(gpu, "max_arrays", 2)
     with pytest.raises(DeviceError, match="binds 2 arrays, a sum has 3"):
-        Sums(gpu, made, functions("accurate"))
+        sums_on(gpu, made)
 
 
 def test_rows_that_the_device_cannot_hold(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    sums = Sums(gpu, hoisted(reduction(bells)), functions("accurate"))
+    sums = sums_on(gpu, hoisted(reduction(bells)))
     monkeypatch.setattr(gpu, "max_buffer", 1 << 20)
     with pytest.raises(DeviceMemoryError, match="at most 1,048,576"):
         sums.bind(data(1_234_567)[1])
@@ -411,7 +411,7 @@ def test_rows_that_the_device_cannot_hold(gpu: Gpu, monkeypatch: pytest.MonkeyPa
 
 def test_a_lost_device_says_so(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     p, rows = data(10)
-    bound = Sums(gpu, hoisted(reduction(bells)), functions("accurate")).bind(rows)
+    bound = sums_on(gpu, hoisted(reduction(bells))).bind(rows)
     monkeypatch.setattr(gpu, "lost", True)
     with pytest.raises(DeviceLostError):
         bound.run(p)
@@ -420,7 +420,7 @@ def test_a_lost_device_says_so(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.fixture
 def folding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partial sums of more than one workgroup, of which there are up to 64, are added there."""
-    monkeypatch.setattr(row_sums, "SUMS_FOLDED_ON_HOST", 1)
+    monkeypatch.setattr(sums_in_workgroups, "SUMS_FOLDED_ON_HOST", 1)
     monkeypatch.setattr(reduce_dispatch, "BUSY_SOFTWARE", 64)
 
 
@@ -429,8 +429,8 @@ def folding(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
     made = hoisted(reduction(f))
     p, rows = data(40_000)
-    sums = Sums(gpu, made, functions("accurate"))
-    partials = sums.launch(len(rows)).partials
+    sums = sums_on(gpu, made)
+    partials = sums.planner.plan(len(rows)).partials
     folded = [part.folded is not None for part in partials]
     assert folded == [bool(part.results.summed) for part in partials]
     bound = sums.bind(rows)
@@ -447,7 +447,7 @@ def test_partial_sums_in_blocks_of_rows_and_tiles_of_results(
     monkeypatch.setattr(gpu, "max_binding", 8 * 10_000)
     sums = agree(gpu, powers(70), *data(25_000, 2, 1))
     p, rows = data(5000, 2, 1)
-    folded = sums.launch(len(rows)).partials
+    folded = sums.planner.plan(len(rows)).partials
     assert len(folded) == 5 and all(part.folded for part in folded)
     np.testing.assert_allclose(
         executed(sums, p, rows)[0], reduce_rows(sums.reduction, p, rows), rtol=1e-12
@@ -459,11 +459,12 @@ def test_partial_sums_that_overflow_together_and_those_that_are_nan(gpu: Gpu) ->
     made = hoisted(reduction(lambda p, r: p[0] * r[0] * r[1]))
     p, rows = data(20_000)
     rows[:] = 1e17, 1e17
-    bound = Sums(gpu, made, functions("accurate")).bind(rows)
+    bound = sums_on(gpu, made).bind(rows)
     assert bound.run(p)[0] == pytest.approx(float(p[0]) * 2e38, rel=1e-6)
     assert bound.run(4 * p)[0] == pytest.approx(float(p[0]) * 8e38, rel=1e-6)
     rows[777] = np.nan
-    assert np.isnan(bound.replaced(rows).run(p)[0])
+    bound.replace(rows)
+    assert np.isnan(bound.run(p)[0])
 
 
 @pytest.mark.parametrize("busy", [8, 512])
@@ -482,11 +483,11 @@ def test_no_invocation_has_more_rows_than_it_may(
 
 def test_few_sums_have_more_workgroups(gpu: Gpu) -> None:
     few, many = (
-        Sums(gpu, hoisted(reduction(f, n)), functions("accurate"))
+        sums_on(gpu, hoisted(reduction(f, n)))
         for f, n in ((lambda p, r: (p[0] - r[0]) ** 2, 1), (gaussians, 12))
     )
     for sums, busy in ((few, reduce_dispatch.BUSIER), (many, reduce_dispatch.BUSY)):
-        (module,) = sums.modules
+        (module,) = sums.planner.modules
         program = module.program
         assert groups_of(program, 1 << 24, reduce_dispatch.BUSY, 65_535) == busy
         assert groups_of(program, 1 << 24, reduce_dispatch.BUSY, 300) == max(
@@ -496,10 +497,12 @@ def test_few_sums_have_more_workgroups(gpu: Gpu) -> None:
 
 def test_rows_that_turn_in_loops_are_one_for_each_invocation(gpu: Gpu) -> None:
     made = hoisted(reduction(lambda p, r: sg.fori_loop(0, 9, lambda _, s: s * p[0], r[0]), 1, 1))
-    sums = Sums(gpu, made, functions("accurate"))
-    for sums.busy in (reduce_dispatch.BUSY, reduce_dispatch.BUSY_SOFTWARE):
+    sums = sums_on(gpu, made)
+    for sums.planner.busy in (reduce_dispatch.BUSY, reduce_dispatch.BUSY_SOFTWARE):
         bound = sums.bind(np.ones((1000, 1), np.float32))
-        (part,) = sums.launch(1000).partials
-        assert part.groups == (16 if sums.busy == reduce_dispatch.BUSY else 2)  # of 64 invocations
+        (part,) = sums.planner.plan(1000).partials
+        assert part.groups == (
+            16 if sums.planner.busy == reduce_dispatch.BUSY else 2
+        )  # of 64 invocations
         assert bound.run(np.ones(1, np.float32))[0] == 1000
     agree(gpu, made, *data(1000, 1, 1))

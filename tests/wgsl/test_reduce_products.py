@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel.test_stage import reduction
+from launched import sums_on
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
@@ -16,13 +17,12 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.products import NO_FACTOR
 from symgrad.kernel.shapes import Output, Reduction
-from symgrad.kernel.skeletons import group_products, row_sums
+from symgrad.kernel.skeletons import group_products, sums_in_workgroups
 from symgrad.kernel.skeletons.group_products import QUADS, WIDTH, in_products
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.summation import emit_reduction
-from symgrad.wgsl.dispatch.sums import Sums
 
 
 def network(p: Any, r: Any) -> Any:
@@ -60,7 +60,7 @@ def drawn(made: Reduction, count: int) -> tuple[np.ndarray, np.ndarray]:
 def agree(gpu: Gpu, made: Reduction, count: int, slack: float = 5e-6) -> None:
     """The slack is what rounding makes of a row's own numbers, which a network adds to."""
     p, rows = drawn(made, count)
-    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    found = sums_on(gpu, made).run(p, rows)
     points = np.concatenate([np.tile(p, (count, 1)), rows], axis=1)
     scale = np.abs(compute(made, points)).sum(axis=0) + 1e-30
     assert np.max(np.abs(found - reduce_rows(made, p, rows)) / scale) < slack
@@ -75,7 +75,7 @@ def test_sums_are_those_of_the_rows(gpu: Gpu, name: str, count: int) -> None:
 def test_partial_sums_that_are_added_on_the_device(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_sums, "SUMS_FOLDED_ON_HOST", 1)
+    monkeypatch.setattr(sums_in_workgroups, "SUMS_FOLDED_ON_HOST", 1)
     agree(gpu, MADE["network"](), 20_000)
 
 
@@ -91,7 +91,7 @@ def test_equal_rows_are_added_as_exactly_as_others(gpu: Gpu, name: str) -> None:
     """Rounding errors of one sign add up: of 4,096 rows one by one they are 1e-5 of the sum."""
     made = MADE[name]()
     p, rows = drawn(made, 1)
-    sums = Sums(gpu, made, functions("accurate"))
+    sums = sums_on(gpu, made)
     one, found = sums.run(p, rows), sums.run(p, np.repeat(rows, 100_003, axis=0))
     np.testing.assert_allclose(found, 100_003 * one, rtol=1e-6)
 
@@ -101,7 +101,7 @@ def test_a_row_that_is_nan_is_in_its_sums(gpu: Gpu) -> None:
     made = MADE["outer"]()
     p, rows = drawn(made, 70)
     rows[:, 0] = np.nan
-    found = Sums(gpu, made, functions("accurate")).run(p, rows)
+    found = sums_on(gpu, made).run(p, rows)
     assert np.array_equal(np.isnan(found), np.isnan(reduce_rows(made, p, rows)))
     assert 0 < np.isnan(found).sum() < len(found)
 
@@ -109,7 +109,7 @@ def test_a_row_that_is_nan_is_in_its_sums(gpu: Gpu) -> None:
 def test_the_same_bits_again(gpu: Gpu) -> None:
     made = MADE["network"]()
     p, rows = drawn(made, 5000)
-    bound = Sums(gpu, made, functions("accurate")).bind(rows)
+    bound = sums_on(gpu, made).bind(rows)
     np.testing.assert_array_equal(bound.run(p), bound.run(p))
 
 

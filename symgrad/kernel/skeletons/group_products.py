@@ -19,7 +19,7 @@ from symgrad.kernel.lower import inlined
 from symgrad.kernel.products import NO_FACTOR, products_of
 from symgrad.kernel.row_tile import Tile, cut
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.group_rows import Rows
+from symgrad.kernel.skeletons.row_sums_workgroup import Rows
 
 WIDTH: Final = 64
 """Invocations of a workgroup, and rows whose factors are in its memory."""
@@ -140,7 +140,8 @@ def in_products(reduction: Reduction) -> list[Products]:
 def group_products(products: Products) -> KernelIR:
     """The kernel in which groups sum the products of a tile, `WIDTH` invocations each.
 
-    Its buffers are those of `group_rows`; of the sums, those number ``products.cells`` are wanted.
+    Its buffers are those of `row_sums_workgroup`; of the sums, those number ``products.cells`` are
+    wanted.
     """
     return _Program(products).kernel()
 

@@ -2,168 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final
+from functools import cached_property, partial
+from math import prod
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from symgrad.cache import Once
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel import watch
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.launch import Dispatch, Launch, Part
-from symgrad.kernel.memory import ALIGNMENT_BYTES, POOL
+from symgrad.kernel.launch import Dispatch, Launch, Program, Use
+from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.skeletons.map import Map
-from symgrad.kernel.skeletons.steps import Iterate
-from symgrad.kernel.statements import BOUND
-from symgrad.llvm.device.host import host
-from symgrad.llvm.device.pointers import NULL, address
-from symgrad.llvm.device.recompile import Function
-from symgrad.llvm.device.threads import share_out, worth
-from symgrad.llvm.dispatch.points import Points, definitions_for
+from symgrad.llvm.dispatch.compiled import Calls, Compiled, Planned
+from symgrad.llvm.dispatch.points import Points
 from symgrad.llvm.dispatch.until import Steps, Visit, stream
-from symgrad.llvm.printing.printer import print_kernel
 
 CACHED_FUNCTIONS: Final = 256
 """Most compiled kernels that are cached."""
 
+SMALL_BYTES: Final = 2**16
+"""Bytes of outputs that stay with each thread for a launch whose inputs stay, at most."""
 
-class Compiled:
-    """A kernel of the language, for whole groups of invocations, in machine code."""
-
-    def __init__(self, kernel: KernelIR, math: str, dtype: str, quick: bool = False) -> None:
-        """What is to be ``quick`` to compile is so even if it has loops."""
-        vector = host().shape(dtype, True, math != "strict")
-        width = kernel.target.width
-        vector = replace(vector, lanes=min(vector.lanes, width))
-        assert width % vector.lanes == 0, f"groups of {width} are no whole vectors"
-        shape = replace(vector, lanes=width)
-        self.kernel, self.width = kernel, width
-        bound = [b for b in kernel.buffers if b.space in BOUND and b.data is None]
-        self._names = [b.name for b in bound]
-        write = partial(
-            print_kernel, kernel, definitions_for(math, dtype), shape, vector, quick=quick
-        )
-        self.function = Function(write)
-        self._shared = any(b.atomic for b in bound)
-
-    def planned(self, dispatch: Dispatch) -> Planned:
-        """What runs a dispatch, on arrays by their names."""
-        groups, arrays = dispatch.number_of_groups, dict(dispatch.arrays)
-        words = dispatch.invocations, groups, *dispatch.words
-        weight = groups * self.width * dispatch.operations
-        threads = 1 if self._shared else worth(weight, self.width)
-        bound = [arrays[b] for b in self._names]
-        return Planned(self.function, bound, words, groups * self.width, self.width, threads)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A dispatch with all that does not change from call to call."""
-
-    function: Function
-    bound: Sequence[str | Part]
-    """The names of arrays, or parts of arrays."""
-    words: tuple[int, ...]
-    cells: int
-    width: int
-    threads: int
-
-    @property
-    def arguments(self) -> list[Any]:
-        """The arguments of a call for all invocations; the addresses of arrays are not known."""
-        return [NULL] * len(self.bound) + [NULL, 0, self.cells, False, *self.words]
-
-    def call(self, arguments: list[Any]) -> None:
-        """Run it with these arguments, which are complete but for the workspace."""
-        function, many = self.function, len(self.bound)
-        if self.threads == 1:
-            if function.workspace:
-                arguments[many] = function.own_workspace()
-            function.call(*arguments)
-            return
-        call, addresses, workspace = function.call, arguments[:many], function.own_workspace
-
-        def some(first: int, end: int) -> None:
-            call(*addresses, workspace(), first, end, False, *self.words)
-
-        share_out(some, self.cells, self.width, self.threads)
-
-
-class Calls:
-    """The calls of a launch, for one thread: its scratch arrays, and arguments that are complete.
-
-    Scratch arrays stand in one arena, where those that are never needed at the same time share
-    memory. What is small stays with the thread.
-    """
-
-    def __init__(self, launch: Launch, plan: Sequence[Planned], dtype: str) -> None:
-        self._steps = [(p, p.arguments) for p in plan]
-        self._places: dict[str, list[tuple[list[Any], int, Part | None]]] = {}
-        for planned, arguments in self._steps:
-            for n, b in enumerate(planned.bound):
-                part = b if isinstance(b, Part) else None
-                name = part.array if part else str(b)
-                self._places.setdefault(name, []).append((arguments, n, part))
-        starts, self._nbytes = arena(launch, dtype)
-        self._scratch = [(a.name, starts[a.name], a.size, a.dtype(dtype)) for a in launch.scratch]
-        self._stays = self._nbytes <= STAYING_BYTES
-        if self._stays:
-            self._allot()
-
-    def _allot(self) -> None:
-        memory = POOL.empty((self._nbytes,), np.dtype(np.uint8))
-        for name, start, size, kind in self._scratch:
-            self._set(name, memory[start : start + size * kind.itemsize].view(kind))
-
-    def _set(self, name: str, array: np.ndarray) -> None:
-        """Note where an array stands."""
-        whole = address(array) if array.size else NULL
-        for arguments, n, part in self._places.get(name, ()):
-            arguments[n] = whole if part is None else _address(part.of(array))
-
-    def run(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Run all of them on these inputs and outputs, which are let go of after that."""
-        if not self._stays:
-            self._allot()
-        for name, array in arrays.items():
-            self._set(name, array)
-        for planned, arguments in self._steps:
-            planned.call(arguments)
-        for name in arrays if self._stays else self._places:
-            for arguments, n, _ in self._places.get(name, ()):
-                arguments[n] = NULL
-
-
-STAYING_BYTES: Final = 2**20
-"""Bytes of scratch arrays that stay with a thread, at most."""
-
-
-def arena(launch: Launch, dtype: str) -> tuple[dict[str, int], int]:
-    """Where each scratch array begins in memory that all of them share, and how large that is.
-
-    Each gets the first gap that is large enough, of what no other one needs while it is needed.
-    """
-    first, last = dict[str, int](), dict[str, int]()
-    for n, d in enumerate(launch.dispatches):
-        for name in d.names.values():
-            first.setdefault(name, n)
-            last[name] = n
-    placed: list[tuple[int, int, str]] = []
-    for a in launch.scratch:
-        size = -(-a.size * a.dtype(dtype).itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        start = 0
-        for begin, end, other in sorted(placed):
-            apart = last[other] < first[a.name] or last[a.name] < first[other]
-            if not apart and begin < start + size and start < end:
-                start = end
-        placed.append((start, start + size, a.name))
-    return {name: start for start, _, name in placed}, max((end for _, end, _ in placed), default=0)
+T = TypeVar("T")
 
 
 _compiled: Once[Any, Compiled] = Once(CACHED_FUNCTIONS)
@@ -176,26 +42,31 @@ class Launched:
     What is repeated is as `symgrad.llvm.dispatch.until.Steps` says.
     """
 
-    def __init__(self, launch: Launch, math: str, dtype: str) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        math: str,
+        dtype: str,
+        kernels: Mapping[Program, Compiled] | None = None,
+    ) -> None:
+        """Some programs' kernels may be compiled already, of a launch that is known to be right."""
         start = time.perf_counter()
         self.launch, self.dtype = launch, np.dtype(dtype)
-        self._inputs = [(a.name, a.dtype(dtype), a.size) for a in launch.inputs]
+        self._kernels = kernels or {}
+        self.inputs = {a.name: (a.dtype(dtype), a.size) for a in launch.inputs}
         self._outputs = [(a.name, a.dtype(dtype), a.of(1)) for a in launch.outputs]
         self._local = threading.local()
         self._points: Points | None = None
         self._steps: Steps | None = None
-        self._plan: list[Planned] = []
+        self._chains: list[list[Planned]] = []
         if launch.until:
             self._steps = self._repeated(math, dtype)
         elif launch.has_batch:
             self._points = self._map(math, dtype)
         else:
-            launch.verify()
-            self._plan = [
-                self._kernel(d, math, dtype).planned(d)
-                for d in launch.dispatches
-                if d.number_of_groups
-            ]
+            if kernels is None:
+                launch.verify()
+            self._chains = self._planned(math, dtype)
         self._seconds = time.perf_counter() - start
 
     @property
@@ -214,18 +85,33 @@ class Launched:
 
     def _repeated(self, math: str, dtype: str) -> Steps:
         """The only dispatch of a launch that is repeated."""
-        (dispatch,) = self.launch.dispatches
+        (d,) = self.launch.dispatches
         with watch.stage("emit"):
             self.launch.verify()
-        program = dispatch.program
-        quick = isinstance(program, Iterate) and program.iteration.matrix is None
-        function = Compiled(dispatch.kernel, math, dtype, quick).function
+        function = Compiled(lambda _: d.kernel, d.target, math, dtype).function
         return Steps(self.launch, function, self.dtype)
 
-    @staticmethod
-    def _kernel(dispatch: Dispatch, math: str, dtype: str) -> Compiled:
-        key = dispatch.program, dispatch.target, math, dtype
-        return _compiled.get(key, lambda: Compiled(dispatch.kernel, math, dtype))
+    def _planned(self, math: str, dtype: str) -> list[list[Planned]]:
+        """The dispatches, in order, or in chains that run side by side.
+
+        They do if one thread runs all of some dispatch of each.
+        """
+        dispatches = [d for d in self.launch.dispatches if d.number_of_groups]
+        planned = [self._kernel(d, math, dtype).planned(d) for d in dispatches]
+        if self.launch.scratch or not any(p.alone for p in planned):
+            return [planned]
+        chains: list[list[Planned]] = []
+        for p in planned:
+            joined = [chain for chain in chains if any(map(p.waits_for, chain))]
+            chains = [chain for chain in chains if chain not in joined]
+            chains.append([*itertools.chain.from_iterable(joined), p])
+        return chains if all(any(p.alone for p in chain) for chain in chains) else [planned]
+
+    def _kernel(self, d: Dispatch, math: str, dtype: str) -> Compiled:
+        if d.program in self._kernels:
+            return self._kernels[d.program]
+        key = d.program, d.target, math, dtype
+        return _compiled.get(key, lambda: Compiled(lambda _: d.kernel, d.target, math, dtype))
 
     def run(self, *inputs: np.ndarray, steps: int = 0) -> list[np.ndarray]:
         """The outputs, as fresh arrays; inputs have the shapes that the launch says.
@@ -241,22 +127,53 @@ class Launched:
             results = self._points.results(len(points))
             self._points.bind(points, results)()
             return results
-        arrays: dict[str, np.ndarray] = {}
-        for (name, dtype, size), x in zip(self._inputs, inputs, strict=True):
+        arrays = dict[str, np.ndarray]()
+        for (name, (dtype, size)), x in zip(self.inputs.items(), inputs, strict=True):
             assert x.size == size, f"{name} has other than {size} numbers"
             arrays[name] = np.ascontiguousarray(x, dtype)
-        results = [POOL.empty(shape, dtype, aligned=False) for _, dtype, shape in self._outputs]
-        arrays |= zip([name for name, _, _ in self._outputs], results, strict=True)
-        self._calls().run(arrays)
+        return self.run_on(arrays)
+
+    def run_on(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The outputs, as fresh arrays, of inputs by their names, as kernels take them."""
+        results = self._results()
+        names = [name for name, _, _ in self._outputs]
+        self._calls().run({**inputs, **dict(zip(names, results, strict=True))})
         return results
+
+    def _results(self) -> list[np.ndarray]:
+        """Memory for the outputs."""
+        return [POOL.empty(shape, dtype, aligned=False) for _, dtype, shape in self._outputs]
 
     def _calls(self) -> Calls:
         """The calls of this thread."""
         try:
             return self._local.calls
         except AttributeError:
-            self._local.calls = Calls(self.launch, self._plan, self.dtype.name)
+            self._local.calls = Calls(self.launch, self._chains, self.dtype.name)
             return self._local.calls
+
+    def hold(self, resident: Mapping[str, np.ndarray]) -> Held:
+        """The launch with inputs that are the same in every call, by their names."""
+        return Held(self, resident)
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether one thread does all of it, in little memory."""
+        nbytes = sum(dtype.itemsize * prod(shape) for _, dtype, shape in self._outputs)
+        one = len(self._chains) == 1 and all(p.threads == 1 for p in self._chains[0])
+        return one and not self.launch.scratch and nbytes <= SMALL_BYTES
+
+    def bound(
+        self, inputs: Mapping[str, np.ndarray]
+    ) -> tuple[list[Callable[[], None]], list[np.ndarray]]:
+        """Calls that run the dispatches on these inputs, and the outputs, if it ``is_small``.
+
+        They are for this thread, and one at a time.
+        """
+        results = self._results()
+        names = [name for name, _, _ in self._outputs]
+        arrays = {**inputs, **dict(zip(names, results, strict=True))}
+        return [p.on(arrays) for chain in self._chains for p in chain], results
 
     def bind(
         self, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]
@@ -296,6 +213,51 @@ class Launched:
         self._points.run_filled(fill, step, results)
 
 
-def _address(array: np.ndarray) -> Any:
-    """Where an array stands, if it has numbers."""
-    return address(array) if array.size else NULL
+class Held:
+    """A launch some of whose inputs are the same in every call; any number of threads may call it.
+
+    If there is little to do, each thread has what it works in at hand, from its second call on.
+    """
+
+    def __init__(self, launched: Launched, resident: Mapping[str, np.ndarray]) -> None:
+        self._launched, self._resident = launched, resident
+        self._sent = [name for name in launched.inputs if name not in resident]
+        self._is_new, self._local = True, threading.local()
+
+    def replace(self, resident: Mapping[str, np.ndarray]) -> None:
+        """Have other arrays in the place of those that stay."""
+        self._resident, self._is_new, self._local = resident, True, threading.local()
+
+    def run(self, use: Use[T], *inputs: np.ndarray) -> T:
+        """Run the launch, and give the result of ``use``: the next call overwrites the outputs.
+
+        The inputs are those that do not stay, of the shapes and the dtype that the launch says.
+        """
+        try:
+            sent, calls, outputs = self._local.job
+        except AttributeError:
+            sent, calls, outputs = self._job(inputs)
+        for memory, x in zip(sent, inputs, strict=False):
+            memory[:] = x
+        for call in calls:
+            call()
+        return use(outputs, _unread)
+
+    def begin(self, use: Use[T], *inputs: np.ndarray) -> Callable[[], T]:
+        """A call that does all of it: what a GPU begins, the CPU may as well do at the end."""
+        return partial(self.run, use, *inputs)
+
+    def _job(self, inputs: Sequence[np.ndarray]) -> tuple[Any, ...]:
+        """The memory of a thread: inputs, calls that are to be done, and the outputs."""
+        launched, sent = self._launched, dict(zip(self._sent, inputs, strict=True))
+        if self._is_new or not launched.is_small:
+            self._is_new = False
+            return (), (), launched.run_on({**self._resident, **sent})
+        memory = {name: x.copy() for name, x in sent.items()}
+        calls, outputs = launched.bound({**self._resident, **memory})
+        self._local.job = job = [*memory.values()], calls, outputs
+        return job
+
+
+def _unread(name: str) -> np.ndarray:
+    raise AssertionError(f"the memory of {name} is used for other arrays too")

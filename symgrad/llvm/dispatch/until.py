@@ -52,7 +52,8 @@ def steps_target(iteration: Iteration, math: str, dtype: str) -> SimdTarget:
     """The lanes that do steps of an iteration, a problem each."""
     lanes = host().shape(dtype, True, math != "strict").lanes
     carried = CARRIED_NUMBERS if _operations(iteration) <= LONG_BATCH else 0
-    return SimdTarget(lanes, block=ROWS_PER_FLOAT_SUM, carried=carried)
+    quick = iteration.matrix is None
+    return SimdTarget(lanes, block=ROWS_PER_FLOAT_SUM, carried=carried, quick=quick)
 
 
 def _operations(iteration: Iteration) -> int:

@@ -13,12 +13,12 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.kernel.copying import converted
+from symgrad.kernel.memory import in_pieces
 from symgrad.kernel.skeletons.row_points import Pattern
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.launch import Launched
-from symgrad.wgsl.memory.pool import in_pieces
 from symgrad.wgsl.printing.source import Style
 
 POINTS_BYTES: Final = 1 << 26

@@ -25,7 +25,7 @@ from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.copying import converted
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.layout import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
-from symgrad.kernel.memory import POOL
+from symgrad.kernel.memory import POOL, in_pieces
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.skeletons.map import Map
 from symgrad.wgsl.arrays.array import DeviceArray
@@ -52,7 +52,6 @@ from symgrad.wgsl.dispatch.workspace import (
     whole,
 )
 from symgrad.wgsl.memory.encoding import Step
-from symgrad.wgsl.memory.pool import in_pieces
 from symgrad.wgsl.memory.transfer import QUEUED_BYTES, Download, Segment, Upload
 from symgrad.wgsl.printing.source import Style
 
@@ -402,13 +401,11 @@ class Launched:
         ranges = [(buffer, start, n) for (buffer, start), n in pairs]
         return Frame(self._steps(count, plan, places), ranges, starts, nbytes, space.together)
 
-    def hold(self, resident: Mapping[str, Place]) -> Held:
-        """The launch with inputs that stay on the device, by their names and places."""
+    def hold(self, resident: Mapping[str, Any]) -> Held:
+        """The launch with inputs that stay on the device, by their names: see `Held`."""
         assert not self.launch.has_batch, f"{self.launch.name} is of a batch"
-        names = [a.name for a in self.launch.inputs]
-        places = {names.index(name): place for name, place in resident.items()}
-        space = Workspace(self.gpu, self._plan(1), 1, places)
-        return Held(self.gpu, self.launch, space, partial(self._make_frame, space, 1), self._floats)
+        plan, floats = self._plan(1), self._floats
+        return Held(self.gpu, self.launch, plan, resident, self._make_frame, floats)
 
     def let_go(self) -> None:
         """Give back the memory that is kept between calls, unless one is under way."""

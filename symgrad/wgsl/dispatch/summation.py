@@ -17,7 +17,7 @@ from symgrad.expr.graph.node import Op
 from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.group_products import WIDTH, Products, in_products
-from symgrad.kernel.skeletons.row_sums import TileSums
+from symgrad.kernel.skeletons.sums_in_workgroups import TileSums
 from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.names import printable

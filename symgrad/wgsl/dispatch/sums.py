@@ -1,45 +1,38 @@
-"""Runs sums over rows on a GPU: rows go up once or with every call, parameters with every call.
+"""Plans sums over rows on a GPU: the kernels, the workgroups, and the blocks that a binding holds.
 
 A call costs one write, one submit and one wait: it is that of a launch whose rows stay on the
-device, and what comes back is added in float64. Rows that no binding can hold are cut into blocks.
-Where rows look up entries of tables, the tables go up with every call, and what is added to them
-comes back.
+device, and what comes back is added in float64. Where rows look up entries of tables, the tables go
+up with every call, and what is added to them comes back.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
 
 import numpy as np
 
-from symgrad.errors import DeviceError, DeviceMemoryError, InputError
+from symgrad.errors import DeviceError
 from symgrad.expr.graph.node import Op
 from symgrad.kernel import watch
 from symgrad.kernel.launch import Program
 from symgrad.kernel.layout import MAX_WORKGROUPS
-from symgrad.kernel.partial_sums import Added
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.row_sums import (
-    SumsLaunch,
+from symgrad.kernel.skeletons.sums_in_workgroups import (
     TileSums,
-    sums_launch,
-    table_words,
-    whole_quads,
+    WorkgroupSumsLaunch,
+    workgroup_sums_launch,
 )
-from symgrad.kernel.table_gradients import in_order, indices_of, quads
+from symgrad.kernel.table_gradients import in_order, quads
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations
-from symgrad.wgsl.dispatch.launch import Held, Launched
+from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.dispatch.summation import SUM_INVOCATIONS, Summation, emit_reduction
-from symgrad.wgsl.dispatch.workspace import NUMBER_BYTES, QUAD_BYTES, Place, whole
-from symgrad.wgsl.memory.pool import Storage, in_pieces
+from symgrad.wgsl.dispatch.workspace import Held
 from symgrad.wgsl.printing.source import Style
 
 HOST_BYTES = 1 << 26
@@ -73,11 +66,11 @@ BUSY_SOFTWARE = 8
 """As `BUSY`, for a driver in software, for which a workgroup's tree costs as much as many rows."""
 
 
-class Sums:
-    """A compiled reduction. Any number of threads may use it; they take turns.
+class WorkgroupSums:
+    """Plans sums over rows for the workgroups of a GPU: see `symgrad.sums.Planner`.
 
     Args:
-        gpu: where it runs.
+        gpu: where they run.
         reduction: what is summed.
         functions: the library's functions, for the choice of mathematics.
         style: what the source says beside the code.
@@ -86,6 +79,8 @@ class Sums:
         DeviceError: the GPU binds too few arrays, cannot hold a row, or refuses a module, which
             is a defect of symgrad (the message is naga's).
     """
+
+    needs_sizes = False
 
     def __init__(
         self,
@@ -102,14 +97,18 @@ class Sums:
         self._scratch = {m.program: m.scratch(1) for m in self.modules}
         rows = (self.most_groups(p) * p.width * p.most for p in self._scratch)
         self.block = min(_checked_block(gpu, reduction, self.modules), *rows)
+        """Rows of a block."""
         require_iterations(gpu, max(m.printed.iterations for m in self.modules))
-        self.kernels: Mapping[Program, Compiled] = {
+        self._kernels: Mapping[Program, Compiled] = {
             m.program: Compiled(gpu, m.printed) for m in self.modules
         }
-        self._lock = threading.Lock()
-        self._streams: dict[int, BoundSums] = {}
-        gpu.hold(self)
         self.seconds = time.perf_counter() - start
+
+    @property
+    def streamed(self) -> int:
+        """Rows of the host that go through the device at a time."""
+        most = HOST_BYTES // _row_bytes(self.reduction) // ROWS_ALIGNED * ROWS_ALIGNED
+        return min(max(most, ROWS_ALIGNED), self.block)
 
     def most_groups(self, program: TileSums) -> int:
         """The workgroups that a dispatch may have: as many as there is scratch memory for."""
@@ -118,224 +117,46 @@ class Sums:
             return MAX_WORKGROUPS
         return max(1, min(MAX_WORKGROUPS, self.gpu.max_binding // nbytes))
 
-    def launch(self, rows: int, indices: np.ndarray | None = None) -> SumsLaunch:
-        """The launch that sums over so many rows."""
-        counts = [min(self.block, rows - k) for k in range(0, rows, self.block)]
-        return sums_launch(self.reduction, tuple(self._scratch), counts, self._groups, indices)
+    def plan(
+        self, count: int, indices: np.ndarray | None = None, sizes: Sequence[int] = ()
+    ) -> WorkgroupSumsLaunch:
+        """The launch that sums over so many rows, whatever the sizes of tables are."""
+        counts = [min(self.block, count - k) for k in range(0, count, self.block)]
+        programs = tuple(self._scratch)
+        return workgroup_sums_launch(self.reduction, programs, counts, self._groups, indices)
 
     def _groups(self, program: TileSums, count: int) -> int:
         """The workgroups of a dispatch over so many rows."""
         return groups_of(program, count, self.busy, self.most_groups(program))
 
-    @cached_property
-    def results(self) -> int:
-        """The number of sums."""
-        return sum(len(o.nodes) for o in self.reduction.summed)
-
-    def run(self, parameters: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """parameters (n,), rows (N, columns), float32 in C order -> sums (results,) in float64.
-
-        The rows go through a part of the device's memory in blocks.
-        """
-        self.require(rows)
-        self.require_parameters(parameters)
-        totals = np.zeros(self.results)
-        step = max(
-            HOST_BYTES // _row_bytes(self.reduction) // ROWS_ALIGNED * ROWS_ALIGNED, ROWS_ALIGNED
-        )
-
-        def add(start: int, end: int) -> None:
-            sums = self._stream(end - start).replaced(rows[start:end]).run(parameters)
-            np.add(totals, sums, out=totals)
-
-        with self._lock, np.errstate(invalid="ignore"):
-            in_pieces(len(rows), min(step, self.block), ROWS_ALIGNED, add)
-        return totals
-
-    def run_with_tables(
+    def hold(
         self,
-        parameters: np.ndarray,
-        rows: np.ndarray,
-        indices: np.ndarray,
-        tables: Sequence[np.ndarray],
-    ) -> Added:
-        """The sums, and for each lookup what was added to its table's entries, all in float64.
+        rows: np.ndarray | DeviceArray,
+        indices: np.ndarray | None = None,
+        sizes: Sequence[int] = (),
+    ) -> tuple[WorkgroupSumsLaunch, Held]:
+        """A launch over these rows, float32, which are copied to the device if they are not there.
 
-        indices (N, count) are integers that name entries of the tables (entries, width), float32.
+        There those of the host are in the order of the index with most slopes.
         """
-        return self.bind(rows, indices).run_with_tables(parameters, tables)
-
-    def bind(self, rows: np.ndarray | DeviceArray, indices: np.ndarray | None = None) -> BoundSums:
-        """Sums over these rows (N, columns), float32 in C order, which are copied to the device.
-
-        Those that are there already are taken as they are.
-
-        So are the indices (N, count) of the entries that they look up, and the order of these.
-        There the rows are in the order of the index with most slopes.
-        """
-        self.require(rows)
-        count = indices_of(self.reduction)
-        if count and (indices is None or indices.shape != (len(rows), count)):
-            raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")
-        if isinstance(rows, DeviceArray):
-            return self._allocated(len(rows), indices, rows)
-        if indices is not None:
-            rows, indices = in_order(self.reduction, rows, indices)
-        return self._allocated(len(rows), indices).replaced(rows)
-
-    def _allocated(self, count: int, indices: np.ndarray | None, *rows: DeviceArray) -> BoundSums:
-        """Memory for rows; if there is too little, slopes of fewer of them are kept at a time."""
-        while True:
-            try:
-                return BoundSums(self, count, indices, *rows)
-            except DeviceMemoryError:
-                block = min(self.block, count) // 2 // ROWS_ALIGNED * ROWS_ALIGNED
-                if not self.reduction.lookups or not block:
-                    raise
-                self.block = block
-
-    def require(self, rows: np.ndarray | DeviceArray) -> None:
-        """Refuse rows of another width."""
-        if rows.ndim != 2 or rows.shape[1] != self.reduction.columns:
-            raise InputError(f"rows of shape {rows.shape}: expected (N, {self.reduction.columns})")
         if isinstance(rows, DeviceArray):
             assert rows.dtype == np.float32 and rows.gpu is self.gpu, "not float32 on this GPU"
         else:
             assert rows.dtype == np.float32 and rows.flags.c_contiguous, "not float32 in C order"
+            if indices is not None:
+                rows, indices = in_order(self.reduction, rows, indices)
+        plan = self.plan(len(rows), indices)
+        launched = Launched(self.gpu, plan.launch, Style(), self._kernels)
+        held = launched.hold(plan.resident(rows, indices))
+        return replace(plan, indices={}), held  # it has them
 
-    def require_parameters(self, parameters: np.ndarray) -> None:
-        """Refuse another number of parameters."""
-        n = self.reduction.parameters
-        if parameters.shape != (n,):
-            raise InputError(f"parameters of shape {parameters.shape}: expected ({n},)")
-
-    def _stream(self, count: int) -> BoundSums:
-        """Memory for this many rows on the device, the last two sizes kept."""
-        bound = self._streams.pop(count, None)
-        if bound is None:
-            while len(self._streams) > 1:
-                self._streams.pop(next(iter(self._streams)))
-            try:
-                bound = BoundSums(self, count)
-            except DeviceMemoryError:
-                self._streams.clear()
-                raise
-        self._streams[count] = bound
-        return bound
-
-    def let_go(self) -> None:
-        """Give back the memory that is kept between calls, unless one is under way."""
-        if self._lock.acquire(blocking=False):
-            self._streams.clear()
-            self._lock.release()
-
-
-class BoundSums:
-    """Sums over rows that stay on the device. Any number of threads may use it; they take turns."""
-
-    def __init__(
-        self,
-        sums: Sums,
-        count: int,
-        indices: np.ndarray | None = None,
-        rows: DeviceArray | None = None,
-    ) -> None:
-        """Takes memory for ``count`` rows, which `replaced` fills, unless they are there."""
-        self.sums, self.count, self._columns = sums, count, sums.reduction.columns
-        sums.gpu.check()
-        self._lock = threading.Lock()
-        self._device_rows = rows if rows is not None and rows.size else None
-        self._storages, self._indices = list[Storage](), list[Storage]()
-        self._padded = np.zeros(whole_quads(sums.reduction.parameters), np.float32)
-        launch = sums.launch(count, indices)
-        resident = dict(self._resident(launch))
-        self._launch = replace(launch, indices={}) if launch.indices else launch
-        self._held: Held | None = None
-        if count:
-            launched = Launched(sums.gpu, launch.launch, Style(), sums.kernels)
-            self._held = launched.hold(resident)
-
-    def _resident(self, launch: SumsLaunch) -> Iterator[tuple[str, Place]]:
-        """The places of the inputs that stay from call to call, by their names."""
-        start = 0
-        for name, count in launch.rows.items():
-            if self._device_rows is None:
-                self._storages.append(self._storage(whole_quads(count * self._columns)))
-                yield name, whole(self._storages[-1])
-            else:
-                buffer, first, _ = self._device_rows.rows(start, count)
-                yield name, (buffer, first, 0)
-            start += count
-        for name, words in launch.indices.items():
-            self._indices.append(self._storage(words.size))
-            self.sums.gpu.upload(self._indices[-1], words)
-            yield name, whole(self._indices[-1])
-
-    def _storage(self, numbers: int) -> Storage:
-        return self.sums.gpu.storage(NUMBER_BYTES * numbers or QUAD_BYTES)
-
-    def replaced(self, rows: np.ndarray) -> BoundSums:
-        """These sums, after rows (count, columns) have been copied to the device."""
-        assert len(rows) == self.count, "there is memory for another number of rows"
-        start = 0
-        for count, storage in zip(self._launch.rows.values(), self._storages, strict=True):
-            self.sums.gpu.upload(storage, rows[start : start + count])
-            start += count
-        return self
-
-    def run(self, parameters: np.ndarray) -> np.ndarray:
-        """parameters (n,), float32 -> sums (results,) in float64."""
-        return self.begin(parameters, ())()[0]
-
-    def run_with_tables(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> Added:
-        """The sums, and for each lookup what was added to its table's entries, all in float64."""
-        return self.begin(parameters, tables)()
-
-    def begin(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> Callable[[], Added]:
-        """Start `run_with_tables`, and give the function that waits for it: it has to be called."""
-        run = self._running(parameters, tables)
-        next(run)
-        return partial(_ended, run)
-
-    def _running(
-        self, parameters: np.ndarray, tables: Sequence[np.ndarray]
-    ) -> Generator[None, None, Added]:
-        """`run_with_tables`, which stops once between what it submits and what it waits for."""
-        sums, held, gpu = self.sums, self._held, self.sums.gpu
-        sums.require_parameters(parameters)
-        words = [table_words(sums.reduction, tables)] if sums.reduction.lookups or tables else []
-        if held is None:
-            yield
-            return np.zeros(sums.results), [np.zeros(t.shape) for t in tables]
-        if words:
-            _require_tables(gpu, words[0].nbytes)
-        gpu.check()
-        with self._lock, gpu.guard:
-            self._padded[: len(parameters)] = parameters
-            held.begin(self._padded, *words)
-            yield
-            outputs = held.finish()
-            with np.errstate(invalid="ignore", over="ignore"):
-                total = self._launch.total(outputs, held.read)
-                return total, self._launch.added(tables, outputs) if tables else []
-
-
-def _ended(run: Generator[None, None, Added]) -> Added:
-    """Wait for a run that has submitted its work: its sums."""
-    try:
-        next(run)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("a run stops once")
-
-
-def _require_tables(gpu: Gpu, nbytes: int) -> None:
-    """Refuse tables that no binding holds."""
-    if nbytes > gpu.max_binding:
-        raise DeviceError(
-            f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array: "
-            f"parameters that are looked up have {nbytes:,}"
-        )
+    def shrink(self, count: int) -> bool:
+        """Whether so many rows may take less memory, as slopes of fewer are kept at a time."""
+        block = min(self.block, count) // 2 // ROWS_ALIGNED * ROWS_ALIGNED
+        if not self.reduction.lookups or not block:
+            return False
+        self.block = block
+        return True
 
 
 def _row_bytes(reduction: Reduction) -> int:

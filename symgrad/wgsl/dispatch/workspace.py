@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from functools import cached_property, partial
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.kernel.launch import Launch
+from symgrad.errors import DeviceError
+from symgrad.kernel.launch import Launch, Use
 from symgrad.kernel.memory import POOL
+from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.strided import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.compiled import Compiled
@@ -25,6 +28,8 @@ QUAD_BYTES: Final = 32
 """Bytes of four numbers, of the widest, of which arrays of quads are whole multiples."""
 
 BYTE: Final = np.dtype(np.uint8)
+
+T = TypeVar("T")
 
 Place = Range
 """Where an array stands, and how many of its bytes are bound: 0 where these are all that it has."""
@@ -110,6 +115,10 @@ class Frame:
         return [Copy(b, 0, target, start, n) for (b, _, n), start in places if n]
 
 
+MakeFrame = Callable[["Workspace", int], Frame]
+"""What says how a call of so many points runs in a workspace."""
+
+
 class Workspace:
     """The memory of calls on the host's arrays, of up to ``capacity`` points.
 
@@ -142,64 +151,118 @@ class Workspace:
 class Held:
     """A launch some of whose inputs stay on the device; the others come from the host at each call.
 
-    A call is one write for each of these, one submit, and one wait. Between `begin` and `finish`
-    it is of one thread: who calls it sees to that.
+    A call is one write for each of these, one submit, and one wait. Any number of threads may call
+    it; they take turns.
     """
 
     def __init__(
         self,
         gpu: Gpu,
         launch: Launch,
-        space: Workspace,
-        make_frame: Callable[[], Frame],
+        plan: Plan,
+        resident: Mapping[str, Any],
+        make_frame: MakeFrame,
         floats: np.dtype[Any],
     ) -> None:
-        self._gpu, self._launch, self._space, self._make_frame = gpu, launch, space, make_frame
-        self._floats = floats
-        inputs = ((n, launch.inputs[n]) for n in space.storages)
-        self._sent = {n: 0 if a.is_open else a.dtype(floats).itemsize * a.size for n, a in inputs}
+        """Has a copy of each ``resident`` array of the host; what is on the device stays there."""
+        self._gpu, self._launch, self._floats = gpu, launch, floats
+        self._names = [a.name for a in launch.inputs]
+        nbytes = [a.dtype(floats).itemsize * a.size for a in launch.inputs]
+        places = dict[int, Place]()
+        self._storages = dict[str, Storage]()
+        """The memory of what has come from the host."""
+        for name, array in resident.items():
+            n = self._names.index(name)
+            if isinstance(array, DeviceArray) and array.size:
+                places[n] = *array.place, 0
+            else:
+                storage = self._storages[name] = gpu.storage(nbytes[n] or QUAD_BYTES)
+                places[n] = whole(storage)
+        self._space = Workspace(gpu, plan, 1, places)
+        self._make_frame = partial(make_frame, self._space, 1)
+        inputs = launch.inputs
+        self._sent = {n: 0 if inputs[n].is_open else nbytes[n] for n in self._space.storages}
         """The bytes of the inputs that come from the host, by their numbers."""
         self._kinds = [a.dtype(floats) for a in launch.outputs]
         self._frame: Frame | None = None
+        self._lock = threading.Lock()
+        self.replace(resident)
 
-    def begin(self, *inputs: np.ndarray) -> None:
-        """Start a call with these inputs: contiguous, of the numbers that the launch says.
+    def replace(self, resident: Mapping[str, Any]) -> None:
+        """Copy other arrays of the host to the device, which may be shorter than what they are."""
+        for name, array in resident.items():
+            if name in self._storages and array.size:
+                self._gpu.upload(self._storages[name], array)
 
-        What each call gives the length of may be longer or shorter than in the last one.
+    def run(self, use: Use[T], *inputs: np.ndarray) -> T:
+        """Run the launch, and give the result of ``use`` of the outputs, each a row of numbers.
+
+        The inputs are those that do not stay: contiguous, of the numbers that the launch says, or
+        fewer. What each call gives the length of may be longer or shorter than in the last one.
         """
-        gpu, space, frame = self._gpu, self._space, self._frame
+        return self.begin(use, *inputs)()
+
+    def begin(self, use: Use[T], *inputs: np.ndarray) -> Callable[[], T]:
+        """Start `run`, and give the function that waits for it: it has to be called."""
+        run = self._running(use, inputs)
+        next(run)
+        return partial(_ended, run)
+
+    def _running(self, use: Use[T], inputs: Sequence[np.ndarray]) -> Generator[None, None, T]:
+        """A run, which stops once between what it submits and what it waits for."""
+        gpu, space = self._gpu, self._space
+        gpu.check()
+        with self._lock, gpu.guard:
+            frame = self._filled(inputs)
+            gpu.submit(frame.steps, frame.copies(space.staging.claim(frame.nbytes)))
+            yield
+            data = POOL.empty((frame.nbytes,), BYTE, aligned=False)
+            space.staging.read(frame.nbytes, [(0, data, BYTE)])
+            pairs = zip(frame.spans, self._kinds, strict=True)
+            return use([data[span].view(kind) for span, kind in pairs], self._read)
+
+    def _filled(self, inputs: Sequence[np.ndarray]) -> Frame:
+        """How the call runs, after its inputs have been sent."""
+        space, frame = self._space, self._frame
         for (n, nbytes), x in zip(self._sent.items(), inputs, strict=True):
-            if x.nbytes != nbytes:
+            if x.nbytes != nbytes and self._launch.inputs[n].is_open:
                 frame = self._resize(n, x.nbytes)
+            elif x.nbytes > nbytes:
+                name = self._names[n]
+                raise AssertionError(f"{name} has {nbytes} bytes, and not {x.nbytes}")
             if x.nbytes:
-                gpu.write(space.inputs[n][0], 0, x)
+                self._gpu.write(space.inputs[n][0], 0, x)
         if frame is None:
             frame = self._frame = self._make_frame()
-        gpu.submit(frame.steps, frame.copies(space.staging.claim(frame.nbytes)))
+        return frame
 
     def _resize(self, n: int, nbytes: int) -> None:
         """Have memory for so many bytes of an input."""
-        a = self._launch.inputs[n]
-        assert a.is_open, f"{a.name} has {self._sent[n]} bytes, and not {nbytes}"
+        if nbytes > self._gpu.max_binding:
+            raise DeviceError(
+                f"{self._gpu.info.name} holds {self._gpu.max_binding:,} bytes in one array: "
+                f"{self._launch.inputs[n].shape[0]} have {nbytes:,}"
+            )
         storage = self._space.storages[n] = self._gpu.storage(nbytes)
         self._space.inputs[n] = storage.buffer, 0, nbytes
         self._sent[n], self._frame = nbytes, None
 
-    def finish(self) -> list[np.ndarray]:
-        """Wait for the call that was begun: the numbers of each output, in a row."""
-        frame = self._frame
-        assert frame, "no call was begun"
-        data = POOL.empty((frame.nbytes,), BYTE, aligned=False)
-        self._space.staging.read(frame.nbytes, [(0, data, BYTE)])
-        return [data[span].view(k) for span, k in zip(frame.spans, self._kinds, strict=True)]
-
-    def read(self, name: str) -> np.ndarray:
+    def _read(self, name: str) -> np.ndarray:
         """The numbers of a scratch array, as the last call has left them."""
         scratch = self._launch.scratch
         n = [a.name for a in scratch].index(name)
         numbers = np.empty(scratch[n].size, scratch[n].dtype(self._floats))
         self._gpu.download(self._space.others[n], numbers)
         return numbers
+
+
+def _ended(run: Generator[None, None, T]) -> T:
+    """Wait for a run that has submitted its work: what it gives."""
+    try:
+        next(run)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a run stops once")
 
 
 def whole(storage: Storage) -> Place:

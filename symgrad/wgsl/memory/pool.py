@@ -220,27 +220,6 @@ def _step(nbytes: int) -> int:
     return max(256, 1 << max(nbytes.bit_length() - 4, 0))
 
 
-def in_pieces(count: int, step: int, least: int, work: Callable[[int, int], None]) -> None:
-    """Have ``work(start, end)`` done for all of ``count`` things, at most ``step`` at a time.
-
-    Where the device has no memory for so many, half of them are tried, a multiple of ``least``.
-
-    Raises:
-        DeviceMemoryError: it has none for ``least`` of them.
-    """
-    start = 0
-    while start < count:
-        end = min(start + step, count)
-        try:
-            work(start, end)
-        except DeviceMemoryError:
-            if end - start <= least:
-                raise
-            step = max((end - start) // 2 // least, 1) * least
-        else:
-            start = end
-
-
 class Storage:
     """A storage buffer that goes back to its pool when nobody uses it any more."""
 

@@ -30,7 +30,7 @@ HOISTED_PARAMETERS: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
 
 
-def group_rows(tile: Tile, width: int, most: int) -> KernelIR:
+def row_sums_workgroup(tile: Tile, width: int, most: int) -> KernelIR:
     """The kernel in which groups of so many invocations sum the results of a tile.
 
     An invocation has ``most`` rows at most. Buffers that are read are ``rows``, ``parameters``,

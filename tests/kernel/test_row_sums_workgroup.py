@@ -14,7 +14,7 @@ from symgrad.kernel.language import KernelIR
 from symgrad.kernel.row_tile import Tile, cut
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.group_products import group_products, in_products
-from symgrad.kernel.skeletons.group_rows import group_rows
+from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
 from symgrad.kernel.stage import hoisted
 from symgrad.kernel.statements import Load
 from symgrad.kernel.verify import verify
@@ -66,7 +66,7 @@ def summed(
 
 def agree(made: Reduction, n: int, count: int, size: int, width: int = 64) -> None:
     p, rows = drawn(n, count, made.columns)
-    found = [summed(group_rows(t, width, t.most), t, p, rows) for t in cut(made, size)]
+    found = [summed(row_sums_workgroup(t, width, t.most), t, p, rows) for t in cut(made, size)]
     want = reduce_rows(made, p, rows)
     np.testing.assert_allclose(np.concatenate(found), want, rtol=1e-12, atol=1e-12)
 
@@ -105,7 +105,7 @@ def test_many_results_one_by_one_and_in_tiles(columns: int, count: int) -> None:
 def test_many_parameters_are_read_where_they_are_needed() -> None:
     made = hoisted(reduction(lambda p, r: sum(np.sin(p[k] * r[0]) for k in range(70)), 70, 2))
     (tile,) = cut(made, 100)
-    kernel = group_rows(tile, 64, tile.most)
+    kernel = row_sums_workgroup(tile, 64, tile.most)
     loads = [i for s, i in kernel.items() if isinstance(i, Load) and i.buffer.name == "parameters"]
     assert loads and not any(i in kernel.main.items for i in loads)
     agree(made, 70, 100, 100)

@@ -1,4 +1,4 @@
-"""Sums over rows as a launch: kernels over blocks of the rows, a fold, and runs of table gradients.
+"""Sums over rows in workgroups as a launch: kernels over blocks of rows, folds, runs of slopes.
 
 A row's kernel reads the numbers of the entries of tables that the row names by index, and writes
 what it adds to them, its slopes, to an array of its own: column by column, so that neighbours write
@@ -9,10 +9,11 @@ the same kernel again, or by the host.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,13 +21,13 @@ from symgrad.errors import InputError
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.partial_sums import PartialSums, Results
+from symgrad.kernel.partial_sums import PartialSums, Read, Results
 from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.fold import fold_program
 from symgrad.kernel.skeletons.group_products import Products, group_products
-from symgrad.kernel.skeletons.group_rows import group_rows
 from symgrad.kernel.skeletons.lookup import QUAD, RUNS_PER_GROUP, STEP, Place, RunSums, tiles_of
+from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
 from symgrad.kernel.table_gradients import (
     EntrySums,
     Quad,
@@ -43,7 +44,7 @@ FOLD_INVOCATIONS: Final = 256
 SUMS_FOLDED_ON_HOST: Final = 1 << 14
 """Partial sums of a dispatch beyond which they are added on the device, not on the host."""
 
-WORDS: Final = Size("words")
+WORDS: Final = Size("parameters that are looked up")
 """The numbers of all tables, and where they begin: as many as each call has."""
 
 NOTHING: Final = np.empty(0, np.uint32)
@@ -68,7 +69,7 @@ class TileSums:
         assert target == self.target, "the kernel is of groups of another width"
         if self.products:
             return group_products(self.products)
-        return group_rows(self.tile, self.width, self.most)
+        return row_sums_workgroup(self.tile, self.width, self.most)
 
     @property
     def target(self) -> WorkgroupTarget:
@@ -83,29 +84,39 @@ class TileSums:
 
 
 @dataclass(frozen=True)
-class SumsLaunch:
-    """A launch that sums over rows of which the number is known, and what its outputs add up to.
+class WorkgroupSumsLaunch:
+    """A launch that sums over rows in workgroups: see `symgrad.kernel.partial_sums.SumsLaunch`.
 
-    Its inputs are ``parameters``, with zeros behind them up to whole quads, ``tables``, the words
-    of `table_words` if rows look anything up, and what stays from call to call: ``rows``, those
-    of each block in an array, and ``indices``.
+    Its inputs are ``parameters``, with anything behind them up to whole quads, ``tables``, the
+    words of `table_words` if rows look anything up, and what stays from call to call: ``rows``,
+    those of each block in an array, and ``indices``.
     """
 
+    reduction: Reduction
     launch: Launch
     rows: Mapping[str, int]
-    """The inputs that are the rows of the blocks, with anything behind them up to whole quads, and
-    how many rows each has."""
+    """The inputs that are the rows of the blocks, and how many rows each has."""
     indices: Mapping[str, np.ndarray]
     """The inputs that say which rows name which entries."""
     partials: tuple[PartialSums, ...]
     entries: tuple[EntrySums, ...]
-    results: int
 
-    def total(self, outputs: Sequence[np.ndarray], read: Callable[[str], np.ndarray]) -> np.ndarray:
-        """The sums (results,) in float64; ``read`` gives the numbers of an array of the launch."""
-        sums = np.zeros(self.results)
-        for part, numbers in zip(self.partials, outputs, strict=False):
-            part.add_to(sums, numbers, read)
+    def resident(self, rows: Any, indices: np.ndarray | None) -> dict[str, Any]:
+        """The rows of each block, and the words of the indices, for which the launch is made."""
+        ends = [0, *itertools.accumulate(self.rows.values())]
+        blocks = zip(self.rows, itertools.pairwise(ends), strict=True)
+        return {name: rows[start:end] for name, (start, end) in blocks} | dict(self.indices)
+
+    def looked_up(self, tables: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The words of all tables together, if rows look anything up."""
+        return [table_words(self.reduction, tables)] if self.reduction.lookups or tables else []
+
+    def total(self, outputs: Sequence[np.ndarray], read: Read) -> np.ndarray:
+        """The sums (results,) in float64."""
+        sums = np.zeros(sum(len(o.nodes) for o in self.reduction.summed))
+        with np.errstate(invalid="ignore", over="ignore"):
+            for part, numbers in zip(self.partials, outputs, strict=False):
+                part.add_to(sums, numbers, read)
         return sums
 
     def added(
@@ -115,27 +126,28 @@ class SumsLaunch:
         totals = [POOL.empty(t.shape, np.dtype(np.float64)) for t in tables]
         for total in totals:
             total.fill(0.0)
-        for part, numbers in zip(self.entries, outputs[len(self.partials) :], strict=True):
-            part.add_to(totals, numbers)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for part, numbers in zip(self.entries, outputs[len(self.partials) :], strict=True):
+                part.add_to(totals, numbers)
         return totals
 
 
-def sums_launch(
+def workgroup_sums_launch(
     reduction: Reduction,
     programs: Sequence[TileSums],
     counts: Sequence[int],
     groups: Callable[[TileSums, int], int],
     indices: np.ndarray | None = None,
-) -> SumsLaunch:
+) -> WorkgroupSumsLaunch:
     """The launch that sums over blocks of so many rows.
 
     ``groups(program, count)`` is how many of them add up so many rows; the ``indices`` (N, count)
     name the entries of tables.
     """
-    return _Sums(reduction, programs, groups, max(counts, default=0)).over(counts, indices)
+    return _WorkgroupSums(reduction, programs, groups, max(counts, default=0)).over(counts, indices)
 
 
-class _Sums:
+class _WorkgroupSums:
     """The parts of a launch, block by block."""
 
     def __init__(
@@ -158,7 +170,7 @@ class _Sums:
             size = QUAD * max(len(self._quads), 1) * padded(longest)
             self._scratch.append(Array("slopes", (size,)))
 
-    def over(self, counts: Sequence[int], indices: np.ndarray | None) -> SumsLaunch:
+    def over(self, counts: Sequence[int], indices: np.ndarray | None) -> WorkgroupSumsLaunch:
         """The launch over blocks of so many rows."""
         start = 0
         for block, count in enumerate(counts):
@@ -170,10 +182,9 @@ class _Sums:
                 self._sum(block, count)
                 self._add_to_entries(block, some)
             start += count
-        results = sum(len(o.nodes) for o in self._reduction.summed)
         rows = {f"rows{block}": count for block, count in enumerate(counts)}
-        parts = tuple(self._partials), tuple(self._entries)
-        return SumsLaunch(self._launch(rows), rows, self._indices, *parts, results)
+        launch, parts = self._launch(rows), (tuple(self._partials), tuple(self._entries))
+        return WorkgroupSumsLaunch(self._reduction, launch, rows, self._indices, *parts)
 
     def _launch(self, rows: Mapping[str, int]) -> Launch:
         reduction = self._reduction

@@ -1,4 +1,4 @@
-"""Sums over rows of data: each invocation adds up what its rows contribute, each group its own."""
+"""Sums over rows in the lanes of a vector: each adds up its rows, a group what its lanes have."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, paused_gc
+from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, widen
 from symgrad.kernel.lower import Adding, Value, inline, numbers, written
 from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, tiles
@@ -18,7 +19,7 @@ from symgrad.kernel.skeletons.chosen import Case, cases
 from symgrad.kernel.skeletons.lookup import Entries
 from symgrad.kernel.stage import at_each_row
 from symgrad.kernel.statements import Buffer, wide_mul
-from symgrad.kernel.summing import SummingTarget
+from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.views import View, constants, inputs_in_a_row
 
 ROWS_WITH_NEAR_FACTORS: Final = 4
@@ -27,11 +28,12 @@ read factors from memory again takes longer than to add to results."""
 
 
 @paused_gc()
-def rows_program(reduction: Reduction, target: SummingTarget) -> KernelIR:
-    """The kernel in which each group sums what its share of ``count`` rows contributes.
+def row_sums_simd(reduction: Reduction, target: SimdTarget) -> KernelIR:
+    """The kernel in which each group sums what its piece of ``count`` rows contributes.
 
     Its buffers are ``rows`` (count, columns) and ``parameters``, which are read, and ``sums``
-    (groups, results), of float64. Where rows look entries up, those of `Entries` follow.
+    (groups, results), of float64. Where rows look entries up, those of `Entries` follow. Rows are
+    read in whole vectors, also behind the last.
     """
     return _Sums(reduction, target).kernel()
 
@@ -44,17 +46,18 @@ class _Sums:
     for a stretch, and products of these added up in tiles of results, if that is possible.
     """
 
-    def __init__(self, reduction: Reduction, target: SummingTarget) -> None:
+    def __init__(self, reduction: Reduction, target: SimdTarget) -> None:
         few = sum(len(o.nodes) for o in reduction.summed) <= target.summing.carried
         arrays = Added(reduction) if few else added_to(reduction)
         self.k = k = KernelIR(target, reduction.name)
         self.reduction = reduction = arrays.reduction
         self.graph, self.target, self.summing = reduction.graph, target, target.summing
         self.rows, self.parameters = k.buffer("rows", "read"), k.buffer("parameters", "read")
-        self.sums = k.buffer("sums", "write", target.sums)
+        self.sums = k.buffer("sums", "write", "d")
         self.roots = [i for o in reduction.summed for i in o.nodes]
         self.count = len(self.roots)
-        self.stride, self.iterations = target.stride(k), target.iterations(k)
+        first, count = self._piece()
+        self.first, self.iterations = first, count.ceil_div(target.width).id
         self.entries = Entries(k, reduction)
         self.columns, self.views = self._inputs()
         each = at_each_row(reduction)
@@ -81,6 +84,15 @@ class _Sums:
         """Where in them the sum of a result is over a stretch, if it is."""
         kinds = enumerate(target.wide)
         self.totals = [k.buffer(f"total{c}", "own", kind, size) for c, kind in kinds]
+
+    def _piece(self) -> tuple[int, Index]:
+        """The first row of a lane, and how many rows the group has."""
+        k, piece = self.k, self.summing.piece
+        cell, count = Index(k, k.cell), Index(k, k.count)
+        if not piece:
+            return k.cell, count
+        group = Index(k, k.group)
+        return (cell + group * (piece - k.target.width)).id, (count - group * piece).at_most(piece)
 
     def _inputs(self) -> tuple[dict[int, int], dict[int, View]]:
         """The inputs that are columns, and arrays that are read where they are."""
@@ -119,8 +131,7 @@ class _Sums:
             return body(first, last, carries)
 
         up = k.add(ops.word_add, self.iterations, k.word(self.block - 1))
-        most = -(-self.summing.rows // self.block) or None
-        return k.loop(k.word(0), k.add(ops.word_div, up, block), inits, stretch, most=most)[0]
+        return k.loop(k.word(0), k.add(ops.word_div, up, block), inits, stretch)[0]
 
     def iteration(
         self,
@@ -142,7 +153,7 @@ class _Sums:
         What the row adds to entries of tables is added to them.
         """
         k, graph = self.k, self.graph
-        row = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.stride))
+        row = k.add(ops.word_add, self.first, k.add(ops.word_mul, t, k.word(k.target.width)))
         k.names[row] = "row"
         values: dict[int, Value] = dict(self.views)
         for i, c in self.columns.items():
@@ -168,7 +179,11 @@ class _Sums:
 
     def _or_nothing(self, inside: int, value: int) -> int:
         """What a turn adds: nothing, if it is at no row."""
-        return self.target.kept(self.k, inside, value, self.k.constant(0.0))
+        return self._kept(inside, value, self.k.constant(0.0))
+
+    def _kept(self, inside: int, new: int, old: int) -> int:
+        """What an iteration makes of a value: some lanes are at rows beyond the last."""
+        return self.k.add(ops.where, inside, new, old)
 
     def _carry(self, t: int, sums: Sequence[int]) -> Sequence[int]:
         """The sums after one more row."""
@@ -176,7 +191,7 @@ class _Sums:
         k.names.update((s, f"sum{c}") for c, s in enumerate(sums))
         inside, values = self.contributed(t, self.roots)
         new = [k.add(ops.add, s, v) for s, v in zip(sums, values, strict=True)]
-        return [self.target.kept(k, inside, n, s) for n, s in zip(new, sums, strict=True)]
+        return [self._kept(inside, n, s) for n, s in zip(new, sums, strict=True)]
 
     def _products(self, each: Sequence[int]) -> Products:
         """The results that are taken apart: none, if their factors do not stay in the cache."""
@@ -242,14 +257,14 @@ class _Sums:
         inside, values = self.contributed(t, [*singly.values(), *factors, *more])
         for c, v in zip(singly, values, strict=False):
             old = k.load(self.added, k.word(c))
-            k.store(self.added, k.word(c), self.target.kept(k, inside, k.add(ops.add, old, v), old))
+            k.store(self.added, k.word(c), self._kept(inside, k.add(ops.add, old, v), old))
         value_of = dict(zip(more, values[len(singly) + len(factors) :], strict=True))
         for case in chosen:
             self._add_case(case, inside, value_of)
         if self.factor_cache:
             row = k.add(ops.word_sub, t, first)
             for c, v in enumerate(values[len(singly) : len(singly) + len(factors)]):
-                stored = self.target.kept(k, inside, v, k.constant(0.0))
+                stored = self._kept(inside, v, k.constant(0.0))
                 k.store(self.factor_cache, k.offset(row, len(factors), c), stored)
         return ()
 

@@ -13,7 +13,7 @@ from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.chosen import CASES, cases
-from symgrad.kernel.skeletons.rows import rows_program
+from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
 from symgrad.kernel.stage import hoisted
 from symgrad.kernel.statements import If
 from symgrad.kernel.summing import Summing
@@ -30,7 +30,7 @@ def layers(p: Any, r: Any) -> Any:
 
 def summed(made: Reduction, target: SimdTarget, p: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The sums of one group, which is called with rows that fill its last turn."""
-    kernel = rows_program(made, target)
+    kernel = row_sums_simd(made, target)
     verify(kernel)
     count = sum(len(o.nodes) for o in made.summed)
     padded = np.zeros((-(-len(rows) // LANES) * LANES, rows.shape[1]))
@@ -61,7 +61,7 @@ def test_what_is_kept_for_results_of_few_factors_fits_the_cache() -> None:
     made = hoisted(reduction(layers, 24))
 
     def kept(cached: int) -> list[int]:
-        kernel = rows_program(made, SimdTarget(LANES, summing=Summing(0, cached=cached)))
+        kernel = row_sums_simd(made, SimdTarget(LANES, summing=Summing(0, cached=cached)))
         return [b.size for b in kernel.buffers if b.name == "kept"]
 
     (whole,) = kept(4096)
@@ -113,7 +113,7 @@ def test_a_case_is_looked_at_only_by_rows_that_are_in_it() -> None:
     found = cases(reduction.graph, roots, ())
     assert [len(case.values) for case in found] == [2 * SIZE] * CLUSTERS
     assert all(case.needed for case in found)
-    program = rows_program(reduction, SimdTarget(LANES))
+    program = row_sums_simd(reduction, SimdTarget(LANES))
     verify(program)
     assert sum(isinstance(item, If) for _, item in program.items()) == CLUSTERS
     few = {c: roots[c] for case in found[: CASES - 1] for c in case.values}

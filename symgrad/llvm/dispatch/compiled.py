@@ -1,0 +1,222 @@
+"""Kernels of the language in machine code, and the calls of launches of them, for one thread."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Dispatch, Launch, Part, Program
+from symgrad.kernel.memory import ALIGNMENT_BYTES, POOL
+from symgrad.kernel.statements import BOUND
+from symgrad.kernel.target import SimdTarget
+from symgrad.llvm.device.host import host
+from symgrad.llvm.device.pointers import NULL, address
+from symgrad.llvm.device.recompile import Function
+from symgrad.llvm.device.threads import share_out, worth
+from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.printing.printer import print_kernel
+from symgrad.llvm.printing.source import Source
+
+
+class Compiled:
+    """A kernel of the language, for whole groups of invocations, in machine code.
+
+    ``program`` writes it, again for code that is compiled thoroughly.
+    """
+
+    def __init__(self, program: Program, target: Target, math: str, dtype: str) -> None:
+        vector = host().shape(dtype, True, math != "strict")
+        self._program, self._target, self.width = program, target, target.width
+        self._vector = replace(vector, lanes=min(vector.lanes, target.width))
+        assert target.width % self._vector.lanes == 0, f"groups of {self.width}: no whole vectors"
+        self._definitions = definitions_for(math, dtype)
+        self.function = Function(self._write)
+
+    def _write(self, thorough: bool) -> Source:
+        target, shape = self._target, replace(self._vector, lanes=self.width)
+        if thorough and isinstance(target, SimdTarget):
+            target = target.thorough
+        kernel = self._program(target)
+        self._bound = [b for b in kernel.buffers if b.space in BOUND and b.data is None]
+        quick = isinstance(target, SimdTarget) and target.quick
+        return print_kernel(kernel, self._definitions, shape, self._vector, thorough, quick)
+
+    def planned(self, dispatch: Dispatch) -> Planned:
+        """A dispatch with its kernel in machine code."""
+        groups, arrays = dispatch.number_of_groups, dict(dispatch.arrays)
+        words = dispatch.invocations, groups, *dispatch.words
+        cells = groups * self.width
+        weight = cells * dispatch.operations
+        bound = [arrays[b.name] for b in self._bound]
+        written = [arrays[b.name] for b in self._bound if b.space == "write"]
+        shared = any(b.atomic for b in self._bound)
+        return Planned(self.function, bound, written, words, cells, self.width, weight, shared)
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A dispatch with all that does not change from call to call."""
+
+    function: Function
+    bound: Sequence[str | Part]
+    """The names of arrays, or parts of arrays."""
+    written: Sequence[str | Part]
+    """The arrays, or parts of arrays, that it writes."""
+    words: tuple[int, ...]
+    cells: int
+    width: int
+    weight: int
+    """About what it costs, in additions."""
+    alone: bool
+    """Whether one thread does all of it: its groups add to the same numbers."""
+
+    @cached_property
+    def threads(self) -> int:
+        """How many threads it is worth."""
+        return 1 if self.alone else worth(self.weight, self.width)
+
+    def waits_for(self, other: Planned) -> bool:
+        """Whether it touches what the other one writes, or writes what that touches."""
+        pairs = itertools.chain(
+            itertools.product(self.bound, other.written),
+            itertools.product(self.written, other.bound),
+        )
+        return any(_part(a).meets(_part(b)) for a, b in pairs)
+
+    def on(self, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
+        """A call by this thread that runs all of it on these arrays, every time."""
+        addresses = [
+            _address(b.of(arrays[b.array]) if isinstance(b, Part) else arrays[b])
+            for b in self.bound
+        ]
+        call, workspace = self.function.call, self.function.own_workspace()
+        return partial(call, *addresses, workspace, 0, self.cells, False, *self.words)
+
+    @property
+    def arguments(self) -> list[Any]:
+        """The arguments of a call for all invocations; the addresses of arrays are not known."""
+        return [NULL] * len(self.bound) + [NULL, 0, self.cells, False, *self.words]
+
+    def call(self, arguments: list[Any], alone: bool = False) -> None:
+        """Run it with these arguments, which are complete but for the workspace.
+
+        This thread does all of it if it is ``alone``.
+        """
+        function, many = self.function, len(self.bound)
+        if alone or self.threads == 1:
+            if function.workspace:
+                arguments[many] = function.own_workspace()
+            function.call(*arguments)
+            return
+        call, addresses, workspace = function.call, arguments[:many], function.own_workspace
+
+        def some(first: int, end: int) -> None:
+            call(*addresses, workspace(), first, end, False, *self.words)
+
+        share_out(some, self.cells, self.width, self.threads)
+
+
+class Calls:
+    """The calls of a launch, for one thread: its scratch arrays, and arguments that are complete.
+
+    Scratch arrays stand in one arena, where those that are never needed at the same time share
+    memory. What is small stays with the thread.
+    """
+
+    def __init__(self, launch: Launch, chains: Sequence[Sequence[Planned]], dtype: str) -> None:
+        self._chains = [[(p, p.arguments) for p in chain] for chain in chains]
+        self._places: dict[str, list[tuple[list[Any], int, Part | None]]] = {}
+        for planned, arguments in itertools.chain.from_iterable(self._chains):
+            for n, b in enumerate(planned.bound):
+                part = b if isinstance(b, Part) else None
+                name = part.array if part else str(b)
+                self._places.setdefault(name, []).append((arguments, n, part))
+        starts, self._nbytes = arena(launch, dtype)
+        self._scratch = [(a.name, starts[a.name], a.size, a.dtype(dtype)) for a in launch.scratch]
+        self._stays = self._nbytes <= STAYING_BYTES
+        if self._stays:
+            self._allot()
+
+    def _allot(self) -> None:
+        memory = POOL.empty((self._nbytes,), np.dtype(np.uint8))
+        for name, start, size, kind in self._scratch:
+            self._set(name, memory[start : start + size * kind.itemsize].view(kind))
+
+    def _set(self, name: str, array: np.ndarray) -> None:
+        """Note where an array stands."""
+        whole = address(array) if array.size else NULL
+        for arguments, n, part in self._places.get(name, ()):
+            arguments[n] = whole if part is None else _address(part.of(array))
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Run all of them on these inputs and outputs, which are let go of after that."""
+        if not self._stays:
+            self._allot()
+        for name, array in arrays.items():
+            self._set(name, array)
+        self._run_chains()
+        for name in arrays if self._stays else self._places:
+            for arguments, n, _ in self._places.get(name, ()):
+                arguments[n] = NULL
+
+    def _run_chains(self) -> None:
+        """Run the dispatches in order, or each chain of them by a thread."""
+        chains, alone = self._chains, len(self._chains) > 1
+
+        def some(first: int, end: int) -> None:
+            for planned, arguments in itertools.chain.from_iterable(chains[first:end]):
+                planned.call(arguments, alone)
+
+        if alone:
+            share_out(some, len(chains), 1, self._worth)
+        else:
+            some(0, 1)
+
+    @cached_property
+    def _worth(self) -> int:
+        """How many threads all of it is worth."""
+        planned = [p for p, _ in itertools.chain.from_iterable(self._chains)]
+        return worth(sum(p.weight for p in planned), max(p.width for p in planned))
+
+
+STAYING_BYTES: Final = 2**20
+"""Bytes of scratch arrays that stay with a thread, at most."""
+
+
+def arena(launch: Launch, dtype: str) -> tuple[dict[str, int], int]:
+    """Where each scratch array begins in memory that all of them share, and how large that is.
+
+    Each gets the first gap that is large enough, of what no other one needs while it is needed.
+    """
+    first, last = dict[str, int](), dict[str, int]()
+    for n, d in enumerate(launch.dispatches):
+        for name in d.names.values():
+            first.setdefault(name, n)
+            last[name] = n
+    placed: list[tuple[int, int, str]] = []
+    for a in launch.scratch:
+        size = -(-a.size * a.dtype(dtype).itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        start = 0
+        for begin, end, other in sorted(placed):
+            apart = last[other] < first[a.name] or last[a.name] < first[other]
+            if not apart and begin < start + size and start < end:
+                start = end
+        placed.append((start, start + size, a.name))
+    return {name: start for start, _, name in placed}, max((end for _, end, _ in placed), default=0)
+
+
+def _part(a: str | Part) -> Part:
+    """An array as a part of itself."""
+    return a if isinstance(a, Part) else Part(a, 0, sys.maxsize)
+
+
+def _address(array: np.ndarray) -> Any:
+    """Where an array stands, if it has numbers."""
+    return address(array) if array.size else NULL
