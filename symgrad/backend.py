@@ -48,7 +48,7 @@ CACHED_LAUNCHES: Final = 256
 """Most compiled launches that are cached."""
 
 CACHED_OPTIONS: Final = 64
-"""Options that are kept as they are for a device: some verbs ask for them at every call."""
+"""Back ends that are kept, and options as they are for a device: verbs ask at every call."""
 
 FLOATS: Final = np.dtype(np.float32), np.dtype(np.float64)
 """What the CPU computes in."""
@@ -513,6 +513,7 @@ class MultiDevice:
         return False
 
 
+@functools.lru_cache(CACHED_OPTIONS)
 def backend_of(device: Device) -> Backend:
     """What compiles for a device, or for several."""
     if isinstance(device, Devices):

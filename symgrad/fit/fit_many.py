@@ -19,6 +19,7 @@ from symgrad.fit.blocks import fit_blocks
 from symgrad.fit.curves import Curves, curves_of
 from symgrad.fit.model import MISTAKES
 from symgrad.fit.units import Given, refit
+from symgrad.kernel.problems import RowData
 from symgrad.kernel.resident import ResidentArray
 from symgrad.optimize.arguments import (
     as_given,
@@ -29,13 +30,15 @@ from symgrad.optimize.arguments import (
     require_method,
     require_taken,
     start_within,
+    whole,
 )
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.method import Method, Tolerances
-from symgrad.optimize.minimize import minimize_from
+from symgrad.optimize.minimize import minimized
 from symgrad.optimize.models import in_order, is_of_one_x, names_of
-from symgrad.optimize.starts import on_host, target_of
+from symgrad.optimize.search import MOST_STEPS, search_of
+from symgrad.optimize.starts import Starts, on_host, starts_of, target_of
 from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose
 from symgrad.values.tables import NanPolicy
@@ -145,11 +148,12 @@ def fit_many(
     target = target_of(device, Y, p0)
     backend = backend_of(target)
     kind = dtype_name(dtype or backend.dtype)
-    seen = _observed(Y, kind, backend.on_host)
+    convert = backend.on_host or options.get("runner") is not None
+    seen = _observed(Y, kind, convert)
     if not backend.on_host and kind == "float64":
         given |= {"bounds": bounds, "sigma": sigma}
         return _in_both(f, x, Y, p0, target, covariance, given)
-    starts = _starts(f, p0, len(seen), bounds, kind, backend.on_host)
+    starts = _starts(f, p0, len(seen), bounds, kind, convert)
     n = starts.shape[1]
     all_x = as_given(x, "x")
     x, plain = _places(f, all_x, seen, n)
@@ -165,11 +169,17 @@ def fit_many(
         curves = curves.at_once()
     residual = curves.residual(f)
     loss = residual if chosen.needs == "squares" else _half_square(residual)
-    data = {"shared": curves.shared, "own": curves.own, "device": target, "dtype": kind}
-    data |= {"mode": mode}
-    result = minimize_from(loss, n, starts, chosen, steps, tol, bounds, **data, **options)
+    tree, data = tree_of(n), RowData(curves.shared, curves.own)
+    where = {"device": target, "dtype": kind, "mode": mode}
+    box = bounds_of(bounds, tree)
+    begin = Starts(starts, None, single=False)
+    if isinstance(starts, ResidentArray):
+        begin = starts_of(starts, tree, data, box, kind)
+    how = {"steps": steps, "tol": tol, "math": options.get("math", "accurate"), **where}
+    search = search_of(loss, tree, begin, data, box, chosen, **how)
+    result = minimized(search, **_watching(options))
     if covariance:
-        half = _normal_matrices(residual, result.x, data)
+        half = _normal_matrices(residual, result.x, data, where)
         result.cov = _covariances(
             half, np.asarray(on_host(result.fun)), n, curves.kept, absolute_sigma
         )
@@ -242,6 +252,12 @@ def _require_options(options: dict[str, Any]) -> None:
             "with named columns, which may be arrays, are fitted by "
             "sg.fused_least_squares(...).minimize(starts, sg.LevenbergMarquardt(), rows=table)"
         )
+
+
+def _watching(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `minimized` among those of `minimize_from`."""
+    watching = {name: value for name, value in options.items() if name not in ("math", "history")}
+    return watching | {"every": whole(options.get("history", False), "history", 0, MOST_STEPS)}
 
 
 def _observed(Y: Any, dtype: str, convert: bool) -> Any:
@@ -317,10 +333,14 @@ def _outputs(f: Callable[[Any], Any], n: int) -> int:
 # --- covariances ----------------------------------------------------------------------------------
 
 
-def _normal_matrices(residual: Callable[[Any, Any], Any], x: Any, data: dict[str, Any]) -> Any:
+def _normal_matrices(
+    residual: Callable[[Any, Any], Any], x: Any, data: RowData, where: dict[str, Any]
+) -> Any:
     """The lower halves of JᵀJ at these parameters: a first evaluation keeps them."""
-    method = LevenbergMarquardt()
-    at = minimize_from(residual, x.shape[1], x, method, 0, memory=True, **data)
+    method, tree = LevenbergMarquardt(), tree_of(x.shape[1])
+    begin, box = Starts(x, None, single=False), bounds_of(None, tree)
+    search = search_of(residual, tree, begin, data, box, method, steps=0, tol=None, **where)
+    at = minimized(search, memory=True)
     assert method.stored is not None, "JᵀJ is a part of the memory"
     return at.memory[method.stored]
 

@@ -10,14 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.backend import backend_of, placed
-from symgrad.errors import InputError, InputTypeError
-from symgrad.expr.derivatives.accumulate import Mode, require_mode
-from symgrad.expr.tracers.tree import Sizes, Tree
+from symgrad.backend import Backend, backend_of, placed
+from symgrad.errors import InputTypeError
+from symgrad.expr.derivatives.accumulate import Mode
+from symgrad.expr.tracers.tree import Sizes
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.kernel.copying import by_threads
 from symgrad.kernel.problems import RowData
-from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.shapes import Iteration
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import (
@@ -29,23 +28,20 @@ from symgrad.optimize.arguments import (
 )
 from symgrad.optimize.curvature import examined
 from symgrad.optimize.device_states import DeviceStates, streamed_through
-from symgrad.optimize.evaluation import Accumulation
 from symgrad.optimize.method import Method, Tolerances
 from symgrad.optimize.over_devices import require_unwatched, shared_out
-from symgrad.optimize.problem import Problem, can_be_stored, needs_loss
+from symgrad.optimize.problem import can_be_stored, needs_loss
 from symgrad.optimize.result import ENDED_BY_USER, Messages, optimize_result
 from symgrad.optimize.runner import Compiled, Runner
+from symgrad.optimize.search import MOST_STEPS, Search, search_of
 from symgrad.optimize.starts import Starts, data_of, on_host, starts_of, target_of
 from symgrad.optimize.states import Ends, HostStates, Stages, States, Task, streamed
 from symgrad.optimize.stepwise import Evaluated, Stepwise, is_worthwhile
-from symgrad.pipeline import DType, DTypeName, Options, dtype_name
+from symgrad.pipeline import DType, dtype_name
 from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import Device, DeviceChoice, Devices
-from symgrad.values.parameters import of_row, variables_of
+from symgrad.values.parameters import variables_of
 from symgrad.values.tables import Reduce
-
-MOST_STEPS: Final = 2**24
-"""Steps that float32 can count."""
 
 STEPS_PER_CALLBACK: Final = 250
 """Steps between two calls of a callback."""
@@ -151,79 +147,108 @@ def minimize_from(
                [1., 0.]], dtype=float32)
     """
     require_method(method)
-    require_mode(mode)
     dtype = dtype_name(dtype)
-    count = whole(steps, "steps", 0, MOST_STEPS - 1)
     every = whole(history, "history", 0, MOST_STEPS)
     target = target_of(device, starts, shared, own)
-    backend = backend_of(target)
-    convert = runner is not None or backend.on_host
+    convert = runner is not None or backend_of(target).on_host
     tree, data = variables_of(n), data_of(shared, own, dtype, convert)
-    problem, box = _problem(loss, tree, data, reduce, mode), bounds_of(bounds, tree)
+    box = bounds_of(bounds, tree)
     begin = starts_of(starts, tree, data, box, dtype, convert)
-    options, stop = _options(loss, math, dtype, target), tolerances_of(tol, method, dtype)
-    problem = problem.rolled(options.rounding)
-    watched = bool(every) or callback is not None
-    blind = not (watched or needs_loss(method, stop))
-    by_gpu = not backend.on_host and runner is None
-    keeps = runner is None and backend.keeps_matrix(problem.n, data.rows)
-    stored = keeps and can_be_stored(method)
-    blind = blind and not problem.given
-    task = Task(problem, method, box, stop, options, count, blind, stored, by_gpu)
-    on_device = any(isinstance(a, ResidentArray) for a in (begin.rows, data.shared, data.own))
-    by_rows = None if runner or on_device else _by_rows(task, loss, len(begin.rows), data, target)
+    search = search_of(
+        loss, tree, begin, data, box, method, target, dtype,
+        steps=steps, tol=tol, math=math, reduce=reduce, mode=mode,
+    )  # fmt: skip
+    return minimized(search, callback, every, memory, progress, runner)
+
+
+def minimized(
+    search: Search,
+    callback: Callable[[Any], Any] | None = None,
+    every: int = 0,
+    memory: bool = False,
+    progress: Asked = False,
+    runner: Callable[[Iteration], Runner] | None = None,
+) -> Any:
+    """The result of a search: see `minimize_from`; the losses of ``every`` so many steps."""
+    begin, data, backend = search.begin, search.data, search.backend
+    watched, on_device = bool(every) or callback is not None, search.is_on_device
+    task = _task(search, watched, runner is not None)
+    by_rows = None if runner or on_device else _by_rows(task, search)
     if by_rows:
         task = replace(task, by_gpu=False)
-        begin = replace(begin, rows=np.asarray(begin.rows, dtype))
-    make = runner or by_rows or (lambda step: runner_for(step, options, target))
-    if isinstance(target, Devices) and runner is None:
-        require_unwatched(watched, target)
-        tasks = {part: _task_for(part, task, data.rows) for part in target.parts}
-        with reporting(progress, "problems", len(begin.rows)) as report:
-            asked = report if progress else None
-            ends, kept = shared_out(target, tasks, begin.rows, data, memory, _piece, asked)
-        return _shown(task, begin, ends, kept)
-    given = {"bounds": bounds, "shared": shared, "reduce": reduce, "device": device}
-    given |= {"dtype": dtype, "math": math, "mode": mode}
-
-    def again(starts: Any, method: Method, steps: int, own: Any, **kept: Any) -> Any:
-        return minimize_from(loss, n, starts, method, steps, None, own=own, **given, **kept)
+        begin = replace(begin, rows=np.asarray(begin.rows, search.options.dtype))
+    make = runner or by_rows or (lambda step: Compiled(step, search.options, backend))
+    if isinstance(search.device, Devices) and runner is None:
+        require_unwatched(watched, search.device)
+        return _shared_out(search.device, task, begin, data, memory, progress)
 
     def looked_at(ends: Ends) -> Ends:
         """The ends, of which second derivatives tell some."""
-        if method.needs != "squares" or dtype != "float64" or on_device or runner:
+        in_double = search.options.dtype == "float64"
+        if search.method.needs != "squares" or not in_double or on_device or runner:
             return ends
-        return examined(ends, begin.rows, box, count, data.own, again)
+        again = partial(_again, search)
+        return examined(ends, begin.rows, search.box, search.steps, data.own, again)
 
-    with reporting(progress, "steps", count) as report:
+    with reporting(progress, "steps", search.steps) as report:
         shown = partial(_shown, task, begin)
         if not (runner or by_rows or watched or progress or memory or on_device):
-            return shown(looked_at(_streamed(task, make, begin.rows, data, target)), {})
+            return shown(looked_at(_streamed(task, make, begin.rows, data, backend)), {})
         stages = task.compiled(make)
         states = _states(task, stages, begin.rows, data)
-        small = begin.rows.size <= TOLD and not blind  # where it is blind there are no losses yet
-        tell = _told(states, report, count, small) if progress else None
-        losses, ended = _run(states, stages, blind, _asked(callback, shown), every, tell)
+        # where it is blind there are no losses yet
+        small = begin.rows.size <= TOLD and not task.blind
+        tell = _told(states, report, search.steps, small) if progress else None
+        losses, ended = _run(states, stages, task.blind, _asked(callback, shown), every, tell)
         kept = _kept(states if memory else None, losses if every else None)
         ends = states.ends()
         return shown(_ended(ends) if ended else looked_at(ends), kept)
 
 
-def _by_rows(
-    task: Task, loss: Any, starts: int, data: RowData, target: Device
-) -> Callable[[Iteration], Runner] | None:
+def _again(
+    search: Search, starts: Any, method: Method, steps: int, own: Any, memory: bool = False
+) -> Any:
+    """The result from other starts, of some of the problems, to the method's own tolerances."""
+    dtype, data = search.options.dtype, RowData(search.data.shared, own)
+    begin = starts_of(starts, search.tree, data, search.box, dtype)
+    stop = tolerances_of(None, method, dtype)
+    other = replace(search, begin=begin, data=data, method=method, steps=steps, stop=stop)
+    return minimized(other, memory=memory)
+
+
+def _task(search: Search, watched: bool, runs_elsewhere: bool) -> Task:
+    """What is done for each problem, if need be by what runs steps ``elsewhere``."""
+    backend, problem = search.backend, search.problem
+    blind = not (watched or needs_loss(search.method, search.stop) or problem.given)
+    keeps = not runs_elsewhere and backend.keeps_matrix(problem.n, search.data.rows)
+    stored = keeps and can_be_stored(search.method)
+    by_gpu = not backend.on_host and not runs_elsewhere
+    return Task(
+        problem, search.method, search.box, search.stop, search.options, search.steps, blind,
+        stored, by_gpu,
+    )  # fmt: skip
+
+
+def _shared_out(
+    devices: Devices, task: Task, begin: Starts, data: RowData, memory: bool, progress: Asked
+) -> Any:
+    """The result of what several devices do, each of them some problems."""
+    tasks = {part: _task_for(part, task, data.rows) for part in devices.parts}
+    with reporting(progress, "problems", len(begin.rows)) as report:
+        asked = report if progress else None
+        ends, kept = shared_out(devices, tasks, begin.rows, data, memory, _piece, asked)
+    return _shown(task, begin, ends, kept)
+
+
+def _by_rows(task: Task, search: Search) -> Callable[[Iteration], Runner] | None:
     """What does steps by passes over the rows, if starts are few, or by what else evaluates."""
-    make = partial(Stepwise, options=task.options, device=target)
-    if isinstance(loss, Evaluated):
-        return partial(make, evaluate=loss.sums(task.method))
-    if isinstance(target, Devices) or not is_worthwhile(task.stages[0][0], starts, data):
+    make = partial(Stepwise, options=task.options, device=search.device)
+    if isinstance(search.loss, Evaluated):
+        return partial(make, evaluate=search.loss.sums(task.method))
+    step, count = task.stages[0][0], len(search.begin.rows)
+    if isinstance(search.device, Devices) or not is_worthwhile(step, count, search.data):
         return None
     return make
-
-
-def runner_for(step: Iteration, options: Options, device: Device) -> Runner:
-    """The device's own way to run an iteration, compiled once."""
-    return Compiled(step, options, backend_of(device))
 
 
 def _task_for(device: Device, task: Task, rows: int) -> Task:
@@ -238,9 +263,10 @@ def _piece(
     task: Task, device: Device, starts: np.ndarray, data: RowData, memory: bool
 ) -> tuple[Ends, tuple[np.ndarray, ...]]:
     """All steps of some problems on one of several devices, and what the method keeps if wanted."""
-    make = partial(runner_for, options=task.options, device=device)
+    backend = backend_of(device)
+    make = partial(Compiled, options=task.options, backend=backend)
     if not memory:
-        return _streamed(task, make, starts, data, device), ()
+        return _streamed(task, make, starts, data, backend), ()
     stages = task.compiled(make)
     states = _states(task, stages, starts, data)
     _run(states, stages, task.blind, None, 0, None)
@@ -252,10 +278,9 @@ def _streamed(
     make: Callable[[Iteration], Runner],
     starts: np.ndarray,
     data: RowData,
-    target: Device,
+    backend: Backend,
 ) -> Ends:
     """All steps of problems on the host, block by block."""
-    backend = backend_of(target)
     if not backend.on_host:
         return streamed_through(task, make, backend, starts, data)
     stages = task.compiled(make)
@@ -396,20 +421,3 @@ def _best(fun: np.ndarray) -> int | None:
     if np.isfinite(fun[k]):
         return k
     return int(np.argmin(np.where(np.isfinite(fun), fun, np.inf)))
-
-
-def _problem(
-    loss: Callable[..., Any], tree: Tree, data: RowData, reduce: str, mode: Mode
-) -> Problem:
-    if reduce not in ("sum", "mean"):
-        raise InputError(f'reduce={reduce!r} is not a choice: use "sum" or "mean"')
-    weight = 1.0 / max(data.rows, 1) if reduce == "mean" else 1.0
-    if isinstance(loss, Evaluated):
-        return Problem(loss.run, tree.size, given=True)
-    f = of_row(loss, tree)
-    return Problem(f, tree.size, *data.columns, weight, Accumulation(mode))
-
-
-def _options(loss: Callable[..., Any], math: Math, dtype: DTypeName, target: Device) -> Options:
-    backend_of(target).require(dtype)
-    return placed(Options(getattr(loss, "__name__", "loss"), math, dtype, True, False), target)

@@ -22,8 +22,8 @@ from symgrad.optimize.arguments import bounds_of, require_method, tolerances_of,
 from symgrad.optimize.device_states import results_of, states_from
 from symgrad.optimize.evaluation import Accumulation
 from symgrad.optimize.method import Method
-from symgrad.optimize.minimize import MOST_STEPS
 from symgrad.optimize.problem import Problem, needs_loss
+from symgrad.optimize.search import MOST_STEPS
 from symgrad.optimize.states import Task
 from symgrad.pipeline import Options
 from symgrad.report.kernel import Shaders
