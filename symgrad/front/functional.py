@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
 
+from symgrad.arrays.trace import gradients
+from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of
 from symgrad.expr.calls.transforms import chosen as chosen_of
 from symgrad.expr.calls.transforms import value_and_grad_at
@@ -21,12 +24,21 @@ from symgrad.expr.tracers.tree import Block, flatten
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.deriving import Making, gradient_kernel, options_of
 from symgrad.front.kernels import shared
+from symgrad.front.whole import (
+    BY_ELEMENTS,
+    WholeTrace,
+    is_large,
+    nested_gradient,
+    runner,
+    tracing_whole,
+    values_of,
+)
 from symgrad.kernel.resident import ResidentArray
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
-from symgrad.pipeline import DType
+from symgrad.pipeline import DType, Options
 from symgrad.report.progress import Asked, staged
-from symgrad.targets import DeviceChoice
+from symgrad.targets import DeviceChoice, choose_any
 from symgrad.values.arrays import real_numbers, warn_if_rounded
 
 EXPRESSIONS = Handle, ExprArray, TracedArray
@@ -93,6 +105,17 @@ class Arguments:
         """An argument with the numbers of a flat array."""
         leaves, tree = self.nests[k]
         return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
+
+    def whole(self, arrays: Sequence[Any], chosen: Sequence[int]) -> Iterator[Any]:
+        """All arguments, with these arrays in the place of those that are traced."""
+        given, rest = iter(arrays), sorted({*range(len(self.nests))} - {*chosen})
+        filled = {k: self.nested(k, given) for k in (*chosen, *rest)}
+        return (filled[k] for k in range(len(self.nests)))
+
+    def nested(self, k: int, arrays: Iterator[Any]) -> Any:
+        """An argument with the next arrays in the place of those that are traced."""
+        leaves, tree = self.nests[k]
+        return tree.nest(next(arrays) if isinstance(b, Block) else b for b in leaves)
 
     @property
     def device_arrays(self) -> list[ResidentArray]:
@@ -166,10 +189,16 @@ def value_and_grad(
     options = options_of(f, None, math, dtype, simplify, True, roll, checkpoint)
 
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
+        if tracing_whole():
+            parts = nested_gradient(f, chosen_of(argnums, len(args)), has_aux, args, named)
+            return alone((parts[0], tuple(parts[1])))
         if traced_graph() is not None or any(isinstance(a, EXPRESSIONS) for a in args):
             return value_and_grad_at(f, argnums, has_aux, args, named)
         chosen = chosen_of(argnums, len(args))
         arguments = Arguments([*args, named], chosen)
+        if is_large(arguments.arrays):
+            with suppress(*BY_ELEMENTS):
+                return alone(_whole(f, arguments, chosen, has_aux, options, device))
         call, on_device = _Call(f, arguments, has_aux), arguments.device_arrays
         for array in arguments.data:
             if isinstance(array, np.ndarray):
@@ -180,7 +209,10 @@ def value_and_grad(
         stays = bool(on_device) and not backend_of(kernel.device).on_host
         value, gradient, *aux = kernel.run(arguments.flat(stays))
         grads = tuple(arguments.filled(k, gradient) for k in chosen)
-        first = (value, call.aux(aux[0])) if has_aux else value
+        return alone(((value, call.aux(aux[0])) if has_aux else value, grads))
+
+    def alone(result: tuple[Any, tuple[Any, ...]]) -> tuple[Any, Any]:
+        first, grads = result
         return first, grads[0] if isinstance(argnums, (int, np.integer)) else grads
 
     @functools.wraps(f)
@@ -192,6 +224,37 @@ def value_and_grad(
             return run(*args, **named)
 
     return staged_run
+
+
+def _whole(
+    f: Callable[..., Any], arguments: Arguments, chosen: Sequence[int], has_aux: bool,
+    options: Options, device: DeviceChoice,
+) -> tuple[Any, tuple[Any, ...]]:  # fmt: skip
+    """The value, with what else f returns, and the gradients, of arrays that are traced as a whole.
+
+    Raises:
+        ElementsNeededError: where f has to be traced by its elements.
+    """
+    on_device = arguments.device_arrays
+    target = choose_any(target_of(None, *on_device) if on_device and device is None else device)
+    traced = WholeTrace(f, arguments.arrays)
+    result = traced.call(lambda leaves: arguments.whole(leaves, chosen))
+    value, aux = result if has_aux else (result, None)
+    variables = traced.variables[: len(arguments.arrays) - len(arguments.data)]
+    leaves, tree = flatten(aux)
+    kept = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
+    loss = traced.number(value)
+    outputs = [loss, *gradients(loss, variables), *kept]
+    run = runner(options, target)
+    stays = bool(on_device) and not backend_of(target).on_host
+    results = values_of(outputs, run.run(traced.tape, outputs, stays))
+    first = next(results)
+    number = first if isinstance(first, ResidentArray) else first.item()
+    grads = tuple(arguments.nested(k, results) for k in chosen)
+    if not has_aux:
+        return number, grads
+    more = (next(results) if isinstance(leaf, WholeArray) else leaf for leaf in leaves)
+    return (number, tree.nest(more)), grads
 
 
 class _Call:

@@ -1,0 +1,175 @@
+"""Functions of large arrays: traced as a whole, compiled once for equal traces, and run.
+
+`value_and_grad` and `jit` take this way where an argument is large. A function that asks for the
+elements of an array one by one is traced by them instead, as small ones are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.arrays.tape import Tape
+from symgrad.arrays.trace import gradients, program_of, variables
+from symgrad.arrays.whole import WholeArray
+from symgrad.backend import backend_of, placed
+from symgrad.cache import Once
+from symgrad.errors import InputError, TraceError, UnsupportedError
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.graph.place import describe
+from symgrad.expr.loops.open_loop import Tracing
+from symgrad.expr.tracers.tree import flatten
+from symgrad.expr.tracers.whole import ElementsNeededError
+from symgrad.kernel.resident import ResidentArray
+from symgrad.pipeline import Options
+from symgrad.targets import Device
+from symgrad.tensor.stages import CompiledArrays, compile_arrays
+
+LEAST_WHOLE: Final = 1024
+"""Elements of the largest argument from which on arrays are traced as a whole."""
+
+MOST_ELEMENTS: Final = 2**31 - 1
+"""Elements of the largest array that there may be: indices have 32 bits."""
+
+CACHED_PROGRAMS: Final = 64
+"""Most compiled programs that are kept."""
+
+_compiled: Once[Any, CompiledArrays] = Once(CACHED_PROGRAMS)
+
+_tape: ContextVar[Tape | None] = ContextVar("_tape", default=None)
+"""The tape of the function that is being traced as a whole."""
+
+BY_ELEMENTS: Final = (ElementsNeededError, UnsupportedError, AttributeError, TypeError)
+"""What is raised where a function has to be traced by its elements."""
+
+
+def tracing_whole() -> bool:
+    """Whether a function is being traced as a whole."""
+    return _tape.get() is not None
+
+
+def is_large(arrays: Sequence[Any]) -> bool:
+    """Whether these arguments are traced as a whole.
+
+    Raises:
+        InputError: for an array of more elements than 32 bits count.
+    """
+    largest = max((a.size for a in arrays), default=0)
+    if largest > MOST_ELEMENTS:
+        raise InputError(f"an array of {largest:,} elements: {MOST_ELEMENTS:,} are feasible")
+    return largest >= LEAST_WHOLE
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Where and how programs of whole arrays run."""
+
+    options: Options
+    device: Device
+
+    def run(self, tape: Tape, outputs: Sequence[WholeArray], on_device: bool) -> list[Any]:
+        """The values of whole arrays of a tape, from the numbers of its inputs."""
+        numbers = tuple(o.number for o in outputs)
+        key = tape.key, numbers, self.options, self.device
+        compiled = _compiled.get(key, functools.partial(self._compile, tape, outputs))
+        return compiled.run([self._given(a, compiled) for a in tape.arrays], on_device)
+
+    def _compile(self, tape: Tape, outputs: Sequence[WholeArray]) -> CompiledArrays:
+        return compile_arrays(program_of(tape, outputs), self.options, self.device)
+
+    def _given(self, array: Any, compiled: CompiledArrays) -> Any:
+        """An input as programs take it: floats in the dtype, others as int32."""
+        if isinstance(array, ResidentArray):
+            if compiled.backend.owner is not None:
+                return array
+            array = array.numpy()
+        if array.dtype.kind == "f":
+            return np.ascontiguousarray(array, self.options.dtype)
+        if array.dtype.itemsize > 2 and array.size:
+            low, high = array.min(), array.max()
+            if low < -(2**31) or high >= 2**31:
+                wrong = low if low < -(2**31) else high
+                raise InputError(f"an array of integers holds {wrong}, beyond 32 bits")
+        return np.ascontiguousarray(array, np.int32)
+
+
+def runner(options: Options, device: Any) -> Runner:
+    """The runner for a device."""
+    return Runner(placed(options, device), backend_of(device).device)
+
+
+class WholeTrace:
+    """A call of a function with whole arrays in the place of its arrays."""
+
+    def __init__(self, f: Callable[..., Any], arrays: Sequence[Any]) -> None:
+        self.f, self.tape = f, Tape()
+        self.variables = variables(self.tape, arrays)
+
+    def call(self, filled: Callable[[Sequence[WholeArray]], Iterator[Any]]) -> Any:
+        """What the function returns for arguments that ``filled`` makes of the whole arrays."""
+        token = _tape.set(self.tape)
+        try:
+            with Tracing(Graph()):
+                *args, named = filled(self.variables)
+                return self.f(*args, **named)
+        finally:
+            _tape.reset(token)
+
+    def number(self, value: Any) -> WholeArray:
+        """A result that is one real number.
+
+        Raises:
+            TraceError: if it is something else.
+        """
+        if isinstance(value, (int, float, np.number)) or not isinstance(value, WholeArray):
+            raise ElementsNeededError("a result that is no whole array")
+        if value.shape or value.kind != "f":
+            what = f"an array of shape {value.shape}" if value.shape else "no real number"
+            raise TraceError(
+                f"{describe(self.f)} returned {what}; a loss is one scalar: sum it up, or use "
+                "sg.jit for several values"
+            )
+        return value
+
+
+def values_of(outputs: Sequence[WholeArray], results: Sequence[Any]) -> Iterator[Any]:
+    """Results as NumPy has them: numbers of no axes, truth values as such."""
+    for output, result in zip(outputs, results, strict=True):
+        if isinstance(result, ResidentArray):
+            yield result
+        else:
+            yield (result != 0 if output.kind == "b" else result)[()]
+
+
+def nested_gradient(
+    f: Callable[..., Any], chosen: Sequence[int], has_aux: bool, args: Sequence[Any], named: Any
+) -> tuple[Any, list[Any]]:
+    """The value of a function of whole arrays and its gradients, on the tape that is open."""
+    tape = _tape.get()
+    assert tape is not None, "a function is being traced"
+    nests = {k: flatten(args[k]) for k in chosen}
+    fresh = {k: [_variable(tape, leaf) for leaf in leaves] for k, (leaves, _) in nests.items()}
+    given = list(args)
+    for k, (_, tree) in nests.items():
+        given[k] = tree.nest(iter(fresh[k]))
+    value = f(*given, **named)
+    output = value[0] if has_aux else value
+    wrt = [v for leaves in fresh.values() for v in leaves]
+    if not isinstance(output, WholeArray):
+        raise ElementsNeededError("a result that is no whole array")
+    derivatives = iter(gradients(output, wrt))
+    return value, [tree.nest(next(derivatives) for _ in leaves) for leaves, tree in nests.values()]
+
+
+def _variable(tape: Tape, leaf: Any) -> WholeArray:
+    """An array that is differentiated by, apart from what it is equal to."""
+    from symgrad.arrays import rules
+
+    if not isinstance(leaf, WholeArray):
+        leaf = WholeArray(tape, tape.add(rules.filled, ("f", 0.0), (), ())).lift(leaf)
+    return leaf.then(rules.fresh, len(tape.operations), leaf.shape, kind="f")
