@@ -111,11 +111,11 @@ class Builder(Integers):
 
     def element(self, array: Array, index: Sequence[int]) -> int:
         """An element of an array; of one that is constant its number."""
-        if isinstance(array, Tabulate):
+        if isinstance(array, Tabulate) and array not in self.apart:
             head = self.op(array.body)
             if head.constant:
                 return array.body
-            if isinstance(head, Read) and array not in self.apart and self.is_whole(array):
+            if isinstance(head, Read) and self.is_whole(array):
                 return self.element(head.array, index)
         elif isinstance(array, Constant) and array.data.size == 1 and array.kind == "f":
             return self.graph.constant(float(array.data.reshape(())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
@@ -13,7 +14,9 @@ from symgrad.arrays.tape import KINDS, Rule, Tape, broadcast, number_key, size_o
 from symgrad.errors import TraceError
 from symgrad.expr.calls.numpy_calls import elementary
 from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
-from symgrad.expr.graph.node import Handle, Op
+from symgrad.expr.graph.node import ANY_INPUT, Graph, Handle, Op
+from symgrad.expr.graph.region import has_regions
+from symgrad.expr.tracers.expression import WRAP, Expr
 from symgrad.expr.tracers.whole import ElementsNeededError, Whole, whole_among
 
 
@@ -186,7 +189,8 @@ class WholeArray(Whole):
         parts: list[Any] = []
         operands: list[int] = []
         shapes: list[tuple[int, ...]] = []
-        for a in arguments:
+        for argument in arguments:
+            a = argument.item() if isinstance(argument, np.generic) else argument
             if type(a) in _NUMBERS:
                 parts.append((a,) if a else (a, number_key(a)))
                 continue
@@ -194,7 +198,12 @@ class WholeArray(Whole):
             parts.append(None)
             operands.append(whole.number)
             shapes.append(whole.shape)
-        element = elementary(function) if isinstance(function, np.ufunc) else function
+        if isinstance(function, np.ufunc):
+            element = elementary(function)
+        elif isinstance(function, Op):
+            element = function
+        else:
+            element, kind = written_out(function, tuple(map(_kind_of, arguments)))
         attribute = element, tuple(parts), tuple(map(type, arguments)), kind
         number = self.tape.add(
             rules.elementwise, attribute, tuple(operands), broadcast(shapes), kind
@@ -262,6 +271,8 @@ def _kind_of(a: Any) -> str:
     """The kind of an argument: of numbers in lower case, as NumPy's weak types, of arrays too."""
     if type(a) is WholeArray:
         return a.kind
+    if isinstance(a, np.generic):
+        a = a.item()
     if type(a) in _NUMBERS:
         return {int: "I", float: "F", bool: "B"}[type(a)]
     dtype = a.dtype if hasattr(a, "dtype") else np.asarray(a).dtype
@@ -303,6 +314,48 @@ def _known(tape: Tape, array: Any) -> int:
             if np.array_equal(array, int(first) + step * np.arange(len(array))):
                 return tape.add(rules.counted, (int(first), step), (), array.shape, kind)
     return tape.input(array)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A function of elements as the operations that it makes: equal ones are one."""
+
+    nodes: tuple[tuple[Any, ...], ...]
+    root: int
+
+    def __call__(self, *elements: Any) -> Any:
+        """The function of these elements, numbers among them."""
+        graph = next(e.graph for e in elements if isinstance(e, Handle))
+        values: list[Any] = []
+        for node in self.nodes:
+            op = node[0]
+            if op in ANY_INPUT:
+                values.append(elements[node[1]])
+            elif op.constant:
+                values.append(_constant(graph, node))
+            else:
+                values.append(op(*[values[k] for k in node[1:]]))
+        return values[self.root]
+
+
+def _constant(graph: Graph, node: tuple[Any, ...]) -> Any:
+    i = graph.intern(node)
+    return WRAP[node[0].result](graph, i)
+
+
+def written_out(function: Callable[..., Any], kinds: Sequence[str]) -> tuple[Written, str]:
+    """A function of elements, called once with symbols, and the kind of its result."""
+    if set(kinds) - set("fFIB"):
+        raise ElementsNeededError("a function of elements that are not all real numbers")
+    graph = Graph()
+    graph.tracing = False
+    variables = [Expr(graph, graph.input(f"x{k}")) for k in range(len(kinds))]
+    result = function(*variables)
+    if not isinstance(result, Expr):
+        raise ElementsNeededError("a function of elements that gives no expression")
+    if has_regions(graph):
+        raise ElementsNeededError("a loop over elements")
+    return Written(tuple(graph.nodes), result.id), "b" if result.type == "b" else "f"
 
 
 def flat(value: Any) -> Iterator[Any]:

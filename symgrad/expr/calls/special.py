@@ -19,6 +19,7 @@ from symgrad.expr.tracers.along import balanced
 from symgrad.expr.tracers.array import ExprArray, call, holds_expressions, map_elements, plain
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.row import Row
+from symgrad.expr.tracers.whole import Whole
 
 
 def polygamma(n: int, x: Any) -> Any:
@@ -136,6 +137,8 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
     """
     if isinstance(a, Row) and b is None:
         return a.logsumexp()
+    if isinstance(a, Whole):
+        return a.functions["logsumexp"](a, axis, b, keepdims)
     if b is None:
         return _along(lambda line: [_log_sum(line)], a, axis, keepdims)
     a, b = np.broadcast_arrays(plain(a), plain(b))
@@ -157,6 +160,8 @@ def softmax(x: Any, axis: Any = None) -> Any:
     """
     if isinstance(x, Row):
         return x.softmax()
+    if isinstance(x, Whole):
+        return x.functions["softmax"](x, axis)
     return _along(_softmax, x, axis)
 
 
@@ -173,6 +178,8 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
     """
     if isinstance(x, Row):
         return x.log_softmax()
+    if isinstance(x, Whole):
+        return x.functions["log_softmax"](x, axis)
     return _along(_log_softmax, x, axis)
 
 

@@ -20,6 +20,7 @@ from symgrad.expr.graph.node import Graph, Handle, Op, real_number
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.written_out import warn_of_elements
 from symgrad.expr.tracers.expression import Condition, Scalar
+from symgrad.expr.tracers.whole import whole_among
 from symgrad.expr.tracers.memory import (
     LEAST_SWEPT,
     Sweep,
@@ -454,6 +455,8 @@ def array(values: Any) -> ExprArray:
         return result.view(ExprArray)
     if isinstance(values, TracedArray):
         return values.elements()
+    if isinstance(values, (list, tuple)) and (whole := whole_among(values)) is not None:
+        return whole.functions[np.stack](values)
     return unpacked(np.asarray(values, dtype=object)).view(ExprArray)
 
 
@@ -461,6 +464,8 @@ def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
     """``function`` of the elements of the broadcast arguments; a scalar if all are scalars."""
     if all(isinstance(a, Handle) for a in arguments):
         return function(*arguments)
+    if (whole := whole_among(arguments)) is not None:
+        return whole.mapped(function, arguments)
     arrays = [plain(a) for a in arguments]
     if not any(a.ndim for a in arrays):
         return function(*[a.item() if a.dtype != object else a[()] for a in arrays])
@@ -483,6 +488,8 @@ def _broadcast(arrays: Sequence[np.ndarray]) -> tuple[tuple[int, ...], list[Iter
 
 def call(op: Op, *arguments: Any) -> Any:
     """The operation on expressions, on arrays of them, or, with no expression, on numbers."""
+    if (whole := whole_among(arguments)) is not None:
+        return whole.mapped(op, arguments)
     if (result := swept(op, arguments)) is not None:
         return result
     arguments = _as_elements_of(arguments)
