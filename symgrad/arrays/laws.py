@@ -8,7 +8,7 @@ a condition ``k == e`` makes the sum a read at e. `transposed` turns scatters in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Final
+from typing import Any, Final
 
 from symgrad.arrays.integers import Integers
 from symgrad.arrays.program import Constant, Tabulate
@@ -39,6 +39,8 @@ class Builder(Integers):
         self._bound: list[frozenset[int]] = []
         self.apart: set[Array] = set()
         """Arrays that stay what they are, though they are others element by element."""
+        self._arrays: dict[Any, Tabulate] = {}
+        """Arrays by their shapes and bodies."""
 
     # --- scalars ----------------------------------------------------------------------------------
 
@@ -144,12 +146,50 @@ class Builder(Integers):
         return [self.number(0) if self.extent(c) == 1 else c for c in counters]
 
     def array(self, counters: Sequence[int], body: int) -> Array:
-        """``for counters { body }``, or the array that it is all of."""
+        """``for counters { body }``: the array that it is all of, or an equal one, if there is."""
         shape = tuple(self.extent(c) for c in counters)
         kind = self.graph.type(body)
         array = Tabulate(shape=shape, kind=kind, counters=tuple(counters), body=body)
         head = self.op(body)
-        return head.array if isinstance(head, Read) and self.is_whole(array) else array
+        if isinstance(head, Read) and self.is_whole(array):
+            return head.array
+        return self._arrays.setdefault((shape, *self._content(counters, body)), array)
+
+    def _content(self, counters: Sequence[int], root: int) -> tuple[Any, ...]:
+        """A key of a scalar, whatever its counters are called: its nodes in the order of use."""
+        numbers = {c: -1 - k for k, c in enumerate(counters)}
+        nodes: list[tuple[Any, ...]] = []
+        stack = [root]
+        while stack:
+            i = stack[-1]
+            args = self.graph.args(i)
+            missing = [a for a in reversed(args) if a not in numbers] if i not in numbers else []
+            if missing:
+                op = self.op(i)
+                if isinstance(op, Reduce):
+                    for c in op.counters:
+                        numbers.setdefault(c, -1 - len(numbers) - len(nodes))
+                stack += missing
+                continue
+            stack.pop()
+            if i not in numbers:
+                nodes.append(self._renumbered(i, args, numbers))
+                numbers[i] = len(nodes)
+        return tuple(nodes)
+
+    def _renumbered(
+        self, i: int, args: Sequence[int], numbers: Mapping[int, int]
+    ) -> tuple[Any, ...]:
+        """Node i with the numbers of its arguments in a key."""
+        node = self.graph.nodes[i]
+        op = node[0]
+        if isinstance(op, Reduce):
+            bound = ((numbers[c], self.extent(c)) for c in op.counters)
+            return op.operator, *bound, *(numbers[a] for a in args)
+        if not op.arity:
+            return node
+        used = [numbers[a] for a in args]
+        return op, *(sorted(used) if op.commutative else used)
 
     # --- substitution -----------------------------------------------------------------------------
 
