@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.graph.node import INTEGER, TRUTH, Graph, Op, reachable
+from symgrad.expr.graph.node import INTEGER, TRUTH, Graph, Op
 from symgrad.expr.graph.region import pick_op
 
 
@@ -163,19 +163,23 @@ class Scalars:
             known.append(free.difference(op.counters) if isinstance(op, Reduce) else free)
         return known[i]
 
-    def walk(self, roots: Iterable[int]) -> list[int]:
-        """The nodes that the roots need, arguments first, those within reductions too."""
-        return reachable(self.graph, roots)
+    def walk(self, roots: Iterable[int], enters: bool = True) -> list[int]:
+        """The nodes that the roots need, arguments first; without what reductions hold, if said."""
+        seen = set(roots)
+        stack = list(seen)
+        nodes = self.graph.nodes
+        while stack:
+            node = nodes[stack.pop()]
+            if node[0].arity and (enters or node[0].__class__ is not Reduce):
+                for a in node[1:]:
+                    if a not in seen:
+                        seen.add(a)
+                        stack.append(a)
+        return sorted(seen)
 
-    def shallow(self, roots: Sequence[int]) -> list[int]:
+    def shallow(self, roots: Iterable[int]) -> list[int]:
         """The nodes that the roots need, arguments first, without what reductions hold."""
-        needed, order = set(roots), []
-        for i in reversed(range(max(roots, default=-1) + 1)):
-            if i in needed:
-                order.append(i)
-                if not isinstance(self.op(i), Reduce):
-                    needed.update(self.graph.args(i))
-        return order[::-1]
+        return self.walk(roots, enters=False)
 
     def reads(self, roots: Sequence[int]) -> Iterator[tuple[int, Read]]:
         """The reads among the nodes that the roots need."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import product
+from itertools import product, repeat
 from types import CodeType
 from typing import Any, Final
 
@@ -134,10 +134,35 @@ def rules_of(laws: Iterable[tuple[Law, bool]], heads: Sequence[Op]) -> list[Rule
     ]
 
 
+def _inner_heads(pattern: Pattern) -> Iterator[Op]:
+    for part in pattern[1:] if pattern[0].arity else ():
+        yield part[0]
+        yield from _inner_heads(part)
+
+
+INNER_HEADS: Final = frozenset({CONST}.union(*(_inner_heads(law.left) for law in LAWS)))
+"""The operations that laws ask for among arguments."""
+
+_known: dict[tuple[int, tuple[Op, ...]], tuple[Law, list[Matcher]]] = {}
+"""Laws and their matchers, by the law's identity and the heads of arguments."""
+
+
 def _matchers(law: Law, heads: Sequence[Op]) -> list[Matcher]:
+    """The matchers of a law for arguments of these heads, of which those in no law are alike."""
+    alike = tuple([h if h in INNER_HEADS else INPUT for h in heads])
+    known = _known.get((id(law), alike))
+    if known is None:
+        known = _known[id(law), alike] = law, _written(law, alike)
+    return known[1]
+
+
+def _written(law: Law, heads: Sequence[Op]) -> list[Matcher]:
     """The matchers of a law's left side for arguments of these heads, one an order of them."""
     pattern, guard = law.left, law.guard
     fixed = guard.variables if guard and guard.structural else ()  # they stand for constants only
+    outer = [pattern[1:], pattern[:0:-1]] if pattern[0].commutative else [pattern[1:]]
+    if not any(all(map(_fits, args, heads, repeat(fixed))) for args in outer):
+        return []
     functions: dict[str, Matcher] = {}
     for ordered in _orders(pattern):
         if all(_fits(p, h, fixed) for p, h in zip(ordered[1:], heads, strict=True)):
