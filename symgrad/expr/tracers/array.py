@@ -20,7 +20,6 @@ from symgrad.expr.graph.node import Graph, Handle, Op, real_number
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.written_out import warn_of_elements
 from symgrad.expr.tracers.expression import Condition, Scalar
-from symgrad.expr.tracers.whole import whole_among
 from symgrad.expr.tracers.memory import (
     LEAST_SWEPT,
     Sweep,
@@ -30,6 +29,7 @@ from symgrad.expr.tracers.memory import (
     element_of,
     innermost_body,
 )
+from symgrad.expr.tracers.whole import whole_among
 
 
 def plain(value: Any) -> Any:

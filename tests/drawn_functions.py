@@ -110,14 +110,15 @@ def _move(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[str, Functi
     flat = [n for n in range(1, size + 1) if size % n == 0]
     rows = int(rng.choice(flat)) if flat else 1
     last = (slice(None),) * axis
+    widths = [(k == axis, 2 * (k == axis)) for k in range(len(shape))]
     choices: list[tuple[str, Function]] = [
         (f"transpose{order}", lambda xp, x: xp.transpose(x, order)),
         (f"reshape{rows}", lambda xp, x: xp.reshape(x, (rows, -1))),
         (f"flip{axis}", lambda xp, x: xp.flip(x, axis)),
         (f"roll{shift},{axis}", lambda xp, x: xp.roll(x, shift, axis)),
-        (f"pad{axis}", lambda xp, x: xp.pad(x, [(k == axis, 2 * (k == axis)) for k in range(len(shape))])),
+        (f"pad{axis}", lambda xp, x: xp.pad(x, widths)),
         (f"stack{axis}", lambda xp, x: xp.stack([x, 2.0 * x], axis)),
-        (f"join{axis}", lambda xp, x: xp.concatenate([x[last + (slice(1, None),)], x], axis)),
+        (f"join{axis}", lambda xp, x: xp.concatenate([x[(*last, slice(1, None))], x], axis)),
         ("new", lambda xp, x: x[..., None, :]),
     ]
     return choices[rng.integers(len(choices))]
