@@ -11,7 +11,7 @@ from symgrad.arrays import functions, rules
 from symgrad.arrays.fuse import fused
 from symgrad.arrays.lower import Lowering
 from symgrad.arrays.program import Program
-from symgrad.arrays.tape import Operation, Tape
+from symgrad.arrays.tape import Tape
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr.graph.node import paused_gc
 
@@ -37,9 +37,14 @@ def program_of(tape: Tape, outputs: Sequence[WholeArray], fuse: bool = True) -> 
     return Program(lowering.builder, tuple(lowering.inputs), tuple(arrays))
 
 
+def variable(tape: Tape, value: Any) -> WholeArray:
+    """An array to differentiate by, apart from all that it is equal to."""
+    if not isinstance(value, WholeArray):
+        number = tape.add(rules.filled, ("f", 0.0), (), ())
+        value = WholeArray(tape, number).lift(value)
+    return value.then(rules.fresh, len(tape.operations), value.shape, kind="f")
+
+
 def variables(tape: Tape, arrays: Sequence[Any]) -> list[WholeArray]:
     """Inputs of a tape with these numbers."""
     return [WholeArray(tape, tape.input(a)) for a in arrays]
-
-
-__all__ = ["Operation", "gradients", "program_of", "variables"]

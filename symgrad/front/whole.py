@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays.tape import Tape
-from symgrad.arrays.trace import gradients, program_of, variables
+from symgrad.arrays.trace import gradients, program_of, variable, variables
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of, placed
 from symgrad.cache import Once
@@ -153,7 +153,7 @@ def nested_gradient(
     tape = _tape.get()
     assert tape is not None, "a function is being traced"
     nests = {k: flatten(args[k]) for k in chosen}
-    fresh = {k: [_variable(tape, leaf) for leaf in leaves] for k, (leaves, _) in nests.items()}
+    fresh = {k: [variable(tape, leaf) for leaf in leaves] for k, (leaves, _) in nests.items()}
     given = list(args)
     for k, (_, tree) in nests.items():
         given[k] = tree.nest(iter(fresh[k]))
@@ -164,12 +164,3 @@ def nested_gradient(
         raise ElementsNeededError("a result that is no whole array")
     derivatives = iter(gradients(output, wrt))
     return value, [tree.nest(next(derivatives) for _ in leaves) for leaves, tree in nests.values()]
-
-
-def _variable(tape: Tape, leaf: Any) -> WholeArray:
-    """An array that is differentiated by, apart from what it is equal to."""
-    from symgrad.arrays import rules
-
-    if not isinstance(leaf, WholeArray):
-        leaf = WholeArray(tape, tape.add(rules.filled, ("f", 0.0), (), ())).lift(leaf)
-    return leaf.then(rules.fresh, len(tape.operations), leaf.shape, kind="f")
