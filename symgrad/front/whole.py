@@ -45,7 +45,7 @@ _tape: ContextVar[Tape | None] = ContextVar("_tape", default=None)
 """The tape of the function that is being traced as a whole."""
 
 BY_ELEMENTS: Final = (ElementsNeededError, UnsupportedError, AttributeError, TypeError)
-"""What is raised where a function has to be traced by its elements."""
+"""Errors of functions that have to be traced by their elements."""
 
 
 def tracing_whole() -> bool:
@@ -111,7 +111,7 @@ class WholeTrace:
         self.variables = variables(self.tape, arrays)
 
     def call(self, filled: Callable[[Sequence[WholeArray]], Iterator[Any]]) -> Any:
-        """What the function returns for arguments that ``filled`` makes of the whole arrays."""
+        """The result of the function for arguments that ``filled`` makes of the whole arrays."""
         token = _tape.set(self.tape)
         try:
             with Tracing(Graph()):
