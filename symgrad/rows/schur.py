@@ -17,8 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import SymgradError
-from symgrad.llvm.device.host import host
-from symgrad.llvm.device.threads import share_out
+from symgrad.kernel.threads import available, share_out
 from symgrad.rows.products import Family
 from symgrad.rows.sparse_normal import Coupling, Normal, block_matrix, on_all_cores
 
@@ -275,7 +274,7 @@ def _subtract_square(matrix: np.ndarray, start: int, link: Coupling) -> None:
             for k in range(first + a, first + b, size):
                 strip(k, min(k + size, first + b))
 
-        share_out(strips, last - first, 1, host().threads)
+        share_out(strips, last - first, 1, available())
 
 
 def _before(link: Coupling, last: int) -> Any:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.llvm.device.host import host
-from symgrad.llvm.device.threads import share_out
+from symgrad.kernel.threads import available, share_out
 from symgrad.rows.products import Family
 from symgrad.values.results import scipy_sparse
 
@@ -76,7 +75,7 @@ class Coupling:
 
 def on_all_cores(work: Callable[[int, int], None], count: int) -> None:
     """Call ``work(first, end)`` for all of ``count`` blocks, some at a time."""
-    share_out(work, count, 1, host().threads)
+    share_out(work, count, 1, available())
 
 
 def block_matrix(

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import InputError
-from symgrad.llvm.device import threads
+from symgrad.kernel import threads
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import points as dispatch
 
@@ -176,8 +175,7 @@ def test_work_is_shared_between_as_many_threads_as_it_is_worth(
     waking: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """4 ms of it, where waking a thread is cheap or dear; 20 us never."""
-    many = replace(dispatch.host(), threads=16)
-    monkeypatch.setattr(threads, "host", lambda: many)
+    monkeypatch.setattr(threads, "available", lambda: 16)
     monkeypatch.setattr(threads, "_waking", lambda: waking)
     assert threads.worth(round(4e-3 * 8 / threads.OPERATION), 8) == most
     assert threads.worth(round(2e-5 * 8 / threads.OPERATION), 8) == 1

@@ -24,12 +24,12 @@ from iterations import (
 from symgrad import backend
 from symgrad.cache import Once
 from symgrad.errors import InputError
+from symgrad.kernel import threads
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.shapes import Iteration, Lookup
 from symgrad.kernel.skeletons.iterate import iterate_program
 from symgrad.kernel.target import SimdTarget
-from symgrad.llvm.device import threads
 from symgrad.llvm.dispatch import points as dispatch
 from symgrad.llvm.dispatch import until
 from symgrad.llvm.dispatch.until import Steps, stream

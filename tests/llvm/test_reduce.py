@@ -11,10 +11,10 @@ from kernel.test_stage import bells, choice, plain, reduction
 from launched import executed, sums_on
 
 import symgrad as sg
+from symgrad.kernel import threads
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.llvm.device import threads
 from symgrad.llvm.dispatch import sums as cpu_sums
 from symgrad.llvm.printing import functions
 
@@ -86,10 +86,9 @@ def test_the_bits_are_the_same_whatever_the_cores(monkeypatch: pytest.MonkeyPatc
     p, rows = data(300_000)
     sums = sums_on("cpu", hoisted(reduction(bells)))
     want = sums.run(p, rows)
-    host = cpu_sums.host()
     monkeypatch.setattr(threads, "OPERATION", 1.0)
     for count in (1, 2, 5):
-        monkeypatch.setattr(threads, "host", lambda n=count: replace(host, threads=n))
+        monkeypatch.setattr(threads, "available", lambda n=count: n)
         np.testing.assert_array_equal(sums.run(p, rows), want)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ from kernel.test_stage import reduction
 from launched import sums_on
 
 from symgrad.expr.graph.node import CONST
+from symgrad.kernel import threads
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.products import NO_FACTOR, Terms, products_of, tiles
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
 from symgrad.kernel.stage import hoisted, stages
-from symgrad.llvm.device import threads
 from symgrad.llvm.dispatch import sums as cpu_sums
 
 
@@ -133,12 +132,12 @@ def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, p = made(network)
-    sums, host = sums_on("cpu", found), cpu_sums.host()
+    sums = sums_on("cpu", found)
     assert sums.planner.target.summing.piece < cpu_sums.ROWS_PER_PIECE
     rows = np.random.default_rng(0).uniform(-1, 1, (60_000, 3)).astype(np.float32)
     want = sums.run(p.astype(np.float32), rows)
     monkeypatch.setattr(threads, "OPERATION", 1.0)
-    monkeypatch.setattr(threads, "host", lambda: replace(host, threads=5))
+    monkeypatch.setattr(threads, "available", lambda: 5)
     np.testing.assert_array_equal(sums.run(p.astype(np.float32), rows), want)
 
 

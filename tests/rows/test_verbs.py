@@ -365,7 +365,7 @@ def test_rows_are_put_side_by_side_by_several_threads(
     values = sg.fused_forward(SHAPES, model, **looked("cpu", reduce=None, dtype="float64"))
     want = values.run(FLAT, LOOKED)
     monkeypatch.setattr("symgrad.rows.each_row.ROWS_AT_A_TIME", chunk)
-    monkeypatch.setattr("symgrad.llvm.device.threads.OPERATION", 1.0)
+    monkeypatch.setattr("symgrad.kernel.threads.OPERATION", 1.0)
     for _ in range(3):
         np.testing.assert_array_equal(values.run(FLAT, LOOKED), want)
     np.testing.assert_allclose(want, at_rows(FLAT), rtol=1e-12)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from symgrad.errors import DeviceError
+from symgrad.kernel.threads import available
 from symgrad.llvm import compiler
 from symgrad.llvm.printing.operations import BITS, Shape
 
@@ -98,7 +99,7 @@ def host() -> Host:
     try:
         llvm = compiler.llvm()
     except ImportError:
-        return Host(platform.machine() or "CPU", "", 128, False, _threads())
+        return Host(platform.machine() or "CPU", "", 128, False, available())
     name, triple = os.environ.get("SYMGRAD_CPU", ""), llvm.get_process_triple()
     if name:
         return _named(name, triple)
@@ -109,7 +110,7 @@ def host() -> Host:
 def _host(name: str, features: str, has: Collection[str], triple: str, *lacking: str) -> Host:
     bits = 512 if "avx512f" in has else 256 if "avx" in has else 128
     fused = "fma" in has or _architecture(triple) == "aarch64"
-    return Host(name, features, bits, fused, _threads(), triple, lacking)
+    return Host(name, features, bits, fused, available(), triple, lacking)
 
 
 def _architecture(triple: str) -> str:
@@ -162,14 +163,3 @@ def _features(name: str, triple: str) -> list[str] | None:
     if done.returncode or "not a recognized processor" in done.stderr:
         return None
     return json.loads(done.stdout)
-
-
-def _threads() -> int:
-    """The threads that SYMGRAD_THREADS names, or the cores that this process may use."""
-    named = os.environ.get("SYMGRAD_THREADS", "")
-    if named.isdecimal() and int(named):
-        return int(named)
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1

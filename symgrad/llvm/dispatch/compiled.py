@@ -16,10 +16,10 @@ from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.memory import ALIGNMENT_BYTES, POOL
 from symgrad.kernel.statements import BOUND
 from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.threads import share_out, worth
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
-from symgrad.llvm.device.threads import share_out, worth
 from symgrad.llvm.dispatch.points import definitions_for
 from symgrad.llvm.printing.printer import print_kernel
 from symgrad.llvm.printing.source import Source

@@ -17,10 +17,10 @@ from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.stats import weight_of
 from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.threads import share_out, worth
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
-from symgrad.llvm.device.threads import share_out, worth
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import block_of, print_kernel
 from symgrad.llvm.printing.source import Source

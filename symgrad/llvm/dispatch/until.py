@@ -16,10 +16,10 @@ from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.shapes import Iteration
 from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.threads import share_out, worth
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
-from symgrad.llvm.device.threads import share_out, worth
 from symgrad.llvm.printing.operations import lone_products, uses_of
 from symgrad.llvm.printing.source import LONG_BATCH
 

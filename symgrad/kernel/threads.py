@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final
 
-from symgrad.llvm.device.host import host
+from symgrad.kernel.copying import cores
 
 OPERATION: Final = 4e-10
 """Seconds that an operation on a vector takes, or a byte of each of its lanes, on average."""
@@ -26,12 +26,19 @@ CHUNKS: Final = 8
 _executor: ThreadPoolExecutor | None = None
 
 
+@functools.cache
+def available() -> int:
+    """The threads that SYMGRAD_THREADS names, or the cores that this process may use."""
+    named = os.environ.get("SYMGRAD_THREADS", "")
+    return int(named) if named.isdecimal() and int(named) else cores()
+
+
 def worth(operations: int, lanes: int) -> int:
     """How many threads so many operations are worth, which are done on vectors of numbers.
 
     With n threads they take an n-th of the time, and n times what it takes to wake one.
     """
-    seconds, most = operations / lanes * OPERATION, host().threads
+    seconds, most = operations / lanes * OPERATION, available()
     if seconds < LEAST_SECONDS or most == 1:
         return 1
     return max(1, min(most, int(math.sqrt(seconds / _waking()))))
@@ -54,7 +61,7 @@ def _waking() -> float:
 def _pool() -> ThreadPoolExecutor:
     global _executor
     if _executor is None:
-        _executor = ThreadPoolExecutor(max(2, host().threads), "symgrad")
+        _executor = ThreadPoolExecutor(max(2, available()), "symgrad")
     return _executor
 
 
