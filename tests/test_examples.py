@@ -32,6 +32,9 @@ SMALL = {
     "15_digits.py": ("--epochs", "10"),
     "16_mamba.py": ("--steps", "3", "--length", "16", "--width", "16", "--batch", "4"),
     "17_neural_ode.py": ("--paths", "8"),
+    "18_doses.py": ("--patients", "50"),
+    "19_robertson.py": ("--sets", "20"),
+    "20_a_million_lorenz.py": ("--side", "50"),
 }
 """The arguments that make an example quick."""
 
