@@ -21,7 +21,7 @@ import scipy.integrate
 import symgrad as sg
 
 RATES = np.array([0.04, 3e7, 1e4])
-TIMES = np.geomspace(1e-4, 1e7, 56)
+TIMES = np.geomspace(1e-4, 1e7, 45)
 NAMES = "A", "B", "C"
 
 
@@ -32,7 +32,7 @@ def reaction(t: Any, y: Any, k: Any) -> Any:
 
 
 def course(k: Any) -> Any:
-    """All species at all times, (3, 56)."""
+    """All species at all times, (3, 45)."""
     return sg.solve_ivp(
         reaction, (0.0, TIMES[-1]), [1.0, 0.0, 0.0], "Rodas5P", TIMES, args=(k,), rtol=1e-7,
         atol=np.array([1e-10, 1e-14, 1e-10]), max_steps=1000,
@@ -41,7 +41,7 @@ def course(k: Any) -> Any:
 
 def by_scipy(k: np.ndarray) -> np.ndarray:
     solution = scipy.integrate.solve_ivp(
-        reaction, (0.0, TIMES[-1]), [1.0, 0.0, 0.0], "Radau", TIMES, args=(k,), rtol=1e-9,
+        reaction, (0.0, TIMES[-1]), [1.0, 0.0, 0.0], "LSODA", TIMES, args=(k,), rtol=1e-11,
         atol=1e-16,
     )  # fmt: skip
     return solution.y

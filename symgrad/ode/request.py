@@ -39,6 +39,9 @@ METHODS: Final[dict[str, Callable[[], Method]]] = {
     "RK4": lambda: ExplicitMethod(RK4),
 }
 
+LEAST_RTOL: Final = 4.0
+"""The least relative tolerance, in roundings: none smaller is met."""
+
 FIXED_STEPS: Final = ("RK4", "Leapfrog", "Yoshida")
 """Methods that estimate no error."""
 
@@ -104,7 +107,7 @@ def solved(graph: Graph, request: Request, values: Values) -> OdeResult:
                     f"{np.shape(value)}"
                 )
             )
-    least = 100.0 * rounding(start * 0.0 + 1.0)
+    least = LEAST_RTOL * rounding(start * 0.0 + 1.0)
     tolerance = array(np.maximum(array(values.rtol), least))[()]
     system = System(request.fun, values.args, len(y0), tolerance, array(values.atol)[()])
     integration = Integration(
