@@ -112,7 +112,7 @@ def solve_ivp(
         >>> solution = sg.solve_ivp(
         ...     predators_and_prey, (0, 10), [2.0, 1.0], args=(1.1, 0.4), rtol=1e-8)
         >>> solution.y[:, -1].round(5), solution.message[:22]
-        (array([0.97968, 1.65448]), 'The solver successfull')
+        (array([1.16507, 4.79463]), 'The solver successfull')
         >>> growth = np.linspace(0.5, 2.0, 1000)
         >>> sg.solve_ivp(predators_and_prey, (0, 10), [[2.0, 1.0]], args=(growth, 0.4)).y.shape
         (1000, 2, 2)
