@@ -10,12 +10,13 @@ import numpy as np
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.schedule import Plan
-from symgrad.kernel.shapes import Computation
+from symgrad.kernel.shapes import Computation, Reduction
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Clock, Options
 from symgrad.report.profiling import Size
 from symgrad.report.screen import html
 from symgrad.targets import Device
+from symgrad.wgsl.dispatch.summation import Summation, emit_reduction
 from symgrad.wgsl.printing.printer import plan_map, print_kernel, printed_map
 from symgrad.wgsl.printing.source import Printed, Style
 
@@ -30,6 +31,12 @@ def sources_of(launch: Launch, options: Options, title: str) -> tuple[str, ...]:
     style, library = style_of(options, title), functions(options.math, options.dtype)
     kernels = [print_kernel(d.kernel, library, style) for d in launch.dispatches]
     return tuple(dict.fromkeys(m for printed in kernels for m in printed.modules))
+
+
+def summations_of(reduction: Reduction, options: Options, title: str) -> tuple[Summation, ...]:
+    """The WGSL modules of sums over rows, and where they write which sums."""
+    style = Style(options.math, options.comments, title)
+    return emit_reduction(reduction, functions(options.math), style)
 
 
 class KernelBase:

@@ -20,13 +20,13 @@ from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.semantics.show import formula
 from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.memory import POOL
+from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stats import Stats, measured
-from symgrad.mathlib.define import functions
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import DTypeName
 from symgrad.report.audit import Audit
 from symgrad.report.exhausted import WhenExhausted, report_rows, require_choice
-from symgrad.report.kernel import KernelBase
+from symgrad.report.kernel import KernelBase, summations_of
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, reporting
 from symgrad.rows.bound import BoundKernel, KeptRows, Totals
@@ -41,9 +41,6 @@ from symgrad.values.parameters import Nest
 from symgrad.values.tables import blocks_of as tables_of
 from symgrad.values.tables import is_table, len_of
 from symgrad.web.kernels import RowSums, Steps, SumOutput, rows_exported
-from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.dispatch.summation import Summation, emit_reduction
-from symgrad.wgsl.printing.source import Style
 
 ROWS_AT_A_TIME = 2**20
 """Rows of a long table that are read, converted and summed at a time."""
@@ -406,11 +403,9 @@ class DataKernel(KernelBase):
         return self.tree.size
 
     @cached_property
-    def _summations(self) -> tuple[Summation, ...]:
+    def _summations(self) -> tuple[Any, ...]:
         """The WGSL modules, and where they write which sums."""
-        options = self.request.options
-        style = Style(options.math, options.comments, self._title)
-        return emit_reduction(self._traced.reduction, functions(options.math), style)
+        return summations_of(self._traced.reduction, self.request.options, self._title)
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -515,7 +510,7 @@ class DataKernel(KernelBase):
     def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Totals:
         """The sums over one table."""
         uniform, tables = self._split(flat)
-        if bound is None and isinstance(table.numbers, DeviceArray):
+        if bound is None and isinstance(table.numbers, ResidentArray):
             bound = self._resident(table)
         entries: list[np.ndarray] = []
         if tables and bound:

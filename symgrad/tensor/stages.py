@@ -13,11 +13,11 @@ from symgrad.arrays.scalars import Array
 from symgrad.backend import Backend, backend_of
 from symgrad.expr.graph.node import Graph, paused_gc
 from symgrad.kernel.language import Target
+from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stages.host_steps import HostStep
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.pipeline import Options, simplified
 from symgrad.targets import Device
-from symgrad.wgsl.arrays.array import DeviceArray
 
 
 def planned(program: Program, target: Target, options: Options) -> Plan:
@@ -54,8 +54,7 @@ class CompiledArrays:
     def _constant(self, constant: Constant) -> Any:
         """Numbers that are known, where they are read."""
         data = np.ascontiguousarray(constant.data, self._dtypes[constant.kind])
-        owner = self.backend.owner
-        return data if owner is None else DeviceArray.from_numpy(owner, data)
+        return data if self.backend.on_host else self.backend.array(data)
 
     def run(self, inputs: Sequence[Any], on_device: bool = False) -> list[Any]:
         """The outputs: arrays of the host, or of the device where that is asked for."""
@@ -69,7 +68,7 @@ class CompiledArrays:
         if not array.size:
             return np.empty(array.shape, self._dtypes[array.kind])
         value = arrays[array]
-        if isinstance(value, DeviceArray) and not on_device:
+        if isinstance(value, ResidentArray) and not on_device:
             return value.numpy()
         return value
 
@@ -85,6 +84,6 @@ class CompiledArrays:
     def _host(self, step: HostStep, arrays: dict[Array, Any]) -> None:
         """What is done on the host, on arrays of which some may be on the device."""
         given = [arrays[a] for a in step.inputs]
-        hosted = [x.numpy() if isinstance(x, DeviceArray) else x for x in given]
+        hosted = [x.numpy() if isinstance(x, ResidentArray) else x for x in given]
         for array, values in zip(step.writes, step.run(hosted), strict=True):
             arrays[array] = np.ascontiguousarray(values, self._dtypes[array.kind])

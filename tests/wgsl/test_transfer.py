@@ -320,7 +320,8 @@ def test_a_full_device_gives_up_its_slots(
 FORKED = """
 import os, numpy as np, symgrad as sg
 from symgrad.errors import DeviceError
-from symgrad.wgsl.memory import copying, transfer
+from symgrad.kernel import copying
+from symgrad.wgsl.memory import transfer
 transfer.QUEUED_BYTES, transfer.SMALLEST, copying.LEAST_PIECE_BYTES = 0, 1 << 12, 1 << 12
 x = np.arange(1e5, dtype=np.float32)
 there = sg.device_array(x, "gpu")
