@@ -19,6 +19,7 @@ from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import Problems
 from symgrad.kernel.shapes import Computation, Iteration, Reduction
 from symgrad.kernel.skeletons.map import map_launch
+from symgrad.kernel.skeletons.row_points import Pattern
 from symgrad.kernel.skeletons.steps import iterate_launch
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.llvm.device.host import host
@@ -37,6 +38,7 @@ from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
 from symgrad.wgsl.dispatch.blocks import in_blocks
 from symgrad.wgsl.dispatch.iteration import fits, rows_together, steps_target
+from symgrad.wgsl.dispatch.joined import Rows as JoinedRows
 from symgrad.wgsl.dispatch.launch import SCRATCH_BYTES
 from symgrad.wgsl.dispatch.sums import WorkgroupSums
 from symgrad.wgsl.printing.source import Style
@@ -138,6 +140,10 @@ class Backend(Protocol):
         They are on their way while others are worked on; what is returned is filled later. While
         the first block is sent, ``prepare`` is called, whose errors are the user's.
         """
+        ...
+
+    def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> Any:
+        """Rows in its memory, where points are put together from them: None for the host's."""
         ...
 
     def wait(self) -> None:
@@ -248,6 +254,9 @@ class Cpu:
             for array, target in run(block, *(a if a is None else a[block] for a in arrays)):
                 target[...] = array
 
+    def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> None:
+        """The host's points are put together by the host: see `Backend`."""
+
     def wait(self) -> None:
         """Whatever was started has been computed."""
 
@@ -341,6 +350,10 @@ class Wgpu:
     ) -> None:
         """Two of them at a time: see `Backend`."""
         in_blocks(self.owner, blocks, arrays, run, prepare)
+
+    def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> JoinedRows:
+        """Rows that go up once: see `Backend`."""
+        return JoinedRows(self.owner, pattern, numbers, indices)
 
     def wait(self) -> None:
         """Everything that was queued: see `Backend`."""
@@ -465,6 +478,9 @@ class MultiDevice:
     ) -> NoReturn:
         """Each device has problems of its own: see `Backend`."""
         raise InputTypeError(f"blocks are worked on by one device, and not by {self.device}")
+
+    def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> None:
+        """Devices that share rows get points: see `Backend`."""
 
     def wait(self) -> None:
         """For all of them: see `Backend`."""

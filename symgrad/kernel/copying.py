@@ -15,6 +15,9 @@ Result = TypeVar("Result")
 THREADS: Final = 8
 """Threads that copy for a device at a time, at most."""
 
+QUEUED_BYTES: Final = 1 << 22
+"""Bytes of an array up to which a device's queue copies it as quickly as threads would."""
+
 LEAST_PIECE_BYTES: Final = 1 << 20
 """Bytes of a piece at least, if an array has so many: less is not worth a thread's while."""
 

@@ -21,7 +21,9 @@ from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.tracers.tree import tree_of
+from symgrad.kernel.copying import QUEUED_BYTES
 from symgrad.kernel.memory import POOL
+from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.shapes import Computation, Output, Reduction, unique
 from symgrad.kernel.skeletons.row_points import Entry, Pattern
 from symgrad.kernel.stage import Staged, arranged, staged
@@ -43,10 +45,6 @@ from symgrad.rows.points import RowPoints
 from symgrad.rows.sums import LEAST_ORDER_PER_ROW, PartsKernel, finished, sums_kernel_of
 from symgrad.rows.table import Table
 from symgrad.values.results import scipy_sparse
-from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.device.gpus import open_gpu
-from symgrad.wgsl.dispatch.joined import Rows
-from symgrad.wgsl.memory.transfer import QUEUED_BYTES
 
 ROWS_AT_A_TIME: Final = 2**14
 """Rows that a CPU puts side by side and computes at a time: they stay in the cache."""
@@ -162,19 +160,19 @@ class RowsKernel(PartsKernel):
         """Whether points are put together on a GPU: a few are quicker to send."""
         many = 4 * self._pattern.width * table.count > QUEUED_BYTES
         apart = backend_of(self.device).owner is not None
-        return apart and (many or isinstance(table.numbers, DeviceArray))
+        return apart and (many or isinstance(table.numbers, ResidentArray))
 
-    def _resident(self, table: Table) -> Rows | None:
+    def _resident(self, table: Table) -> Any:
+        """The rows where their points are put together on a GPU, None elsewhere."""
         if not self._stays(table):
             return None
-        owner = open_gpu(self.device.index)
-        return Rows(owner, self._pattern, table.numbers, table.indices)
+        return backend_of(self.device).joined(self._pattern, table.numbers, table.indices)
 
     # numbers in, numbers out ---------------------------------------------------------------------
 
-    def _total(self, flat: np.ndarray, table: Table, bound: Rows | None = None) -> Any:
+    def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Any:
         resident = bound or self._resident(table)
-        stays = isinstance(table.numbers, DeviceArray)
+        stays = isinstance(table.numbers, ResidentArray)
         columns = np.empty((0, 0), self.dtype) if stays else table.numbers
         same = self._uniform(flat)
         points = RowPoints(self._traced, flat, np.asarray(columns), table.indices, 1.0, same)
@@ -185,12 +183,12 @@ class RowsKernel(PartsKernel):
         return Stacked(numbers, [table], table.weight)
 
     def _computed(
-        self, points: RowPoints, rows: slice, resident: Rows | None, stays: bool = False
+        self, points: RowPoints, rows: slice, resident: Any, stays: bool = False
     ) -> list[Any]:
         """The numbers (N, keys) of each part at some rows, on the GPU if they stay there."""
         shapes = [(rows.stop - rows.start, len(p.keys)) for p in self.parts]
         results: list[Any] = (
-            [DeviceArray.empty(resident.gpu, shape) for shape in shapes]
+            [resident.empty(shape) for shape in shapes]
             if resident and stays
             else [POOL.empty(shape, self.dtype, False) for shape in shapes]
         )
@@ -237,7 +235,7 @@ class RowsKernel(PartsKernel):
             table.derived[part.name] = SparseRows.of(part, where, self.n_inputs)
         return table.derived[part.name]
 
-    def _added(self, points: RowPoints, resident: Rows | None) -> list[Any]:
+    def _added(self, points: RowPoints, resident: Any) -> list[Any]:
         """The sums of the parts over all rows."""
         total: list[Any] = []
         count = len(points.indices)
@@ -277,7 +275,7 @@ def _among_zeros(values: Any, places: np.ndarray, size: int) -> Any:
         whole = np.zeros((len(values), size), values.dtype)
         whole[:, places] = values
         return whole
-    zeros = DeviceArray.from_numpy(values.gpu, np.zeros((len(values), 1), np.float32))
+    zeros = values.beside(np.zeros((len(values), 1), np.float32))
     columns = {place: values[:, k : k + 1] for k, place in enumerate(places.tolist())}
     return np.concatenate([columns.get(place, zeros) for place in range(size)], axis=1)
 

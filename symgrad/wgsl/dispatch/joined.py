@@ -51,6 +51,10 @@ class Rows:
         words = converted(_some(indices), WORD_TYPE)
         self._indices = DeviceArray.from_numpy(gpu, words.view(FLOAT))
 
+    def empty(self, shape: tuple[int, ...]) -> DeviceArray:
+        """An array beside them with anything in it, for results."""
+        return DeviceArray.empty(self.gpu, shape)
+
     def compute(
         self, launched: Launched, parameters: np.ndarray, results: Sequence[Any], first: int
     ) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.graph.verify import is_verified
-from symgrad.kernel.copying import converted
+from symgrad.kernel.copying import QUEUED_BYTES, converted
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.layout import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
 from symgrad.kernel.memory import POOL, in_pieces
@@ -52,7 +52,7 @@ from symgrad.wgsl.dispatch.workspace import (
     whole,
 )
 from symgrad.wgsl.memory.encoding import Step
-from symgrad.wgsl.memory.transfer import QUEUED_BYTES, Download, Segment, Upload
+from symgrad.wgsl.memory.transfer import Download, Segment, Upload
 from symgrad.wgsl.printing.source import Style
 
 STREAMED_BYTES: Final = 1 << 24

@@ -18,6 +18,7 @@ import numpy as np
 
 from symgrad.kernel.copying import (
     LEAST_PIECE_BYTES,
+    QUEUED_BYTES,
     THREADS,
     converted,
     cores,
@@ -30,9 +31,6 @@ from symgrad.wgsl.memory.queue import Queue
 
 SLOT_BYTES: Final = 1 << 22
 """Bytes of a slot: the most that goes through it at a time."""
-
-QUEUED_BYTES: Final = 1 << 22
-"""Bytes of an array up to which the queue's own copy is quicker than a slot."""
 
 SLOTS: Final = 16
 """Slots of a transfer, and slots that are kept for the next one, in each direction, at most."""
