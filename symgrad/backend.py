@@ -120,8 +120,8 @@ class Backend(Protocol):
         """Bytes of its memory in use, bytes that are kept to be used again, and at most in all."""
         ...
 
-    def array(self, values: np.ndarray) -> Any:
-        """A copy of floats, in a dtype that it computes in, where programs take arrays as they are.
+    def array(self, values: np.ndarray, dtype: Any = None) -> Any:
+        """A copy of numbers, by default in a dtype of its own, where programs take arrays.
 
         The host's are NumPy's, a GPU's `DeviceArray`s; what is bound to a program is one or the
         other.
@@ -134,11 +134,13 @@ class Backend(Protocol):
         arrays: Sequence[np.ndarray | None],
         run: Callable[..., Filling],
         prepare: Callable[[], Any],
+        dtype: DTypeName,
     ) -> None:
         """Call ``run(block, *parts)`` for each block, with the parts of arrays of the host.
 
-        They are on their way while others are worked on; what is returned is filled later. While
-        the first block is sent, ``prepare`` is called, whose errors are the user's.
+        They are on their way while others are worked on, in a ``dtype`` where they are sent; what
+        is returned is filled later. While the first block is sent, ``prepare`` is called, whose
+        errors are the user's.
         """
         ...
 
@@ -237,9 +239,9 @@ class Cpu:
         idle = POOL.idle
         return POOL.nbytes - idle, idle, None
 
-    def array(self, values: np.ndarray) -> np.ndarray:
+    def array(self, values: np.ndarray, dtype: Any = None) -> np.ndarray:
         """On the host: see `Backend`."""
-        return np.array(values, values.dtype if values.dtype in FLOATS else self.dtype)
+        return np.array(values, dtype or (values.dtype if values.dtype in FLOATS else self.dtype))
 
     def in_blocks(
         self,
@@ -247,6 +249,7 @@ class Cpu:
         arrays: Sequence[np.ndarray | None],
         run: Callable[..., Filling],
         prepare: Callable[[], Any],
+        dtype: DTypeName,
     ) -> None:
         """As views: see `Backend`."""
         prepare()
@@ -337,9 +340,9 @@ class Wgpu:
             return 0, 0, None
         return gpu.pool.live, gpu.pool.idle + gpu.transfers.nbytes, gpu.pool.limit
 
-    def array(self, values: np.ndarray) -> DeviceArray:
+    def array(self, values: np.ndarray, dtype: Any = None) -> DeviceArray:
         """In the memory of the GPU: see `Backend`."""
-        return DeviceArray.from_numpy(self.owner, values)
+        return DeviceArray.from_numpy(self.owner, values, np.dtype(dtype or self.dtype))
 
     def in_blocks(
         self,
@@ -347,9 +350,10 @@ class Wgpu:
         arrays: Sequence[np.ndarray | None],
         run: Callable[..., Filling],
         prepare: Callable[[], Any],
+        dtype: DTypeName,
     ) -> None:
         """Two of them at a time: see `Backend`."""
-        in_blocks(self.owner, blocks, arrays, run, prepare)
+        in_blocks(self.owner, blocks, arrays, run, prepare, np.dtype(dtype))
 
     def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> JoinedRows:
         """Rows that go up once: see `Backend`."""
@@ -381,9 +385,10 @@ class Wgpu:
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> RowSums:
         """By workgroups: see `Backend`."""
-        self._require_single(options, "sums over rows")
-        owner, style = self.owner, Style(options.math, options.comments, title)
-        sums = RowSums(WorkgroupSums(owner, reduction, functions(options.math), style))
+        self.require(options.dtype)
+        owner, library = self.owner, functions(options.math, options.dtype)
+        style = Style(options.math, options.comments, title, dtype=options.dtype)
+        sums = RowSums(WorkgroupSums(owner, reduction, library, style))
         owner.hold(sums)
         return sums
 
@@ -391,14 +396,14 @@ class Wgpu:
         self, iteration: Iteration, options: Options, together: bool = False
     ) -> wgsl_launch.Launched:
         """An invocation a problem, or a workgroup: see `Backend`."""
-        self._require_single(options, "iterations of many problems")
-        owner, math = self.owner, options.math
+        self.require(options.dtype)
+        owner, math, dtype = self.owner, options.math, options.dtype
 
         def launched() -> wgsl_launch.Launched:
             launch = iterate_launch(iteration, steps_target(iteration, together))
-            return wgsl_launch.Launched(owner, launch, Style(math))
+            return wgsl_launch.Launched(owner, launch, Style(math, dtype=dtype))
 
-        return _iterations.get((iteration, math, owner, together), launched)
+        return _iterations.get((iteration, math, dtype, owner, together), launched)
 
     def rows_together(self, iteration: Iteration, problems: Problems) -> bool:
         """Where there are few problems of many rows, and for a matrix: see `Backend`."""
@@ -424,13 +429,6 @@ class Wgpu:
         launch = map_launch(computation, WorkgroupTarget(computation.workgroup))
         style = Style(options.math, options.comments, title, dtype=options.dtype)
         return wgsl_launch.Launched(self.owner, launch, style)
-
-    def _require_single(self, options: Options, what: str) -> None:
-        """Refuse float64 where kernels are for float32 alone."""
-        if options.dtype != "float32":
-            raise DeviceError(
-                f'{self.device}: {what} are in float32 there; use device="cpu" for float64'
-            )
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """If it fits in a workgroup: see `Backend`."""
@@ -465,7 +463,7 @@ class MultiDevice:
         """Of all of them: see `Backend`."""
         return sum(p.memory[0] for p in self.parts), sum(p.memory[1] for p in self.parts), None
 
-    def array(self, values: np.ndarray) -> NoReturn:
+    def array(self, values: np.ndarray, dtype: Any = None) -> NoReturn:
         """Arrays are on one device: see `Backend`."""
         raise InputTypeError(f"an array is on one device, and not on {self.device}")
 
@@ -475,6 +473,7 @@ class MultiDevice:
         arrays: Sequence[np.ndarray | None],
         run: Callable[..., Filling],
         prepare: Callable[[], Any],
+        dtype: DTypeName,
     ) -> NoReturn:
         """Each device has problems of its own: see `Backend`."""
         raise InputTypeError(f"blocks are worked on by one device, and not by {self.device}")

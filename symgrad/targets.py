@@ -66,7 +66,9 @@ class Devices(Device):
     @classmethod
     def of(cls, parts: Sequence[Device]) -> Devices:
         """These devices, at least two."""
-        return cls(-1, " + ".join(map(str, parts)), "several", "", parts=tuple(parts))
+        dtypes = tuple(d for d in FLOATS if all(d in part.dtypes for part in parts))
+        name = " + ".join(map(str, parts))
+        return cls(-1, name, "several", "", dtypes=dtypes, parts=tuple(parts))
 
     def __str__(self) -> str:
         return self.name
@@ -195,11 +197,12 @@ def device_array(x: Any, device: DeviceChoice = None, dtype: Any = "float32") ->
     """An array that lives on a GPU: kernels given one return such arrays, copying nothing.
 
     ``x`` is array-like, of any real dtype; ``device`` as everywhere, but never the CPU. ``dtype``
-    is float32, or int32 or uint32 for indices.
+    is float32, float64 on a GPU that has it, or int32 or uint32 for indices.
 
     Raises:
-        DeviceError: if the device is no GPU. InputTypeError: if x holds no real numbers, or the
-        dtype is another. InputError: if x holds numbers that are no integers of the dtype.
+        DeviceError: if the device is no GPU, or has no float64. InputTypeError: if x holds no real
+        numbers, or the dtype is another. InputError: if x holds numbers that are no integers of
+        the dtype.
 
     Example:
         >>> import symgrad as sg
@@ -210,7 +213,8 @@ def device_array(x: Any, device: DeviceChoice = None, dtype: Any = "float32") ->
     """
     kind = np.dtype(dtype)
     if kind not in DTYPES:
-        raise InputTypeError(f"dtype={dtype!r}: arrays on a GPU are float32, int32 or uint32")
+        kinds = "float32, float64, int32 or uint32"
+        raise InputTypeError(f"dtype={dtype!r}: arrays on a GPU are {kinds}")
     target = choose(device) if device is not None else _first_or_real()
     if not target.is_gpu:
         raise DeviceError(f"{target} has no memory of its own: on the CPU use NumPy arrays")

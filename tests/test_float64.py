@@ -154,6 +154,114 @@ def test_constants_beyond_float32_and_numbers_that_are_none() -> None:
 
 
 @needs_float64
+def test_arrays_on_the_device_compute_in_float64() -> None:
+    a, b = points(40), points(40).astype(np.float32)[0]
+    x = sg.device_array(a, GPUS[0], "float64")
+    y = sg.device_array(b, GPUS[0])
+    for got, want in (
+        (x + y, a + b), (2.5 * x - np.exp(x), 2.5 * a - np.exp(a)), (x[1:, ::2], a[1:, ::2]),
+        (x.sum(axis=0), a.sum(axis=0)), (x.T.mean(), a.mean()), (x.std(axis=1), a.std(axis=1)),
+        (np.concatenate([x, a]).cumsum(axis=1), np.concatenate([a, a]).cumsum(axis=1)),
+    ):  # fmt: skip
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-14, atol=1e-14)
+    kernel = sg.fused_forward_backward(3, smooth, device=GPUS[0], dtype="float64")
+    for there, here in zip(kernel.run(x), kernel.run(a), strict=True):
+        assert isinstance(there, sg.DeviceArray)
+        np.testing.assert_array_equal(there.numpy(), here)
+    with pytest.raises(sg.InputTypeError, match="compute with float64, and this array is float32"):
+        kernel.run(sg.device_array(a, GPUS[0]))
+
+
+METHODS: list[tuple[Any, Any]] = [
+    (sg.LBFGS(), lambda v: (1 - v[0]) ** 2 + 100 * (v[1] - v[0] ** 2) ** 2),
+    (sg.Newton(), lambda v: (1 - v[0]) ** 2 + 100 * (v[1] - v[0] ** 2) ** 2),
+    (sg.LevenbergMarquardt(), lambda v: [1 - v[0], 10 * (v[1] - v[0] ** 2)]),
+]
+
+
+@needs_float64
+@pytest.mark.parametrize(("method", "f"), METHODS)
+def test_optimisers_take_the_steps_of_the_cpu(method: Any, f: Any) -> None:
+    starts = points(30)[:, :2]
+    options = {"steps": 200, "dtype": "float64", "math": "strict"}
+    gpu, cpu = (
+        sg.minimize_from(f, 2, starts, method, device=d, **options) for d in (GPUS[0], "cpu")
+    )
+    assert cpu.success.all() and gpu.x.dtype == np.float64
+    np.testing.assert_array_equal(gpu.x, cpu.x)
+    np.testing.assert_array_equal(gpu.nit, cpu.nit)
+    np.testing.assert_allclose(cpu.x, 1.0, rtol=1e-9)
+
+
+def of_row(p: Any, r: Any) -> Any:
+    return (p.level[r.group] + sg.exp(p.slope[0] * r.x) - r.y) ** 2
+
+
+@needs_float64
+@pytest.mark.parametrize("verb", [sg.fused_forward_backward, sg.fused_hessian, sg.fused_jacobian])
+def test_sums_over_rows_that_look_entries_up(verb: Any) -> None:
+    draw = np.random.default_rng(2)
+    rows = {
+        "group": draw.integers(0, 9, 3000),
+        "x": draw.normal(size=3000),
+        "y": draw.normal(size=3000),
+    }
+    at = {"level": draw.normal(size=9), "slope": np.array([0.3])}
+    reduce = None if verb is sg.fused_jacobian else "sum"
+
+    def made(device: Any) -> Any:
+        options = {"columns": list(rows), "device": device, "dtype": "float64", "reduce": reduce}
+        return verb({"level": 9, "slope": 1}, of_row, **options)
+
+    for got, want in zip(
+        leaves(made(GPUS[0]).run(at, rows)), leaves(made("cpu").run(at, rows)), strict=True
+    ):
+        got, want = (getattr(a.item(), "data", a) if a.dtype == object else a for a in (got, want))
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
+
+
+@needs_float64
+def test_rows_with_loops_and_bound_rows() -> None:
+    def f(p: Any, r: Any) -> Any:
+        return sg.fori_loop(0, 20, lambda k, c: c + 0.1 * sg.sin(c * p[0] + r[0]), p[1]) - r[1]
+
+    rows = np.random.default_rng(4).normal(size=(700, 2))
+    results = []
+    for device in (GPUS[0], "cpu"):
+        kernel = sg.fused_least_squares(2, f, row=2, device=device, dtype="float64")
+        held = sg.device_array(rows, device, "float64") if device != "cpu" else rows
+        results.append(leaves(kernel.bind(held).run([0.7, 0.2])))
+    for got, want in zip(*results, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-13)
+
+
+@needs_float64
+def test_programs_and_kernels_of_arrays() -> None:
+    def running(p: Any) -> None:
+        x, y = p.input("x", 64), p.output("y", 64)
+        with p.dispatch(64) as i:
+            total = p.var("total", 0.0)
+            with p.for_(0, i + 1) as k:
+                p.assign(total, total.value + sg.exp(p.load(x, k)))
+            p.store(y, i, total.value / (i + 1))
+
+    draw = np.random.default_rng(6)
+    x, w, g = draw.normal(size=(70, 33)), draw.normal(size=(20, 33)), draw.normal(size=(70, 20))
+    calls: list[tuple[Callable[[Any], Any], tuple[Any, ...]]] = [
+        (lambda d: sg.program(running, device=d, dtype="float64"), (x.ravel()[:64],) * 2),
+        (lambda d: sg.linear(sg.tanh, bias=False, device=d, dtype="float64"), (x, w, g)),
+        (lambda d: sg.rowwise(lambda r: sg.exp(r - r.max()), device=d, dtype="float64"), (x, x)),
+    ]
+    for made, arrays in calls:
+        gpu, cpu = (leaves(made(d).vjp(*arrays)) for d in (GPUS[0], "cpu"))
+        for got, want in zip(gpu, cpu, strict=True):
+            assert got.dtype == np.float64
+            np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+@needs_float64
 def test_a_kernel_reads_as_in_float32() -> None:
     def rosenbrock(v: Any) -> Any:
         return (1 - v[0]) ** 2 + 100 * (v[1] - v[0] ** 2) ** 2

@@ -99,11 +99,11 @@ def fit_many(
             with NaN behind them. A curve of which no row is left has no fit: its status is -2.
         mode: how the Jacobian of the residuals of a row is made: see `fused_jacobian`.
         device: as everywhere; None is the first real GPU, or else the CPU.
-        dtype: float32 on a GPU, float64 on the CPU by default. "float64" with a GPU has it fit in
-            float32, and the CPU go on from there in float64, or from p0 where that was no success;
-            ``nit`` counts the steps of both, each of which may do ``steps``. Float32 leaves five or
-            six digits of well-conditioned fits, and few where the columns of the Jacobian are
-            nearly dependent (a condition of 1e3 or more).
+        dtype: float32 on a GPU, float64 on the CPU by default. "float64" with a GPU that has none
+            has it fit in float32, and the CPU go on from there in float64, or from p0 where that
+            was no success; ``nit`` counts the steps of both, each of which may do ``steps``.
+            Float32 leaves five or six digits of well-conditioned fits, and few where the columns
+            of the Jacobian are nearly dependent (a condition of 1e3 or more).
         dim: the dimensions of a ``DataArray`` to fit along, where they are not those of x.
         options: more of `minimize_from`: ``callback``, ``history``, ``math``, ``memory``,
             ``progress``, ``runner``.
@@ -150,7 +150,7 @@ def fit_many(
     kind = dtype_name(dtype or backend.dtype)
     convert = backend.on_host or options.get("runner") is not None
     seen = _observed(Y, kind, convert)
-    if not backend.on_host and kind == "float64":
+    if kind not in target.dtypes:
         given |= {"bounds": bounds, "sigma": sigma}
         return _in_both(f, x, Y, p0, target, covariance, given)
     starts = _starts(f, p0, len(seen), bounds, kind, convert)
@@ -217,7 +217,7 @@ def _in_both(
 ) -> Any:
     """The fits in float64 on the CPU, from where those in float32 on a GPU have led."""
     if isinstance(Y, ResidentArray) or isinstance(p0, ResidentArray):
-        raise InputError('dtype="float64" is the CPU\'s at the end: use Y.numpy() and p0.numpy()')
+        raise InputError(f"{gpu} has no float64, which is the CPU's: use Y.numpy() and p0.numpy()")
     coarse = fit_many(f, x, Y, p0, device=gpu, dtype="float32", **given)
     starts = _starts(f, p0, len(coarse.x), given["bounds"], "float64")
     near = np.where(coarse.success[:, None], coarse.x.astype(float), starts)

@@ -31,7 +31,7 @@ from symgrad.optimize.models import one_value
 from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import DTypeName, Options
-from symgrad.targets import DeviceChoice, choose
+from symgrad.targets import DeviceChoice, choose, choose_any
 from symgrad.values.arrays import warn_if_rounded
 
 JACOBIAN_ROWS: Final = 2**16
@@ -390,9 +390,8 @@ class Rows:
     def many(self) -> bool:
         """Whether sums are worth their compilation."""
         simple = self.scale is None or self.scale.ndim == 1
-        return (
-            len(self.y) >= ROWS_SUMMED_FIRST and simple and self.rowwise and self.dtype == "float64"
-        )
+        on_host = self.dtype == "float64" and backend_of(choose_any(self.device)).on_host
+        return len(self.y) >= ROWS_SUMMED_FIRST and simple and self.rowwise and on_host
 
     def _nowhere(self, p: np.ndarray) -> Point:
         return Point(p, np.inf, np.zeros((self.n, self.n)), np.zeros(self.n))

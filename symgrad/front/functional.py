@@ -130,7 +130,7 @@ class Arguments:
 
 def _is_there(leaf: Any) -> TypeGuard[ResidentArray]:
     """Whether it is an array of numbers on a GPU."""
-    return isinstance(leaf, ResidentArray) and leaf.dtype == np.float32
+    return isinstance(leaf, ResidentArray) and leaf.dtype.kind == "f"
 
 
 def value_and_grad(

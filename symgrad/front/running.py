@@ -175,7 +175,8 @@ def result_arrays_on_device(
         size = k * math.prod(batch)
         if not isinstance(out, ResidentArray) or out.dtype != x.dtype or out.gpu is not x.gpu:
             raise InputError(
-                f"out for {name} is {_kind(out)}: it must be a float32 array on {x.device}, as x is"
+                f"out for {name} is {_kind(out)}: it must be a {x.dtype} array on {x.device}, "
+                "as x is"
             )
         if out.size != size or out.shape[: len(batch)] != batch:
             raise InputError(
@@ -225,7 +226,8 @@ class ColumnResults:
         """
         count = len(points)
         length, launched = whole_workgroups(count), self.launched
-        if not 0 < length <= launched.chunk or points.gpu is not launched.gpu:
+        fits = points.gpu is launched.gpu and points.dtype == self.launched.floats
+        if not 0 < length <= launched.chunk or not fits:
             return None
         width = launched.launch.outputs[0].size
         columns = points.empty_beside((width, length))

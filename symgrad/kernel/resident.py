@@ -53,6 +53,11 @@ class ResidentArray:
         """The device that holds the array."""
         return self.gpu.info
 
+    def require(self, dtype: np.dtype[Any]) -> None:
+        """Refuse elements of another dtype than a kernel takes."""
+        if self._dtype != dtype:
+            raise InputTypeError(f"kernels compute with {dtype}, and this array is {self._dtype}")
+
     @property
     def is_shared(self) -> bool:
         """Whether other arrays have elements in the same memory."""

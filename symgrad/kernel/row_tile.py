@@ -42,12 +42,12 @@ def tiles(reduction: Reduction) -> list[Tile]:
     )
 
 
-def cut(reduction: Reduction, size: int) -> list[Tile]:
+def cut(reduction: Reduction, size: int, one_row: bool = False) -> list[Tile]:
     """The results, and then the quads of slopes, in tiles of at most this size."""
     count = sum(len(o.nodes) for o in reduction.summed) + len(quads(reduction))
     number = -(-count // size)
     ends = [count * k // number for k in range(number + 1)]
-    return [Tile(reduction, range(a, b)) for a, b in itertools.pairwise(ends)]
+    return [Tile(reduction, range(a, b), one_row) for a, b in itertools.pairwise(ends)]
 
 
 class Tile:
@@ -57,9 +57,12 @@ class Tile:
     is done at every one; ``whole`` is the reduction that has all results.
     """
 
-    def __init__(self, whole: Reduction, cut: range) -> None:
-        """``cut`` numbers the results, and from their count on the quads of slopes."""
-        self.whole, self.cut = whole, cut
+    def __init__(self, whole: Reduction, cut: range, one_row: bool = False) -> None:
+        """``cut`` numbers the results, and from their count on the quads of slopes.
+
+        ``one_row`` says that an invocation reads one row at a time, however narrow rows are.
+        """
+        self.whole, self.cut, self._one_row = whole, cut, one_row
         roots = [i for o in whole.summed for i in o.nodes]
         self.results, self.slopes = _divided(cut, len(roots))
         written = quads(whole)
@@ -94,7 +97,7 @@ class Tile:
         """Rows that are read at once: several, if they are narrow and there is little to do."""
         narrow = self.whole.columns in (1, 2) and len(self.split.each) <= LOAD_OPERATIONS
         alone = self.whole.lookups or self.whole.is_structured
-        return 4 // self.whole.columns if narrow and not alone else 1
+        return 4 // self.whole.columns if narrow and not (alone or self._one_row) else 1
 
     @cached_property
     def labels(self) -> list[str]:

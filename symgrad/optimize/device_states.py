@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.runner import Compiled
 from symgrad.optimize.states import Collected, Ends, Task
-from symgrad.pipeline import VALUES, Options, build
+from symgrad.pipeline import VALUES, DTypeName, Options, build
 
 BLOCK_BYTES: Final = 1 << 27
 """Bytes of problems, and of their results, that are worth a block of their own on a GPU."""
@@ -56,16 +57,20 @@ class DeviceStates:
         self._stays = any(isinstance(a, ResidentArray) for a in (starts, data.shared, data.own))
         self._together = lead.rows_together(Problems(len(starts), data.rows))
         steps = lead.launched(self._together).steps
-        on_device = isinstance(starts, ResidentArray)
-        self._starts = starts if on_device else lead.backend.array(starts)
+        self._dtype = np.dtype(task.options.dtype)
+        if isinstance(starts, ResidentArray):
+            starts.require(self._dtype)
+        else:
+            starts = lead.backend.array(starts, self._dtype)
+        self._starts = starts
         self._data = steps.hold(len(starts), data)
 
     @cached_property
     def state(self) -> Any:
         """The states (S, size), `placed` as the launches take them."""
         task, first = self._task, tuple(self._task.first.tolist())
-        by_columns = self._data.by_columns
-        spread = _spread(self._backend, self.layout.n, first, task.bounds, by_columns)
+        by_columns, dtype = self._data.by_columns, self._task.options.dtype
+        spread = _spread(self._backend, self.layout.n, first, task.bounds, by_columns, dtype)
         (states,) = self._data.computed(spread, self._starts)
         return states
 
@@ -73,8 +78,9 @@ class DeviceStates:
     def _gather(self) -> Any:
         """What reads results."""
         final = self._task.final if self._task.gathers else None
-        by_columns = self._data.by_columns
-        return _gather(self._backend, self.layout.n, self.layout.size, final, by_columns)
+        sizes = self.layout.n, self.layout.size
+        dtype = self._task.options.dtype
+        return _gather(self._backend, *sizes, final, self._data.by_columns, dtype)
 
     def advance(self, runner: Compiled, steps: int) -> None:
         """Have a runner do some steps; the first of them start with what makes the states."""
@@ -89,14 +95,14 @@ class DeviceStates:
         """Have the next step be the last."""
         states = self._data.in_rows(self.state).numpy()
         states[:, LIMIT] = states[:, COUNT]
-        self.state = self._data.placed(self._backend.array(states))
+        self.state = self._data.placed(self._backend.array(states, self._dtype))
 
     def ends(self) -> Ends:
         """What the result is now."""
         if self._stays:
             x, *others, _ = self._gathered()
             return Ends(x, *(a.reshape(-1) for a in others))
-        collected = Collected(len(self.state), self.layout.n, np.dtype(np.float32))
+        collected = Collected(len(self.state), self.layout.n, self._dtype)
         self._data.fetch(self.collected(slice(None), collected))
         return collected.ends()
 
@@ -127,7 +133,8 @@ def streamed_through(
     There are more and smaller blocks of problems if the device has no memory for these.
     """
     own = 0 if data.own is None else math.prod(data.own.shape[1:])
-    nbytes, count = 4 * (2 * task.problem.n + 3 + own), len(starts)
+    itemsize, count = np.dtype(task.options.dtype).itemsize, len(starts)
+    nbytes = itemsize * (2 * task.problem.n + 3 + own)
     number = max(1, min(count * nbytes // BLOCK_BYTES, count // BLOCK_PROBLEMS))
     while True:
         size = -(-count // number) or 1
@@ -149,10 +156,11 @@ def _streamed_in(
     data: RowData,
 ) -> Ends:
     """All steps for the problems of each block; the steps are made while the first is sent."""
-    collected = Collected(len(starts), task.problem.n, np.dtype(np.float32))
+    dtype = task.options.dtype
+    collected = Collected(len(starts), task.problem.n, np.dtype(dtype))
     shared = data.shared
     if isinstance(shared, np.ndarray):
-        shared = backend.array(shared)
+        shared = backend.array(shared, dtype)
 
     def run(part: slice, own: Any, starts: Any) -> Iterator[tuple[ResidentArray, np.ndarray]]:
         stages = task.compiled(make)
@@ -161,7 +169,7 @@ def _streamed_in(
             states.advance(runner, steps)
         return states.collected(part, collected)
 
-    backend.in_blocks(blocks, [data.own, starts], run, lambda: task.stages)
+    backend.in_blocks(blocks, [data.own, starts], run, lambda: task.stages, dtype)
     return collected.ends()
 
 
@@ -169,38 +177,56 @@ _launches: Once[Any, Any] = Once(32)
 
 
 def _spread(
-    backend: Backend, n: int, first: tuple[float, ...], box: Bounds, by_columns: bool
+    backend: Backend,
+    n: int,
+    first: tuple[float, ...],
+    box: Bounds,
+    by_columns: bool,
+    dtype: DTypeName,
 ) -> Any:
     """The launch from starts (S, n) to states (S, size)."""
 
     def launched() -> Any:
-        computation = states_from(n, first, box)
-        return _launched(backend, computation, columns_out=by_columns)
+        computation = states_from(n, first, box, dtype)
+        return _launched(backend, computation, dtype, columns_out=by_columns)
 
-    return _launches.get((backend.owner, n, repr(first), box, by_columns), launched)
+    return _launches.get((backend.owner, n, repr(first), box, by_columns, dtype), launched)
 
 
-def _gather(backend: Backend, n: int, size: int, final: Iteration | None, by_columns: bool) -> Any:
+def _gather(
+    backend: Backend,
+    n: int,
+    size: int,
+    final: Iteration | None,
+    by_columns: bool,
+    dtype: DTypeName,
+) -> Any:
     """The launch from states to x, fun, nit, status, success and the flag.
 
     With an iteration these are of what its step makes of the states, but for the flag.
     """
 
     def launched() -> Any:
-        return _launched(backend, results_of(n, size, final), columns_in=by_columns)
+        return _launched(backend, results_of(n, size, final), dtype, columns_in=by_columns)
 
-    return _launches.get((backend.owner, n, size, final, by_columns), launched)
+    return _launches.get((backend.owner, n, size, final, by_columns, dtype), launched)
 
 
-def _launched(backend: Backend, computation: Computation, **by_columns: bool) -> Any:
+def _launched(
+    backend: Backend, computation: Computation, dtype: DTypeName, **by_columns: bool
+) -> Any:
     """A map over problems, compiled."""
     target = WorkgroupTarget(computation.workgroup)
-    return backend.launch(map_launch(computation, target, **by_columns), PLAIN)
+    launch = map_launch(computation, target, **by_columns)
+    return backend.launch(launch, replace(PLAIN, dtype=dtype))
 
 
-def states_from(n: int, first: tuple[float, ...], box: Bounds) -> Computation:
+def states_from(
+    n: int, first: tuple[float, ...], box: Bounds, dtype: DTypeName = "float32"
+) -> Computation:
     """The state that begins at a start (n,) within a box, and as ``first`` beyond it."""
-    return build(lambda v: [*box.project(v), *first[n:]], n, VALUES, PLAIN).computation
+    options = replace(PLAIN, dtype=dtype)
+    return build(lambda v: [*box.project(v), *first[n:]], n, VALUES, options).computation
 
 
 def results_of(n: int, size: int, final: Iteration | None) -> Computation:

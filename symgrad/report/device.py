@@ -97,7 +97,7 @@ def _repeated(
     cost = flops(computation.graph, ids)
     backend = backend_of(device)
     launched = backend.map(computation, options, "limits")
-    x, y = (backend.array(np.ones((count, width), dtype)) for _ in range(2))
+    x, y = (backend.array(np.ones((count, width)), dtype) for _ in range(2))
     call = launched.bind([x], [y])
 
     def run(iterations: int) -> None:

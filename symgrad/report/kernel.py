@@ -35,8 +35,8 @@ def sources_of(launch: Launch, options: Options, title: str) -> tuple[str, ...]:
 
 def summations_of(reduction: Reduction, options: Options, title: str) -> tuple[Summation, ...]:
     """The WGSL modules of sums over rows, and where they write which sums."""
-    style = Style(options.math, options.comments, title)
-    return emit_reduction(reduction, functions(options.math), style)
+    style = Style(options.math, options.comments, title, dtype=options.dtype)
+    return emit_reduction(reduction, functions(options.math, options.dtype), style)
 
 
 class KernelBase:

@@ -158,7 +158,7 @@ class RowsKernel(PartsKernel):
 
     def _stays(self, table: Table) -> bool:
         """Whether points are put together on a GPU: a few are quicker to send."""
-        many = 4 * self._pattern.width * table.count > QUEUED_BYTES
+        many = self.dtype.itemsize * self._pattern.width * table.count > QUEUED_BYTES
         apart = backend_of(self.device).owner is not None
         return apart and (many or isinstance(table.numbers, ResidentArray))
 
@@ -218,7 +218,8 @@ class RowsKernel(PartsKernel):
             Entry(columns.indices.index(g.column), start + g.block.start, g.block.width)
             for g in traced.gathers
         )
-        return Pattern(start, len(columns.numbers), len(columns.indices), entries)
+        sizes = start, len(columns.numbers), len(columns.indices)
+        return Pattern(*sizes, entries, self.request.options.dtype)
 
     def _where(self, indices: np.ndarray) -> np.ndarray:
         """The places of the variables at each row."""
@@ -275,7 +276,7 @@ def _among_zeros(values: Any, places: np.ndarray, size: int) -> Any:
         whole = np.zeros((len(values), size), values.dtype)
         whole[:, places] = values
         return whole
-    zeros = values.beside(np.zeros((len(values), 1), np.float32))
+    zeros = values.beside(np.zeros((len(values), 1)))
     columns = {place: values[:, k : k + 1] for k, place in enumerate(places.tolist())}
     return np.concatenate([columns.get(place, zeros) for place in range(size)], axis=1)
 

@@ -28,7 +28,7 @@ def is_there(rows: Any) -> bool:
 
 
 def read_there(
-    rows: Any, columns: Columns, backend: Backend, policy: str
+    rows: Any, columns: Columns, backend: Backend, policy: str, dtype: np.dtype[Any]
 ) -> tuple[Any, np.ndarray] | None:
     """A table as `rows.read` has it, its numbers on the GPU that some of its columns are on.
 
@@ -37,10 +37,10 @@ def read_there(
     Raises:
         DeviceError: for arrays on another GPU. InputError, InputTypeError: as `rows.read`.
     """
-    parts = list(_parts(rows, columns, backend))
+    parts = list(_parts(rows, columns, backend, dtype))
     taken: list[Any] = []
     for start, part in parts:
-        taken += _numbers(part, start, columns, backend)
+        taken += _numbers(part, start, columns, backend, dtype)
     if policy != "propagate" and any(a.size and np.isnan(float(a.max())) for a in taken):
         return None
     count = len(parts[0][1])
@@ -52,20 +52,24 @@ def read_there(
                 indices[:, position] = whole(values, columns, k, policy)
     if len(taken) == 1:
         return taken[0], indices
-    numbers = np.concatenate(taken, 1) if taken else backend.array(np.empty((count, 0)))
+    numbers = np.concatenate(taken, 1) if taken else backend.array(np.empty((count, 0)), dtype)
     return numbers, indices
 
 
 def _numbers(
-    part: ResidentArray | np.ndarray, start: int, columns: Columns, backend: Backend
+    part: ResidentArray | np.ndarray,
+    start: int,
+    columns: Columns,
+    backend: Backend,
+    dtype: np.dtype[Any],
 ) -> Iterator[ResidentArray]:
     """What is no index in a part of the table, (N, k) on the GPU."""
     places = [k for k in range(part.shape[1]) if start + k not in columns.indices]
     if not places:
         return
     if not isinstance(part, ResidentArray):
-        warn_of_rounding(part, start, columns, "float32")
-        yield backend.array(part[:, places])
+        warn_of_rounding(part, start, columns, dtype.name)
+        yield backend.array(part[:, places], dtype)
     elif len(places) == part.shape[1]:
         yield part
     else:
@@ -73,36 +77,40 @@ def _numbers(
 
 
 def _parts(
-    rows: Any, columns: Columns, backend: Backend
+    rows: Any, columns: Columns, backend: Backend, dtype: np.dtype[Any]
 ) -> Iterator[tuple[int, ResidentArray | np.ndarray]]:
     """The parts of a table, (N, k) each, and where they begin in a row."""
     if isinstance(rows, Mapping):
         require_columns(columns, rows)
-        parts = [_part(rows[column.name], column, columns, backend) for column in columns.blocks]
+        where = columns, backend, dtype
+        parts = [_part(rows[column.name], column, *where) for column in columns.blocks]
         require_equal_lengths(columns, parts)
         yield from ((c.start, part) for c, part in zip(columns.blocks, parts, strict=True))
         return
     table = rows.reshape(-1, 1) if rows.ndim == 1 and columns.count == 1 else rows
     if table.ndim != 2 or table.shape[1] != columns.count:
         raise InputError(f"rows has shape {rows.shape}: (N, {columns.count}) is needed")
-    yield 0, table if _stays(table, range(columns.count), columns, backend) else table.numpy()
+    stays = _stays(table, range(columns.count), columns, backend, dtype)
+    yield 0, table if stays else table.numpy()
 
 
 def _part(
-    values: Any, column: Block, columns: Columns, backend: Backend
+    values: Any, column: Block, columns: Columns, backend: Backend, dtype: np.dtype[Any]
 ) -> ResidentArray | np.ndarray:
     """A column, (N, k), on the GPU if it is there in the dtype that is needed."""
     if not isinstance(values, ResidentArray):
         return columns.real(column, values)
     require_shape(column.name, values.shape, column.shape)
     places = range(column.start, column.start + column.size)
-    if not _stays(values, places, columns, backend):
+    if not _stays(values, places, columns, backend, dtype):
         return columns.real(column, values.numpy())
     return values.reshape(len(values), column.size)
 
 
-def _stays(part: ResidentArray, places: range, columns: Columns, backend: Backend) -> bool:
-    """Whether an array is taken where it is: float32, or whole numbers that are all indices."""
+def _stays(
+    part: ResidentArray, places: range, columns: Columns, backend: Backend, dtype: np.dtype[Any]
+) -> bool:
+    """Whether an array is taken where it is: of the dtype, or numbers that are all indices."""
     if part.gpu is not backend.owner:
         raise DeviceError(f"the rows are on {part.device}, the kernel on {backend.device}")
-    return part.dtype == np.float32 or set(places) <= set(columns.indices)
+    return part.dtype == dtype or set(places) <= set(columns.indices)

@@ -51,7 +51,7 @@ def read_table(
     columns = traced.columns
     resident, coded = None, set(columns.codes)
     if backend and is_there(rows):
-        resident = read_there(rows, columns, backend, policy)
+        resident = read_there(rows, columns, backend, policy, np.dtype(dtype))
     numbers, indices = resident or read(rows, columns, dtype, policy, own)
     if len(coded) < len(columns.codes):
         _warn_of_few(traced, set(columns.codes) - coded)

@@ -113,7 +113,7 @@ def causal_convolution(
     Raises:
         InputTypeError: if the activation is no function. TraceError: if it cannot be traced.
         InputError: of ``run`` and ``vjp``, for shapes that do not go together.
-        DeviceError: for float64 on a GPU.
+        DeviceError: for float64 on a GPU that has none.
 
     Example:
         >>> import numpy as np, symgrad as sg

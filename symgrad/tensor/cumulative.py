@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +14,13 @@ from symgrad.tensor.scans import associative_scan
 
 
 @functools.cache
-def _kernel(ufunc: np.ufunc, axis: int, device: int) -> TensorKernel:
-    return associative_scan(ufunc, axis=axis, device=device)
+def _kernel(ufunc: np.ufunc, axis: int, device: int, dtype: Any) -> TensorKernel:
+    return associative_scan(ufunc, axis=axis, device=device, dtype=dtype)
 
 
 def accumulated(ufunc: np.ufunc, x: ResidentArray, axis: int) -> ResidentArray:
     """The array that ``ufunc.accumulate`` gives along an axis, counted from the first."""
     rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     shape = (rows, x.shape[axis], columns) if columns > 1 else (rows, x.shape[axis])
-    kernel = _kernel(ufunc, -2 if columns > 1 else -1, x.device.index)
+    kernel = _kernel(ufunc, -2 if columns > 1 else -1, x.device.index, x.dtype)
     return kernel.run(x.reshape(shape)).reshape(x.shape)

@@ -221,7 +221,7 @@ class TensorKernel(KernelBase):
             wanted = self._dtype_of(name)
             if not isinstance(a, ResidentArray):
                 a = np.asarray(real_numbers(a, name), wanted, order="C")
-                arrays.append(backend.array(a) if on_device and owner else a)
+                arrays.append(backend.array(a, wanted) if on_device and owner else a)
                 continue
             if owner is None or a.gpu is not owner:
                 raise InputTypeError(
@@ -256,7 +256,7 @@ class TensorKernel(KernelBase):
         results = self.to("cpu")._runner(work, kind, shapes).run(*hosted)
         if not any(isinstance(a, ResidentArray) for a in arrays):
             return results
-        return [backend_of(self.device).array(a) for a in results]
+        return [backend_of(self.device).array(a, a.dtype) for a in results]
 
     # what it is ----------------------------------------------------------------------------------
 

@@ -246,7 +246,7 @@ def gemm_bias(
 
     Raises:
         InputTypeError: if the activation is no function. TraceError: if it cannot be traced.
-        DeviceError: for float64 on a GPU.
+        DeviceError: for float64 on a GPU that has none.
 
     Example:
         >>> import numpy as np, symgrad as sg
@@ -276,7 +276,7 @@ def linear(
 
     Raises:
         InputTypeError: if the activation is no function. TraceError: if it cannot be traced.
-        DeviceError: for float64 on a GPU.
+        DeviceError: for float64 on a GPU that has none.
 
     Example:
         >>> import numpy as np, symgrad as sg

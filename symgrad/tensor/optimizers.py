@@ -61,7 +61,7 @@ class _OverNests(TensorKernel):
     def _own(self, x: np.ndarray, *beside: Any) -> Any:
         """An array where the others are."""
         on_device = any(isinstance(a, ResidentArray) for a in beside)
-        return backend_of(self.device).array(x) if on_device else x
+        return backend_of(self.device).array(x, x.dtype) if on_device else x
 
 
 class AdamWUpdate(_OverNests):
@@ -162,7 +162,7 @@ def adamw_update(
 
     Raises:
         InputError: for a ``max_norm`` that is not above 0.
-        DeviceError: for float64 on a GPU.
+        DeviceError: for float64 on a GPU that has none.
 
     Example:
         >>> import numpy as np, symgrad as sg
@@ -192,7 +192,7 @@ def clip_by_global_norm(
 
     Raises:
         InputError: for a ``max_norm`` that is not above 0.
-        DeviceError: for float64 on a GPU.
+        DeviceError: for float64 on a GPU that has none.
 
     Example:
         >>> import numpy as np, symgrad as sg

@@ -38,7 +38,7 @@ def associative_scan(
         InputError: for another axis, or what is no function; of ``run`` and ``vjp``, for arrays of
             different shapes.
         TraceError: of these, if ``combine`` cannot be traced, or returns more or fewer numbers.
-        DeviceError: for float64 on a GPU.
+        DeviceError: for float64 on a GPU that has none.
 
     Example:
         >>> import numpy as np, symgrad as sg
@@ -91,7 +91,7 @@ def selective_scan(
     Raises:
         InputError: for another discretization; of ``run`` and ``vjp``, for shapes that do not go
             together.
-        DeviceError: for float64 on a GPU.
+        DeviceError: for float64 on a GPU that has none.
 
     Example:
         >>> import numpy as np, symgrad as sg

@@ -226,7 +226,7 @@ def stencil(
         InputTypeError: if f is no function. InputError: for offsets that are no pairs of whole
             numbers, or are there twice, and of ``run`` for a u with fewer than two axes.
         TraceError: if f cannot be traced, or returns something else than one number.
-        DeviceError: for float64 on a GPU.
+        DeviceError: for float64 on a GPU that has none.
 
     Example:
         >>> import numpy as np, symgrad as sg

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -268,14 +269,17 @@ def test_shapes_that_do_not_fit(arguments: Any, message: str) -> None:
 
 
 @pytest.mark.skipif(not any(d.is_gpu for d in sg.devices()), reason="no GPU")
-def test_float64_after_a_gpu_is_the_cpus() -> None:
+def test_float64_after_a_gpu_without_it_is_the_cpus() -> None:
     want = sg.fit_many(decay, X, Y, covariance=True, device="cpu")
-    found = sg.fit_many(decay, X, Y, covariance=True, device="gpu", dtype="float64")
-    assert found.x.dtype == np.float64 and found.success.all()
-    np.testing.assert_allclose(found.x, want.x, rtol=1e-9)
-    np.testing.assert_allclose(found.cov, want.cov, rtol=1e-6)
+    own = next(d for d in sg.devices() if d.is_gpu)
+    for gpu in {own, replace(own, dtypes=("float32",))}:
+        found = sg.fit_many(decay, X, Y, covariance=True, device=gpu, dtype="float64")
+        assert found.x.dtype == np.float64 and found.success.all()
+        np.testing.assert_allclose(found.x, want.x, rtol=1e-9)
+        np.testing.assert_allclose(found.cov, want.cov, rtol=1e-6)
+    lacking, there = replace(own, dtypes=("float32",)), sg.device_array(Y, "gpu")
     with pytest.raises(sg.InputError, match=r"use Y\.numpy"):
-        sg.fit_many(decay, X, sg.device_array(Y, "gpu"), np.ones(3), device="gpu", dtype="float64")
+        sg.fit_many(decay, X, there, np.ones(3), device=lacking, dtype="float64")
 
 
 @pytest.mark.parametrize("sigma", [None, 0.5, "each"])

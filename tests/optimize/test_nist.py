@@ -24,6 +24,10 @@ in the rounding of either.
 """
 
 
+SAMPLED = ("Lanczos3", "MGH17", "Thurber")
+"""Data sets of the tests of fits in float64 on a GPU that always run."""
+
+
 def every_fit(floors: Any) -> Any:
     """Data sets, starts and the digits that are asked for."""
     return [(name, start, floors(name, start)) for name in CASES for start in (0, 1)]
@@ -37,6 +41,23 @@ def test_curve_fit_in_float32(name: str, start: int, digits: float, device: Any)
         case.f, case.x, case.y, case.starts[start], device=device, dtype="float32"
     )
     assert case.digits(popt) > digits
+    np.testing.assert_allclose(np.sqrt(np.diag(pcov)), case.deviations, rtol=1e-6)
+
+
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in SAMPLED else [pytest.mark.slow]) for n in CASES],
+)
+def test_curve_fit_in_float64_on_a_gpu(name: str, start: int) -> None:
+    gpu = next((d for d in sg.devices() if d.is_gpu and "float64" in d.dtypes), None)
+    if gpu is None:
+        pytest.skip("no GPU with float64 here")
+    case = CASES[name]
+    popt, pcov = sg.curve_fit(
+        case.f, case.x, case.y, case.starts[start], device=gpu, dtype="float64"
+    )
+    assert case.digits(popt) > 9
     np.testing.assert_allclose(np.sqrt(np.diag(pcov)), case.deviations, rtol=1e-6)
 
 

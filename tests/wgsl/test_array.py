@@ -19,7 +19,9 @@ import symgrad as sg
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.elementwise import IDENTITIES, Addressing, Call, _elementwise, _reduction
+from symgrad.wgsl.arrays.strided import View
 from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
+from symgrad.wgsl.printing.operations import SINGLE
 
 pytestmark = pytest.mark.skipif(not list_gpus(), reason="no GPU and no software driver here")
 
@@ -158,8 +160,8 @@ def test_indices_keep_their_bits() -> None:
     for wrong in ([0.5], [2**31], [np.nan]):
         with pytest.raises(InputError, match="not int32"):
             sg.device_array(wrong, "gpu", dtype="int32")
-    with pytest.raises(InputTypeError, match="float32, int32 or uint32"):
-        sg.device_array([1.0], "gpu", dtype="float64")
+    with pytest.raises(InputTypeError, match="float32, float64, int32 or uint32"):
+        sg.device_array([1.0], "gpu", dtype="float16")
 
 
 def test_views_share_memory_where_they_can() -> None:
@@ -340,18 +342,18 @@ def test_arrays_are_broadcast() -> None:
 @needs_tint
 def test_tint_takes_the_small_kernels() -> None:
     dense, strided = Addressing(1, (True,)), Addressing(3, (False,))
+    views = [View(None, 0, (1,), (1,))] * 2
     sources = [
-        _elementwise(Call(np.exp), (True,), Addressing(1, (True, True))),
-        _elementwise(Call(np.power, ((1, -3.0),)), (True,), Addressing(2, (False, True))),
-        _elementwise(Call(np.hypot), (True, False), Addressing(4, (False, False))),
-        _elementwise(None, (True,), Addressing(3, (False, False))),
+        _elementwise(Call(np.exp), (True,), views, Addressing(1, (True, True))),
+        _elementwise(Call(np.power, ((1, -3.0),)), (True,), views, Addressing(2, (False, True))),
+        _elementwise(Call(np.hypot), (True, False), views, Addressing(4, (False, False))),
+        _elementwise(None, (True,), views, Addressing(3, (False, False))),
     ]
     for ufunc, by_groups in itertools.product(IDENTITIES, (False, True)):
         below = replace(strided, first=dense.end)
-        sources.append(_reduction(Call(ufunc), dense, below, by_groups))
-        sources.append(
-            _reduction(Call(ufunc), strided, replace(dense, first=strided.end), by_groups)
-        )
+        sources.append(_reduction(Call(ufunc), dense, below, SINGLE, by_groups))
+        below = replace(dense, first=strided.end)
+        sources.append(_reduction(Call(ufunc), strided, below, SINGLE, by_groups))
     assert [v for v in check_with_tint(sources) if v] == []
 
 

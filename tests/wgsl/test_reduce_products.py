@@ -32,12 +32,12 @@ def network(p: Any, r: Any) -> Any:
     return (sum(second) + p[96] - r[2]) ** 2
 
 
-def outer(count: int) -> Reduction:
+def outer(count: int, columns: str = "xyz") -> Reduction:
     """The products of ``count`` waves with one another and themselves, and the waves alone."""
     graph = Graph()
     graph.tracing = False
-    p, *row = [Expr(graph, graph.input(n)) for n in "pxyz"]
-    waves = [sg.cos(p * row[k % 3] * (1 + k)) for k in range(count)]
+    p, *row = [Expr(graph, graph.input(n)) for n in f"p{columns}"]
+    waves = [sg.cos(p * row[k % len(row)] * (1 + k)) for k in range(count)]
     nodes = [a * b for a, b in combinations_with_replacement(waves, 2)] + waves
     return hoisted(
         Reduction("outer", graph, (Output("sums", tuple(n.id for n in nodes)),), 1,
@@ -46,7 +46,7 @@ def outer(count: int) -> Reduction:
 
 
 MADE = {"network": lambda: hoisted(reduction(network, 97, 3)), "outer": lambda: outer(13),
-        "in stages": lambda: outer(20)}  # fmt: skip
+        "in stages": lambda: outer(20), "narrow": lambda: outer(13, "xy")}  # fmt: skip
 
 
 def drawn(made: Reduction, count: int) -> tuple[np.ndarray, np.ndarray]:

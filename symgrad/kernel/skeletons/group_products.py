@@ -133,22 +133,22 @@ def in_products(reduction: Reduction) -> list[Products]:
     """The results of a reduction in tiles of products, or none if it does not pay."""
     if reduction.lookups:
         return []
-    tiles = [Products(tile) for tile in cut(reduction, MOST_RESULTS)]
+    tiles = [Products(tile) for tile in cut(reduction, MOST_RESULTS, one_row=True)]
     return tiles if all(products.pay() for products in tiles) else []
 
 
-def group_products(products: Products) -> KernelIR:
+def group_products(products: Products, in_words: bool = True) -> KernelIR:
     """The kernel in which groups sum the products of a tile, `WIDTH` invocations each.
 
     Its buffers are those of `row_sums_workgroup`; of the sums, those number ``products.cells`` are
     wanted.
     """
-    return _Program(products).kernel()
+    return _Program(products, in_words).kernel()
 
 
 class _Program(Rows):
-    def __init__(self, products: Products) -> None:
-        super().__init__(products.tile, WIDTH)
+    def __init__(self, products: Products, in_words: bool) -> None:
+        super().__init__(products.tile, WIDTH, in_words)
         k, self.steps = self.k, products.steps
         self.stride = max(len(step.quads) for step in self.steps) | 1
         """Quads from one row in the group's memory to the next."""

@@ -277,15 +277,16 @@ class GroupEntries:
     """The entries that rows name, and the slopes that they write, where invocations share none.
 
     Buffers are ``indices``, the words by which rows name entries, column by column, padded; and
-    ``tables``, words, which are the places where the tables begin and then their numbers: small
-    words are no normal floats. Slopes are added to entries afterwards: see `runs_program`.
+    ``tables``, which are the places where the tables begin and then their numbers: ``in_words``, as
+    small words are no normal float32, or all as float64, which has every word. Slopes are added to
+    entries afterwards: see `runs_program`.
     """
 
-    def __init__(self, k: KernelIR, reduction: Reduction) -> None:
-        self.k, self.reduction = k, reduction
+    def __init__(self, k: KernelIR, reduction: Reduction, in_words: bool = True) -> None:
+        self.k, self.reduction, self.in_words = k, reduction, in_words
         if reduction.lookups:
             self.indices = k.buffer("indices", "read", "u")
-            self.tables = k.buffer("tables", "read", "u")
+            self.tables = k.buffer("tables", "read", "u" if in_words else "f")
             self.rows = padded(k, k.count)
             k.names[self.rows] = "padded"
 
@@ -304,9 +305,12 @@ class GroupEntries:
         lookup = self.reduction.lookups[n]
         index = k.load(self.indices, self._place(lookup.index, row))
         first = k.add(ops.word_mul, index, k.word(lookup.width))
-        entry = k.add(ops.word_add, k.load(self.tables, k.word(n)), first)
+        start = k.load(self.tables, k.word(n))
+        start = start if self.in_words else k.add(ops.nearest_word, start)
+        entry = k.add(ops.word_add, start, first)
         k.names[entry] = f"entry{n}"
-        return k.add(ops.bits_float, k.load(self.tables, k.shifted(entry, column)))
+        number_there = k.load(self.tables, k.shifted(entry, column))
+        return k.add(ops.bits_float, number_there) if self.in_words else number_there
 
     def write(self, row: int, column: int, values: Sequence[int]) -> None:
         """Write a quad of slopes of a row, which may be fewer numbers."""

@@ -34,13 +34,15 @@ class Pattern:
 
     As a program it writes the kernel that puts points together, an invocation for each of their
     numbers. Its buffers are ``parameters``, ``numbers`` (rows, columns) and ``indices`` (rows,
-    indices), those of them that there are, and ``points``; all are moved as words, bit by bit.
+    indices), those of them that there are, and ``points``; numbers are moved bit by bit.
     """
 
     uniform: int
     columns: int
     indices: int
     entries: tuple[Entry, ...]
+    dtype: str = "float32"
+    """What the numbers of points are."""
 
     @property
     def width(self) -> int:
@@ -64,18 +66,26 @@ class Pattern:
             "numbers": (rows, self.columns),
             "indices": (rows, self.indices),
         }
-        inputs = tuple(Array(name, shapes[name], "u") for name in self.sources)
-        points = Array("points", (rows, self.width), "u")
+        inputs = tuple(Array(name, shapes[name], self._kind_of(name)) for name in self.sources)
+        points = Array("points", (rows, self.width), self._kind)
         names = tuple((a.name, a.name) for a in (*inputs, points))
         target = WorkgroupTarget(JOIN_INVOCATIONS, grid=True)
         dispatch = Dispatch(self, target, names, rows * self.width)
         return Launch("row_points", inputs, (points,), (), (dispatch,))
 
+    @property
+    def _kind(self) -> str:
+        """The kind of what is moved: words, or floats where these are wider."""
+        return "u" if self.dtype == "float32" else "f"
+
+    def _kind_of(self, name: str) -> str:
+        return "u" if name == "indices" else self._kind
+
     def __call__(self, target: Target) -> KernelIR:
         """The kernel for a target."""
         k = KernelIR(target, "row_points")
-        buffers = {name: k.buffer(name, "read", "u") for name in self.sources}
-        points = k.buffer("points", "write", "u")
+        buffers = {name: k.buffer(name, "read", self._kind_of(name)) for name in self.sources}
+        points = k.buffer("points", "write", self._kind)
         row, number = divmod(Index(k, k.target.point(k)), self.width)
         (value,) = _Number(k, self, buffers, row, number).chosen()
         k.when(Index(k, k.cell).below(Index(k, k.count)), lambda: k.store(points, k.cell, value))

@@ -30,21 +30,21 @@ HOISTED_PARAMETERS: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
 
 
-def row_sums_workgroup(tile: Tile, width: int, most: int) -> KernelIR:
+def row_sums_workgroup(tile: Tile, width: int, most: int, in_words: bool = True) -> KernelIR:
     """The kernel in which groups of so many invocations sum the results of a tile.
 
-    An invocation has ``most`` rows at most. Buffers that are read are ``rows``, ``parameters``,
-    those of `GroupEntries`, and ``constants``, if there are tables of them; ``partials`` takes the
-    factors of the results, and then the values of those that no row changes, and for each of the
-    others the sums of all groups.
+    An invocation has ``most`` rows at most; tables are ``in_words``, or floats. Buffers that are
+    read are ``rows``, ``parameters``, those of `GroupEntries`, and ``constants``, if there are
+    tables of them; ``partials`` takes the factors of the results, and then the values of those
+    that no row changes, and for each of the others the sums of all groups.
     """
-    return _Sums(tile, width, most).kernel()
+    return _Sums(tile, width, most, in_words).kernel()
 
 
 class Rows:
     """What programs over rows have in common: buffers, and what is known at a row."""
 
-    def __init__(self, tile: Tile, width: int) -> None:
+    def __init__(self, tile: Tile, width: int, in_words: bool) -> None:
         whole = tile.whole
         self.tile, self.width, self.graph = tile, width, tile.reduction.graph
         self.k = k = KernelIR(WorkgroupTarget(width), whole.name)
@@ -55,7 +55,7 @@ class Rows:
             array: View(self.parameters, k.word(c), size) for array, (c, size) in arrays.items()
         }
         """What does not change from row to row, but for parameters if they are too many."""
-        self.entries = GroupEntries(k, whole)
+        self.entries = GroupEntries(k, whole, in_words)
         (tables,) = constants(k, (self.graph, tile.reduction.outputs[0].nodes))
         self.invariants |= tables
         self.partials = k.buffer("partials", "write")
@@ -123,8 +123,8 @@ class Rows:
 class _Sums(Rows):
     """A tile whose sums each invocation has for itself."""
 
-    def __init__(self, tile: Tile, width: int, most: int) -> None:
-        super().__init__(tile, width)
+    def __init__(self, tile: Tile, width: int, most: int, in_words: bool) -> None:
+        super().__init__(tile, width, in_words)
         self.most, k = most, self.k
         self.count = len(tile.summed)
         self.block = max(1, min(ROWS_PER_BLOCK, most) // tile.rows)

@@ -63,13 +63,15 @@ class TileSums:
     width: int
     most: int
     products: Products | None = None
+    in_words: bool = True
+    """Whether tables are handed over as words, or as float64: see `GroupEntries`."""
 
     def __call__(self, target: Target) -> KernelIR:
         """The kernel for its target."""
         assert target == self.target, "the kernel is of groups of another width"
         if self.products:
-            return group_products(self.products)
-        return row_sums_workgroup(self.tile, self.width, self.most)
+            return group_products(self.products, self.in_words)
+        return row_sums_workgroup(self.tile, self.width, self.most, self.in_words)
 
     @property
     def target(self) -> WorkgroupTarget:
@@ -100,6 +102,7 @@ class WorkgroupSumsLaunch:
     """The inputs that say which rows name which entries."""
     partials: tuple[PartialSums, ...]
     entries: tuple[EntrySums, ...]
+    in_words: bool = True
 
     def resident(self, rows: Any, indices: np.ndarray | None) -> dict[str, Any]:
         """The rows of each block, and the words of the indices, for which the launch is made."""
@@ -109,7 +112,9 @@ class WorkgroupSumsLaunch:
 
     def looked_up(self, tables: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The words of all tables together, if rows look anything up."""
-        return [table_words(self.reduction, tables)] if self.reduction.lookups or tables else []
+        if not (self.reduction.lookups or tables):
+            return []
+        return [table_words(self.reduction, tables, self.in_words)]
 
     def total(self, outputs: Sequence[np.ndarray], read: Read) -> np.ndarray:
         """The sums (results,) in float64."""
@@ -158,6 +163,7 @@ class _WorkgroupSums:
         longest: int,
     ) -> None:
         self._reduction, self._programs, self._groups = reduction, programs, groups
+        self._in_words = all(p.in_words for p in programs)
         self._quads = quads(reduction)
         self._indices: dict[str, np.ndarray] = {}
         self._scratch: list[Array] = []
@@ -184,13 +190,14 @@ class _WorkgroupSums:
             start += count
         rows = {f"rows{block}": count for block, count in enumerate(counts)}
         launch, parts = self._launch(rows), (tuple(self._partials), tuple(self._entries))
-        return WorkgroupSumsLaunch(self._reduction, launch, rows, self._indices, *parts)
+        known = self._reduction, launch, rows, self._indices
+        return WorkgroupSumsLaunch(*known, *parts, self._in_words)
 
     def _launch(self, rows: Mapping[str, int]) -> Launch:
-        reduction = self._reduction
+        reduction, kind = self._reduction, "u" if self._in_words else "f"
         inputs = [
             Array("parameters", (whole_quads(reduction.parameters),)),
-            *([Array("tables", (WORDS,), "u")] if reduction.lookups else []),
+            *([Array("tables", (WORDS,), kind)] if reduction.lookups else []),
             *(Array(name, (whole_quads(n * reduction.columns),)) for name, n in rows.items()),
             *(Array(name, (words.size,), "u") for name, words in self._indices.items()),
         ]
@@ -292,8 +299,12 @@ def index_words(reduction: Reduction, indices: np.ndarray) -> np.ndarray:
     return words.ravel()
 
 
-def table_words(reduction: Reduction, tables: Sequence[np.ndarray]) -> np.ndarray:
+def table_words(
+    reduction: Reduction, tables: Sequence[np.ndarray], in_words: bool = True
+) -> np.ndarray:
     """The tables as a row's kernel reads them, one after another behind their places.
+
+    They are words, the bits of float32, or float64, the places too: see `GroupEntries`.
 
     Raises:
         InputError: for other tables than the rows look up.
@@ -307,5 +318,7 @@ def table_words(reduction: Reduction, tables: Sequence[np.ndarray]) -> np.ndarra
     ):
         raise InputError(f"tables of shapes {shapes}: expected (entries, width) of widths {widths}")
     ends = np.cumsum([len(tables), *(t.size for t in tables)])
+    if not in_words:
+        return np.concatenate([ends[:-1].astype(np.float64), *(t.ravel() for t in tables)])
     words = [np.ascontiguousarray(t, np.float32).ravel().view(np.uint32) for t in tables]
     return np.concatenate([ends[:-1].astype(np.uint32), *words])

@@ -15,11 +15,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from symgrad import lazy
 from symgrad.errors import DeviceError, InputError, InputTypeError, TraceError
 from symgrad.wgsl.arrays.elementwise import IDENTITIES, Arithmetic, Call, definition
-from symgrad.wgsl.arrays.stored import FLOAT, StoredArray
+from symgrad.wgsl.arrays.stored import StoredArray
 from symgrad.wgsl.arrays.strided import checked_axes
 from symgrad.wgsl.device.gpus import Gpu
-
-LARGEST: Final = float(np.finfo(FLOAT).max)
 
 REDUCING: Final = frozenset({"axis", "keepdims"})
 """The arguments of reductions that kernels know."""
@@ -40,10 +38,11 @@ LARGEST_CONSTANT: Final = 64
 class DeviceArray(StoredArray, NDArrayOperatorsMixin):
     """An array that lives on a GPU, to be passed to kernels there and fetched when wanted.
 
-    It is made by ``sg.device_array`` and by kernels that were given one. Elements are float32, or
-    int32 and uint32 for indices. Operators, the ufuncs of NumPy and SciPy, ``np.sum``, ``mean``,
-    ``var``, ``std``, ``max``, ``min``, ``prod``, ``cumsum``, ``cumprod``, ``clip``,
-    ``concatenate``, ``stack``, ``reshape``, ``ravel``, ``transpose`` and ``copy``, and
+    It is made by ``sg.device_array`` and by kernels that were given one. Elements are float32,
+    float64 where the device has it, or int32 and uint32 for indices. Operators, the ufuncs of NumPy
+    and SciPy, ``np.sum``, ``mean``, ``var``, ``std``, ``max``, ``min``, ``prod``, ``cumsum``,
+    ``cumprod``, ``clip``, ``concatenate``, ``stack``, ``reshape``, ``ravel``, ``transpose`` and
+    ``copy``, and
     ``accumulate`` of some ufuncs, compute there, with numbers and with NumPy's arrays, which go up;
     they return device arrays before these are computed (`wait` waits). Every other function, and
     comparisons, compute on the host with a copy, and their results are NumPy's.
@@ -140,7 +139,7 @@ class DeviceArray(StoredArray, NDArrayOperatorsMixin):
 
     def placed(self, key: Any, shape: tuple[int, ...]) -> DeviceArray:
         """Zeros of a shape, with this array where an index of them says."""
-        result = DeviceArray.empty(self.gpu, shape)
+        result = DeviceArray.empty(self.gpu, shape, self.dtype)
         if result.size:
             self.gpu.tool(Arithmetic).compute(Call(np.positive), [0.0], result.view)
         if self.size:
@@ -182,10 +181,11 @@ def _applied(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
     """A ufunc of arrays and numbers, element by element."""
     gpu = _gpu_of(inputs)
     call = Call(ufunc, _constants(ufunc, inputs))
-    definition(call)
-    values = [_operand(gpu, a) for a in inputs[: call.variables]]
+    dtype = _common(inputs[: call.variables])
+    definition(call, dtype.name)
+    values = [_operand(gpu, a, dtype) for a in inputs[: call.variables]]
     shape = np.broadcast_shapes(*(v.shape for v in values if isinstance(v, DeviceArray)))
-    result = DeviceArray.empty(gpu, shape)
+    result = DeviceArray.empty(gpu, shape, dtype)
     if result.size:
         views = [v.view.broadcast(shape) if isinstance(v, DeviceArray) else v for v in values]
         gpu.tool(Arithmetic).compute(call, views, result.view)
@@ -204,32 +204,38 @@ def _constants(ufunc: np.ufunc, inputs: Sequence[Any]) -> tuple[tuple[int, float
     return ((1, value),) if value == 0.5 or is_whole else ()
 
 
-def _operand(gpu: Gpu, value: Any) -> Any:
-    """An array on the GPU, or a number."""
+def _common(inputs: Sequence[Any]) -> np.dtype[Any]:
+    """The dtype of what is computed of arrays on a GPU: float64 if one of them is."""
+    dtypes = [a.dtype for a in inputs if isinstance(a, DeviceArray)]
+    if other := next((dtype for dtype in dtypes if dtype.kind != "f"), None):
+        raise TraceError(f"kernels compute with floats, not {other}")
+    return np.result_type(*dtypes)
+
+
+def _operand(gpu: Gpu, value: Any, dtype: np.dtype[Any]) -> Any:
+    """An array on the GPU, or a number; what is the host's is rounded to a dtype."""
     if isinstance(value, DeviceArray):
-        if value.dtype != FLOAT:
-            raise TraceError(f"kernels compute with float32, not {value.dtype}")
         return value
     array = np.asarray(value)
     if array.dtype.kind not in "fiub" or np.ma.is_masked(value):
         raise InputTypeError(f"{value!r} beside an array on a device: it holds no real numbers")
     if array.ndim:
-        return DeviceArray.from_numpy(gpu, array)
+        return DeviceArray.from_numpy(gpu, array, dtype)
     number = float(array)
-    if math.isfinite(number) and abs(number) > LARGEST:
-        raise InputError(f"{number} is beyond float32's largest number")
+    if math.isfinite(number) and abs(number) > float(np.finfo(dtype).max):
+        raise InputError(f"{number} is beyond {dtype}'s largest number")
     return number
 
 
 def _reduced(ufunc: np.ufunc, x: DeviceArray, axis: Any = None, keepdims: bool = False) -> Any:
     """The ufunc of all elements along some axes."""
-    if x.dtype != FLOAT:
+    if x.dtype.kind != "f":
         reduced = np.asarray(ufunc.reduce(x.numpy(), axis, keepdims=keepdims))
         return _sent(x.gpu, reduced, x.dtype)
     axes = _axes(axis, x.ndim)
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     inner = tuple(n for a, n in enumerate(x.shape) if a not in axes)
-    result = DeviceArray.empty(x.gpu, inner)
+    result = DeviceArray.empty(x.gpu, inner, x.dtype)
     if not x.size and result.size and math.isinf(IDENTITIES[ufunc]):
         raise InputError(f"{ufunc.__name__} of no elements: an array of shape {x.shape}")
     if result.size and x.size:
@@ -248,7 +254,7 @@ def _accumulated(ufunc: np.ufunc, x: DeviceArray, axis: int | None) -> DeviceArr
     """The ufunc of all elements up to each one."""
     x = x.ravel() if axis is None else x
     (along,) = _axes(0 if axis is None else axis, x.ndim)
-    if x.dtype != FLOAT:
+    if x.dtype.kind != "f":
         accumulated = ufunc.accumulate(x.numpy(), along)
         return _sent(x.gpu, accumulated, np.dtype(accumulated.dtype.kind + "4"))
     return lazy.cumulative.accumulated(ufunc, x, along)
@@ -292,9 +298,9 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> DeviceArray:
 def _sent(gpu: Gpu, value: Any, dtype: np.dtype[Any]) -> DeviceArray:
     """An array of the host's, or a list, on the GPU beside those of a dtype."""
     array = np.asarray(value)
-    if array.dtype.kind not in ("fiub" if dtype == FLOAT else "iub"):
+    if array.dtype.kind not in ("fiub" if dtype.kind == "f" else "iub"):
         raise InputTypeError(f"an array of {array.dtype} does not go beside one of {dtype}")
-    if dtype != FLOAT and (array != array.astype(dtype)).any():
+    if dtype.kind != "f" and (array != array.astype(dtype)).any():
         raise InputError(f"some numbers are not {dtype}: use x.numpy()")
     return DeviceArray.from_numpy(gpu, array, dtype)
 

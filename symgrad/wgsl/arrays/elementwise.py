@@ -23,12 +23,12 @@ from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.binding import bind
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.mathlib.define import functions, inlined, lower
-from symgrad.wgsl.arrays.strided import ALIGNMENT, BYTES, View, bound, c_strides, collapsed, pieces
+from symgrad.wgsl.arrays.strided import ALIGNMENT, View, bound, c_strides, collapsed, pieces
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.definitions import Library
-from symgrad.wgsl.printing.operations import PRIMARY
+from symgrad.wgsl.printing.operations import FLOATS, PRIMARY, Floats
 from symgrad.wgsl.printing.source import Style
 from symgrad.wgsl.printing.values import Writer
 
@@ -76,8 +76,8 @@ class Call:
 
 
 @lru_cache(KEPT_PLANS)
-def definition(call: Call) -> tuple[str, ...]:
-    """The lines of a WGSL function ``apply(a0, ..)``, after those that it calls.
+def definition(call: Call, dtype: str = "float32") -> tuple[str, ...]:
+    """The lines of a WGSL function ``apply(a0, ..)`` in a dtype, after those that it calls.
 
     Raises:
         TraceError: if the ufunc is not defined for expressions, or has a truth value.
@@ -88,18 +88,19 @@ def definition(call: Call) -> tuple[str, ...]:
         raise TraceError(f"{call.ufunc.__name__} is not defined for expressions") from error
     if traced.structure.kind is not None:
         raise TraceError(f"{call.ufunc.__name__} has a truth value as its result")
-    graph, roots = simplify(traced.graph, traced.outputs, True, inlined(MATH))
-    graph, (root,) = lower(graph, roots, MATH, "float32")
+    graph, roots = simplify(traced.graph, traced.outputs, True, inlined(MATH, dtype))
+    graph, (root,) = lower(graph, roots, MATH, dtype)
     order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity]
-    library = Library(functions(MATH))
-    writer = Writer(graph, bind(graph, order, [root]), library.names, Style(comments=False))
+    style = Style(comments=False, dtype=dtype)
+    library, kind = Library(functions(MATH, dtype), style.floats), style.floats.type
+    writer = Writer(graph, bind(graph, order, [root]), library.names, style)
     names = [f"a{k}" for k in range(call.variables)]
     writer.texts |= {i: (name, PRIMARY) for i, name in zip(inputs_of(graph), names, strict=True)}
     lines = [line for i in order if (line := writer.write(i))]
-    arguments = ", ".join(f"{name}: f32" for name in names)
+    arguments = ", ".join(f"{name}: {kind}" for name in names)
     return (
         *library.definitions(writer.used),
-        f"fn apply({arguments}) -> f32 {{",
+        f"fn apply({arguments}) -> {kind} {{",
         *lines,
         f"  return {writer.text(root)};",
         "}",
@@ -155,9 +156,14 @@ class Addressing:
         return " + ".join([f"block[{at}]", *steps])
 
 
-def _preamble(kinds: Sequence[str], kind: str, title: str) -> Iterator[str]:
+def floats_of(view: View) -> Floats:
+    """How WGSL has the floats of a view."""
+    return FLOATS[f"float{8 * view.itemsize}"]
+
+
+def _preamble(kinds: Sequence[str], kind: str, floats: Floats, title: str) -> Iterator[str]:
     yield f"// {title}"
-    yield "struct Params { count: u32, zero: u32, infinity: f32, nan: f32 }"
+    yield floats.params()
     yield ""
     yield "@group(0) @binding(0) var<uniform> params: Params;"
     yield "@group(0) @binding(1) var<storage, read> block: array<u32>;  // sizes, places, numbers"
@@ -167,22 +173,31 @@ def _preamble(kinds: Sequence[str], kind: str, title: str) -> Iterator[str]:
     yield ""
 
 
-def _elementwise(call: Call | None, arrays: tuple[bool, ...], at: Addressing) -> str:
-    """The source of an elementwise kernel; without a call it copies bits."""
-    kind, count = ("f32" if call else "u32"), sum(arrays)
+def _elementwise(
+    call: Call | None, arrays: tuple[bool, ...], views: Sequence[View], at: Addressing
+) -> str:
+    """The source of an elementwise kernel; without a call it copies bits.
+
+    The last of the views is that of the results, in whose dtype it computes.
+    """
+    *each, floats = map(floats_of, views)
+    kinds = [f.type if call else f.word for f in each]
+    kind, count = (floats.type if call else floats.word), sum(arrays)
+    words = floats.dtype.itemsize // 4
     title = f"{call.ufunc.__name__}, elementwise" if call else "a copy of what stands apart"
     values, array, number = [], 0, at.end
     for is_array in arrays:
         if is_array:
-            values.append(f"x{array}[{at.place(array, 'i', 'k')}]")
+            element = f"x{array}[{at.place(array, 'i', 'k')}]"
+            values.append(element if kinds[array] == kind else f"{kind}({element})")
             array += 1
         else:
-            values.append(f"bitcast<f32>(block[{number}])")
-            number += 1
+            values.append(_from_block(number, floats))
+            number += words
     value = f"apply({', '.join(values)})" if call else values[0]
     lines = [
-        *_preamble([kind] * count, kind, title),
-        *(definition(call) if call else ()),
+        *_preamble(kinds, kind, floats, title),
+        *(definition(call, floats.dtype.name) if call else ()),
         f"@compute @workgroup_size({ELEMENTWISE_INVOCATIONS})",
         "fn main(@builtin(global_invocation_id) id: vec3<u32>,",
         "        @builtin(num_workgroups) groups: vec3<u32>) {",
@@ -195,30 +210,40 @@ def _elementwise(call: Call | None, arrays: tuple[bool, ...], at: Addressing) ->
     return "\n".join(lines) + "\n"
 
 
-def _reduction(call: Call, outputs: Addressing, reduced: Addressing, by_groups: bool) -> str:
+def _from_block(number: int, floats: Floats) -> str:
+    """A float whose bits stand in the block from a number on."""
+    if floats.bits == 32:
+        return f"bitcast<f32>(block[{number}])"
+    return f"bitcast<f64>(u64(block[{number}]) | (u64(block[{number + 1}]) << 32u))"
+
+
+def _reduction(
+    call: Call, outputs: Addressing, reduced: Addressing, floats: Floats, by_groups: bool
+) -> str:
     """The source of a reduction: of each output by one invocation, or part by part by workgroups.
 
     The block: outputs, addresses, then the length that is reduced, that of a part, the number of
-    parts, the identity and where y begins.
+    parts, where y begins, and the identity.
     """
-    body = _by_groups if by_groups else _by_invocations
+    body, kind = _by_groups if by_groups else _by_invocations, floats.type
     lines = [
-        *_preamble(["f32"], "f32", f"{call.ufunc.__name__}.reduce"),
-        *definition(call),
-        *body(outputs, reduced),
+        *_preamble([kind], kind, floats, f"{call.ufunc.__name__}.reduce"),
+        *definition(call, floats.dtype.name),
+        *body(outputs, reduced, floats),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _by_invocations(outputs: Addressing, reduced: Addressing) -> Iterator[str]:
+def _by_invocations(outputs: Addressing, reduced: Addressing, floats: Floats) -> Iterator[str]:
     """An invocation reduces all elements of an output."""
-    length, _, _, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
+    length, _, _, y = (f"block[{reduced.end + k}]" for k in range(4))
+    identity = _from_block(reduced.end + 4, floats)
     yield f"@compute @workgroup_size({ELEMENTWISE_INVOCATIONS})"
     yield "fn main(@builtin(global_invocation_id) id: vec3<u32>,"
     yield "        @builtin(num_workgroups) groups: vec3<u32>) {"
     yield f"  for (var o = id.x; o < block[0]; o += groups.x * {ELEMENTWISE_INVOCATIONS}u) {{"
     yield from outputs.lines("o", "k")
-    yield f"    var sum = bitcast<f32>({identity});"
+    yield f"    var sum = {identity};"
     yield f"    for (var j = 0u; j < {length}; j++) {{"
     yield from _step(outputs, reduced)
     yield "    }"
@@ -227,10 +252,11 @@ def _by_invocations(outputs: Addressing, reduced: Addressing) -> Iterator[str]:
     yield "}"
 
 
-def _by_groups(outputs: Addressing, reduced: Addressing) -> Iterator[str]:
+def _by_groups(outputs: Addressing, reduced: Addressing, floats: Floats) -> Iterator[str]:
     """A workgroup reduces a part of the elements of an output."""
-    length, part, parts, identity, y = (f"block[{reduced.end + k}]" for k in range(5))
-    yield f"var<workgroup> tile: array<f32, {ELEMENTWISE_INVOCATIONS}>;"
+    length, part, parts, y = (f"block[{reduced.end + k}]" for k in range(4))
+    identity = _from_block(reduced.end + 4, floats)
+    yield f"var<workgroup> tile: array<{floats.type}, {ELEMENTWISE_INVOCATIONS}>;"
     yield ""
     yield f"@compute @workgroup_size({ELEMENTWISE_INVOCATIONS})"
     yield "fn main(@builtin(workgroup_id) group: vec3<u32>,"
@@ -242,7 +268,7 @@ def _by_groups(outputs: Addressing, reduced: Addressing) -> Iterator[str]:
     yield from outputs.lines("o", "k")
     yield f"  let first = number % {parts} * {part};"
     yield f"  let end = min(first + {part}, {length});"
-    yield f"  var sum = bitcast<f32>({identity});"
+    yield f"  var sum = {identity};"
     yield f"  for (var j = first + local; j < end; j += {ELEMENTWISE_INVOCATIONS}u) {{"
     yield from _step(outputs, reduced)
     yield "  }"
@@ -271,6 +297,8 @@ class Planned:
     numbers: np.ndarray
     """What stands in the block."""
     windows: tuple[tuple[int, int], ...]
+    floats: np.dtype[Any]
+    """What it computes in."""
     across: int
     down: int
 
@@ -287,9 +315,10 @@ class Arithmetic:
         """Write the call of these arguments, of y's shape or numbers, to y; None copies bits."""
         arrays = tuple(isinstance(a, View) for a in arguments)
         views = [*(a for a in arguments if isinstance(a, View)), y]
-        key = call, arrays, tuple([v.places for v in views])
+        key = call, arrays, tuple([(v.itemsize, *v.places) for v in views])
         plans = self._plans.get(key, lambda: self._planned(call, arrays, views))
-        numbers = np.array([a for a in arguments if not isinstance(a, View)], np.float32)
+        floats = floats_of(y).dtype
+        numbers = np.array([a for a in arguments if not isinstance(a, View)], floats)
         self._start(plans, [v.buffer for v in views], numbers.view(np.uint32))
 
     def _planned(
@@ -297,29 +326,37 @@ class Arithmetic:
     ) -> list[Planned]:
         """The dispatches of an elementwise kernel, as many as bindings make necessary."""
         plans: list[Planned] = []
-        for part in pieces(views, self._most):
+        floats = floats_of(views[-1]).dtype
+        for part in pieces(views, self._most(max(v.itemsize for v in views))):
             moved, windows = zip(*map(bound, collapsed(part)), strict=True)
             at = Addressing(len(moved[0].shape), tuple(v.is_contiguous for v in moved))
             count = math.prod(moved[0].shape)
-            block = [count, *at.numbers(moved), *[0] * arrays.count(False)]
+            words = arrays.count(False) * floats.itemsize // 4
+            block = [count, *at.numbers(moved), *[0] * words]
             groups = min(-(-count // (ELEMENTWISE_INVOCATIONS * ELEMENTS)), MAX_WORKGROUPS)
-            plans.append(self._plan(_elementwise(call, arrays, at), block, windows, groups))
+            source = _elementwise(call, arrays, moved, at)
+            plans.append(self._plan(source, block, windows, floats, groups))
         return plans
 
-    @property
-    def _most(self) -> int:
+    def _most(self, itemsize: int) -> int:
         """The most elements of a binding, wherever in its first bytes they begin."""
-        return (self._gpu.max_binding - ALIGNMENT) // BYTES
+        return (self._gpu.max_binding - ALIGNMENT) // itemsize
 
     def _plan(
-        self, source: str, block: list[int], windows: Any, across: int, down: int = 1
+        self,
+        source: str,
+        block: list[int],
+        windows: Any,
+        floats: np.dtype[Any],
+        across: int,
+        down: int = 1,
     ) -> Planned:
         numbers = np.array([n & 0xFFFFFFFF for n in block], np.uint32)
         storage = self._gpu.storage(numbers.nbytes)
         with self._gpu.guard:
             self._gpu.write(storage.buffer, 0, numbers)
         pipeline = self._gpu.pipeline(source, 1, len(windows))  # the block, and all but the last
-        return Planned(pipeline, storage, numbers, windows, across, down)
+        return Planned(pipeline, storage, numbers, windows, floats, across, down)
 
     def _start(
         self, plans: list[Planned], buffers: Sequence[Any], numbers: np.ndarray | None = None
@@ -336,14 +373,14 @@ class Arithmetic:
                         gpu.write(p.block.buffer, 0, p.numbers)
                 ranges = [(b, *w) for b, w in zip(buffers, p.windows, strict=True)]
                 block = (p.block.buffer, 0, p.numbers.nbytes)
-                bindings = gpu.bind(1, [block, *ranges], len(ranges))
+                bindings = gpu.bind(1, [block, *ranges], len(ranges), (), p.floats)
                 gpu.submit_unwaited([Step(p.pipeline, bindings, p.across, p.down)])
 
     def reduce(self, ufunc: np.ufunc, x: View, axes: Sequence[int], y: View) -> None:
         """Reduce some axes of x; y is contiguous and has the others."""
         outer = [a for a in range(len(x.shape)) if a not in axes]
         low, high = x.window
-        if high - low > self._most:
+        if high - low > self._most(x.itemsize):
             self._reduce_halves(ufunc, x, axes, outer, y)
             return
         length = math.prod(x.shape[a] for a in axes)
@@ -351,35 +388,36 @@ class Arithmetic:
         parts = max(1, -(-length // part)) if length > ELEMENTS_PER_INVOCATION else 1
         target = y
         if parts > 1:
-            between = self._gpu.storage(BYTES * parts * math.prod(y.shape))
+            between = self._gpu.storage(y.itemsize * parts * math.prod(y.shape))
             shape = (math.prod(y.shape), parts)
-            target = View(between.buffer, 0, shape, c_strides(shape))
-        key = ufunc, x.places, tuple(axes), target.first
+            target = View(between.buffer, 0, shape, c_strides(shape), y.itemsize)
+        key = ufunc, x.itemsize, x.places, tuple(axes), target.first
         sizes = length, part, parts
         plans = self._plans.get(key, lambda: [self._reducing(ufunc, x, axes, target, sizes)])
         self._start(plans, [x.buffer, target.buffer])
         if parts > 1:
-            flat = View(y.buffer, y.first, (math.prod(y.shape),), (1,))
+            flat = View(y.buffer, y.first, (math.prod(y.shape),), (1,), y.itemsize)
             self.reduce(ufunc, target, [1], flat)
 
     def _reducing(
         self, ufunc: np.ufunc, x: View, axes: Sequence[int], y: View, sizes: tuple[int, int, int]
     ) -> Planned:
         """The dispatch that reduces the axes, or parts of them, of these sizes."""
-        by_groups = sizes[0] > ELEMENTS_PER_INVOCATION
+        by_groups, floats = sizes[0] > ELEMENTS_PER_INVOCATION, floats_of(x)
         (x, read), (y, written) = bound(x), bound(y)
         (outer,) = collapsed([x.transposed([a for a in range(len(x.shape)) if a not in axes])])
         (inner,) = collapsed([replace(x.transposed(axes), first=0)])
         at = Addressing(len(outer.shape), (outer.is_contiguous,))
         below = Addressing(len(inner.shape), (inner.is_contiguous,), at.end)
         outputs = math.prod(outer.shape)
-        identity = int(np.float32(IDENTITIES[ufunc]).view(np.uint32))
-        block = [outputs, *at.numbers([outer]), *below.numbers([inner]), *sizes, identity, y.first]
+        identity = np.array([IDENTITIES[ufunc]], floats.dtype).view(np.uint32).tolist()
+        places = [*at.numbers([outer]), *below.numbers([inner])]
+        block = [outputs, *places, *sizes, y.first, *identity]
         groups = outputs * sizes[2] if by_groups else -(-outputs // ELEMENTWISE_INVOCATIONS)
         across = min(groups, MAX_WORKGROUPS)
         down = -(-groups // across) if by_groups else 1
-        source = _reduction(Call(ufunc), at, below, by_groups)
-        return self._plan(source, block, (read, written), across, down)
+        source = _reduction(Call(ufunc), at, below, floats, by_groups)
+        return self._plan(source, block, (read, written), floats.dtype, across, down)
 
     def _reduce_halves(
         self, ufunc: np.ufunc, x: View, axes: Sequence[int], outer: Sequence[int], y: View
@@ -393,8 +431,8 @@ class Arithmetic:
             self.reduce(ufunc, halves[0], axes, y.part(place, 0, middle))
             self.reduce(ufunc, halves[1], axes, y.part(place, middle, x.shape[axis]))
             return
-        partial = [self._gpu.storage(BYTES * math.prod(y.shape)) for _ in halves]
-        views = [View(p.buffer, 0, y.shape, c_strides(y.shape)) for p in partial]
+        partial = [self._gpu.storage(y.itemsize * math.prod(y.shape)) for _ in halves]
+        views = [View(p.buffer, 0, y.shape, c_strides(y.shape), y.itemsize) for p in partial]
         for half, view in zip(halves, views, strict=True):
             self.reduce(ufunc, half, axes, view)
         self.compute(Call(ufunc), views, y)

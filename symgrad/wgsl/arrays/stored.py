@@ -10,19 +10,21 @@ from typing import Any, Final, NoReturn, Self, cast
 
 import numpy as np
 
-from symgrad.errors import InputError, InputTypeError
+from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.resident import ResidentArray
 from symgrad.wgsl.arrays.elementwise import Arithmetic
-from symgrad.wgsl.arrays.strided import ALIGNMENT, BYTES, View, c_strides, checked_axes
+from symgrad.wgsl.arrays.strided import ALIGNMENT, View, c_strides, checked_axes
 from symgrad.wgsl.device.gpu import FLOAT
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.memory.encoding import Copy
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.memory.transfer import Segment, Upload
 
-DTYPES: Final = (FLOAT, np.dtype(np.int32), np.dtype(np.uint32))
-"""What elements may be; kernels compute in the first, the others are for indices."""
+DOUBLE: Final = np.dtype(np.float64)
+
+DTYPES: Final = (FLOAT, DOUBLE, np.dtype(np.int32), np.dtype(np.uint32))
+"""What elements may be; kernels compute in floats, the others are for indices."""
 
 
 class StoredArray(ResidentArray):
@@ -64,7 +66,9 @@ class StoredArray(ResidentArray):
     def empty(cls, gpu: Gpu, shape: tuple[int, ...], dtype: np.dtype[Any] = FLOAT) -> Self:
         """An array with anything in it, for a kernel to fill."""
         gpu.check()
-        nbytes = BYTES * math.prod(shape)
+        if dtype == DOUBLE and not gpu.info.float64:
+            raise DeviceError(f"{gpu.info} has no float64: use float32 there, or NumPy's arrays")
+        nbytes = dtype.itemsize * math.prod(shape)
         return cls(gpu, shape, gpu.storage(nbytes) if nbytes else None, dtype)
 
     def beside(self, values: np.ndarray) -> Self:
@@ -80,14 +84,14 @@ class StoredArray(ResidentArray):
     @property
     def nbytes(self) -> int:
         """The bytes of all elements."""
-        return BYTES * self.size
+        return self._dtype.itemsize * self.size
 
     def rows(self, start: int, count: int) -> Range:
         """Where some rows, elements of the first axis, stand in a buffer, to be bound."""
         assert self._storage, "an array without elements has no buffer"
-        if self.dtype != FLOAT:
-            raise InputTypeError(f"kernels compute with float32, and this array is {self.dtype}")
-        width = BYTES * math.prod(self.shape[1:])
+        if self.dtype.kind != "f":
+            raise InputTypeError(f"kernels compute with floats, and this array is {self.dtype}")
+        width = self.dtype.itemsize * math.prod(self.shape[1:])
         return self._storage.buffer, self._first + start * width, count * width
 
     @property
@@ -114,7 +118,8 @@ class StoredArray(ResidentArray):
     @property
     def _view(self) -> View:
         buffer = self._storage and self._storage.buffer
-        return View(buffer, self._first // BYTES, self.shape, c_strides(self.shape))
+        each = self._dtype.itemsize
+        return View(buffer, self._first // each, self.shape, c_strides(self.shape), each)
 
     def __repr__(self) -> str:
         name, device = type(self).__name__, str(self.device)
@@ -248,7 +253,7 @@ class StoredArray(ResidentArray):
         """The elements of a view of this array: in place where kernels can bind them there."""
         if not math.prod(view.shape):
             return type(self)(self.gpu, view.shape, None, self.dtype)
-        first = BYTES * view.first
+        first = view.itemsize * view.first
         if view.is_contiguous and first % ALIGNMENT == 0:
             return type(self)(self.gpu, view.shape, self._storage, self.dtype, first)
         return self._gathered(view)
@@ -257,7 +262,8 @@ class StoredArray(ResidentArray):
         """A contiguous copy of a view of this array."""
         result = self.empty(self.gpu, view.shape, self.dtype)
         if view.is_contiguous:
-            copy = Copy(view.buffer, BYTES * view.first, result.view.buffer, 0, result.nbytes)
+            start = view.itemsize * view.first
+            copy = Copy(view.buffer, start, result.view.buffer, 0, result.nbytes)
             with self.gpu.guard:
                 self.gpu.submit([], [copy])
         else:

@@ -11,9 +11,6 @@ from typing import Any
 from symgrad.errors import InputError, InputTypeError
 from symgrad.wgsl.device.adapters import LIMITS
 
-BYTES = 4
-"""Of an element, of whatever dtype."""
-
 ALIGNMENT = LIMITS["min-storage-buffer-offset-alignment"]
 """Bytes: where what is bound of a buffer may start."""
 
@@ -28,6 +25,8 @@ class View:
     first: int
     shape: Shape
     strides: Shape
+    itemsize: int = 4
+    """The bytes of an element."""
 
     @property
     def places(self) -> tuple[int, Shape, Shape]:
@@ -187,6 +186,6 @@ def pieces(views: Sequence[View], most: int) -> Iterator[list[View]]:
 
 def bound(view: View) -> tuple[View, tuple[int, int]]:
     """The view from the start of what is bound of its buffer, and that: first byte, how many."""
-    low, high = view.window
-    start = low * BYTES // ALIGNMENT * ALIGNMENT
-    return replace(view, first=view.first - start // BYTES), (start, high * BYTES - start)
+    (low, high), each = view.window, view.itemsize
+    start = low * each // ALIGNMENT * ALIGNMENT
+    return replace(view, first=view.first - start // each), (start, high * each - start)

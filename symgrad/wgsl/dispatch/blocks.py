@@ -22,11 +22,12 @@ def in_blocks(
     arrays: Sequence[np.ndarray | None],
     run: Callable[..., Fetched],
     prepare: Callable[[], Any],
+    dtype: np.dtype[Any],
 ) -> None:
     """Call ``run(block, *parts)`` for each block, with the parts of the arrays on the device.
 
-    What it returns is filled when the transfer has time for it. While threads copy the first block,
-    ``prepare`` is called, whose errors are the user's.
+    There they have the ``dtype``. What it returns is filled when the transfer has time for it.
+    While threads copy the first block, ``prepare`` is called, whose errors are the user's.
     """
     with gpu.guard, gpu.transfers.upload() as up, gpu.transfers.download() as down:
 
@@ -35,7 +36,7 @@ def in_blocks(
 
         queue: deque[tuple[slice, list[DeviceArray | None]]] = deque()
         for block in blocks:
-            parts = [a if a is None else DeviceArray.sent(gpu, a[block], up) for a in arrays]
+            parts = [a if a is None else DeviceArray.sent(gpu, a[block], up, dtype) for a in arrays]
             queue.append((block, parts))
             with lifted():
                 prepare()

@@ -36,24 +36,30 @@ class Rows:
     Args:
         gpu: where they go.
         pattern: what a point consists of.
-        numbers: (N, columns), which are rounded to float32, or are there already.
+        numbers: (N, columns), which are rounded to the kernel's floats, or are there already.
         indices: (N, indices), whole numbers of 32 bits that are not negative.
     """
 
     def __init__(
-        self, gpu: Gpu, pattern: Pattern, numbers: np.ndarray | DeviceArray, indices: np.ndarray
+        self,
+        gpu: Gpu,
+        pattern: Pattern,
+        numbers: np.ndarray | DeviceArray,
+        indices: np.ndarray,
     ) -> None:
-        self.gpu, self.pattern = gpu, pattern
+        self.gpu, self.pattern, self._style = gpu, pattern, Style(dtype=pattern.dtype)
+        self._floats = self._style.floats.dtype
         self._launches: Once[tuple[int, int], Launched] = Once(4)
         on_device = isinstance(numbers, DeviceArray) and numbers.size
         some = numbers if on_device else _some(np.asarray(numbers))
-        self._numbers = some if isinstance(some, DeviceArray) else DeviceArray.from_numpy(gpu, some)
+        on_gpu = isinstance(some, DeviceArray)
+        self._numbers = some if on_gpu else DeviceArray.from_numpy(gpu, some, self._floats)
         words = converted(_some(indices), WORD_TYPE)
         self._indices = DeviceArray.from_numpy(gpu, words.view(FLOAT))
 
     def empty(self, shape: tuple[int, ...]) -> DeviceArray:
         """An array beside them with anything in it, for results."""
-        return DeviceArray.empty(self.gpu, shape)
+        return DeviceArray.empty(self.gpu, shape, self._floats)
 
     def compute(
         self, launched: Launched, parameters: np.ndarray, results: Sequence[Any], first: int
@@ -66,8 +72,9 @@ class Rows:
         """
         count, gpu = len(results[0]), self.gpu
         gpu.check()
-        sent = DeviceArray.from_numpy(gpu, _some(parameters))
-        step = max(POINTS_BYTES // (4 * self.pattern.width) // ROWS_ALIGNED, 1) * ROWS_ALIGNED
+        sent = DeviceArray.from_numpy(gpu, _some(parameters), self._floats)
+        width = self._floats.itemsize * self.pattern.width
+        step = max(POINTS_BYTES // width // ROWS_ALIGNED, 1) * ROWS_ALIGNED
         with gpu.guard, gpu.transfers.download() as down:
 
             def run(start: int, end: int) -> None:
@@ -82,7 +89,7 @@ class Rows:
 
     def _points(self, parameters: DeviceArray, start: int, count: int) -> DeviceArray:
         """The points (count, width) of some rows."""
-        points = DeviceArray.empty(self.gpu, (count, self.pattern.width))
+        points = DeviceArray.empty(self.gpu, (count, self.pattern.width), self._floats)
         sources = {
             "parameters": (parameters, 0, len(parameters)),
             "numbers": (self._numbers, start, count),
@@ -97,7 +104,7 @@ class Rows:
 
     def _launched(self, count: int, parameters: int) -> Launched:
         """What puts so many points together."""
-        return Launched(self.gpu, self.pattern.launch(count, parameters), Style())
+        return Launched(self.gpu, self.pattern.launch(count, parameters), self._style)
 
 
 def _some(array: np.ndarray) -> np.ndarray:

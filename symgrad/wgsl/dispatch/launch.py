@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.errors import DeviceError, InputTypeError
+from symgrad.errors import DeviceError
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.copying import QUEUED_BYTES, converted
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
@@ -87,7 +87,8 @@ class Launched:
             style = replace(style, columns_in=by_columns[0], columns_out=by_columns[1])
         self.gpu, self.launch, self._style = gpu, launch, style
         self._kernels = kernels or {}
-        self._floats = floats = style.floats.dtype
+        self.floats = floats = style.floats.dtype
+        """The dtype that it computes in."""
         self._kinds = [a.dtype(floats) for a in launch.inputs]
         self._output_kinds = [a.dtype(floats) for a in launch.outputs]
         self._shapes = [a.shape for a in launch.inputs]
@@ -103,7 +104,8 @@ class Launched:
             for d in launch.dispatches
             if launch.has_batch or d.number_of_groups
         ]
-        self._repeated = Steps(gpu, launch, self._dispatches[0][1]) if launch.until else None
+        repeated = launch.until and Steps(gpu, launch, self._dispatches[0][1], floats)
+        self._repeated: Steps | None = repeated
         single = not launch.has_batch or self._repeated
         self.chunk = 1 if single else self._checked_chunk()
         """The points that one dispatch takes, at most."""
@@ -137,7 +139,7 @@ class Launched:
         if self.launch.has_batch:  # only what has the launch keeps it
             if not isinstance(d.program, Map) or is_verified(len(d.program.computation.graph)):
                 self.launch.verify()
-            kernel = Compiled(gpu, printed_kernel(d, style), self._floats)
+            kernel = Compiled(gpu, printed_kernel(d, style), self.floats)
             if not self.launch.until:
                 require_iterations(gpu, kernel.printed.iterations)
             return kernel
@@ -148,7 +150,7 @@ class Launched:
         gpu, info = self.gpu, self.gpu.info
         printed = [c.printed for _, c in self._dispatches]
         unit = max(p.width for p in printed)
-        slots = max(self._floats.itemsize * p.slots for p in printed)
+        slots = max(self.floats.itemsize * p.slots for p in printed)
         widest = max(slots, *(self._bytes_of(a.name) for a in self.launch.arrays))
         fit = min(gpu.max_binding // widest // unit * unit, MAX_WORKGROUPS * unit)
         if not fit:
@@ -175,7 +177,7 @@ class Launched:
         return self._plans.get(batch, partial(self._make_plan, batch))
 
     def _make_plan(self, batch: int) -> Plan:
-        launch, itemsizes, itemsize = self.launch, self._itemsizes, self._floats.itemsize
+        launch, itemsizes, itemsize = self.launch, self._itemsizes, self.floats.itemsize
         sizes = self._sizes
         if launch.has_batch:
             sizes = {a.name: math.prod(a.of(batch)) for a in launch.arrays}
@@ -404,7 +406,7 @@ class Launched:
     def hold(self, resident: Mapping[str, Any]) -> Held:
         """The launch with inputs that stay on the device, by their names: see `Held`."""
         assert not self.launch.has_batch, f"{self.launch.name} is of a batch"
-        plan, floats = self._plan(1), self._floats
+        plan, floats = self._plan(1), self.floats
         return Held(self.gpu, self.launch, plan, resident, self._make_frame, floats)
 
     def let_go(self) -> None:
@@ -464,9 +466,7 @@ class Launched:
                 continue
             if x.gpu is not self.gpu:
                 raise DeviceError(f"{a.name} is on {x.device}, the kernel on {self.gpu.info}")
-            if x.dtype != self._kinds[n]:
-                wanted = self._kinds[n]
-                raise InputTypeError(f"kernels compute with {wanted}, and this array is {x.dtype}")
+            x.require(self._kinds[n])
         if hosted:
             with self.gpu.transfers.upload() as up:
                 for n in hosted:
@@ -490,4 +490,4 @@ class Launched:
         """The bind group of a dispatch."""
         ranges = [s.range(places) for s in p.slots]
         count, *arguments = p.numbers
-        return self.gpu.bind(count, ranges, p.compiled.readable, arguments, self._floats)
+        return self.gpu.bind(count, ranges, p.compiled.readable, arguments, self.floats)

@@ -43,6 +43,8 @@ class Summation:
 
     program: TileSums
     printed: Printed
+    itemsize: int
+    """The bytes of a number of scratch memory."""
 
     @property
     def source(self) -> str:
@@ -57,7 +59,7 @@ class Summation:
 
     def scratch(self, groups: int) -> int:
         """Bytes of scratch memory that this many workgroups need."""
-        return 4 * self.printed.slots * self.program.width * groups
+        return self.itemsize * self.printed.slots * self.program.width * groups
 
 
 def emit_reduction(
@@ -82,7 +84,7 @@ class _Emit:
 
     def sums(self, tile: Tile) -> Summation:
         """The module of a tile whose sums each invocation has for itself."""
-        return self._printed(TileSums(tile, SUM_INVOCATIONS, tile.most))
+        return self._printed(self._tile_sums(tile, SUM_INVOCATIONS, tile.most))
 
     def long(self, tile: Tile) -> Summation:
         """The module of a tile whose rows have loops.
@@ -91,26 +93,34 @@ class _Emit:
         end them, if one row does.
         """
         most = tile.most
-        summation = self._printed(TileSums(tile, LONG_SUM_INVOCATIONS, most))
+        summation = self._printed(self._tile_sums(tile, LONG_SUM_INVOCATIONS, most))
         iterations = summation.printed.iterations
         if iterations > MOST_ITERATIONS:
             most = max(1, most * MOST_ITERATIONS // iterations // ROWS_PER_BLOCK * ROWS_PER_BLOCK)
-            summation = self._printed(TileSums(tile, LONG_SUM_INVOCATIONS, most))
+            summation = self._printed(self._tile_sums(tile, LONG_SUM_INVOCATIONS, most))
         return summation
 
     def products(self, products: Products) -> Summation:
         """The module of a tile whose results are products of factors in workgroup memory."""
-        return self._printed(TileSums(products.tile, WIDTH, products.tile.most, products))
+        tile = products.tile
+        return self._printed(self._tile_sums(tile, WIDTH, tile.most, products))
+
+    def _tile_sums(
+        self, tile: Tile, width: int, most: int, products: Products | None = None
+    ) -> TileSums:
+        """The program of a tile; tables are words where these have the bits of floats."""
+        return TileSums(tile, width, most, products, in_words=self.style.dtype == "float32")
 
     def _printed(self, program: TileSums) -> Summation:
         head = [*_header(program.tile, self.style)]
-        kernel = program(program.target)
-        return Summation(program, print_kernel(kernel, self.functions, self.style, head))
+        printed = print_kernel(program(program.target), self.functions, self.style, head)
+        return Summation(program, printed, self.style.floats.dtype.itemsize)
 
 
 def _header(tile: Tile, style: Style) -> Iterator[str]:
     """What the kernel computes, for its reader."""
     r, k, labels = tile.whole, tile.whole.columns, tile.labels
+    nbytes = style.floats.dtype.itemsize * k
     sums = ", ".join(f"{o.name} ({len(o.nodes)})" for o in r.summed)
     yield f"// {printable(style.title or r.name)}"
     yield f"// in: {r.parameters:,} parameters, rows (N, {k}); out: sums over rows of {sums}"
@@ -120,10 +130,10 @@ def _header(tile: Tile, style: Style) -> Iterator[str]:
         yield f"// looked up in tables: {looked}; out, for every row: slopes {names}"
     each, once = (f"{len(part):,} operations" for part in (tile.split.each, tile.split.once))
     if r.is_structured:  # how often its loops turn, no count of what stands there tells
-        yield f"// {4 * k:,} bytes a row; float32, C order; math: {style.math}"
+        yield f"// {nbytes:,} bytes a row; {style.dtype}, C order; math: {style.math}"
     else:
         yield (
-            f"// {each} and {4 * k:,} bytes a row, {once} once; float32, C order; "
+            f"// {each} and {nbytes:,} bytes a row, {once} once; {style.dtype}, C order; "
             f"math: {style.math}"
         )
     if len(tile.cut) < len(labels):

@@ -90,24 +90,27 @@ class WorkgroupSums:
         style: Style | None = None,
     ) -> None:
         start = time.perf_counter()
-        self.gpu, self.reduction = gpu, reduction
+        self.gpu, self.reduction, self._style = gpu, reduction, style or Style()
+        self._floats = self._style.floats.dtype
         with watch.stage("emit"):
-            self.modules = emit_reduction(reduction, functions, style)
+            self.modules = emit_reduction(reduction, functions, self._style)
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
         self._scratch = {m.program: m.scratch(1) for m in self.modules}
         rows = (self.most_groups(p) * p.width * p.most for p in self._scratch)
-        self.block = min(_checked_block(gpu, reduction, self.modules), *rows)
+        itemsize = self._floats.itemsize
+        self.block = min(_checked_block(gpu, reduction, self.modules, itemsize), *rows)
         """Rows of a block."""
         require_iterations(gpu, max(m.printed.iterations for m in self.modules))
         self._kernels: Mapping[Program, Compiled] = {
-            m.program: Compiled(gpu, m.printed) for m in self.modules
+            m.program: Compiled(gpu, m.printed, self._floats) for m in self.modules
         }
         self.seconds = time.perf_counter() - start
 
     @property
     def streamed(self) -> int:
         """Rows of the host that go through the device at a time."""
-        most = HOST_BYTES // _row_bytes(self.reduction) // ROWS_ALIGNED * ROWS_ALIGNED
+        nbytes = _row_bytes(self.reduction, self._floats.itemsize)
+        most = HOST_BYTES // nbytes // ROWS_ALIGNED * ROWS_ALIGNED
         return min(max(most, ROWS_ALIGNED), self.block)
 
     def most_groups(self, program: TileSums) -> int:
@@ -135,18 +138,19 @@ class WorkgroupSums:
         indices: np.ndarray | None = None,
         sizes: Sequence[int] = (),
     ) -> tuple[WorkgroupSumsLaunch, Held]:
-        """A launch over these rows, float32, which are copied to the device if they are not there.
+        """A launch over these rows, floats, which are copied to the device if they are not there.
 
         There those of the host are in the order of the index with most slopes.
         """
         if isinstance(rows, DeviceArray):
-            assert rows.dtype == np.float32 and rows.gpu is self.gpu, "not float32 on this GPU"
+            assert rows.dtype == self._floats and rows.gpu is self.gpu, f"not {self._floats}"
         else:
-            assert rows.dtype == np.float32 and rows.flags.c_contiguous, "not float32 in C order"
+            assert rows.dtype == self._floats and rows.flags.c_contiguous, f"not {self._floats}"
             if indices is not None:
                 rows, indices = in_order(self.reduction, rows, indices)
         plan = self.plan(len(rows), indices)
-        launched = Launched(self.gpu, plan.launch, Style(), self._kernels)
+        style = Style(dtype=self._style.dtype)
+        launched = Launched(self.gpu, plan.launch, style, self._kernels)
         held = launched.hold(plan.resident(rows, indices))
         return replace(plan, indices={}), held  # it has them
 
@@ -159,8 +163,8 @@ class WorkgroupSums:
         return True
 
 
-def _row_bytes(reduction: Reduction) -> int:
-    return 4 * max(reduction.columns, 1)
+def _row_bytes(reduction: Reduction, itemsize: int) -> int:
+    return itemsize * max(reduction.columns, 1)
 
 
 def _arrays(reduction: Reduction) -> int:
@@ -168,17 +172,19 @@ def _arrays(reduction: Reduction) -> int:
     return ARRAYS[bool(reduction.lookups)]
 
 
-def _checked_block(gpu: Gpu, reduction: Reduction, modules: Sequence[Summation]) -> int:
+def _checked_block(
+    gpu: Gpu, reduction: Reduction, modules: Sequence[Summation], itemsize: int
+) -> int:
     """The rows that one dispatch takes, or a DeviceError if it takes none."""
     needed = _arrays(reduction) + max(len(m.printed.tables) for m in modules)
     if gpu.max_arrays < needed:
         raise DeviceError(f"{gpu.info.name} binds {gpu.max_arrays} arrays, a sum has {needed}")
-    widest = max(_row_bytes(reduction), 16 * len(quads(reduction)))
+    widest = max(_row_bytes(reduction, itemsize), 4 * itemsize * len(quads(reduction)))
     fit = gpu.max_binding // widest // ROWS_ALIGNED * ROWS_ALIGNED
     if not fit:
         raise DeviceError(
             f"{gpu.info.name} holds {gpu.max_binding:,} bytes in one array, too few for "
-            f"{ROWS_ALIGNED} rows of {widest // 4:,} numbers"
+            f"{ROWS_ALIGNED} rows of {widest // itemsize:,} numbers"
         )
     if not reduction.lookups:
         return fit

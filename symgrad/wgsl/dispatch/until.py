@@ -54,8 +54,8 @@ POINTS_TRANSPOSED: Final = 1 << 20
 TRANSPOSING: Final = WorkgroupTarget(256, grid=True)
 """The workgroups that transpose a tile each."""
 
-NUMBER_BYTES: Final = 4
-"""Bytes of a number."""
+PROGRESS_BYTES: Final = 4 * PROGRESS_WORDS
+"""Bytes of what the device tells of the work."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,17 @@ class PointData:
     count: int
     rows: int
     by_columns: bool
+    floats: np.dtype[Any]
     shared: DeviceArray
     chunks: Sequence[Chunk]
 
     def placed(self, rows: DeviceArray) -> DeviceArray:
         """A copy of an array (S, k) as launches take it: that of a chunk by columns."""
-        result = DeviceArray.empty(self.gpu, rows.shape)
+        result = DeviceArray.empty(self.gpu, rows.shape, self.floats)
         with self.gpu.guard:
             for source, target, count in self._ranges(rows, result):
                 if self.by_columns:
-                    transpose(self.gpu, source, target, count)
+                    transpose(self.gpu, source, target, count, self.floats)
                 else:
                     self.gpu.submit([], [Copy(*source[:2], *target)])
         return result
@@ -97,16 +98,17 @@ class PointData:
         """An array as launches have left it, (S, k)."""
         if not self.by_columns:
             return states
-        result, width = DeviceArray.empty(self.gpu, states.shape), states.shape[1]
+        result = DeviceArray.empty(self.gpu, states.shape, self.floats)
+        width = states.shape[1]
         with self.gpu.guard:
             for source, target, _ in self._ranges(states, result):
-                transpose(self.gpu, source, target, width)
+                transpose(self.gpu, source, target, width, self.floats)
         return result
 
     def computed(self, launched: Any, source: DeviceArray) -> list[DeviceArray]:
         """The outputs of a map over the points, from an array that stands as it takes it."""
         shapes = [(self.count, a.size) for a in launched.launch.outputs]
-        outputs = [DeviceArray.empty(self.gpu, shape) for shape in shapes]
+        outputs = [DeviceArray.empty(self.gpu, shape, self.floats) for shape in shapes]
         for chunk in self.chunks:
             part = chunk.start, chunk.count
             launched.submit(chunk.count, [a.rows(*part) for a in (source, *outputs)])
@@ -137,13 +139,14 @@ class Steps:
         DeviceError: the GPU ends loops before they have ended.
     """
 
-    def __init__(self, gpu: Gpu, launch: Launch, compiled: Compiled) -> None:
+    def __init__(self, gpu: Gpu, launch: Launch, compiled: Compiled, floats: np.dtype[Any]) -> None:
         assert launch.until, f"{launch.name} is run once"
+        self.floats = floats
         self.gpu, self.launch, self.cost = gpu, launch, launch.until.cost
         self._compiled, self._target = compiled, launch.dispatches[0].target
         self._names = launch.dispatches[0].names
         self._lock = threading.Lock()
-        self._progress = gpu.storage(NUMBER_BYTES * PROGRESS_WORDS)
+        self._progress = gpu.storage(PROGRESS_BYTES)
         self._scratch_memory: Storage | None = None
         self._staging = gpu.staging()
         self._speed = FIRST_OPERATIONS / SECONDS_PER_DISPATCH
@@ -159,43 +162,49 @@ class Steps:
     def hold(self, count: int, data: RowData) -> PointData:
         """The data of ``count`` points, on the device."""
         shared, own = data.arrays(count)
+        for array in (shared, own):
+            if isinstance(array, DeviceArray):
+                array.require(self.floats)
         by_columns = self._target.by_columns
         with self._lock, self.gpu.guard:
             self.gpu.check()
             common = self._shared(shared)
             chunks = tuple(self._chunks(count, len(shared), own))
-        return PointData(self.gpu, count, len(shared), by_columns, common, chunks)
+        sizes = self.gpu, count, len(shared)
+        return PointData(*sizes, by_columns, self.floats, common, chunks)
 
     def _shared(self, array: np.ndarray | DeviceArray) -> DeviceArray:
         """Shared data on the device; something to bind if there are none."""
         if not array.size:
-            return DeviceArray.empty(self.gpu, (1, 1))
-        if NUMBER_BYTES * array.size > self.gpu.max_binding:
+            return DeviceArray.empty(self.gpu, (1, 1), self.floats)
+        nbytes = self.floats.itemsize * array.size
+        if nbytes > self.gpu.max_binding:
             raise DeviceError(
                 f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
-                f'for shared data of {NUMBER_BYTES * array.size:,}: use device="cpu"'
+                f'for shared data of {nbytes:,}: use device="cpu"'
             )
         on_device = isinstance(array, DeviceArray)
-        return array if on_device else DeviceArray.from_numpy(self.gpu, array)
+        return array if on_device else DeviceArray.from_numpy(self.gpu, array, self.floats)
 
     def _chunks(self, points: int, rows: int, own: np.ndarray | DeviceArray) -> Iterator[Chunk]:
-        width = NUMBER_BYTES * rows * own.shape[2]
+        width = self.floats.itemsize * rows * own.shape[2]
         step = self._chunk(width)
         for start in range(0, points, step):
             count = min(step, points - start)
             if not width:
-                dummy = self.gpu.storage(NUMBER_BYTES)
-                yield Chunk(start, count, (dummy.buffer, 0, NUMBER_BYTES), dummy)
+                nbytes = self.floats.itemsize
+                dummy = self.gpu.storage(nbytes)
+                yield Chunk(start, count, (dummy.buffer, 0, nbytes), dummy)
             elif isinstance(own, DeviceArray):
                 yield self._on_device(start, count, own.rows(start, count))
             else:
-                part = DeviceArray.from_numpy(self.gpu, own[start : start + count])
+                part = DeviceArray.from_numpy(self.gpu, own[start : start + count], self.floats)
                 chunk = self._on_device(start, count, part.rows(0, count))
                 yield Chunk(start, count, chunk.own, chunk.keep or part)
 
     def _chunk(self, width: int) -> int:
         """Points whose arrays fit in bindings, and that one grid takes."""
-        widest = max(width, NUMBER_BYTES * self.width)
+        widest = max(width, self.floats.itemsize * self.width)
         fit = self.gpu.max_binding // widest // POINTS_ALIGNED * POINTS_ALIGNED
         if not fit:
             raise DeviceError(
@@ -211,7 +220,7 @@ class Steps:
             return Chunk(start, count, own, None)
         transposed = self.gpu.storage(own[2])
         place = transposed.buffer, 0, own[2]
-        transpose(self.gpu, own, place, count)
+        transpose(self.gpu, own, place, count, self.floats)
         return Chunk(start, count, place, transposed)
 
     # running --------------------------------------------------------------------------------------
@@ -227,7 +236,10 @@ class Steps:
         """
         held = data if isinstance(data, PointData) else self.hold(len(start), data)
         on_device = isinstance(start, DeviceArray)
-        states = held.placed(start if on_device else DeviceArray.from_numpy(self.gpu, start))
+        if on_device:
+            start.require(self.floats)
+        states = start if on_device else DeviceArray.from_numpy(self.gpu, start, self.floats)
+        states = held.placed(states)
         self.advance(states, steps, held)
         result = held.in_rows(states)
         return result if on_device else result.numpy()
@@ -279,7 +291,7 @@ class Steps:
             "own": chunk.own,
             "shared": data.shared.rows(0, len(data.shared)),
             "states": states,
-            "progress": (self._progress.buffer, 0, NUMBER_BYTES * PROGRESS_WORDS),
+            "progress": (self._progress.buffer, 0, PROGRESS_BYTES),
         }
         arrays = [
             (table.buffer, 0, table.nbytes)
@@ -288,12 +300,13 @@ class Steps:
             for b in compiled.bound
         ]
         arrays += self._scratch(across * down * target.width)
-        bindings = self.gpu.bind(count, arrays, compiled.readable, (steps, data.rows))
+        words = steps, data.rows
+        bindings = self.gpu.bind(count, arrays, compiled.readable, words, self.floats)
         return Step(compiled.pipelines[0], bindings, across, down)
 
     def _scratch(self, invocations: int) -> list[Range]:
         """Memory for the arrays of loops, if it is needed."""
-        nbytes = NUMBER_BYTES * self._compiled.printed.slots * invocations
+        nbytes = self.floats.itemsize * self._compiled.printed.slots * invocations
         if not nbytes:
             return []
         if self._scratch_memory is None or self._scratch_memory.nbytes < nbytes:
@@ -304,7 +317,7 @@ class Steps:
         self, states: Range, steps: int, data: PointData, chunk: Chunk
     ) -> tuple[float, int, int]:
         """Do some steps: the seconds it took, the steps of all points, and those active."""
-        nbytes = NUMBER_BYTES * PROGRESS_WORDS
+        nbytes = PROGRESS_BYTES
         self.gpu.write(self._progress.buffer, 0, np.zeros(PROGRESS_WORDS, np.uint32))
         step = self._step(states, steps, data, chunk)
         target = self._staging.claim(nbytes)
@@ -316,19 +329,21 @@ class Steps:
         return time.perf_counter() - start, done, active
 
 
-def transpose(gpu: Gpu, source: Range, target: Range, count: int) -> None:
+def transpose(gpu: Gpu, source: Range, target: Range, count: int, floats: np.dtype[Any]) -> None:
     """Write the transpose of an array of so many rows."""
-    columns = source[2] // NUMBER_BYTES // count
-    bindings = gpu.bind(count, [source, target], 1, (columns,))
+    columns = source[2] // floats.itemsize // count
+    bindings = gpu.bind(count, [source, target], 1, (columns,), floats)
     grid = grid_of(-(-count // TILE_SIDE) * -(-columns // TILE_SIDE))
-    gpu.submit_unwaited([Step(gpu.pipeline(printed_transpose().modules[0], 1), bindings, *grid)])
+    source_text = printed_transpose(floats.name).modules[0]
+    gpu.submit_unwaited([Step(gpu.pipeline(source_text, 1), bindings, *grid)])
 
 
 @functools.cache
-def printed_transpose() -> Printed:
+def printed_transpose(dtype: str = "float32") -> Printed:
     """The WGSL that transposes the arrays of points: see `transpose_program`."""
     kernel = transpose_program(TRANSPOSING)
-    return print_kernel(kernel, {}, Style(), ["// the transpose of x, tile by tile"])
+    style = Style(dtype=dtype)
+    return print_kernel(kernel, {}, style, ["// the transpose of x, tile by tile"])
 
 
 def _even(now: int, steps: int) -> int:

@@ -82,6 +82,11 @@ class Floats:
             **{name: self._finite(self.dtype.type(value)) for name, value in numbers.items()},
         }
 
+    def params(self, more: str = "") -> str:
+        """The type of the uniform block, and of what else is in it."""
+        f = self.type
+        return f"struct Params {{ count: u32, zero: {self.word}, infinity: {f}, nan: {f}{more} }}"
+
     def bit_pattern(self, word: int, hexadecimal: bool = True) -> str:
         """A word of bits."""
         suffix = "u" if self.bits == 32 else "lu"

@@ -186,8 +186,7 @@ def _declarations(body: Body, scratch: str) -> Iterator[str]:
     """The uniform block, the bindings, arrays of workgroups, and where scratch memory has what."""
     kernel, own = body.kernel, body.own
     more = "".join(f", {name}: u32" for name in kernel.arguments.values())
-    f, w = own.floats.type, own.floats.word
-    yield f"struct Params {{ count: u32, zero: {w}, infinity: {f}, nan: {f}{more} }}"
+    yield own.floats.params(more)
     yield ""
     yield "@group(0) @binding(0) var<uniform> params: Params;"
     bound = _bound(kernel)
