@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.program import Counted, Scan, Scatter, Tabulate, ordered
+from symgrad.arrays.program import Counted, Result, Scan, Scatter, Tabulate, ordered
 from symgrad.arrays.scalars import Array, Read, Reduce
 
 TRAFFIC: Final = 8
@@ -28,7 +29,8 @@ HEAVY: Final = 400
 def fused(b: Builder, outputs: Sequence[Array]) -> list[Array]:
     """The outputs, computed from fewer arrays."""
     order = list(ordered(b, outputs))
-    plan = _Plan(b, set(outputs))
+    whole = (a for array in order for a in array.arguments)
+    plan = _Plan(b, {*outputs, *whole})
     for array in order:
         plan.count(array)
     for array in order:
@@ -42,6 +44,7 @@ class _Plan:
 
     b: Builder
     outputs: set[Array]
+    """Arrays that are stored: those of the program, and the operands of its algorithms."""
     new: dict[Array, Array] = field(default_factory=dict)
     inlined: set[Array] = field(default_factory=set)
     evaluations: dict[Array, int] = field(default_factory=dict)
@@ -107,6 +110,11 @@ class _Plan:
     def take(self, array: Array) -> None:
         """Build an array from what those that it reads have become, and decide whether it stays."""
         b = self.b
+        if isinstance(array, Result):
+            operands = [self.new[a] for a in array.arguments]
+            made = algorithms.call(b, array.call.name, operands, array.call.options)
+            self.new[array] = algorithms.result(b, made, array.index)
+            return
         if not isinstance(array, Counted):
             self.new[array] = array
             return

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.program import Scan, Scatter, Tabulate, ordered, sources
+from symgrad.arrays.program import Result, Scan, Scatter, Tabulate, ordered, sources
 from symgrad.arrays.scalars import Array, Read, Reduce
 from symgrad.arrays.transpose import transposed
 from symgrad.errors import UnsupportedError
@@ -63,6 +64,8 @@ def pulled(
     b: Builder, array: Array, cotangent: Array, active: set[Array]
 ) -> list[tuple[Array, Array]]:
     """(array that is read, its share of the cotangent) for each read in an array."""
+    if isinstance(array, Result):
+        return [p for p in algorithms.pulled(b, array, cotangent) if p[0] in active]
     if isinstance(array, Scan):
         cotangent = _scan_cotangent(b, array, cotangent)
     if not isinstance(array, Tabulate | Scatter | Scan):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from symgrad.arrays.integers import Integers
-from symgrad.arrays.program import Constant, Tabulate
+from symgrad.arrays.program import Call, Constant, Result, Tabulate
 from symgrad.arrays.scalars import (
     Affine,
     Array,
@@ -37,6 +37,8 @@ class Builder(Integers):
     def __init__(self) -> None:
         super().__init__()
         self._bound: list[frozenset[int]] = []
+        self.calls: dict[Any, tuple[Call, dict[int, Result]]] = {}
+        """Calls and their results, by algorithms, operands and options."""
         self.apart: set[Array] = set()
         """Arrays that stay what they are, though they are others element by element."""
         self._arrays: dict[Any, Tabulate] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symgrad.arrays import algorithms
 from symgrad.arrays.elements import element, node_of
 from symgrad.arrays.gradient import cotangents
 from symgrad.arrays.lower import Index, Lowering, View
@@ -295,6 +296,14 @@ def scanned(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> Vie
         operator=operator, reverse=reverse,
     )  # fmt: skip
     return lowering.of(scan)
+
+
+def called(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> View:
+    """A result of an algorithm on whole arrays: its name, options, and the result's number."""
+    name, options, number = attribute
+    b = lowering.builder
+    made = algorithms.call(b, name, [lowering.stored(v) for v in views], options)
+    return lowering.of(algorithms.result(b, made, number))
 
 
 # --- derivatives ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.arrays import functions, rules
+from symgrad.arrays import functions, linear, rules
 from symgrad.arrays.fuse import fused
 from symgrad.arrays.lower import Lowering
 from symgrad.arrays.program import Program
@@ -16,6 +16,7 @@ from symgrad.arrays.whole import WholeArray
 from symgrad.expr.graph.node import paused_gc
 
 functions.install()
+WholeArray.functions.update(linear.TABLE)
 
 
 def gradients(output: WholeArray, wrt: Sequence[WholeArray]) -> list[WholeArray]:

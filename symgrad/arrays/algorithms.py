@@ -1,0 +1,333 @@
+"""Algorithms on whole arrays: factorisations, solutions and sorts, what they mean, and derivatives.
+
+Each is a `Call` of a program. Operands are batches of matrices (.., n, n), as NumPy takes them.
+Cotangents are arrays of the program again, so that they have cotangents themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.arrays.laws import Builder
+from symgrad.arrays.program import Call, Result
+from symgrad.arrays.scalars import Array
+from symgrad.errors import UnsupportedError
+from symgrad.expr import ops
+
+Shape = tuple[int, ...]
+
+BLOCK: Final = 64
+"""Rows of a triangular system that are eliminated together."""
+
+Pull = Callable[[Builder, Call, int, Array], Sequence[Array | None]]
+"""``pull(b, call, k, cotangent)`` are the cotangents of the operands for that of result k."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm: its results for operands and options, their shapes and kinds, its derivative."""
+
+    name: str
+    reference: Callable[..., list[np.ndarray]]
+    shapes: Callable[..., tuple[Shape, ...]]
+    """The shapes of the results, by those of the operands and by the options."""
+    kinds: str = "f"
+    pull: Pull | None = None
+
+
+def call(b: Builder, name: str, operands: Sequence[Array], options: tuple[Any, ...] = ()) -> Call:
+    """A call of an algorithm; equal ones of a program are one."""
+    key = name, tuple(operands), options
+    if key not in b.calls:
+        a = ALGORITHMS[name]
+        shapes = a.shapes(*[o.shape for o in operands], *options)
+        results: dict[int, Result] = {}
+        made = Call(
+            name=name, operands=tuple(operands), options=options, shapes=shapes, kinds=a.kinds,
+            reference=a.reference,
+        )  # fmt: skip
+        for k, (shape, kind) in enumerate(zip(shapes, a.kinds, strict=True)):
+            results[k] = Result(shape=shape, kind=kind, call=made, index=k)
+        b.calls[key] = made, results
+    return b.calls[key][0]
+
+
+def result(b: Builder, made: Call, k: int = 0) -> Array:
+    """Result number k of a call."""
+    return b.calls[made.name, made.operands, made.options][1][k]
+
+
+def pulled(b: Builder, array: Result, cotangent: Array) -> list[tuple[Array, Array]]:
+    """(operand, its cotangent) for each operand, for the cotangent of a result."""
+    made = call(b, array.call.name, array.call.operands, array.call.options)
+    pull = ALGORITHMS[made.name].pull
+    if pull is None:
+        raise UnsupportedError(f"{made.name} has no derivative")
+    pieces = zip(made.operands, pull(b, made, array.index, cotangent), strict=True)
+    return [(operand, piece) for operand, piece in pieces if piece is not None]
+
+
+# --- arithmetic of batches of matrices ------------------------------------------------------------
+
+
+def matrix(b: Builder, shape: Shape, element: Callable[..., int]) -> Array:
+    """The array of ``element(batch, i, j)``."""
+    return b.tabulate(shape, lambda *index: element(index[:-2], *index[-2:]))
+
+
+def transposed(b: Builder, a: Array) -> Array:
+    """The matrices, transposed."""
+    *batch, m, n = a.shape
+    return matrix(b, (*batch, n, m), lambda z, i, j: b.element(a, (*z, j, i)))
+
+
+def multiplied(b: Builder, a: Array, c: Array) -> Array:
+    """The products of matrices (.., m, k) and (.., k, n)."""
+    *batch, m, depth = a.shape
+
+    def element(z: Sequence[int], i: int, j: int) -> int:
+        k = b.counter(depth)
+        (at,) = b.indices([k])
+        factors = b.element(a, (*z, i, at)), b.element(c, (*z, at, j))
+        return b.reduce("add", [k], b.apply(ops.mul, *factors))
+
+    return matrix(b, (*batch, m, c.shape[-1]), element)
+
+
+def elementwise(b: Builder, f: Callable[..., int], *arrays: Array) -> Array:
+    """A function of elements of arrays of one shape; it takes the indices, and then elements."""
+    return b.tabulate(
+        arrays[0].shape, lambda *index: f(index, *(b.element(a, index) for a in arrays))
+    )
+
+
+def scaled(b: Builder, a: Array, factor: float) -> Array:
+    """A multiple of an array."""
+    number = b.graph.constant(factor)
+    return elementwise(b, lambda _, x: b.apply(ops.mul, number, x), a)
+
+
+def below(b: Builder, a: Array, half: bool = False, strict: bool = False) -> Array:
+    """The lower triangles, ``strict``-ly, or with ``half`` of the diagonals."""
+    factor = b.graph.constant(0.5)
+
+    def element(index: Sequence[int], x: int) -> int:
+        i, j = index[-2:]
+        if strict:
+            return b.where(b.below(j, i), x)
+        if half:
+            x = b.graph.add(ops.where, b.same(i, j), b.apply(ops.mul, factor, x), x)
+        return b.where(b.opposite(b.below(i, j)), x)
+
+    return elementwise(b, element, a)
+
+
+def added(b: Builder, a: Array, c: Array) -> Array:
+    """The sum of arrays."""
+    return elementwise(b, lambda _, x, y: b.apply(ops.add, x, y), a, c)
+
+
+def solved(b: Builder, a: Array, c: Array, lower: bool | None = None, trans: bool = False) -> Array:
+    """x of ``a x = c``; of a triangular a if it is told which, or of its transpose."""
+    if lower is None:
+        return result(b, call(b, "solve", (a, c)))
+    return result(b, call(b, "solve_triangular", (a, c), (lower, trans)))
+
+
+# --- what they mean -------------------------------------------------------------------------------
+
+
+def _or_nan(matrices: np.ndarray, f: Callable[[np.ndarray], Any], shapes: Any) -> Any:
+    """A function of a batch that gives NaN instead of an error."""
+    try:
+        return f(matrices)
+    except np.linalg.LinAlgError:
+        return [np.full(shape, np.nan, matrices.dtype) for shape in shapes]
+
+
+def _cholesky(a: np.ndarray) -> list[np.ndarray]:
+    return _or_nan(a, lambda x: [np.linalg.cholesky(x)], [a.shape])
+
+
+def _solve(a: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
+    return _or_nan(a, lambda x: [np.linalg.solve(x, c)], [c.shape])
+
+
+def _inv(a: np.ndarray) -> list[np.ndarray]:
+    return _or_nan(a, lambda x: [np.linalg.inv(x)], [a.shape])
+
+
+def solve_triangular(a: np.ndarray, c: np.ndarray, lower: bool, trans: bool) -> list[np.ndarray]:
+    """x of ``a x = c``, or of ``a.T x = c``, by blocks of rows (forward or back substitution)."""
+    n, x = a.shape[-1], np.array(c)
+    matrices = (np.tril if lower else np.triu)(a)
+    if trans:
+        matrices = matrices.mT
+    forward = lower != trans
+    starts = range(0, n, BLOCK)
+    for start in starts if forward else reversed(starts):
+        block = slice(start, start + BLOCK)
+        known = slice(0, start) if forward else slice(start + BLOCK, n)
+        right = x[..., block, :] - matrices[..., block, known] @ x[..., known, :]
+        x[..., block, :] = _solve(matrices[..., block, block], right)[0]
+    return [x]
+
+
+def _qr(a: np.ndarray) -> list[np.ndarray]:
+    q, r = np.linalg.qr(a)
+    return [q, r]
+
+
+def _eigh(a: np.ndarray) -> list[np.ndarray]:
+    *batch, n = a.shape[:-1]
+    shapes = (*batch, n), a.shape
+    return _or_nan(a, lambda x: list(np.linalg.eigh(x)), shapes)
+
+
+def _svd(a: np.ndarray) -> list[np.ndarray]:
+    *batch, m, n = a.shape
+    k = min(m, n)
+    shapes = (*batch, m, k), (*batch, k), (*batch, k, n)
+    return _or_nan(a, lambda x: list(np.linalg.svd(x, full_matrices=False)), shapes)
+
+
+def _slogdet(a: np.ndarray) -> list[np.ndarray]:
+    return list(np.linalg.slogdet(a))
+
+
+def _argsort(a: np.ndarray) -> list[np.ndarray]:
+    return [np.argsort(a, -1, kind="stable")]
+
+
+# --- cotangents -----------------------------------------------------------------------------------
+# Giles, 2008, "Collected matrix derivative results for forward and reverse mode algorithmic
+# differentiation"; Murray, 2016, "Differentiation of the Cholesky decomposition"; Seeger, Hetzel,
+# Dai and Lawrence, 2017, "Auto-differentiating linear algebra" (QR, symmetric eigenvalues).
+
+
+def _pull_cholesky(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
+    """L' P(L.T g) L^-1, made symmetric: P takes the lower half, half of the diagonal."""
+    factor = result(b, made)
+    inner = below(b, multiplied(b, transposed(b, factor), g), half=True)
+    left = solved(b, factor, inner, lower=True, trans=True)
+    whole = transposed(b, solved(b, factor, transposed(b, left), lower=True, trans=True))
+    return [scaled(b, added(b, whole, transposed(b, whole)), 0.5)]
+
+
+def _pull_solve(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
+    a, x = made.operands[0], result(b, made)
+    of_c = solved(b, transposed(b, a), g)
+    return [scaled(b, multiplied(b, of_c, transposed(b, x)), -1.0), of_c]
+
+
+def _pull_triangular(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
+    a, (lower, trans), x = made.operands[0], made.options, result(b, made)
+    of_c = solved(b, a, g, lower, not trans)
+    pair = (x, of_c) if trans else (of_c, x)
+    whole = scaled(b, multiplied(b, pair[0], transposed(b, pair[1])), -1.0)
+    if lower:
+        return [below(b, whole), of_c]
+    return [transposed(b, below(b, transposed(b, whole))), of_c]
+
+
+def _pull_inv(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
+    inverse = transposed(b, result(b, made))
+    return [scaled(b, multiplied(b, multiplied(b, inverse, g), inverse), -1.0)]
+
+
+def _pull_slogdet(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array | None]:
+    if k == 0:
+        return [None]
+    (a,) = made.operands
+    inverse = result(b, call(b, "inv", (a,)))
+
+    def element(z: Sequence[int], i: int, j: int) -> int:
+        return b.apply(ops.mul, b.element(g, z), b.element(inverse, (*z, j, i)))
+
+    return [matrix(b, a.shape, element)]
+
+
+def _pull_eigh(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
+    values, vectors = result(b, made, 0), result(b, made, 1)
+    back, zero, one = transposed(b, vectors), b.graph.constant(0.0), b.graph.constant(1.0)
+    if k == 0:
+
+        def scaled_column(z: Sequence[int], i: int, j: int) -> int:
+            return b.apply(ops.mul, b.element(vectors, (*z, i, j)), b.element(g, (*z, j)))
+
+        return [multiplied(b, matrix(b, vectors.shape, scaled_column), back)]
+
+    def over_gap(index: Sequence[int], x: int) -> int:
+        *z, i, j = index
+        same = b.same(i, j)
+        gap = b.apply(ops.sub, b.element(values, (*z, j)), b.element(values, (*z, i)))
+        safe = b.graph.add(ops.where, same, one, gap)
+        return b.graph.add(ops.where, same, zero, b.apply(ops.div, x, safe))
+
+    inner = elementwise(b, over_gap, multiplied(b, back, g))
+    whole = multiplied(b, multiplied(b, vectors, inner), back)
+    return [scaled(b, added(b, whole, transposed(b, whole)), 0.5)]
+
+
+def _pull_qr(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
+    q, r = result(b, made, 0), result(b, made, 1)
+    if made.operands[0].shape[-2] < made.operands[0].shape[-1]:
+        raise UnsupportedError("qr of a matrix with more columns than rows has no derivative")
+    if k == 0:
+        square = scaled(b, multiplied(b, transposed(b, g), q), -1.0)
+    else:
+        square = multiplied(b, r, transposed(b, g))
+    half = below(b, square, half=True)
+    left = multiplied(b, q, added(b, half, transposed(b, half)))
+    if k == 0:
+        left = added(b, left, g)
+    solution = solved(b, r, transposed(b, left), lower=False)
+    return [transposed(b, solution)]
+
+
+def _pull_svd(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
+    if k != 1:
+        raise UnsupportedError(
+            "singular vectors have no derivative here, singular values have: use compute_uv=False"
+        )
+    u, v = result(b, made, 0), result(b, made, 2)
+
+    def scaled_column(z: Sequence[int], i: int, j: int) -> int:
+        return b.apply(ops.mul, b.element(u, (*z, i, j)), b.element(g, (*z, j)))
+
+    return [multiplied(b, matrix(b, u.shape, scaled_column), v)]
+
+
+def _of_svd(a: Shape) -> tuple[Shape, ...]:
+    *batch, m, n = a
+    k = min(m, n)
+    return (*batch, m, k), (*batch, k), (*batch, k, n)
+
+
+def _of_qr(a: Shape) -> tuple[Shape, ...]:
+    *batch, m, n = a
+    k = min(m, n)
+    return (*batch, m, k), (*batch, k, n)
+
+
+ALGORITHMS: Final[dict[str, Algorithm]] = {
+    a.name: a
+    for a in (
+        Algorithm("cholesky", _cholesky, lambda a: (a,), "f", _pull_cholesky),
+        Algorithm("solve", _solve, lambda a, c: (c,), "f", _pull_solve),
+        Algorithm(
+            "solve_triangular", solve_triangular, lambda a, c, *_: (c,), "f", _pull_triangular
+        ),
+        Algorithm("inv", _inv, lambda a: (a,), "f", _pull_inv),
+        Algorithm("slogdet", _slogdet, lambda a: (a[:-2], a[:-2]), "ff", _pull_slogdet),
+        Algorithm("eigh", _eigh, lambda a: (a[:-1], a), "ff", _pull_eigh),
+        Algorithm("qr", _qr, _of_qr, "ff", _pull_qr),
+        Algorithm("svd", _svd, _of_svd, "fff", _pull_svd),
+        Algorithm("argsort", _argsort, lambda a: (a,), "i"),
+    )
+}
+"""By their names."""

@@ -1,0 +1,186 @@
+"""NumPy's linear algebra, and sorts, on whole arrays: by LAPACK on the host, at any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.arrays import rules
+from symgrad.arrays.algorithms import ALGORITHMS
+from symgrad.arrays.functions import (
+    broadcast_to,
+    moveaxis,
+    ravel,
+    swapaxes,
+    take_along_axis,
+    whole,
+)
+from symgrad.arrays.whole import WholeArray
+from symgrad.errors import TraceError
+from symgrad.expr.graph.misuse import located
+
+SLOGDET: Final = type(np.linalg.slogdet(np.eye(1)))
+EIGH: Final = type(np.linalg.eigh(np.eye(1)))
+QR: Final = type(np.linalg.qr(np.eye(1)))
+SVD: Final = type(np.linalg.svd(np.eye(1)))
+
+
+def called(name: str, *operands: WholeArray, options: tuple[Any, ...] = ()) -> list[WholeArray]:
+    """The results of an algorithm."""
+    first, *others = (o.astype(float) if o.kind != "f" else o for o in operands)
+    shapes = ALGORITHMS[name].shapes(*(o.shape for o in (first, *others)), *options)
+    kinds = ALGORITHMS[name].kinds
+    return [
+        first.then(rules.called, (name, options, k), shape, *others, kind=kind)
+        for k, (shape, kind) in enumerate(zip(shapes, kinds, strict=True))
+    ]
+
+
+def square(name: str, a: Any, *others: Any) -> WholeArray:
+    """A batch of square matrices."""
+    a = whole(a, *others)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise TraceError(located(f"{name} of an array of shape {a.shape}: use (..., n, n)"))
+    return a
+
+
+def sides(name: str, a: Any, b: Any) -> tuple[WholeArray, WholeArray, bool]:
+    """A matrix and right sides (.., n, m), of one batch; whether these are one vector."""
+    a, b = square(name, a, b), whole(b, a)
+    vector = b.ndim == 1
+    right = b[:, None] if vector else b
+    if right.ndim < 2 or right.shape[-2] != a.shape[-1]:
+        raise TraceError(
+            located(f"{name}: a has shape {a.shape} and b {b.shape}: b must be (n,) or (..., n, m)")
+        )
+    batch = np.broadcast_shapes(a.shape[:-2], right.shape[:-2])
+    return (
+        broadcast_to(a, (*batch, *a.shape[-2:])),
+        broadcast_to(right, (*batch, *right.shape[-2:])),
+        vector,
+    )
+
+
+def cholesky(a: Any, *, upper: bool = False) -> WholeArray:
+    """np.linalg.cholesky."""
+    (lower,) = called("cholesky", square("cholesky", a))
+    return swapaxes(lower, -1, -2) if upper else lower
+
+
+def solve(a: Any, b: Any) -> WholeArray:
+    """np.linalg.solve."""
+    a, right, vector = sides("solve", a, b)
+    (x,) = called("solve", a, right)
+    return x[..., 0] if vector else x
+
+
+def solve_triangular(
+    a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **_: Any
+) -> WholeArray:
+    """scipy.linalg.solve_triangular, of batches too."""
+    a, right, vector = sides("solve_triangular", a, b)
+    if unit_diagonal:
+        eye = np.eye(a.shape[-1])
+        a = np.where(eye == 1, 1.0, a)
+    (x,) = called("solve_triangular", a, right, options=(bool(lower), trans in (1, "T", "C", 2)))
+    return x[..., 0] if vector else x
+
+
+def inv(a: Any) -> WholeArray:
+    """np.linalg.inv."""
+    return called("inv", square("inv", a))[0]
+
+
+def slogdet(a: Any) -> Any:
+    """np.linalg.slogdet."""
+    return SLOGDET(*called("slogdet", square("slogdet", a)))
+
+
+def det(a: Any) -> WholeArray:
+    """np.linalg.det."""
+    sign, logarithm = called("slogdet", square("det", a))
+    return sign * np.exp(logarithm)
+
+
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """np.linalg.eigh."""
+    a = square("eigh", a)
+    return EIGH(*called("eigh", a if UPLO.upper() == "L" else swapaxes(a, -1, -2)))
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> WholeArray:
+    """np.linalg.eigvalsh."""
+    return eigh(a, UPLO)[0]
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """np.linalg.qr, reduced."""
+    a = whole(a)
+    if a.ndim < 2 or mode not in ("reduced", "r"):
+        raise TraceError(located(f"qr of shape {a.shape} in mode {mode!r}: use mode='reduced'"))
+    q, r = called("qr", a)
+    return r if mode == "r" else QR(q, r)
+
+
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -> Any:
+    """np.linalg.svd: singular values, or reduced."""
+    a = whole(a)
+    if not compute_uv:
+        return svdvals(a)
+    if full_matrices and a.shape[-1] != a.shape[-2]:
+        raise TraceError(located("svd with full matrices: use full_matrices=False"))
+    return SVD(*called("svd", a))
+
+
+def svdvals(x: Any) -> WholeArray:
+    """np.linalg.svdvals."""
+    return called("svd", whole(x))[1]
+
+
+# --- sorts ----------------------------------------------------------------------------------------
+
+
+def argsort(a: Any, axis: int | None = -1, kind: Any = None, **_: Any) -> WholeArray:
+    """np.argsort, stable."""
+    a = ravel(whole(a)) if axis is None else whole(a)
+    last = -1 if axis is None else axis
+    (order,) = called("argsort", moveaxis(a, last, -1))
+    return moveaxis(order, -1, last)
+
+
+def sort(a: Any, axis: int | None = -1, kind: Any = None, **_: Any) -> WholeArray:
+    """np.sort: elements in the order of `argsort`, so derivatives go where they came from."""
+    a = ravel(whole(a)) if axis is None else whole(a)
+    last = -1 if axis is None else axis
+    return take_along_axis(a, argsort(a, last), last)
+
+
+def median(a: Any, axis: int | None = None, keepdims: bool = False, **_: Any) -> WholeArray:
+    """np.median along an axis, or of all."""
+    a = ravel(whole(a)) if axis is None else moveaxis(whole(a), axis, -1)
+    ordered, n = sort(a), a.shape[-1]
+    middle = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) * 0.5
+    if not keepdims:
+        return middle
+    return moveaxis(middle[..., None], -1, axis or 0)
+
+
+TABLE: Final[dict[Any, Callable[..., Any]]] = {
+    np.linalg.cholesky: cholesky,
+    np.linalg.solve: solve,
+    np.linalg.inv: inv,
+    np.linalg.det: det,
+    np.linalg.slogdet: slogdet,
+    np.linalg.eigh: eigh,
+    np.linalg.eigvalsh: eigvalsh,
+    np.linalg.qr: qr,
+    np.linalg.svd: svd,
+    np.linalg.svdvals: svdvals,
+    np.argsort: argsort,
+    np.sort: sort,
+    np.median: median,
+    "solve_triangular": solve_triangular,
+}
+"""NumPy's functions on whole arrays."""
