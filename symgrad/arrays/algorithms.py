@@ -17,6 +17,7 @@ from symgrad.arrays.program import Call, Result
 from symgrad.arrays.scalars import Array
 from symgrad.errors import UnsupportedError
 from symgrad.expr import ops
+from symgrad.expr.linear import exponential
 
 Shape = tuple[int, ...]
 
@@ -29,7 +30,7 @@ Pull = Callable[[Builder, Call, int, Array], Sequence[Array | None]]
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm: its results for operands and options, their shapes and kinds, its derivative."""
+    """An algorithm: its results, their shapes and kinds by those of operands, its derivative."""
 
     name: str
     reference: Callable[..., list[np.ndarray]]
@@ -199,6 +200,10 @@ def _slogdet(a: np.ndarray) -> list[np.ndarray]:
     return list(np.linalg.slogdet(a))
 
 
+def _expm(a: np.ndarray) -> list[np.ndarray]:
+    return [exponential.of_numbers(a)]
+
+
 def _argsort(a: np.ndarray) -> list[np.ndarray]:
     return [np.argsort(a, -1, kind="stable")]
 
@@ -302,6 +307,28 @@ def _pull_svd(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
     return [multiplied(b, matrix(b, u.shape, scaled_column), v)]
 
 
+def _pull_expm(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
+    """The derivative of expm at a.T in the direction g: a block of expm([[a.T, g], [0, a.T]]).
+
+    Najfeld and Havel, 1995, "Derivatives of the matrix exponential and their computation".
+    """
+    (a,) = made.operands
+    *batch, n = a.shape[:-1]
+    zero = b.graph.constant(0.0)
+
+    def block(z: Sequence[int], i: int, j: int) -> int:
+        down, right = (b.opposite(b.below(k, b.number(n))) for k in (i, j))
+        row, column = (b.divide(k, n)[1] for k in (i, j))
+        of_a = b.element(a, (*z, column, row))
+        same = b.both(down, right)
+        upper = b.graph.add(ops.where, right, b.element(g, (*z, row, column)), of_a)
+        lower = b.graph.add(ops.where, same, of_a, zero)
+        return b.graph.add(ops.where, down, lower, upper)
+
+    whole = result(b, call(b, "expm", (matrix(b, (*batch, 2 * n, 2 * n), block),)))
+    return [matrix(b, a.shape, lambda z, i, j: b.element(whole, (*z, i, b.plus(j, offset=n))))]
+
+
 def _of_svd(a: Shape) -> tuple[Shape, ...]:
     *batch, m, n = a
     k = min(m, n)
@@ -327,6 +354,7 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
         Algorithm("eigh", _eigh, lambda a: (a[:-1], a), "ff", _pull_eigh),
         Algorithm("qr", _qr, _of_qr, "ff", _pull_qr),
         Algorithm("svd", _svd, _of_svd, "fff", _pull_svd),
+        Algorithm("expm", _expm, lambda a: (a,), "f", _pull_expm),
         Algorithm("argsort", _argsort, lambda a: (a,), "i"),
     )
 }

@@ -139,6 +139,11 @@ def svdvals(x: Any) -> WholeArray:
     return called("svd", whole(x))[1]
 
 
+def expm(A: Any) -> WholeArray:
+    """scipy.linalg.expm."""
+    return called("expm", square("expm", A))[0]
+
+
 # --- sorts ----------------------------------------------------------------------------------------
 
 
@@ -182,5 +187,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.sort: sort,
     np.median: median,
     "solve_triangular": solve_triangular,
+    "expm": expm,
 }
 """NumPy's functions on whole arrays."""

@@ -13,14 +13,16 @@ Example:
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.linear import dense, eigen, implicit, unrolled
+from symgrad.expr.linear import dense, eigen, exponential, implicit, unrolled
 from symgrad.expr.linear.least_squares import least_squares
 from symgrad.expr.linear.matrices import (
     MOST_ROWS,
@@ -37,12 +39,14 @@ from symgrad.expr.linear.matrices import (
 )
 from symgrad.expr.tracers.along import matmul, reals
 from symgrad.expr.tracers.array import array, plain
+from symgrad.expr.tracers.whole import whole_among
 
 __all__ = [
     "cholesky",
     "det",
     "eigh",
     "eigvalsh",
+    "expm",
     "inv",
     "lstsq",
     "slogdet",
@@ -52,7 +56,24 @@ __all__ = [
 
 _SLOGDET: Final = type(np.linalg.slogdet(np.eye(1)))
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 
+
+def _on_whole(key: Any) -> Callable[[Function], Function]:
+    """Of arrays that are traced as a whole, a function is theirs of this key."""
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def either(*args: Any, **options: Any) -> Any:
+            whole = whole_among(args)
+            return (function if whole is None else whole.functions[key])(*args, **options)
+
+        return cast(Function, either)
+
+    return decorate
+
+
+@_on_whole(np.linalg.solve)
 def solve(a: Any, b: Any) -> Any:
     """x of ``a @ x == b``, as np.linalg.solve: by elimination with partial pivoting.
 
@@ -87,6 +108,7 @@ def _solution(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     return elements(implicit.solution(stored(graph, matrix), stored(graph, right)), n, m)
 
 
+@_on_whole("solve_triangular")
 def solve_triangular(
     a: Any, b: Any, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> Any:
@@ -133,6 +155,7 @@ def _triangular(trans: int) -> Any:
     return lambda a, b: np.linalg.solve(a.T if trans else a, b)
 
 
+@_on_whole(np.linalg.inv)
 def inv(a: Any) -> Any:
     """The inverse of matrices (..., n, n), n <= 64, as np.linalg.inv.
 
@@ -149,6 +172,7 @@ def inv(a: Any) -> Any:
     return solve(a, np.broadcast_to(np.eye(a.shape[-1]), a.shape))
 
 
+@_on_whole(np.linalg.det)
 def det(a: Any) -> Any:
     """The determinants of matrices (..., n, n), n <= 64, as np.linalg.det.
 
@@ -171,6 +195,7 @@ def _determinant(matrix: np.ndarray) -> Any:
     return dense.determinant(stored(graph_of(matrix), matrix), len(matrix))
 
 
+@_on_whole(np.linalg.slogdet)
 def slogdet(a: Any) -> Any:
     """The sign of the determinant and the logarithm of its magnitude, as np.linalg.slogdet.
 
@@ -193,6 +218,7 @@ def _sign_and_logarithm(matrix: np.ndarray) -> np.ndarray:
     return np.array(pair, dtype=object)
 
 
+@_on_whole(np.linalg.cholesky)
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """The triangular L of ``L @ L.T == a``, as np.linalg.cholesky; NaN if there is none.
 
@@ -227,6 +253,34 @@ def _factor(matrix: np.ndarray) -> np.ndarray:
     return np.tril(elements(dense.lower_factor(stored(graph, read), n), n, n))
 
 
+@_on_whole("expm")
+def expm(A: Any, /) -> Any:
+    """The exponential of a matrix (..., n, n), as scipy.linalg.expm.
+
+    By scaling and squaring (Higham, 2005, "The scaling and squaring method for the matrix
+    exponential revisited").
+
+    Raises:
+        TraceError: for expressions in what is no square matrix, or one of more than 64 rows.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> turn = lambda v: sg.linalg.expm(np.array([[0.0, -1.0], [1.0, 0.0]]) * v[0])[0]
+        >>> kernel = sg.fused_forward(1, turn, device="cpu", dtype="float64")
+        >>> np.allclose(kernel.run([0.5]), [np.cos(0.5), -np.sin(0.5)], atol=1e-15)
+        True
+    """
+    if not traced(A):
+        return exponential.of_numbers(numbers(A))
+    a = square(reals(A), "expm")
+    return array(of_matrices(_exponential, exponential.of_numbers, a))
+
+
+def _exponential(matrix: np.ndarray) -> np.ndarray:
+    return plain(exponential.of_expressions(matrix, solve))
+
+
 class Eigen(NamedTuple):
     """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n), one in each column.
 
@@ -244,6 +298,7 @@ class Eigen(NamedTuple):
     eigenvectors: Any
 
 
+@_on_whole(np.linalg.eigh)
 def eigh(a: Any, UPLO: str = "L") -> Any:
     """The eigenvalues and eigenvectors of a symmetric matrix, as np.linalg.eigh.
 
@@ -294,6 +349,7 @@ def _symmetric(a: np.ndarray) -> np.ndarray:
     return np.where(np.tri(a.shape[-1], dtype=bool), a, np.swapaxes(a, -1, -2))
 
 
+@_on_whole(np.linalg.eigvalsh)
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
     """The eigenvalues of a symmetric matrix, ascending, as np.linalg.eigvalsh: see `eigh`.
 
