@@ -21,10 +21,10 @@ from symgrad.arrays.whole import WholeArray
 from symgrad.errors import TraceError
 from symgrad.expr.graph.misuse import located
 
-SLOGDET: Final = type(np.linalg.slogdet(np.eye(1)))
-EIGH: Final = type(np.linalg.eigh(np.eye(1)))
-QR: Final = type(np.linalg.qr(np.eye(1)))
-SVD: Final = type(np.linalg.svd(np.eye(1)))
+SLOGDET: Final[Any] = type(np.linalg.slogdet(np.eye(1)))
+EIGH: Final[Any] = type(np.linalg.eigh(np.eye(1)))
+QR: Final[Any] = type(np.linalg.qr(np.eye(1)))
+SVD: Final[Any] = type(np.linalg.svd(np.eye(1)))
 
 
 def called(name: str, *operands: WholeArray, options: tuple[Any, ...] = ()) -> list[WholeArray]:
@@ -42,7 +42,7 @@ def square(name: str, a: Any, *others: Any) -> WholeArray:
     """A batch of square matrices."""
     a = whole(a, *others)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise TraceError(located(f"{name} of an array of shape {a.shape}: use (..., n, n)"))
+        raise TraceError(located(f"linalg.{name} takes square matrices, not shape {a.shape}"))
     return a
 
 

@@ -1,0 +1,150 @@
+"""Linear algebra and sorts of large arrays: values of NumPy and SciPy, slopes by differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import symgrad as sg
+
+RNG = np.random.default_rng(11)
+N = 70
+ANY = RNG.normal(size=(N, N))
+DEFINITE = ANY @ ANY.T / N + np.eye(N)
+RIGHT, VECTOR = RNG.normal(size=(N, 2)), RNG.normal(size=N)
+TALL = RNG.normal(size=(80, 13))
+BATCH = DEFINITE[:20, :20] + 0.1 * RNG.normal(size=(3, 20, 20))
+
+
+def triangular(a: Any, b: Any, **options: Any) -> Any:
+    """Of numbers SciPy's."""
+    if isinstance(a, np.ndarray):
+        return scipy.linalg.solve_triangular(a, b, **options)
+    return sg.linalg.solve_triangular(a, b, **options)
+
+
+def expm(a: Any) -> Any:
+    """Of numbers SciPy's."""
+    return scipy.linalg.expm(a) if isinstance(a, np.ndarray) else sg.linalg.expm(a)
+
+
+def symmetric(a: Any) -> Any:
+    return (a + a.T) / 2
+
+
+def eigen(a: Any) -> Any:
+    values, vectors = np.linalg.eigh(symmetric(a))
+    return np.sum(np.sin(values)) + np.sum(vectors**4 * np.arange(N))
+
+
+def orthogonal(a: Any) -> Any:
+    q, r = np.linalg.qr(a)
+    return np.sum(np.sin(3 * q) * q) + np.sum(r**2 * np.arange(13.0))
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "cholesky": (lambda a: np.sum(np.sin(np.linalg.cholesky(symmetric(a)))), (DEFINITE,)),
+    "solve": (lambda a, b: np.sum(np.sin(np.linalg.solve(a, b))), (DEFINITE, VECTOR)),
+    "solve_batch": (lambda a, b: np.sum(np.linalg.solve(a, b) ** 2), (BATCH, RIGHT[:20])),
+    "lower": (
+        lambda a, b: np.sum(np.sin(triangular(a, b, lower=True))), (DEFINITE + 3 * np.eye(N), RIGHT)
+    ),
+    "upper_transposed": (
+        lambda a, b: np.sum(np.sin(triangular(a, b, trans=1))), (DEFINITE + 3 * np.eye(N), VECTOR)
+    ),
+    "inv": (lambda a: np.sum(np.sin(np.linalg.inv(a))), (DEFINITE,)),
+    "slogdet": (lambda a: np.linalg.slogdet(a)[1] ** 2, (ANY,)),
+    "det": (lambda a: np.sum(np.linalg.det(a)), (BATCH,)),
+    "eigh": (eigen, (ANY,)),
+    "qr": (orthogonal, (TALL,)),
+    "svd": (lambda a: np.sum(np.sin(np.linalg.svd(a, compute_uv=False))), (TALL,)),
+    "expm": (lambda a: np.sum(np.sin(expm(0.2 * a))), (ANY,)),
+    "sort": (lambda a: np.sum(np.sort(a, axis=0)[:5] ** 3) + np.median(a), (TALL,)),
+}  # fmt: skip
+
+
+def slope(f: Callable[..., Any], arrays: tuple[np.ndarray, ...], way: list[np.ndarray]) -> float:
+    """The derivative along a direction, by Richardson's extrapolation of central differences."""
+
+    def difference(h: float) -> float:
+        up, down = (f(*[x + s * h * d for x, d in zip(arrays, way, strict=True)]) for s in (1, -1))
+        return float(up - down) / (2 * h)
+
+    return (4 * difference(5e-5) - difference(1e-4)) / 3
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_slopes(name: str) -> None:
+    f, arrays = FUNCTIONS[name]
+    step = sg.value_and_grad(f, argnums=tuple(range(len(arrays))), device="cpu", dtype="float64")
+    value, grads = step(*arrays)
+    assert np.isclose(value, f(*arrays), rtol=1e-10)
+    way = [RNG.normal(size=x.shape) for x in arrays]
+    along = sum(np.sum(g * d) for g, d in zip(grads, way, strict=True))
+    assert np.isclose(along, slope(f, arrays, way), rtol=1e-6)
+
+
+def likelihood(x: Any, y: Any, length: Any) -> Any:
+    """The negative logarithm of a Gaussian process's marginal likelihood."""
+    distances = np.sum((x[:, None] - x[None]) ** 2, -1)
+    covariance = np.exp(-0.5 * distances / length**2) + 0.1 * np.eye(len(x))
+    lower = np.linalg.cholesky(covariance)
+    white = triangular(lower, y, lower=True)
+    return 0.5 * np.sum(white**2) + np.sum(np.log(np.diagonal(lower)))
+
+
+def test_a_gaussian_process_and_the_slope_of_its_slope() -> None:
+    x, length = RNG.normal(size=(350, 3)), np.array(0.7)
+    y = np.sin(x[:, 0])
+    gradient = sg.value_and_grad(likelihood, argnums=(0, 2), device="cpu", dtype="float64")
+    value, (dx, dl) = gradient(x, y, length)
+    assert np.isclose(value, likelihood(x, y, 0.7), rtol=1e-11)
+    way = [RNG.normal(size=x.shape), 0 * y, np.array(0.3)]
+    along = np.sum(dx * way[0]) + dl * way[2]
+    assert np.isclose(along, slope(likelihood, (x, y, length), way), rtol=1e-7)
+
+    def slopes(x: Any, y: Any, length: Any) -> Any:
+        inner = sg.value_and_grad(likelihood, argnums=(0, 2))(x, y, length)[1]
+        return np.sum(np.sin(inner[0])) + inner[1]
+
+    second = sg.value_and_grad(slopes, argnums=(0, 2), device="cpu", dtype="float64")
+    _, (dx, dl) = second(x, y, length)
+
+    def plain(x: Any, y: Any, length: Any) -> Any:
+        _, inner = gradient(x, y, length)
+        return np.sum(np.sin(inner[0])) + inner[1]
+
+    along = np.sum(dx * way[0]) + dl * way[2]
+    assert np.isclose(along, slope(plain, (x, y, length), way), rtol=1e-6)
+
+
+def test_on_a_gpu_what_lapack_does_is_done_on_the_host() -> None:
+    f, arrays = FUNCTIONS["solve"]
+    value, (da, db) = sg.value_and_grad(f, argnums=(0, 1), device="gpu")(*arrays)
+    wanted = sg.value_and_grad(f, argnums=(0, 1), device="cpu", dtype="float64")(*arrays)
+    assert np.isclose(value, wanted[0], rtol=1e-4)
+    for got, want in zip((da, db), wanted[1], strict=True):
+        assert np.allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_no_factor_is_nan_and_shapes_are_refused() -> None:
+    value, _ = sg.value_and_grad(FUNCTIONS["cholesky"][0], device="cpu")(-DEFINITE)
+    assert np.isnan(value)
+    with pytest.raises(sg.TraceError, match="square matrices"):
+        sg.value_and_grad(lambda a: np.sum(np.linalg.inv(a)), device="cpu")(TALL)
+
+
+@pytest.mark.parametrize("size", [0.01, 1.0, 40.0])
+def test_the_exponential_of_a_small_matrix(size: float) -> None:
+    a = ANY[:3, :3] * size
+    kernel = sg.fused_forward(
+        9, lambda v: sg.linalg.expm(v.reshape(3, 3)).ravel(), device="cpu", dtype="float64"
+    )
+    wanted = scipy.linalg.expm(a)
+    results = [kernel.run(a.ravel()).reshape(3, 3), sg.linalg.expm(a)]
+    error = max(np.abs(x - wanted).max() for x in results)
+    assert error <= 1e-15 * (10 + 30 * size) * np.abs(wanted).max()
