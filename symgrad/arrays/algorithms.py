@@ -40,35 +40,37 @@ class Algorithm:
     pull: Pull | None = None
 
 
-def call(b: Builder, name: str, operands: Sequence[Array], options: tuple[Any, ...] = ()) -> Call:
+def calling(
+    b: Builder, name: str, operands: Sequence[Array], options: tuple[Any, ...] = ()
+) -> Call:
     """A call of an algorithm; equal ones of a program are one."""
     key = name, tuple(operands), options
     if key not in b.calls:
         a = ALGORITHMS[name]
         shapes = a.shapes(*[o.shape for o in operands], *options)
         results: dict[int, Result] = {}
-        made = Call(
+        call = Call(
             name=name, operands=tuple(operands), options=options, shapes=shapes, kinds=a.kinds,
             reference=a.reference,
         )  # fmt: skip
         for k, (shape, kind) in enumerate(zip(shapes, a.kinds, strict=True)):
-            results[k] = Result(shape=shape, kind=kind, call=made, index=k)
-        b.calls[key] = made, results
+            results[k] = Result(shape=shape, kind=kind, call=call, index=k)
+        b.calls[key] = call, results
     return b.calls[key][0]
 
 
-def result(b: Builder, made: Call, k: int = 0) -> Array:
+def result(b: Builder, call: Call, k: int = 0) -> Array:
     """Result number k of a call."""
-    return b.calls[made.name, made.operands, made.options][1][k]
+    return b.calls[call.name, call.operands, call.options][1][k]
 
 
 def pulled(b: Builder, array: Result, cotangent: Array) -> list[tuple[Array, Array]]:
     """(operand, its cotangent) for each operand, for the cotangent of a result."""
-    made = call(b, array.call.name, array.call.operands, array.call.options)
-    pull = ALGORITHMS[made.name].pull
+    call = calling(b, array.call.name, array.call.operands, array.call.options)
+    pull = ALGORITHMS[call.name].pull
     if pull is None:
-        raise UnsupportedError(f"{made.name} has no derivative")
-    pieces = zip(made.operands, pull(b, made, array.index, cotangent), strict=True)
+        raise UnsupportedError(f"{call.name} has no derivative")
+    pieces = zip(call.operands, pull(b, call, array.index, cotangent), strict=True)
     return [(operand, piece) for operand, piece in pieces if piece is not None]
 
 
@@ -135,8 +137,8 @@ def added(b: Builder, a: Array, c: Array) -> Array:
 def solved(b: Builder, a: Array, c: Array, lower: bool | None = None, trans: bool = False) -> Array:
     """x of ``a x = c``; of a triangular a if it is told which, or of its transpose."""
     if lower is None:
-        return result(b, call(b, "solve", (a, c)))
-    return result(b, call(b, "solve_triangular", (a, c), (lower, trans)))
+        return result(b, calling(b, "solve", (a, c)))
+    return result(b, calling(b, "solve_triangular", (a, c), (lower, trans)))
 
 
 # --- what they mean -------------------------------------------------------------------------------
@@ -214,23 +216,23 @@ def _argsort(a: np.ndarray) -> list[np.ndarray]:
 # Dai and Lawrence, 2017, "Auto-differentiating linear algebra" (QR, symmetric eigenvalues).
 
 
-def _pull_cholesky(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
-    """L' P(L.T g) L^-1, made symmetric: P takes the lower half, half of the diagonal."""
-    factor = result(b, made)
+def _pull_cholesky(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
+    """L' P(L.T g) L^-1, call symmetric: P takes the lower half, half of the diagonal."""
+    factor = result(b, call)
     inner = below(b, multiplied(b, transposed(b, factor), g), half=True)
     left = solved(b, factor, inner, lower=True, trans=True)
     whole = transposed(b, solved(b, factor, transposed(b, left), lower=True, trans=True))
     return [scaled(b, added(b, whole, transposed(b, whole)), 0.5)]
 
 
-def _pull_solve(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
-    a, x = made.operands[0], result(b, made)
+def _pull_solve(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
+    a, x = call.operands[0], result(b, call)
     of_c = solved(b, transposed(b, a), g)
     return [scaled(b, multiplied(b, of_c, transposed(b, x)), -1.0), of_c]
 
 
-def _pull_triangular(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
-    a, (lower, trans), x = made.operands[0], made.options, result(b, made)
+def _pull_triangular(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
+    a, (lower, trans), x = call.operands[0], call.options, result(b, call)
     of_c = solved(b, a, g, lower, not trans)
     pair = (x, of_c) if trans else (of_c, x)
     whole = scaled(b, multiplied(b, pair[0], transposed(b, pair[1])), -1.0)
@@ -239,16 +241,16 @@ def _pull_triangular(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array
     return [transposed(b, below(b, transposed(b, whole))), of_c]
 
 
-def _pull_inv(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
-    inverse = transposed(b, result(b, made))
+def _pull_inv(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
+    inverse = transposed(b, result(b, call))
     return [scaled(b, multiplied(b, multiplied(b, inverse, g), inverse), -1.0)]
 
 
-def _pull_slogdet(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array | None]:
+def _pull_slogdet(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array | None]:
     if k == 0:
         return [None]
-    (a,) = made.operands
-    inverse = result(b, call(b, "inv", (a,)))
+    (a,) = call.operands
+    inverse = result(b, calling(b, "inv", (a,)))
 
     def element(z: Sequence[int], i: int, j: int) -> int:
         return b.apply(ops.mul, b.element(g, z), b.element(inverse, (*z, j, i)))
@@ -256,8 +258,8 @@ def _pull_slogdet(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array | 
     return [matrix(b, a.shape, element)]
 
 
-def _pull_eigh(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
-    values, vectors = result(b, made, 0), result(b, made, 1)
+def _pull_eigh(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array]:
+    values, vectors = result(b, call, 0), result(b, call, 1)
     back, zero, one = transposed(b, vectors), b.graph.constant(0.0), b.graph.constant(1.0)
     if k == 0:
 
@@ -278,9 +280,9 @@ def _pull_eigh(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
     return [scaled(b, added(b, whole, transposed(b, whole)), 0.5)]
 
 
-def _pull_qr(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
-    q, r = result(b, made, 0), result(b, made, 1)
-    if made.operands[0].shape[-2] < made.operands[0].shape[-1]:
+def _pull_qr(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array]:
+    q, r = result(b, call, 0), result(b, call, 1)
+    if call.operands[0].shape[-2] < call.operands[0].shape[-1]:
         raise UnsupportedError("qr of a matrix with more columns than rows has no derivative")
     if k == 0:
         square = scaled(b, multiplied(b, transposed(b, g), q), -1.0)
@@ -294,12 +296,12 @@ def _pull_qr(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
     return [transposed(b, solution)]
 
 
-def _pull_svd(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
+def _pull_svd(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array]:
     if k != 1:
         raise UnsupportedError(
             "singular vectors have no derivative here, singular values have: use compute_uv=False"
         )
-    u, v = result(b, made, 0), result(b, made, 2)
+    u, v = result(b, call, 0), result(b, call, 2)
 
     def scaled_column(z: Sequence[int], i: int, j: int) -> int:
         return b.apply(ops.mul, b.element(u, (*z, i, j)), b.element(g, (*z, j)))
@@ -307,12 +309,12 @@ def _pull_svd(b: Builder, made: Call, k: int, g: Array) -> Sequence[Array]:
     return [multiplied(b, matrix(b, u.shape, scaled_column), v)]
 
 
-def _pull_expm(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
+def _pull_expm(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
     """The derivative of expm at a.T in the direction g: a block of expm([[a.T, g], [0, a.T]]).
 
     Najfeld and Havel, 1995, "Derivatives of the matrix exponential and their computation".
     """
-    (a,) = made.operands
+    (a,) = call.operands
     *batch, n = a.shape[:-1]
     zero = b.graph.constant(0.0)
 
@@ -325,7 +327,7 @@ def _pull_expm(b: Builder, made: Call, _: int, g: Array) -> Sequence[Array]:
         lower = b.graph.add(ops.where, same, of_a, zero)
         return b.graph.add(ops.where, down, lower, upper)
 
-    whole = result(b, call(b, "expm", (matrix(b, (*batch, 2 * n, 2 * n), block),)))
+    whole = result(b, calling(b, "expm", (matrix(b, (*batch, 2 * n, 2 * n), block),)))
     return [matrix(b, a.shape, lambda z, i, j: b.element(whole, (*z, i, b.plus(j, offset=n))))]
 
 

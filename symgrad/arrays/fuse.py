@@ -112,8 +112,8 @@ class _Plan:
         b = self.b
         if isinstance(array, Result):
             operands = [self.new[a] for a in array.arguments]
-            made = algorithms.call(b, array.call.name, operands, array.call.options)
-            self.new[array] = algorithms.result(b, made, array.index)
+            call = algorithms.calling(b, array.call.name, operands, array.call.options)
+            self.new[array] = algorithms.result(b, call, array.index)
             return
         if not isinstance(array, Counted):
             self.new[array] = array

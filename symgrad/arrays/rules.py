@@ -302,8 +302,8 @@ def called(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> Vi
     """A result of an algorithm on whole arrays: its name, options, and the result's number."""
     name, options, number = attribute
     b = lowering.builder
-    made = algorithms.call(b, name, [lowering.stored(v) for v in views], options)
-    return lowering.of(algorithms.result(b, made, number))
+    call = algorithms.calling(b, name, [lowering.stored(v) for v in views], options)
+    return lowering.of(algorithms.result(b, call, number))
 
 
 # --- derivatives ----------------------------------------------------------------------------------
