@@ -26,7 +26,7 @@ COEFFICIENTS: Final = (
     129060195264000.0, 10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0, 40840800.0,
     960960.0, 16380.0, 182.0, 1.0,
 )  # fmt: skip
-"""Those of the numerator, from the constant on; the denominator's odd ones are negative."""
+"""Coefficients of the numerator, the constant first; the denominator's odd ones are negative."""
 
 
 def fraction(a: Any, eye: Any) -> tuple[Any, Any]:
