@@ -93,8 +93,9 @@ class RowSums:
         """
         self._require(rows)
         most = self.planner.streamed
-        if not most:
-            return BoundSums(self.planner, rows, None).run(parameters)
+        if not most and len(rows):
+            plan, held = self.planner.hold(rows, None, ())
+            return held.run(plan.total, parameters)
         totals = np.zeros(self.results)
 
         def add(start: int, end: int) -> None:

@@ -222,21 +222,24 @@ class Held:
     def __init__(self, launched: Launched, resident: Mapping[str, np.ndarray]) -> None:
         self._launched, self._resident = launched, resident
         self._sent = [name for name in launched.inputs if name not in resident]
-        self._is_new, self._local = True, threading.local()
+        self._local: threading.local | None = None
 
     def replace(self, resident: Mapping[str, np.ndarray]) -> None:
         """Have other arrays in the place of those that stay."""
-        self._resident, self._is_new, self._local = resident, True, threading.local()
+        self._resident, self._local = resident, None
 
     def run(self, use: Use[T], *inputs: np.ndarray) -> T:
         """Run the launch, and give the result of ``use``: the next call overwrites the outputs.
 
         The inputs are those that do not stay, of the shapes and the dtype that the launch says.
         """
+        if self._local is None:
+            self._local = threading.local()
+            return use(self._run_once(inputs), _unread)
         try:
             sent, calls, outputs = self._local.job
         except AttributeError:
-            sent, calls, outputs = self._job(inputs)
+            sent, calls, outputs = self._job(inputs, self._local)
         for memory, x in zip(sent, inputs, strict=False):
             memory[:] = x
         for call in calls:
@@ -247,15 +250,19 @@ class Held:
         """A call that does all of it: what a GPU begins, the CPU may as well do at the end."""
         return partial(self.run, use, *inputs)
 
-    def _job(self, inputs: Sequence[np.ndarray]) -> tuple[Any, ...]:
+    def _run_once(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs, as fresh arrays."""
+        sent = dict(zip(self._sent, inputs, strict=True))
+        return self._launched.run_on({**self._resident, **sent})
+
+    def _job(self, inputs: Sequence[np.ndarray], local: threading.local) -> tuple[Any, ...]:
         """The memory of a thread: inputs, calls that are to be done, and the outputs."""
-        launched, sent = self._launched, dict(zip(self._sent, inputs, strict=True))
-        if self._is_new or not launched.is_small:
-            self._is_new = False
-            return (), (), launched.run_on({**self._resident, **sent})
-        memory = {name: x.copy() for name, x in sent.items()}
+        launched = self._launched
+        if not launched.is_small:
+            return (), (), self._run_once(inputs)
+        memory = {name: x.copy() for name, x in zip(self._sent, inputs, strict=True)}
         calls, outputs = launched.bound({**self._resident, **memory})
-        self._local.job = job = [*memory.values()], calls, outputs
+        local.job = job = [*memory.values()], calls, outputs
         return job
 
 
