@@ -1,7 +1,8 @@
-"""Sine, cosine and tangent: reduced by pi/2 in four pieces, then two polynomials.
+"""Circular and hyperbolic functions, their inverses, and the slopes of points of the plane.
 
-Beyond 2**24 the argument is multiplied by 2/pi instead, of which only the digits that matter are
-used (Payne and Hanek 1983).
+Sine, cosine and tangent are reduced by pi/2 in four pieces, then two polynomials. Beyond 2**24 the
+argument is multiplied by 2/pi instead, of which only the digits that matter are used (Payne and
+Hanek 1983).
 """
 
 from __future__ import annotations
@@ -15,10 +16,23 @@ from typing import Any, Final
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Condition, Expr
-from symgrad.mathlib.bits import polynomial
+from symgrad.mathlib.bits import has_sign, keep_nan, polynomial
 from symgrad.mathlib.coefficients import coefficients
-from symgrad.mathlib.double.limits import keep_tiny
-from symgrad.mathlib.double.pair import Pair, choose, divide, fast_sum, scaled
+from symgrad.mathlib.double.exponential import EXPM1, exp_parts, log_sum
+from symgrad.mathlib.double.logistic import divide_twice
+from symgrad.mathlib.double.pair import (
+    Pair,
+    choose,
+    divide,
+    fast_sum,
+    keep_tiny,
+    root,
+    scaled,
+    square,
+    times,
+    two_sum,
+)
+from symgrad.mathlib.waves import ratio, sine_share
 
 NEAR: Final = 2.0**24
 """The largest |x| that pi/2 in four pieces reduces."""
@@ -204,3 +218,277 @@ def far_cos(x: Expr) -> Expr:
 def far_tan(x: Expr) -> Expr:
     """The tangent of |x| > 2**24; NaN of infinities."""
     return ops.where(ops.isfinite(x), _tangent(*far_reduce(x)), math.nan)
+
+
+# Inverse trigonometric functions, each a polynomial after one reduction of its argument.
+
+ATAN: Final = coefficients("""
+    -0.333333333333332 0.19999999999953216 -0.14285714280162587 0.11111110781917653
+    -0.09090897717368841 0.07692059559888764 -0.0666309723476238 0.05847843781408682
+    -0.050391159187133765 0.03806013977080866 -0.017902743745857916
+""")
+"""(atan(t) - t)/t**3 in t**2, |t| <= tan(pi/8): atan to 0.05 * 2**-53 of itself (tools/fit.py)."""
+
+ASIN: Final = coefficients("""
+    0.1666666666666541 0.0750000000033684 0.044642856828447375 0.030381959132661996
+    0.02237175814355071 0.017359703483187647 0.013885247020226596 0.012169142435751469
+    0.0065282472142118445 0.019527592616414395 -0.016223304708249793 0.031911689897975104
+""")
+"""(asin(t) - t)/t**3 in t**2, |t| <= 0.5: asin to 0.17 * 2**-53."""
+
+QUARTER_PI: Final = (0.7853981633974483, 3.061616997868383e-17)
+"""pi/4: its 50 leading bits, of which thrice is exact, and the rest."""
+TINY: Final = 2.0**-28
+
+
+def _from_eighth(eighths: Expr | float, sign: Expr | float, angle: Pair) -> Expr:
+    """eighths * pi/4 + sign * angle."""
+    high, low = fast_sum(eighths * QUARTER_PI[0], sign * angle[0])
+    return high + (low + (sign * angle[1] + eighths * QUARTER_PI[1]))
+
+
+def _octant(n: Expr, m: Expr) -> tuple[Expr, Pair]:
+    """j and the angle t of atan(n/m) = j pi/4 + t, j = 0 or 1, for 0 <= n <= m, 1/m normal."""
+    high = n > 0.4142135623730951 * m
+    less, less_rest = fast_sum(m, -n)
+    more, more_rest = fast_sum(m, n)
+    above = (ops.where(high, -less, n), ops.where(high, -less_rest, 0.0))
+    below = (ops.where(high, more, m), ops.where(high, more_rest, 0.0))
+    t, rest = divide(above, below)
+    small = ops.abs(above[0]) < 2.0**-60
+    t, rest = ops.where(small, above[0] / m, t), ops.where(small, 0.0, rest)
+    whole = t + rest
+    z = whole * whole
+    return ops.where(high, 1.0, 0.0), (t, rest + whole * z * polynomial(z, ATAN))
+
+
+def atan(x: Expr) -> Expr:
+    """The angle of 1/|x| or |x|, whichever is at most 1, with the sign of x."""
+    a = ops.abs(x)
+    a = ops.where(a > 2.0**60, 2.0**60, a)
+    steep = a > 1.0
+    j, angle = _octant(ops.where(steep, 1.0, a), ops.where(steep, a, 1.0))
+    value = _from_eighth(ops.where(steep, 2.0 - j, j), ops.where(steep, -1.0, 1.0), angle)
+    return keep_tiny(ops.copysign(value, x), x, TINY)
+
+
+def atan2(y: Expr, x: Expr) -> Expr:
+    """The angle of (x, y): atan(smaller/larger), scaled by 2**-k, and then the quadrant."""
+    a, b = ops.abs(y), ops.abs(x)
+    steep = a > b
+    larger, smaller = ops.where(steep, a, b), ops.where(steep, b, a)
+    usable = (larger > 0.0) & (larger < math.inf)
+    k = -ops.exponent(ops.where(usable, larger, 1.0))
+    n = ops.scalb(ops.where(usable, smaller, 0.0), k)
+    n = ops.where((a == b) & (a > 0.0), 1.0, n)
+    m = ops.where(usable & (a != b), ops.scalb(larger, k), 1.0)
+    j, angle = _octant(n, m)
+    j, sign = ops.where(steep, 2.0 - j, j), ops.where(steep, -1.0, 1.0)
+    behind = has_sign(x)
+    j, sign = ops.where(behind, 4.0 - j, j), ops.where(behind, -sign, sign)
+    return keep_nan(ops.copysign(_from_eighth(j, sign, angle), y), y, x)
+
+
+def _reduced(x: Expr) -> tuple[Expr, Pair]:
+    """a = |x|, and asin(a) if a <= 1/2, else twice the arc sine of sqrt((1 - a)/2)."""
+    a = ops.abs(x)
+    near = a <= 0.5
+    z = ops.where(near, a * a, 0.5 - 0.5 * a)
+    t = ops.where(near, a, ops.sqrt(z))
+    high = ops.upper(t)
+    lost = (z - high * high) / ops.where(z > 0.0, t + high, 1.0)
+    rest = t * z * polynomial(z, ASIN)
+    return a, (ops.where(near, a, 2.0 * high), ops.where(near, rest, 2.0 * (lost + rest)))
+
+
+def asin(x: Expr) -> Expr:
+    """A polynomial in x; where |x| = a > 1/2, pi/2 less twice the arc sine of sqrt((1 - a)/2)."""
+    a, angle = _reduced(x)
+    value = ops.where(a <= 0.5, angle[0] + angle[1], _from_eighth(2.0, -1.0, angle))
+    return keep_tiny(ops.copysign(ops.where(a > 1.0, math.nan, value), x), x, TINY)
+
+
+def acos(x: Expr) -> Expr:
+    """pi/2 - asin(x) for |x| <= 1/2, else 2 asin(sqrt((1 - |x|)/2)), from pi if x < 0."""
+    a, angle = _reduced(x)
+    near, left = a <= 0.5, x < 0.0
+    eighths = ops.where(near, 2.0, ops.where(left, 4.0, 0.0))
+    sign = ops.where(near ^ left, -1.0, 1.0)
+    return keep_nan(ops.where(a > 1.0, math.nan, _from_eighth(eighths, sign, angle)), x)
+
+
+# Hyperbolic functions and their inverses, from exponentials and logarithms in two pieces.
+
+SINH: Final = coefficients("""
+    0.16666666666666669 0.008333333333333148 0.00019841269841431835 2.75573191570842e-06
+    2.5052123134791765e-08 1.6057259912642143e-10 7.758744706811716e-13
+""")
+"""(sinh(x) - x)/x**3 in x**2, |x| <= 1: sinh to 0.09 * 2**-53 of itself (tools/fit.py)."""
+
+LARGE: Final = 2.0**28
+"""From it on, sqrt(x**2 + 1) is |x| to half a ULP of the logarithm that follows."""
+
+
+def _half_exp(a: Expr) -> Pair:
+    """exp(a)/2 for a >= 0, which does not overflow before its true value does."""
+    k, parts = exp_parts(ops.where(a > 712.0, 712.0, a))
+    high, low = fast_sum(*parts)
+    return ops.scalb(high, k - 1.0), ops.scalb(low, k - 1.0)
+
+
+def sinh(x: Expr) -> Expr:
+    """(exp(a) - exp(-a))/2 with the sign of x, a = |x|; for a < 1 a polynomial."""
+    a = ops.abs(x)
+    high, low = _half_exp(a)
+    square = a * a
+    near = a + a * square * polynomial(square, SINH)
+    value = ops.where(a < 1.0, near, high + (low - 0.25 / high))
+    return keep_tiny(ops.copysign(value, x), x, TINY)
+
+
+def cosh(x: Expr) -> Expr:
+    """(exp(a) + exp(-a))/2, a = |x|."""
+    high, low = _half_exp(ops.abs(x))
+    total, lost = fast_sum(high, 0.25 / high)
+    return ops.where(total < math.inf, total + (lost + low), total)
+
+
+def tanh(x: Expr) -> Expr:
+    """(1 - e)/(1 + e) with the sign of x, e = exp(-2|x|), all in two pieces."""
+    a = ops.abs(x)
+    k, parts = exp_parts(-2.0 * ops.where(a > 22.0, 22.0, a), None, EXPM1)
+    high, low = fast_sum(*parts)
+    high, low = ops.scalb(high, k), ops.scalb(low, k)
+    less, less_rest = fast_sum(1.0, -high)
+    more, more_rest = fast_sum(1.0, high)
+    t, rest = divide(fast_sum(less, less_rest - low), (more, more_rest + low))
+    return keep_tiny(ops.copysign(t + rest, x), x, TINY)
+
+
+def asinh(x: Expr) -> Expr:
+    """log(1 + a + a**2/(1 + sqrt(1 + a**2))) with the sign of x, a = |x|."""
+    a = ops.abs(x)
+    large = a > LARGE
+    b = ops.where(large, 1.0, a)
+    high, low = square(b)
+    total, lost = two_sum(1.0, high)
+    r, rest = root(fast_sum(total, lost + low))
+    below, lost = fast_sum(r, 1.0)
+    q, q_rest = divide((high, low), (below, lost + rest))
+    value, lost = fast_sum(b, q)
+    value, lost = fast_sum(value, lost + q_rest)
+    value = _log_or_double(a, large, value, lost)
+    return keep_tiny(ops.copysign(value, x), x, TINY)
+
+
+def _log_or_double(a: Expr, large: Expr, value: Expr, lost: Expr | float) -> Expr:
+    """log(2 a) where a is large, else log(1 + value + lost)."""
+    logarithm = log_sum(
+        ops.where(large, a, value),
+        ops.where(large, -1.0, lost),
+        ops.where(large, 1.0, 0.0),
+    )
+    return ops.where(a < math.inf, logarithm, a)
+
+
+def acosh(x: Expr) -> Expr:
+    """log(1 + t + sqrt(t**2 + 2 t)), t = x - 1; NaN for x < 1."""
+    large = x > LARGE
+    t = ops.where(large, 1.0, x - 1.0)
+    high, low = square(t)
+    total, lost = two_sum(2.0 * t, high)
+    r, rest = root(fast_sum(total, lost + low))
+    value, lost = fast_sum(r, t)
+    value = _log_or_double(x, large, value, lost + rest)
+    return keep_nan(ops.where(x < 1.0, math.nan, ops.where(x == 1.0, 0.0, value)), x)
+
+
+def atanh(x: Expr) -> Expr:
+    """log(1 + 2a/(1 - a))/2 with the sign of x, a = |x|."""
+    a = ops.abs(x)
+    b = ops.where(a < 1.0, a, 0.0)
+    q, rest = divide((2.0 * b, 0.0), fast_sum(1.0, -b))
+    value, lost = fast_sum(q, rest)
+    value = 0.5 * log_sum(value, lost)
+    value = ops.where(a < 1.0, value, ops.where(a == 1.0, math.inf, math.nan))
+    return keep_tiny(ops.copysign(value, x), x, TINY)
+
+
+# The slopes of distances and angles in the plane, from a sum of squares in two pieces.
+
+Parts = tuple[Expr, Expr, Expr, Pair]
+"""k, a and b divided by 2**k, and the sum of their squares."""
+
+
+def _scaled(a: Expr, b: Expr) -> Parts:
+    """The parts of (a, b), the larger in ±[1, 2); at (0, 0) and at infinity of 0 and 0 over 1."""
+    u, v = ops.abs(a), ops.abs(b)
+    larger, smaller = ops.where(u > v, u, v), ops.where(u > v, v, u)
+    usable = (larger > 0.0) & (larger < math.inf)
+    k = ops.exponent(larger)
+
+    def shifted(x: Expr, otherwise: float = 0.0) -> Expr:
+        return ops.where(usable, ops.scalb(x, -k), otherwise)
+
+    first, second = square(shifted(larger, 1.0)), square(shifted(smaller))
+    total, lost = fast_sum(first[0], second[0])
+    return k, shifted(a), shifted(b), fast_sum(total, lost + (first[1] + second[1]))
+
+
+def real_reciprocal(a: Expr, b: Expr) -> Expr:
+    """a/(a**2 + b**2), both scaled by the same 2**-k."""
+    k, u, _, total = _scaled(a, b)
+    high, low = divide((u, 0.0), total)
+    return keep_nan(ops.copysign(ops.scalb(high + low, -k), a), a, b)
+
+
+def real_reciprocal_square(a: Expr, b: Expr) -> Expr:
+    """(a - b)(a + b)/(a**2 + b**2)**2, in the same way."""
+    k, u, v, total = _scaled(a, b)
+    high, low = divide_twice(times(two_sum(u, -v), two_sum(u, v)), total)
+    return keep_nan(ops.scalb(ops.scalb(high + low, -k), -k), a, b)
+
+
+def direction(a: Expr, b: Expr) -> Expr:
+    """a/sqrt(a**2 + b**2), in the same way."""
+    _, u, _, total = _scaled(a, b)
+    high, low = divide((u, 0.0), fast_sum(*root(total)))
+    value = ops.where(ops.isinf(a), 1.0, high + low)
+    return keep_nan(ops.copysign(value, a), a, b)
+
+
+# The cardinal sine, and the parts of its derivative.
+
+SINC: Final = coefficients("""
+    -1.6449340668482264 0.8117424252833536 -0.19075182412208258 0.026147847817611463
+    -0.002346081034804873 0.00014842878710920906 -6.975840390038353e-06 2.530088109597039e-07
+    -7.092122628843302e-09
+""")
+"""(sinc(x) - 1)/x**2 in x**2, |x| <= 1/2: sinc to 0.* 2**-53 of its value (tools/fit.py)."""
+
+SINC_RATIO: Final = coefficients("""
+    0.3333333333333333 -0.3289868133696453 0.11596320361190766 -0.021194647124675916
+    0.0023770770743307547 -0.00018046777194601226 9.895252807392737e-06 -4.1034530960532235e-07
+    1.3321777094668386e-08 -3.4729406596665315e-10 7.0544216074313986e-12
+""")
+"""(sinc(x) - cos(pi x))/(pi x)**2 in x**2, |x| <= 3/4."""
+
+
+def half_turn(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """sin(pi x) and cos(pi x) but for their sign, and that: 1 or -1."""
+    k = ops.round(x)
+    half = 0.5 * k
+    r = math.pi * (x - k)
+    return ops.sin(r), ops.cos(r), ops.where(ops.floor(half) == half, 1.0, -1.0)
+
+
+def sinc(x: Expr) -> Expr:
+    """sin(pi x)/(pi x), 0 where x is whole."""
+    sine, _, sign = half_turn(x)
+    return sine_share(x, sign * sine, SINC, ops.div)
+
+
+def sinc_ratio(x: Expr) -> Expr:
+    """(sinc(x) - cos(pi x))/(pi x)**2; for |x| < 3/4 a polynomial."""
+    sine, cosine, sign = half_turn(x)
+    return ratio(x, sign * sine, sign * cosine, SINC_RATIO)

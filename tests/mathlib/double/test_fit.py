@@ -13,32 +13,28 @@ from symgrad.expr.ops import bessel as bessel_rows
 from symgrad.expr.ops import error_function as quantile_rows
 from symgrad.mathlib import bessel
 from symgrad.mathlib.double import (
-    activation,
     cylinder,
     error_function,
     exponential,
     gamma,
-    hyperbolic,
-    inverse,
-    logarithm,
-    normal,
-    powers,
-    quantile,
+    logistic,
     trigonometric,
-    waves,
 )
 
 FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "fit.py"))
 MODULES: dict[str, ModuleType] = {
-    "EXP": exponential, "EXPM1": exponential, "EXP2": exponential, "LOG": logarithm,
-    "LOG2": powers, "SIN": trigonometric, "COS": trigonometric, "SINH": hyperbolic,
-    "ASIN": inverse, "ATAN": inverse, "INVERSE_CBRT": powers, "ERF": error_function,
-    "ERFC": error_function, "NORMAL": normal, "NORMAL_TAIL": normal, "GELU_SLOPE": normal,
-    "SILU_SLOPE": activation, "GELU_TANH_SLOPE": activation, "SILU_ROOT": activation,
-    "GELU_TANH_ROOT": activation, "LINEAR": activation, "CUBIC": activation,
-    "GELU_ROOT": normal, "DENSITY": normal, "LOG_GAMMA_1": gamma, "LOG_GAMMA_2": gamma,
-    "STIRLING": gamma, "DIGAMMA": gamma, "HARMONIC": gamma, "SINC": waves, "SINC_RATIO": waves,
-    "HAZARD": quantile, "INVERSE_TAIL": quantile,
+    **dict.fromkeys(["EXP", "EXPM1", "EXP2", "LOG", "LOG2", "INVERSE_CBRT"], exponential),
+    **dict.fromkeys(["SIN", "COS", "SINH", "ASIN", "ATAN", "SINC", "SINC_RATIO"], trigonometric),
+    **dict.fromkeys(
+        ["ERF", "ERFC", "NORMAL", "NORMAL_TAIL", "GELU_SLOPE", "GELU_ROOT", "DENSITY",
+         "HAZARD", "INVERSE_TAIL"],
+        error_function,
+    ),
+    **dict.fromkeys(
+        ["SILU_SLOPE", "GELU_TANH_SLOPE", "SILU_ROOT", "GELU_TANH_ROOT", "LINEAR", "CUBIC"],
+        logistic,
+    ),
+    **dict.fromkeys(["LOG_GAMMA_1", "LOG_GAMMA_2", "STIRLING", "DIGAMMA", "HARMONIC"], gamma),
     **{name: cylinder for name in vars(cylinder) if name.startswith(("J0_", "J1_"))},
 }  # fmt: skip
 
