@@ -125,6 +125,26 @@ def test_doses_at_given_times_and_derivatives_by_all_of_them() -> None:
     np.testing.assert_allclose(slopes, differences(wanted, point, 1e-3), rtol=1e-6, atol=1e-6)
 
 
+def test_stops_of_a_backward_integration_two_of_them_at_once() -> None:
+    """At a stop the state is that before its jump; stops outside of the span do not count."""
+
+    def fun(t: Any, y: Any) -> Any:
+        return [-0.3 * y[0] + np.cos(t)]
+
+    ours = sg.solve_ivp(
+        fun, (5, 0), [1.0], "DOP853", [5, 4, 3, 2, 1, 0], t_stops=[6.0, 4.0, 2.0, 2.0, 0.0, -1.0],
+        jump=lambda t, y, k: y + k, rtol=1e-10, atol=1e-10,
+    )  # fmt: skip
+    t, y, wanted = 5.0, np.array([1.0]), [1.0]
+    for stop, jumps, times in ((4.0, 1, [4]), (2.0, 2 + 3, [3, 2]), (0.0, 0, [1, 0])):
+        found = scipy.integrate.solve_ivp(
+            fun, (t, stop), y, "DOP853", times, rtol=1e-12, atol=1e-12
+        )
+        wanted += found.y[0].tolist()
+        t, y = stop, found.y[:, -1] + jumps
+    np.testing.assert_allclose(ours.y[0], wanted, atol=1e-8)
+
+
 def ball(t: Any, y: Any, gravity: Any) -> Any:
     return [y[1], -gravity - 0.05 * y[1] * abs(y[1])]
 

@@ -24,6 +24,7 @@ _SCIPY: Final = os.path.join(os.path.dirname(_NUMPY), "scipy", "")
 _INSIDE: Final = (
     os.path.join(_PACKAGE, "expr", ""),
     os.path.join(_PACKAGE, "mathlib", ""),
+    os.path.join(_PACKAGE, "ode", ""),
     os.path.join(_PACKAGE, "programs", ""),
     contextlib.__file__,
     os.path.join(_NUMPY, ""),
