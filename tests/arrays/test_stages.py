@@ -12,7 +12,7 @@ from tint import check_with_tint, needs_tint
 from symgrad import targets
 from symgrad.arrays.interpret import interpret
 from symgrad.arrays.program import Input, Program, Tabulate
-from symgrad.arrays.scalars import Array, Scalars
+from symgrad.arrays.scalars import Array, Scalars, is_negative
 from symgrad.expr import ops
 from symgrad.kernel.language import Target
 from symgrad.kernel.stages import schedule, translate
@@ -167,6 +167,22 @@ def test_products_of_matrices_in_batches_and_transposed(
         wanted = np.tanh(np.einsum("zki,zjk,k->zij", *arrays)).transpose(order)
         results = compiled.run([x.astype(dtype) for x in arrays])
         assert_means(results, [wanted], TOLERANCES[dtype])
+
+
+def test_kernels_that_read_more_arrays_than_a_gpu_binds() -> None:
+    """Here 20 arrays of different lengths are joined."""
+    s = Scalars()
+    inputs = tuple(Input(shape=(3 + n,), number=n) for n in range(20))
+    i = s.counter(sum(x.size for x in inputs))
+    joined, first = s.graph.constant(0.0), s.extent(i)
+    for x in reversed(inputs):
+        inside = s.graph.add(is_negative, s.plus(i, offset=-first))
+        first -= x.size
+        joined = s.graph.add(ops.where, inside, s.read(x, [s.plus(i, offset=-first)]), joined)
+    program = Program(s, inputs, (Tabulate(shape=(s.extent(i),), counters=(i,), body=joined),))
+    arrays = [np.arange(x.size, dtype=np.float32) + x.number for x in inputs]
+    compiled = compile_arrays(program, Options("joined"), targets.choose("gpu"))
+    np.testing.assert_array_equal(compiled.run(arrays)[0], np.concatenate(arrays))
 
 
 @needs_tint

@@ -49,6 +49,9 @@ HOST_PRODUCT: Final = 30_000, 4
 TILE_PRODUCT: Final = 2**18, 16
 """As `HOST_PRODUCT`, from which a GPU does it by tiles."""
 
+WRITTEN: Final = 3
+"""Arrays that a kernel writes, at most, or has besides those that it reads."""
+
 GROUP_WIDTH: Final = 128
 """Invocations of a group that shares a reduction."""
 
@@ -67,6 +70,8 @@ class Scheduler:
 
     def __init__(self, scalars: Scalars, target: Target, simplify: Simplify) -> None:
         self.scalars, self.target, self.simplify = scalars, target, simplify
+        self._packs: dict[Array, tuple[Array, int]] = {}
+        """Arrays that stand in others too, and from which number on."""
 
     def steps(self, array: Array) -> Iterator[AnyStep]:
         """The steps that compute an array; other arrays are made between them."""
@@ -88,15 +93,62 @@ class Scheduler:
         if product is not None and is_worth(self.scalars, product, *least):
             yield from self._multiplied(array, access, product)
             return
+        yield from self._packed(access)
         share = self._share(access)
         if share is None:
             yield self._whole(array, access)
         else:
             yield from self._in_parts(array, access, share)
 
+    # many arrays ---------------------------------------------------------------------------------
+
+    def _translation(self, access: Access, share: Share | None = None) -> Translation:
+        return Translation(self.scalars, access.parallel, share, self._packs)
+
+    def _packed(self, access: Access) -> Iterator[Step]:
+        """The steps that copy small arrays into one, where a kernel would bind too many."""
+        bindings = self.target.bindings
+        while bindings is not None:
+            read = dict.fromkeys(op.array for _, op in self.scalars.reads(access.roots))
+            homes = list(dict.fromkeys(map(self._home, read)))
+            floats = sorted((a for a in homes if a.kind == "f"), key=lambda a: a.size)
+            if len(homes) <= bindings - WRITTEN or len(floats) < 2:
+                return
+            yield self._pack(floats[: bindings - WRITTEN])
+
+    def _home(self, array: Array) -> Array:
+        """The array that one is read from."""
+        while array in self._packs:
+            array, _ = self._packs[array]
+        return array
+
+    def _pack(self, arrays: Sequence[Array]) -> Step:
+        """The step that copies arrays into one, one behind the other."""
+        pack = Array(shape=(sum(a.size for a in arrays),))
+        counter = self.scalars.counter(pack.size)
+        access = Access(self.scalars, (counter,), (counter,))
+        t, first = self._translation(access), pack.size
+        (at,) = t.values([counter])
+        value: int | None = None
+        for a in reversed(arrays):
+            end, first = t.word(first), first - a.size
+            place = t.graph.add(ops.word_sub, at, t.word(first))
+            place = t.graph.add(ops.word_min, place, t.word(a.size - 1))
+            x, inside = t.element(a, "f", place), t.graph.add(ops.word_lt, at, end)
+            value = x if value is None else t.graph.add(ops.where, inside, x, value)
+        assert value is not None, "there are arrays"
+        step = self._elements(access, t, [value], pack)
+        first = 0
+        for a in arrays:
+            self._packs[a] = pack, first
+            first += a.size
+        return step
+
+    # tabulated arrays ----------------------------------------------------------------------------
+
     def _whole(self, array: Array, access: Access) -> Step:
         """The step that computes an array, with no other one before it."""
-        t = Translation(self.scalars, access.parallel)
+        t = self._translation(access)
         roots = t.values(access.roots)
         if self.target.in_step:
             inner, lanes = self._lanes(access)
@@ -287,7 +339,7 @@ class Scheduler:
 
     def _partial(self, access: Access, share: Share, count: int, parts: Sequence[Array]) -> Step:
         """The step that reduces parts of the range."""
-        t = Translation(self.scalars, access.parallel, share)
+        t = self._translation(access, share)
         t.values(access.reductions)
         roots = t.totals(access.reductions)
         if self.target.in_step:
@@ -358,6 +410,7 @@ class Scheduler:
             yield from self._tabulated(elements, array.counters, array.body)
             yield ScanStep(array, elements)
             return
+        yield from self._packed(access)
         axis = array.counters[array.axis]
         extent, others = s.extent(axis), access.size // max(1, s.extent(axis))
         length = min(extent, max(SCAN_LENGTH, extent * others // FEW_ELEMENTS))
@@ -376,7 +429,7 @@ class Scheduler:
             )  # fmt: skip
             yield from self._scanned(running)
             before.append(running)
-        t = Translation(s, access.parallel)
+        t = self._translation(access)
         body = t.body(t.values(access.roots), self.simplify)
         program = ScanProgram(body, array.axis, array.operator, array.reverse, bool(before))
         count = others * parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 from symgrad.arrays import scalars as s
@@ -33,6 +34,9 @@ ANY: Final = (-(2**31), 2**31 - 1)
 """The bounds of any integer."""
 
 
+NOT_PACKED: Final[Mapping[Array, tuple[Array, int]]] = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class Share:
     """A part of a reduction's range: counter ``counter`` begins at ``number * length``."""
@@ -59,14 +63,19 @@ class Translation:
     """Builds a body of scalars: ``parallel`` are the counters of its index space, in order.
 
     Of reductions over the counter of ``share`` only a part is done, that of the number that the
-    first parallel counter is, ahead of all others. Those in ``stored`` are not computed, but read:
+    first parallel counter is, ahead of all others. What is ``packed`` stands in another array, from
+    a number of it on. Those in ``stored`` are not computed, but read:
     the mapping gives nodes of the new graph.
     """
 
     def __init__(
-        self, scalars: Scalars, parallel: Sequence[int], share: Share | None = None
+        self,
+        scalars: Scalars,
+        parallel: Sequence[int],
+        share: Share | None = None,
+        packed: Mapping[Array, tuple[Array, int]] = NOT_PACKED,
     ) -> None:
-        self.scalars, self.share = scalars, share
+        self.scalars, self.share, self._packed = scalars, share, packed
         self.graph = Graph()
         self.graph.tracing = False
         self._leaves: dict[Leaf, int] = {}
@@ -130,6 +139,9 @@ class Translation:
 
     def element(self, source: Array, kind: str, index: int) -> int:
         """The number at a flat index of an array, a node of the new graph."""
+        while source in self._packed:
+            source, first = self._packed[source]
+            index = self.graph.add(ops.word_add, index, self.word(first)) if first else index
         if source not in self.sources:
             self.sources[source] = len(self.sources)
             self._kinds.append(kind)
