@@ -84,12 +84,36 @@ def test_many_results() -> None:
 
 def test_the_bits_are_the_same_whatever_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     p, rows = data(300_000)
-    sums = sums_on("cpu", hoisted(reduction(bells)))
-    want = sums.run(p, rows)
+    made = hoisted(reduction(bells))
+    want = sums_on("cpu", made).run(p, rows)
     monkeypatch.setattr(threads, "OPERATION", 1.0)
     for count in (1, 2, 5):
         monkeypatch.setattr(threads, "available", lambda n=count: n)
-        np.testing.assert_array_equal(sums.run(p, rows), want)
+        np.testing.assert_array_equal(sums_on("cpu", made).run(p, rows), want)
+
+
+def test_entries_of_tables_have_the_same_bits_whatever_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pieces of rows add to copies of the tables, which threads have in turn."""
+    count = 10 * cpu_sums.ROWS_PER_PIECE + 3
+    draw = np.random.default_rng(1)
+    table = {"at": draw.integers(0, 7, count), "x": draw.random(count, np.float32)}
+    kernel = sg.fused_forward_backward(
+        7, lambda p, r: sg.sin(p[r.at] * r.x), columns=["at", "x"], device="cpu"
+    )
+    p = draw.random(7).astype(np.float32)
+    monkeypatch.setattr(threads, "OPERATION", 1.0)
+    results: list[Any] = []
+    for cores in (1, 2, 5):
+        monkeypatch.setattr(threads, "available", lambda n=cores: n)
+        results.append(kernel.to("cpu").run(p, table))
+    for value, slopes in results:
+        assert value == results[0][0]
+        np.testing.assert_array_equal(slopes, results[0][1])
+    terms = np.cos(p[table["at"]] * table["x"].astype(float)) * table["x"]
+    want = np.bincount(table["at"], terms, 7)
+    np.testing.assert_allclose(results[0][1], want, rtol=1e-6)
 
 
 def test_errors_do_not_grow_with_the_rows() -> None:
