@@ -178,7 +178,7 @@ def list_devices() -> None:
     chosen = choose(None)
     for d in devices():
         default = d == chosen or (d.kind, chosen.kind) == ("cpu", "cpu")
-        write(f"{d.index}  {d}{'  <- device=None' if default else ''}")
+        write(f"{d.index}  {d}: {', '.join(d.dtypes)}{'  <- device=None' if default else ''}")
 
 
 def show_kernel(options: argparse.Namespace) -> None:

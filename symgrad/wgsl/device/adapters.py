@@ -47,7 +47,7 @@ FLOAT64_FEATURES = ("shader-f64", "shader-int64")
 FLOAT64_SHARED = 2 * LIMITS["max-compute-workgroup-storage-size"]
 """Bytes that a workgroup shares in float64, in which the same kernels have numbers twice as wide.
 
-Every driver that has float64 has them: Vulkan's on desktops, and Direct3D 12."""
+Drivers that have float64 have them, as it is through Vulkan, on desktops, that wgpu has it."""
 
 MAX_BINDING = 1 << 31
 """The most bytes to ask for in one binding: byte offsets in a kernel stay below 2**31."""
