@@ -111,6 +111,15 @@ MEANING: Final[dict[str, Callable[..., Any]]] = {
     "gammainc_slope": lambda a, x: mp.diff(
         lambda s: mp.gammainc(s, 0, x, regularized=True), a
     ),
+    "gammainc_bend": lambda a, x: mp.diff(
+        lambda s: mp.gammainc(s, 0, x, regularized=True), a, 2
+    ),
+    **{
+        f"betainc_slope_{name}": lambda a, b, x, by=by: mp.diff(
+            lambda p, q: mp.betainc(p, q, 0, x, regularized=True), (a, b), by
+        )
+        for name, by in (("a", (1, 0)), ("b", (0, 1)))
+    },
     "gammainc": lambda a, x: mp.gammainc(a, 0, x, regularized=True),
     "gammaincc": lambda a, x: mp.gammainc(a, x, regularized=True),
     "gamma_density": lambda a, x: mp.exp((a - 1) * mp.log(x) - x - mp.loggamma(a)),

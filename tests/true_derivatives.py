@@ -33,8 +33,11 @@ DIFFERENTIABLE: Final = [
 ]  # fmt: skip
 """The rows that have derivatives."""
 
-BY_SHAPE: Final = {"gammainc", "gammaincc"}
-"""Rows without a second derivative by their first argument, a shape."""
+BY_SHAPE: Final = {
+    "gammainc": ({0}, 2), "gammaincc": ({0}, 2), "gammainc_slope": ({0}, 1),
+    "betainc": ({0, 1}, 1), "betaincc": ({0, 1}, 1),
+}  # fmt: skip
+"""Rows whose derivatives by some of their arguments, shapes, end at an order."""
 
 STEP: Final = 50
 """Digits by which the step of a difference is smaller than the smallest argument."""
@@ -53,13 +56,19 @@ def variables_of(op: Op) -> list[int]:
     return [k for k, kind in enumerate(types(op)) if kind == "f" and k >= op.parameters]
 
 
+def is_derived(op: Op, by: Sequence[int]) -> bool:
+    """Whether the row has this partial derivative."""
+    shapes, most = BY_SHAPE.get(op.name, ((), 0))
+    return sum(k in shapes for k in by) <= most
+
+
 def orders_of(op: Op, highest: int) -> list[tuple[int, ...]]:
     """Every partial derivative up to an order, by the positions of the arguments it is by."""
     slots = variables_of(op)
     return [
         by for order in range(1, highest + 1)
         for by in itertools.combinations_with_replacement(slots, order)
-        if op.name not in BY_SHAPE or by.count(0) < 2
+        if is_derived(op, by)
     ]  # fmt: skip
 
 

@@ -93,8 +93,9 @@ FORMULAS: Final[Mapping[Op, Formula]] = _by_operation(
     faddeeva.faddeeva_real, faddeeva.faddeeva_imag, faddeeva.faddeeva_real_slope,
     faddeeva.faddeeva_imag_slope, faddeeva.faddeeva_real_bend, faddeeva.faddeeva_imag_bend,
     incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
-    incomplete.gammainc_slope,
+    incomplete.gammainc_slope, incomplete.gammainc_bend,
     incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
+    incomplete_beta.betainc_slope_a, incomplete_beta.betainc_slope_b,
 )  # fmt: skip
 """The definitions that are functions of a kernel."""
 

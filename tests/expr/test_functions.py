@@ -29,6 +29,7 @@ OPERATORS = {
     "real_reciprocal", "real_reciprocal_square", "sigmoid_difference", "logistic_difference",
     "inverse_mills", "mills_excess", "erfinv_slope", "ndtri_slope", "gamma_density", "j1_ratio",
     "beta_density", "exp_square", "elliptic_b", "elliptic_d", "gammainc_slope",
+    "gammainc_bend", "betainc_slope_a", "betainc_slope_b",
     "faddeeva_real", "faddeeva_imag", "faddeeva_real_slope", "faddeeva_imag_slope",
     "faddeeva_real_bend", "faddeeva_imag_bend",
 }  # fmt: skip

@@ -267,11 +267,11 @@ def test_betaln_at_the_ends_and_of_numbers() -> None:
     )  # fmt: skip
 
 
-def test_a_derivative_by_either_parameter_of_betainc_is_an_error() -> None:
+def test_a_second_derivative_by_a_parameter_of_betainc_is_an_error() -> None:
     a, b, x = sg.symbols("a b x")
-    for wrt, word in ((a, "first"), (b, "second")):
-        with pytest.raises(DifferentiationError, match=rf"betaincc by its {word} argument"):
-            sg.grad(sg.betaincc(a, b, x), wrt)
+    for first, second, word in ((a, a, "first"), (b, a, "first"), (a, b, "second")):
+        with pytest.raises(DifferentiationError, match=rf'x\) by [ab]" by its {word} argument'):
+            sg.grad(sg.grad(sg.betaincc(a, b, x), first), second)
     slope = sg.evaluate(sg.grad(sg.betainc(a, b, x), x), {a: 2.5, b: 1.5, x: 0.3})
     assert slope == pytest.approx(0.3**1.5 * 0.7**0.5 / special.beta(2.5, 1.5), rel=1e-14)
 
@@ -298,32 +298,66 @@ def test_incomplete_beta_functions_far_out_are_those_of_mpmath(point: tuple[floa
     np.testing.assert_allclose(kernel.run(list(point)), want, rtol=3e-15)
 
 
-@pytest.mark.parametrize("name", ["betainc", "betaincc"])
-def test_a_derivative_by_a_parameter_is_an_error_that_names_its_line(name: str) -> None:
-    function = getattr(sg, name)
-
+def test_a_second_derivative_by_a_parameter_is_an_error_that_names_its_line() -> None:
     def loss(v: Any) -> Any:
         shape = 2.0 * v[0]
-        return function(shape, 2.0, v[1])  # the line
+        return sg.betainc(shape, 2.0, v[1])  # the line
 
-    message = rf"derivative of {name} by its first argument.*stop_gradient.*\n.*# the line"
+    message = r'betainc\(a, b, x\) by a" by its first argument.*stop_gradient.*\n.*# the line'
     with pytest.raises(DifferentiationError, match=message):
-        sg.fused_forward_backward(2, loss, device="cpu")
+        sg.fused_hessian(2, loss, device="cpu")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_derivatives_of_incomplete_beta_functions_by_their_parameters(
+    dtype: DTypeName, device: Any
+) -> None:
+    """About the mean and far from it, next to 0 and 1, parameters of very different sizes."""
+    if device == "gpu" and dtype == "float64":
+        pytest.skip("float64 is the CPU's")
+    points = np.asarray(PARAMETERS, dtype).astype(float)
+
+    def both(v: Any) -> Any:
+        return special.betainc(v[0], v[1], v[2]), special.betaincc(v[0], v[1], v[2])
+
+    slopes = sg.fused_jacobian(3, both, device=device, dtype=dtype, wrt=[0, 1]).run(points)[1]
+    with mpmath.workdps(200):
+        want = [
+            [float(mpmath.diff(lambda p, q, x=x: mpmath.betainc(p, q, 0, x, regularized=True),
+                               (a, b), by)) for by in ((1, 0), (0, 1))]
+            for a, b, x in points.tolist()
+        ]  # fmt: skip
+    rtol = 1e-6 if dtype == "float32" else 2e-15
+    np.testing.assert_allclose(slopes, np.stack([want, np.negative(want)], 1), rtol=rtol)
+
+
+def test_a_beta_distribution_is_fitted_to_shares_below_some_points() -> None:
+    x = np.linspace(0.05, 0.95, 12)
+    shares = special.betainc(2.5, 0.7, x)
+    popt, _ = sg.curve_fit(lambda x, a, b: special.betainc(a, b, x), x, shares, p0=[1.0, 1.0])
+    np.testing.assert_allclose(popt, [2.5, 0.7], rtol=1e-7)
+
+
+def test_there_is_no_third_derivative_by_a_shape() -> None:
     a, x = sg.symbols("a x")
-    with pytest.raises(DifferentiationError):
-        sg.jvp(function(a * x, 2.0, 0.5), [x], [1.0])
-
-
-def test_there_is_no_second_derivative_by_a_shape() -> None:
+    second = sg.grad(sg.grad(sg.gammaincc(a, x), a), a)
     with pytest.raises(
-        DifferentiationError, match=r'of "the derivative of gammainc\(a, x\) by a" by its first'
+        DifferentiationError, match=r'"the second derivative of gammainc\(a, x\) by a" by its first'
     ):
-        sg.fused_hessian(1, lambda v: sg.gammaincc(v[0], 2.0), device="cpu")
+        sg.grad(second, a)
     a, x = sg.symbols("a x")
     mixed = sg.evaluate(sg.grad(sg.grad(sg.gammainc(a, x), a), x), {a: 2.5, x: 1.5})
     with mpmath.workdps(30):
         want = mpmath.diff(lambda s: 1.5 ** (s - 1) * mpmath.exp(-1.5) / mpmath.gamma(s), 2.5)
     assert mixed == pytest.approx(float(want), rel=1e-14)
+
+
+PARAMETERS = [
+    (2.5, 1.5, 0.75), (0.3, 0.2, 0.99), (1e-3, 40.0, 1e-4), (0.02, 1e-3, 0.5), (1e-3, 0.02, 0.9999),
+    (300.0, 250.0, 0.5), (7.0, 0.01, 0.25), (60.0, 0.5, 0.996), (0.5, 300.0, 1e-6),
+    (20.0, 3.0, 0.4),
+]  # fmt: skip
 
 
 SHAPES = [(0.5, 0.25), (1e-9, 1e-5), (1e-3, 0.6), (0.3, 3.0), (1.06, 1.1), (4.1, 3.6), (4.1, 3.9),
@@ -352,6 +386,27 @@ def test_derivatives_of_incomplete_gamma_functions_by_their_shape(
                 for a, x in points.tolist()
             ]  # fmt: skip
         np.testing.assert_allclose(slopes, want, rtol=1e-6 if dtype == "float32" else 4e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_second_derivatives_of_incomplete_gamma_functions(dtype: DTypeName, device: Any) -> None:
+    if device == "gpu" and dtype == "float64":
+        pytest.skip("float64 is the CPU's")
+    points = np.asarray(SHAPES, dtype).astype(float)
+    kernel = sg.fused_hessian(
+        2, lambda v: special.gammaincc(v[0], v[1]), device=device, dtype=dtype
+    )
+    bends = kernel.run(points)[2]
+    with mpmath.workdps(60):
+        want = [
+            [float(mpmath.diff(lambda s, t: mpmath.gammainc(s, t, regularized=True), (a, x), by))
+             for by in ((2, 0), (1, 1), (1, 1), (0, 2))]
+            for a, x in points.tolist()
+        ]  # fmt: skip
+    size = np.abs(want).max(axis=1, keepdims=True)  # some pass through 0 next to these points
+    allowed = 4e-6 if dtype == "float32" else 8e-15
+    assert np.max(np.abs(bends.reshape(-1, 4) - want) / size) <= allowed
 
 
 def test_the_shape_of_a_gamma_distribution_is_fitted() -> None:

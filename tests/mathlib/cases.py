@@ -63,8 +63,9 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "tetragamma": (3.7, 3.7), "pentagamma": (4, 4.2), "sinc": (3, 3.3), "sinc_ratio": (4, 4.6),
     "j0": (3, 3.6), "j1": (3.2, 3.8), "j1_ratio": (3.8, 4),
     "gammainc": (5.6, 5.6), "gammaincc": (5.6, 5.6), "gamma_density": (4, 4),
-    "gammainc_slope": (8, 8),
+    "gammainc_slope": (8, 8), "gammainc_bend": (12, 12),
     "betainc": (7.5, 7.5), "betaincc": (7.5, 7.5), "beta_density": (5.2, 5.2),
+    "betainc_slope_a": (10, 10), "betainc_slope_b": (10, 10),
     "faddeeva_real": (7, 7), "faddeeva_imag": (7, 7), "faddeeva_real_slope": (6.5, 6.5),
     "faddeeva_imag_slope": (11, 11), "faddeeva_real_bend": (9, 9), "faddeeva_imag_bend": (15, 15),
     "voigt_profile": (7, 7), "exp_square": (2, 2), "erfcx": (5, 5.5), "gamma": (6.8, 7.3),
@@ -81,7 +82,7 @@ INEXACT: Final[dict[str, float]] = {
     "logistic": 5.1, "logistic_difference": 5.3, "direction": 2.6, "real_reciprocal_square": 7,
     "pentagamma": 4.5, "inverse_mills": 4.1, "j1": 4.1, "j1_ratio": 4.6, "ellipe": 5.6,
     "elliptic_b": 5.2, "elliptic_d": 5.6, "faddeeva_real_slope": 7, "faddeeva_real_bend": 11.5,
-    "gammainc_slope": 9.6,
+    "gammainc_slope": 9.6, "betainc_slope_a": 11, "betainc_slope_b": 11,
 }  # fmt: skip
 """Those on an H200 that are larger: GPUs need not round quotients and roots correctly.
 
@@ -184,7 +185,7 @@ CALM: Final = {"j0": 7.0, "j1": 8.6, "j1_ratio": 8.6}
 """Up to where errors are small beside values, next to zeros too; beyond, beside the amplitude."""
 
 
-GAMMA: Final = ("gammainc", "gammaincc", "gamma_density", "gammainc_slope")
+GAMMA: Final = ("gammainc", "gammaincc", "gamma_density", "gammainc_slope", "gammainc_bend")
 """Functions of the gamma distribution, of its shape and its variable."""
 
 
@@ -195,7 +196,7 @@ FADDEEVA: Final = (
 """Parts of the Faddeeva function and of its first two derivatives."""
 
 
-BETA: Final = ("betainc", "betaincc", "beta_density")
+BETA: Final = ("betainc", "betaincc", "beta_density", "betainc_slope_a", "betainc_slope_b")
 """Functions of the beta distribution, of its parameters and its variable."""
 
 
@@ -244,6 +245,9 @@ def cancelling(name: str, arguments: Sequence[Array]) -> Array:
     if name in FADDEEVA[2:]:  # parts of derivatives have zeros
         first = 2 * (FADDEEVA.index(name) // 2)
         return np.hypot(*[truth(n, *arguments) for n in FADDEEVA[first : first + 2]])
+    if name == "gammainc_bend":  # it passes through 0 on both sides of the median
+        a, x = arguments
+        return np.abs(truth("gammainc_slope", a, x)) * np.sqrt(truth("trigamma", 1.0 + a))
     if name == "voigt_profile":  # next to the normal distribution the rounding of x/sigma counts
         x, sigma, gamma = arguments
         scale = np.sqrt(2.0) * np.float64(sigma)

@@ -105,7 +105,7 @@ def test_zero_keeps_its_sign(name: str) -> None:
 @pytest.mark.parametrize("name", BINARY)
 def test_all_pairs_of_edges_agree_with_the_op_table(name: str) -> None:
     a, b = (v.ravel() for v in np.meshgrid(EDGES, EDGES))
-    unit = cancelling(name, (a, b)) if name in FADDEEVA else 0.0
+    unit = cancelling(name, (a, b)) if name in (*FADDEEVA, "gammainc_bend") else 0.0
     assert np.max(ulps(run(name, a, b), truth(name, a, b), unit)) <= BOUNDS[name][0]
 
 

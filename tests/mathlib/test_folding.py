@@ -39,7 +39,10 @@ ROWS: Final = [
 ]
 """Every function of numbers that the library defines."""
 
-LONG: Final = {"betainc", "betaincc", "beta_density", "gammainc", "gammaincc", "gamma_density"}
+LONG: Final = {
+    "betainc", "betaincc", "beta_density", "betainc_slope_a", "betainc_slope_b",
+    "gammainc", "gammaincc", "gamma_density", "gammainc_slope", "gammainc_bend",
+}  # fmt: skip
 """Functions that take compilers seconds, and NumPy: fewer numbers, and none on devices."""
 
 GPUS: Final = [d for d in sg.devices() if d.is_gpu]

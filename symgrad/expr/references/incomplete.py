@@ -1,4 +1,4 @@
-"""The incomplete gamma and beta functions, and the former by its shape: integrals, many panels."""
+"""References of the incomplete gamma and beta functions: integrals, by many panels."""
 
 from __future__ import annotations
 
@@ -156,18 +156,24 @@ def gamma_density(a: Array, x: Array) -> Array:
 # --- beta functions -------------------------------------------------------------------------------
 
 
-def _beta_share(a: Array, b: Array, x: Array, y: Array) -> Array:
+def beta_share(a: Array, b: Array, x: Array, y: Array) -> Array:
     """log(x**a y**b/(a B(a, b)))."""
     n = a + b
     rest = _log_factorial_rest(n) - _log_factorial_rest(a) - _log_factorial_rest(b)
     return _deviance(a, n * x) + _deviance(b, n * y) + rest + np.log(b) - np.log(n)
 
 
-def _beta_integral(a: Array, b: Array, x: Array, y: Array) -> Array:
-    """The integral of (1 - x (1 - exp(-u)))**-(a + b) exp(-a u) over u > 0."""
+def beta_integral(
+    a: Array, b: Array, x: Array, y: Array, factor: Callable[[Array], Array] = np.ones_like
+) -> Array:
+    """The integral of (1 - x (1 - exp(-u)))**-(a + b) exp(-a u) times a factor over u > 0."""
     n, slope = a + b, a * y - b * x
-    end = 1 / (slope + np.sqrt(n * x * y))
-    return trapezoid(lambda u: np.exp(-slope * u - n * _bend(u, x, y)), end, -64, 113)
+    end = 1 / (np.maximum(slope, 0) + np.sqrt(n * x * y))
+
+    def integrand(u: Array) -> Array:
+        return factor(u) * np.exp(-slope * u - n * _bend(u, x, y))
+
+    return trapezoid(integrand, end, -64, 113)
 
 
 def _bend(u: Array, x: Array, y: Array) -> Array:
@@ -194,10 +200,10 @@ def _beta_between(a: Array, b: Array, y: Array, end: Array) -> Array:
 
 def _beta_tail(a: Array, b: Array, x: Array, y: Array) -> Array:
     """The lower function, with eight terms of its series."""
-    series = 1 + x * (a + b + 7) * _beta_integral(a + 8, b, x, y)
+    series = 1 + x * (a + b + 7) * beta_integral(a + 8, b, x, y)
     for k in range(7, 0, -1):
         series = 1 + x * (a + b + k - 1) / (a + k) * series
-    return np.exp(_beta_share(a, b, x, y)) * series
+    return np.exp(beta_share(a, b, x, y)) * series
 
 
 def _lower_beta(a: Array, b: Array, x: Array, y: Array) -> Array:
@@ -210,7 +216,7 @@ def _lower_beta(a: Array, b: Array, x: Array, y: Array) -> Array:
     p, q = np.where(swap, b, a), np.where(swap, a, b)
     s, t = np.where(swap, rest, at), np.where(swap, at, rest)
     tail = _beta_tail(p, q, s, t)
-    power = np.exp(_beta_share(a, b, 1 - end, end) - a * np.log1p(-end)) * a
+    power = np.exp(beta_share(a, b, 1 - end, end) - a * np.log1p(-end)) * a
     more = power * _beta_between(a, b, np.where(corner, y, end), end)
     return np.where(swap, 1 - tail, tail + np.where(corner, more, 0))
 
@@ -229,7 +235,8 @@ def _beta_edges(inner: Array, a: Array, b: Array, x: Array, bottom: float) -> Ar
     return np.where(outside | np.isnan(a) | np.isnan(b) | np.isnan(x), np.nan, value)
 
 
-def _beta_inner(a: Array, b: Array, x: Array) -> tuple[Array, Array, Array, Array]:
+def inner_beta(a: Array, b: Array, x: Array) -> tuple[Array, Array, Array, Array]:
+    """Both parameters, x and 1 - x, where they are inside; others elsewhere."""
     inside = (
         (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER)
     )
@@ -240,79 +247,24 @@ def _beta_inner(a: Array, b: Array, x: Array) -> tuple[Array, Array, Array, Arra
 @in_double
 def betainc(a: Array, b: Array, x: Array) -> Array:
     """The regularized incomplete beta function."""
-    return _beta_edges(_lower_beta(*_beta_inner(a, b, x)), a, b, x, 0)
+    return _beta_edges(_lower_beta(*inner_beta(a, b, x)), a, b, x, 0)
 
 
 @in_double
 def betaincc(a: Array, b: Array, x: Array) -> Array:
     """1 less that function."""
-    p, q, s, t = _beta_inner(a, b, x)
+    p, q, s, t = inner_beta(a, b, x)
     return _beta_edges(_lower_beta(q, p, t, s), a, b, x, 1)
 
 
 @in_double
 def beta_density(a: Array, b: Array, x: Array) -> Array:
     """x**(a - 1) (1 - x)**(b - 1)/B(a, b)."""
-    p, q, s, t = _beta_inner(a, b, x)
-    value = np.exp(_beta_share(p, q, s, t) + np.log(p) - np.log(s) - np.log(t))
+    p, q, s, t = inner_beta(a, b, x)
+    value = np.exp(beta_share(p, q, s, t) + np.log(p) - np.log(s) - np.log(t))
     value = np.where((a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER), value, np.nan)
     first = np.where(a < 1, np.inf, np.where(a > 1, 0, b))
     last = np.where(b < 1, np.inf, np.where(b > 1, 0, a))
     value = np.where(x == 0, first, np.where(x == 1, last, value))
     outside = ~((a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b) & (x >= 0) & (x <= 1))
     return np.where(outside, np.nan, value)
-
-
-def _log_less_digamma(a: Array) -> Array:
-    """log a - digamma(a), for a > 0, by steps to where the asymptotic series holds."""
-    z, total = a, np.zeros_like(a)
-    for _ in range(16):
-        small = z < 16
-        total = np.where(small, total + 1 / z, total)
-        z = np.where(small, z + 1, z)
-    rest = 1 / (2 * z)
-    for j, b in enumerate(BERNOULLI):
-        rest = rest + LONG(b) / (2 * j + 2) * z ** (-2.0 * j - 2)
-    return rest + total + np.where(z > a, np.log(a / z), 0)
-
-
-def _log_ratio(a: Array, x: Array) -> Array:
-    """log(x/a)."""
-    near = np.abs(x - a) < a / 2
-    return np.where(near, np.log1p(np.where(near, (x - a) / a, 0)), np.log(x / a))
-
-
-def _by_series(a: Array, x: Array) -> Array:
-    """The derivative over x**a exp(-x)/Gamma(a + 1), for x <= 40."""
-    log = np.log(x / (a + 1)) + _log_less_digamma(a + 1)
-    total, less = np.ones_like(x), np.zeros_like(x)
-    for k in range(160, 0, -1):
-        less = x / (a + k) * (total / (a + k) + less)
-        total = 1 + x / (a + k) * total
-    return log * total - less
-
-
-def _by_moments(log: Array, a: Array, x: Array, sign: Array) -> Array:
-    """The derivative by the integral, the lower one if sign is -1; log is log x - digamma(a)."""
-    slope = np.abs(x - a)
-
-    def weighed(u: Array) -> Array:
-        return (sign * log + u) * np.exp(-slope * u - x * excess(sign * u))
-
-    return -a * trapezoid(weighed, 1 / (slope + np.sqrt(x)), -56, 97)
-
-
-@in_double
-def gammainc_slope(a: Array, x: Array) -> Array:
-    """The derivative of the regularized lower incomplete gamma function by its shape a."""
-    inside, (shape, at) = (a > 0) & (x > 0), map(LONG, inner_gamma(a, x))
-    log = _log_ratio(shape, at) + _log_less_digamma(shape)
-    below = at < np.maximum(shape, 1)
-    few = below & (shape < 40)
-    series = _by_series(shape, np.where(few, at, 1))
-    moments = _by_moments(log, shape, np.where(few, shape, at), np.where(below, -1, 1))
-    value = np.exp(log_share(shape, at)) * np.where(few, series, moments)
-    value = np.where(a > 1e15, -gamma_density(a, x), value)
-    value = np.where(inside & np.isfinite(a) & np.isfinite(x), value, 0)
-    defined = (a > 0) & (x >= 0) & np.isfinite(a)
-    return np.where(defined, value, np.nan)

@@ -10,6 +10,7 @@ from symgrad.mathlib.coefficients import coefficients
 from symgrad.mathlib.double import gamma
 from symgrad.mathlib.incomplete import (
     Digits,
+    bend_by_shape,
     density,
     growth,
     lower_gamma,
@@ -68,6 +69,11 @@ def gammaincc(a: Expr, x: Expr) -> Expr:
 def gammainc_slope(a: Expr, x: Expr) -> Expr:
     """The density of the integral times its terms' derivatives, by the same nodes."""
     return slope_by_shape(a, x, DOUBLE)
+
+
+def gammainc_bend(a: Expr, x: Expr) -> Expr:
+    """The density of the integral times its terms' second derivatives, by the same nodes."""
+    return bend_by_shape(a, x, DOUBLE)
 
 
 def gamma_density(a: Expr, x: Expr) -> Expr:

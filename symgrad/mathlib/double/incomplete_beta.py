@@ -6,7 +6,15 @@ from typing import Final
 
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.double.incomplete import DOUBLE
-from symgrad.mathlib.incomplete_beta import BetaDigits, density, lower, odd_powers, upper
+from symgrad.mathlib.incomplete_beta import (
+    BetaDigits,
+    by_first,
+    by_second,
+    density,
+    lower,
+    odd_powers,
+    upper,
+)
 
 DOUBLE_BETA: Final = BetaDigits(DOUBLE, 8, 24, odd_powers(24), 600.0)
 
@@ -24,3 +32,13 @@ def betaincc(a: Expr, b: Expr, x: Expr) -> Expr:
 def beta_density(a: Expr, b: Expr, x: Expr) -> Expr:
     """The exponential of two deviances in two parts."""
     return density(a, b, x, DOUBLE_BETA)
+
+
+def betainc_slope_a(a: Expr, b: Expr, x: Expr) -> Expr:
+    """The function times log x - G, less an integral, on the side where neither cancels."""
+    return by_first(a, b, x, DOUBLE_BETA)
+
+
+def betainc_slope_b(a: Expr, b: Expr, x: Expr) -> Expr:
+    """Less that by the first parameter, of b, a and 1 - x."""
+    return by_second(a, b, x, DOUBLE_BETA)

@@ -25,6 +25,7 @@ from ..cases import (
     GAMMA,
     amplitude,
     beta_arguments,
+    cancelling,
     gamma_arguments,
     half_plane,
 )
@@ -57,6 +58,7 @@ BOUNDS: Final[dict[str, float]] = {
     "j0": 2.5, "j1": 2.4, "j1_ratio": 3.7,
     "log_ndtr": 3.8, "mills_excess": 3, "erfinv": 3.8, "ndtri": 3.8,
     "gammainc": 4, "gammaincc": 4, "gamma_density": 3.8, "gammainc_slope": 16,
+    "gammainc_bend": 16, "betainc_slope_a": 12, "betainc_slope_b": 12,
     "betainc": 7, "betaincc": 7, "beta_density": 4.6,
     "faddeeva_real": 7, "faddeeva_imag": 7, "faddeeva_real_slope": 6, "faddeeva_imag_slope": 12,
     "faddeeva_real_bend": 12, "faddeeva_imag_bend": 24, "exp_square": 0.75,
@@ -76,7 +78,7 @@ SPECIAL: Final = (
 )  # fmt: skip
 """Special functions, without pairs of numbers: they may be wrong by up to 4 ULP."""
 
-SHAPES: Final = ("gammainc_slope",)
+SHAPES: Final = ("gammainc_slope", "gammainc_bend", "betainc_slope_a", "betainc_slope_b")
 """Derivatives by a shape: they may be wrong by up to 16 ULP."""
 
 PLANE: Final = FADDEEVA
@@ -343,6 +345,27 @@ def _by_shape(a: Any, x: Any) -> Any:
         return (CONTEXT.log(x) - CONTEXT.psi(0, a)) * lower - series
 
 
+def _bend_by_shape(a: Any, x: Any) -> Any:
+    """Its second derivative, by differences."""
+    with CONTEXT.workdps(120):
+        return CONTEXT.diff(
+            lambda s: CONTEXT.gammainc(s, 0, x, regularized=True),
+            a,
+            2,
+            h=a * CONTEXT.mpf(10) ** -30,
+        )
+
+
+def _beta_by_shape(a: Any, b: Any, x: Any, which: int) -> Any:
+    """I_x(a, b) by a or b, by differences, whose values cancel 250 digits next to 1."""
+    with CONTEXT.workdps(300):
+        shape = (a, b)[which]
+        return CONTEXT.diff(
+            lambda s: CONTEXT.betainc(*((s, b), (a, s))[which], 0, x, regularized=True),
+            shape, h=shape * CONTEXT.mpf(10) ** -60,
+        )  # fmt: skip
+
+
 def _faddeeva(order: int, x: Any, y: Any) -> Any:
     """w(z), or its first or second derivative, with the digits that these lose far out."""
     with CONTEXT.workdps(70):
@@ -395,6 +418,9 @@ TRUE: Final[dict[str, Callable[..., Any]]] = {
     "j1_ratio": lambda x: CONTEXT.besselj(1, x) / x if x else CONTEXT.mpf(0.5),
     "gammainc": lambda a, x: _gamma(a, x, False), "gammaincc": lambda a, x: _gamma(a, x, True),
     "gammainc_slope": lambda a, x: _by_shape(a, x),
+    "gammainc_bend": lambda a, x: _bend_by_shape(a, x),
+    "betainc_slope_a": lambda a, b, x: _beta_by_shape(a, b, x, 0),
+    "betainc_slope_b": lambda a, b, x: _beta_by_shape(a, b, x, 1),
     "gamma_density": lambda a, x: CONTEXT.exp(
         (a - 1) * CONTEXT.log(x) - x - CONTEXT.loggamma(a)
     ),
@@ -437,6 +463,8 @@ def errors_of(name: str, values: Array, *arguments: Array) -> Array:
     if name in FADDEEVA[2:]:
         sizes = zip(*[v.tolist() for v in arguments], strict=True)
         waves = np.array([float(abs(_faddeeva(FADDEEVA.index(name) // 2, x, y))) for x, y in sizes])
+    if name == "gammainc_bend":
+        waves = cancelling(name, arguments)
     return np.array(
         [
             _error(g, TRUE[name](*map(CONTEXT.mpf, a)), u)
@@ -493,7 +521,10 @@ def grid(name: str, count: int = 250, seed: int = 1) -> tuple[Array, ...]:
         x, y = half_plane(draw, count // 2)
         return x.astype(np.float64), y.astype(np.float64)
     if name in BETA:
-        return tuple(v.astype(np.float64) for v in beta_arguments(draw, count // 10, 1e5))
+        return tuple(
+            v.astype(np.float64)
+            for v in beta_arguments(draw, count // 10, 40.0 if name in SHAPES else 1e5)
+        )
     arguments = [_spread(draw, count) for _ in range(arity(name))]
     if len(arguments) == 2:
         a, b = arguments

@@ -21,7 +21,10 @@ from .cases import (
     nearest_to_zero,
 )
 
-SLOW = ("erfinv", "ndtri", "gammainc_slope", "gammainc", "gammaincc", "betainc", "betaincc")
+SLOW = (
+    "erfinv", "ndtri", "gammainc_slope", "gammainc_bend", "gammainc", "gammaincc", "betainc",
+    "betaincc", "betainc_slope_a", "betainc_slope_b",
+)  # fmt: skip
 """Whose true values are roots or long sums."""
 
 
@@ -29,7 +32,7 @@ def test_every_function_has_a_bound() -> None:
     assert set(BOUNDS) == set(NAMES)
     assert max(BOUNDS[name] for name in SLOPES) <= 2.0
     assert max(BOUNDS[name] for name in SPECIAL) <= 4.0
-    assert max(BOUNDS[name] for name in BETA) <= 7.0
+    assert max(BOUNDS[name] for name in {*BETA} - {*SHAPES}) <= 7.0
     assert max(BOUNDS[name] for name in SHAPES) <= 16.0
     assert max(BOUNDS[name] for name in PLANE[:4]) <= 12.0
     assert max(BOUNDS[name] for name in PLANE[4:]) <= 24.0  # parts of second derivatives
