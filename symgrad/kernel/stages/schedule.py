@@ -37,6 +37,9 @@ SHARED_TERMS: Final = 64
 SPLIT_TERMS: Final = 8_192
 """Terms from which a reduction is done in parts, where there are few elements."""
 
+ACROSS_READS: Final = 2**18
+"""Terms of all elements from which few elements whose terms are far apart are done in parts."""
+
 MOST_ITERATIONS: Final = 50_000
 """Iterations that an invocation does in all its loops, at most: llvmpipe ends it after 65,535."""
 
@@ -137,7 +140,7 @@ class Scheduler:
             x, inside = t.element(a, "f", place), t.graph.add(ops.word_lt, at, end)
             value = x if value is None else t.graph.add(ops.where, inside, x, value)
         assert value is not None, "there are arrays"
-        step = self._elements(access, t, [value], pack)
+        step = self._elements(access, t, [value], [pack])
         first = 0
         for a in arrays:
             self._packs[a] = pack, first
@@ -155,15 +158,25 @@ class Scheduler:
             return self._rows(access, t, roots, [array], inner, lanes)
         inner = self._row_counter(access)
         if inner is None and not self._is_shared(access):
-            return self._elements(access, t, roots, array)
+            return self._elements(access, t, roots, [array])
         return self._rows(access, t, roots, [array], inner, self._shared(access, inner))
 
-    def _elements(self, access: Access, t: Translation, roots: Sequence[int], array: Array) -> Step:
-        """An invocation for each element."""
-        program, size = ElementProgram(t.body(roots, self.simplify)), max(access.size, 1)
+    def _elements(
+        self,
+        access: Access,
+        t: Translation,
+        roots: Sequence[int],
+        writes: Sequence[Array],
+        parts: int = 0,
+    ) -> Step:
+        """An invocation for each element, or for each of the ``parts`` of its reductions."""
+        size = max(access.size, 1) * max(parts, 1)
+        program = ElementProgram(t.body(roots, self.simplify))
         target = self.target.of_width(ELEMENT_WIDTH).in_grid(-(-size // ELEMENT_WIDTH))
-        words, title = [*self._extents(access)[1:], *t.words], f"{size} elements"
-        return self._step(program, target, t, [array], size, 0, words, title)
+        extents = [n for _, n in self._extents(access)]
+        words = [(extent_name(p + bool(parts)), n) for p, n in enumerate(extents)]
+        words = [*(words if parts else words[1:]), *t.words]
+        return self._step(program, target, t, writes, size, 0, words, f"{size} elements")
 
     def _rows(
         self,
@@ -288,6 +301,15 @@ class Scheduler:
         inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
         return inner.moves_along(counter)
 
+    def _is_across(self, access: Access) -> bool:
+        """Whether neighbours among the elements read neighbours in memory, and terms do not."""
+        moving = [c for c in access.parallel if self.scalars.extent(c) >= WARP]
+        along = self._moves_along
+        return bool(moving) and all(
+            along(access, r, moving[-1]) and not along(access, r, self._best(access, r) or r)
+            for r in access.reductions
+        )
+
     def _extents(self, access: Access) -> list[tuple[str, int]]:
         return [(extent_name(p), self.scalars.extent(c)) for p, c in enumerate(access.parallel)]
 
@@ -309,6 +331,10 @@ class Scheduler:
             length = max(1, int(CHUNK_COST / max(each, 1e-6)), -(-extent // MOST_PARTS))
             unit = self.target.width * 4 if extent > 64 * self.target.width else 1
             length = -(-length // unit) * unit
+        elif self._is_across(access):
+            inner = max(1, access.terms // extent)
+            parts = min(GPU_PARTS, -(-4 * FEW_ELEMENTS // access.size))
+            length = min(max(-(-extent // parts), 16), max(1, MOST_ITERATIONS // inner))
         else:
             inner = max(1, access.terms // extent)
             length = max(1, -(-extent // GPU_PARTS), -(-2048 // inner))
@@ -323,7 +349,9 @@ class Scheduler:
             cost = access.cost(along, self.target.width)
             rows = access.extent([c for c in access.parallel if c != inner])
             return rows < MOST_PARTS and cost > 3 * CHUNK_COST
-        groups = access.size
+        groups, terms = access.size, access.terms
+        if groups < FEW_ELEMENTS and groups * terms >= ACROSS_READS and self._is_across(access):
+            return True
         return (groups < 256 and access.terms >= SPLIT_TERMS) or access.terms > 32 * MOST_ITERATIONS
 
     def _in_parts(self, array: Array, access: Access, share: Share) -> Iterator[AnyStep]:
@@ -344,6 +372,8 @@ class Scheduler:
         roots = t.totals(access.reductions)
         if self.target.in_step:
             inner, lanes = self._lanes(access)
+        elif self._is_across(access):
+            return self._elements(access, t, roots, parts, count)
         else:
             inner, lanes = None, self._shared(access, None)
         return self._rows(access, t, roots, parts, inner, lanes, count)
