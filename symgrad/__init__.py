@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         fused_jacobian,
         fused_least_squares,
     )
+    from symgrad.front.jit import jit, vmap
     from symgrad.front.kernels import Kernel
     from symgrad.kernel.stats import Stats
     from symgrad.ode.solution import OdeResult
@@ -233,6 +234,7 @@ __all__ = [
     "int32",
     "interp",
     "jacobian",
+    "jit",
     "jvp",
     "latex",
     "linalg",
@@ -266,6 +268,7 @@ __all__ = [
     "value_and_grad",
     "var",
     "vjp",
+    "vmap",
     "while_loop",
     "wofz",
     "zeta",
@@ -290,6 +293,7 @@ _LATER = {
     "symgrad.front.functional": "value_and_grad",
     "symgrad.front.fused": "forward_backward fused_forward fused_forward_backward fused_jacobian "
     "fused_hessian fused_hvp fused_least_squares",
+    "symgrad.front.jit": "jit vmap",
     "symgrad.front.kernels": "Kernel",
     "symgrad.report.device": "Memory free_memory memory",
     "symgrad.ode.solution": "OdeResult",

@@ -56,6 +56,9 @@ TASKS: dict[str, Callable[[], Any]] = {
     "a Hessian, dense or sparse": lambda: sg.fused_hessian(2, loss).run(POINT)[2],
     "a Hessian times a vector": lambda: sg.fused_hvp(2, loss).run(POINT, POINT)[2],
     "the gradient of a function of arrays, as in JAX": lambda: sg.value_and_grad(loss)(POINT)[1],
+    "a function of arrays as kernels, as `jax.jit` makes it": lambda: sg.jit(np.tanh)(np.ones(3)),
+    "a function mapped over an axis, as `jax.vmap` does it":
+        lambda: sg.vmap(np.sum)(np.ones((2, 3))),
     "a loss and its gradient once, to try it": lambda: sg.forward_backward(loss, POINT)[1],
     "a loss over the rows of a table":
         lambda: sg.fused_forward_backward(2, lambda p, r: residual(p, r)**2, **NAMES).run(

@@ -41,7 +41,7 @@ ERRORS = " ".join(
 GROUPS = (
     _group("kernels", "Kernels of functions", "Functions of points, and what is made of them.",
            "fused_forward_backward fused_forward fused_jacobian fused_hessian fused_hvp "
-           "forward_backward value_and_grad Kernel Stats check Report"),
+           "forward_backward value_and_grad jit vmap Kernel Stats check Report"),
     _group("data", "Losses over data", "Losses, residuals and results of the rows of a table.",
            "fused_least_squares DataKernel SumsKernel RowsKernel LeastSquaresKernel BoundKernel"),
     _group("fits", "Fits", "Models fitted to curves, and functions minimised, as SciPy has them.",

@@ -12,7 +12,7 @@ import numpy as np
 from symgrad.arrays import rules
 from symgrad.arrays.indexing import Updates, diagonal, index
 from symgrad.arrays.tape import broadcast, size_of
-from symgrad.arrays.whole import WholeArray, flat
+from symgrad.arrays.whole import WholeArray, flat, innermost
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
@@ -24,8 +24,7 @@ NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
 
 def whole(value: Any, *others: Any) -> WholeArray:
     """A value as a whole array, of the tape of the first one that is among all."""
-    first = next(v for v in flat([value, *others]) if isinstance(v, WholeArray))
-    return first.lift(value)
+    return innermost(list(flat([value, *others]))).lift(value)
 
 
 # --- views ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.arrays import rules
 from symgrad.arrays.tape import broadcast
-from symgrad.arrays.whole import WholeArray
+from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.expr.tracers.whole import ElementsNeededError
 
 Entry = tuple[int | None, int, int]
@@ -87,6 +87,7 @@ def _position(part: Any, n: int) -> int:
 
 def _gathered(a: WholeArray, parts: Sequence[Any]) -> WholeArray:
     """An index with arrays of integers, which broadcast against each other."""
+    a = innermost([a, *parts]).lift(a)
     numbers = (int, np.integer)
     places = [k for k, p in enumerate(parts) if isinstance(p, (np.ndarray, WholeArray, *numbers))]
     together = places == list(range(places[0], places[-1] + 1))
@@ -122,7 +123,7 @@ def _gathered(a: WholeArray, parts: Sequence[Any]) -> WholeArray:
 def _index_array(a: WholeArray, part: Any, n: int) -> tuple[WholeArray, bool]:
     """An array of indices, none negative if they are known, and whether some may be."""
     if isinstance(part, WholeArray):
-        return part, True
+        return a.lift(part), True
     array = np.asarray(part)
     if array.dtype.kind not in "iu":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")

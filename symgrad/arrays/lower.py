@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Input
@@ -32,12 +33,18 @@ class View:
 class Lowering:
     """Builds the views of a tape's operations."""
 
-    def __init__(self) -> None:
-        self.builder = Builder()
+    def __init__(self, builder: Builder | None = None, outer: Sequence[int] = ()) -> None:
+        self.builder = builder or Builder()
+        self.outer = tuple(outer)
+        """The counters of functions that are mapped: the first axes of arrays that are stored."""
         self.inputs: list[Input] = []
         self.views: list[View] = []
         self.gradients: dict[tuple[Array, ...], list[Array]] = {}
         """Cotangents by the arrays that they are of: output, seed and variables."""
+        self.operands: list[View] = []
+        """Operands of a function that is mapped, at one place along its axis."""
+        self.mapped: dict[Any, tuple[Lowering, list[View]]] = {}
+        """The results of functions that are mapped, by the functions and their operands."""
 
     def run(self, operations: Sequence[Operation]) -> list[View]:
         """The views of operations, each of those before it."""
@@ -57,8 +64,16 @@ class Lowering:
         return self.builder.opposite(self.builder.same(i, self.builder.number(0)))
 
     def of(self, array: Array) -> View:
-        """The view of an array."""
-        return View(array.shape, array.kind, lambda i: self.builder.element(array, i), array)
+        """The view of an array, at the counters of functions that are mapped."""
+        b, shape = self.builder, array.shape[len(self.outer) :]
+        lead = b.indices(self.outer)
+        return View(shape, array.kind, lambda i: b.element(array, [*lead, *i]), array)
+
+    def closed(self, counters: Sequence[int], scalar: int) -> tuple[list[int], int]:
+        """All counters of an array that is stored, and a scalar in these."""
+        names = {c: self.builder.counter(self.builder.extent(c)) for c in self.outer}
+        [inner] = self.builder.substituted([scalar], names) if names else [scalar]
+        return [*names.values(), *counters], inner
 
     def stored(self, view: View) -> Array:
         """The array of a view's elements; truth values are 1 and 0."""
@@ -66,13 +81,11 @@ class Lowering:
             return view.stored
         b = self.builder
 
-        def element(*index: int) -> int:
-            value = view.read(index)
-            if view.kind != "b":
-                return value
-            return b.apply(integer_where, value, b.number(1), b.number(0))
-
-        return b.tabulate(view.shape, element)
+        counters = [b.counter(n) for n in view.shape]
+        value = view.read(b.indices(counters))
+        if view.kind == "b":
+            value = b.apply(integer_where, value, b.number(1), b.number(0))
+        return b.array(*self.closed(counters, value))
 
     def tabulated(self, shape: tuple[int, ...], kind: str, read: Callable[[Index], int]) -> View:
         """The view of elements that are computed: floats once, others wherever they are read."""

@@ -290,10 +290,12 @@ def scanned(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> Vie
     b = lowering.builder
     counters = [b.counter(n) for n in shape]
     kind = "i" if view.kind == "b" else view.kind
-    body = node_of(b, element(b, view.read(b.indices(counters))), kind)
+    counters, body = lowering.closed(
+        counters, node_of(b, element(b, view.read(b.indices(counters))), kind)
+    )
     scan = Scan(
-        shape=shape, kind=kind, counters=tuple(counters), body=body, axis=axis,
-        operator=operator, reverse=reverse,
+        shape=tuple(map(b.extent, counters)), kind=kind, counters=tuple(counters), body=body,
+        axis=axis + len(lowering.outer), operator=operator, reverse=reverse,
     )  # fmt: skip
     return lowering.of(scan)
 
@@ -312,9 +314,10 @@ def called(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> Vi
 def fresh(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
     """An array that is differentiated by, apart from all that it is equal to."""
     b = lowering.builder
-    counters = tuple(b.counter(n) for n in shape)
-    body = view.read(b.indices(counters))
-    array = Tabulate(shape=shape, kind="f", counters=counters, body=body)
+    own = [b.counter(n) for n in shape]
+    counters, body = lowering.closed(own, view.read(b.indices(own)))
+    extents = tuple(map(b.extent, counters))
+    array = Tabulate(shape=extents, kind="f", counters=tuple(counters), body=body)
     b.apart.add(array)
     return lowering.of(array)
 
@@ -329,3 +332,38 @@ def gradient(
         b = lowering.builder
         lowering.gradients[key] = cotangents(b, arrays[0], arrays[2:], arrays[1])
     return lowering.of(lowering.gradients[key][which])
+
+
+# --- functions that are mapped --------------------------------------------------------------------
+
+
+def mapped(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> View:
+    """A function of the elements along an axis of each operand; None: of all of it each time.
+
+    The attribute has the function's operations, the axes, the number of its result, and its axis.
+    """
+    operations, axes, count, result, axis = attribute
+    b = lowering.builder
+    key = operations, axes, count, tuple(map(id, views))
+    if key not in lowering.mapped:
+        counter = b.counter(count)
+        inner = Lowering(b, [*lowering.outer, counter])
+        at = b.indices([counter])[0]
+        inner.operands = [_along(v, k, at) for v, k in zip(views, axes, strict=True)]
+        lowering.mapped[key] = inner, inner.run(operations)
+    inner, results = lowering.mapped[key]
+    array = inner.stored(results[result])
+    whole = lowering.of(array)
+    if whole.kind == "i" and results[result].kind == "b":
+        whole = View(whole.shape, "b", lambda i, v=whole: lowering.truth(v.read(i)))
+    if not axis:
+        return whole
+    return View(shape, whole.kind, lambda i: whole.read([i[axis], *i[:axis], *i[axis + 1 :]]))
+
+
+def _along(view: View, axis: int | None, at: int) -> View:
+    """A view at one place along an axis."""
+    if axis is None:
+        return view
+    shape = (*view.shape[:axis], *view.shape[axis + 1 :])
+    return View(shape, view.kind, lambda i: view.read([*i[:axis], at, *i[axis:]]))

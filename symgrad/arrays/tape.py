@@ -9,7 +9,9 @@ their numbers do not matter to what is compiled.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -36,7 +38,11 @@ class Tape:
     ``arrays`` are the numbers of the inputs, those of the arguments first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outer: Tape | None = None) -> None:
+        self.outer, self.depth = outer, 0 if outer is None else outer.depth + 1
+        """The tape of the function around one that is mapped."""
+        self.taken: list[int] = []
+        """The operations of the outer tape that are operands, by their numbers there."""
         self.operations: list[Operation] = []
         self.shapes: list[tuple[int, ...]] = []
         self.kinds: list[str] = []
@@ -59,6 +65,8 @@ class Tape:
 
     def input(self, array: Any) -> int:
         """The number of an input with these numbers, an array of NumPy's or of a device."""
+        if self.outer is not None:
+            return self.operand(self.outer.input(array))
         known = self._captured.get(id(array))
         if known is None:
             shape, kind = array.shape, KINDS[array.dtype.kind]
@@ -67,10 +75,43 @@ class Tape:
             self.arrays.append(array)
         return known
 
+    def operand(self, number: int, axis: int | None = None) -> int:
+        """The number of an operand of a function that is mapped: one along an axis, or whole."""
+        assert self.outer is not None, "only functions that are mapped have operands"
+        whole = self.outer.shapes[number]
+        shape = whole if axis is None else (*whole[:axis], *whole[axis + 1 :])
+        key = -1 - number
+        if axis is None and key in self._captured:
+            return self._captured[key]
+        attribute = len(self.taken), axis
+        self.taken.append(number)
+        new = self.add(operand_rule, attribute, (), shape, self.outer.kinds[number])
+        if axis is None:
+            self._captured[key] = new
+        return new
+
     @property
     def key(self) -> tuple[Operation, ...]:
         """All that what is compiled depends on."""
         return tuple(self.operations)
+
+
+_open: ContextVar[Tape | None] = ContextVar("_open", default=None)
+
+
+def open_tape() -> Tape | None:
+    """The tape of the innermost function that is being traced as a whole, if there is one."""
+    return _open.get()
+
+
+@contextmanager
+def opened(tape: Tape) -> Generator[None]:
+    """Within, a function is traced on this tape."""
+    token = _open.set(tape)
+    try:
+        yield
+    finally:
+        _open.reset(token)
 
 
 def number_key(value: Any) -> tuple[Any, ...]:
@@ -83,6 +124,11 @@ def number_key(value: Any) -> tuple[Any, ...]:
 def input_rule(lowering: Any, attribute: Any, shape: tuple[int, ...]) -> Any:
     """An input, as it stands."""
     return lowering.input(*attribute)
+
+
+def operand_rule(lowering: Any, attribute: Any, shape: tuple[int, ...]) -> Any:
+    """An operand of a function that is mapped."""
+    return lowering.operands[attribute[0]]
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

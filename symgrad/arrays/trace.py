@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,10 @@ from symgrad.arrays.fuse import fused
 from symgrad.arrays.lower import Lowering
 from symgrad.arrays.program import Program
 from symgrad.arrays.tape import Tape
-from symgrad.arrays.whole import WholeArray
+from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.expr.graph.node import paused_gc
+from symgrad.expr.tracers.tree import flatten
+from symgrad.expr.tracers.whole import ElementsNeededError
 
 functions.install()
 WholeArray.functions.update(linear.TABLE)
@@ -38,14 +40,33 @@ def program_of(tape: Tape, outputs: Sequence[WholeArray], fuse: bool = True) -> 
     return Program(lowering.builder, tuple(lowering.inputs), tuple(arrays))
 
 
-def variable(tape: Tape, value: Any) -> WholeArray:
+def nested_gradient(
+    f: Callable[..., Any], chosen: Sequence[int], has_aux: bool, args: Sequence[Any], named: Any
+) -> tuple[Any, list[Any]]:
+    """The value of a function of whole arrays and its gradients, on their tape."""
+    anchor = innermost([leaf for a in (*args, *named.values()) for leaf in flatten(a)[0]])
+    nests = {k: flatten(args[k]) for k in chosen}
+    fresh = {k: [variable(anchor, leaf) for leaf in leaves] for k, (leaves, _) in nests.items()}
+    given = list(args)
+    for k, (_, tree) in nests.items():
+        given[k] = tree.nest(iter(fresh[k]))
+    value = f(*given, **named)
+    output = value[0] if has_aux else value
+    if not isinstance(output, WholeArray):
+        raise ElementsNeededError("a result that is no whole array")
+    derivatives = iter(gradients(output, [v for leaves in fresh.values() for v in leaves]))
+    return value, [tree.nest(next(derivatives) for _ in leaves) for leaves, tree in nests.values()]
+
+
+def variable(anchor: WholeArray, value: Any) -> WholeArray:
     """An array to differentiate by, apart from all that it is equal to."""
-    if not isinstance(value, WholeArray):
-        number = tape.add(rules.filled, ("f", 0.0), (), ())
-        value = WholeArray(tape, number).lift(value)
-    return value.then(rules.fresh, len(tape.operations), value.shape, kind="f")
+    whole = anchor.lift(value)
+    return whole.then(rules.fresh, len(anchor.tape.operations), whole.shape, kind="f")
 
 
 def variables(tape: Tape, arrays: Sequence[Any]) -> list[WholeArray]:
     """Inputs of a tape with these numbers."""
     return [WholeArray(tape, tape.input(a)) for a in arrays]
+
+
+WholeArray.functions["value_and_grad"] = nested_gradient

@@ -163,6 +163,7 @@ class WholeArray(Whole):
         kind: str | None = None,
     ) -> WholeArray:  # fmt: skip
         """What a rule makes of it and of others."""
+        assert all(o.tape is self.tape for o in others), "operands are of one tape"
         operands = (self.number, *(o.number for o in others))
         return WholeArray(
             self.tape, self.tape.add(rule, attribute, operands, shape, kind or self.kind)
@@ -171,9 +172,7 @@ class WholeArray(Whole):
     def lift(self, value: Any) -> WholeArray:
         """Numbers, or a nest of numbers and whole arrays, as a whole array of the same tape."""
         if isinstance(value, WholeArray):
-            if value.tape is not self.tape:
-                raise ElementsNeededError("an array of another trace")
-            return value
+            return value if value.tape is self.tape else self._from_outside(value)
         if isinstance(value, (list, tuple)) and whole_among(list(flat(value))):
             return self.functions[np.stack]([self.lift(v) for v in value])
         if isinstance(value, (Handle, Whole)):
@@ -183,8 +182,18 @@ class WholeArray(Whole):
             raise ElementsNeededError(f"an array of {array.dtype}")
         return WholeArray(self.tape, _known(self.tape, array))
 
+    def _from_outside(self, value: WholeArray) -> WholeArray:
+        """An array of a function around this one, which is mapped."""
+        if self.tape.outer is None:
+            raise ElementsNeededError("an array of another trace")
+        around = WholeArray(self.tape.outer, 0).lift(value)
+        return WholeArray(self.tape, self.tape.operand(around.number))
+
     def mapped(self, function: Callable[..., Any], arguments: Sequence[Any]) -> WholeArray:
         """A function of elements, of these arguments broadcast against each other."""
+        inmost = innermost(arguments)
+        if inmost.tape is not self.tape:
+            return inmost.mapped(function, arguments)
         kind = _result_kind(function, tuple(map(_kind_of, arguments)))
         parts: list[Any] = []
         operands: list[int] = []
@@ -314,6 +323,12 @@ def _known(tape: Tape, array: Any) -> int:
             if np.array_equal(array, int(first) + step * np.arange(len(array))):
                 return tape.add(rules.counted, (int(first), step), (), array.shape, kind)
     return tape.input(array)
+
+
+def innermost(values: Sequence[Any]) -> WholeArray:
+    """The first whole array of the tape of the innermost function that is traced."""
+    wholes = [v for v in values if type(v) is WholeArray]
+    return max(wholes, key=lambda w: w.tape.depth)
 
 
 @dataclass(frozen=True)

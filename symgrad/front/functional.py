@@ -10,7 +10,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from symgrad.arrays.trace import gradients
+from symgrad.arrays.tape import open_tape
+from symgrad.arrays.trace import gradients, nested_gradient
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of
 from symgrad.expr.calls.transforms import chosen as chosen_of
@@ -28,9 +29,7 @@ from symgrad.front.whole import (
     BY_ELEMENTS,
     WholeTrace,
     is_large,
-    nested_gradient,
     runner,
-    tracing_whole,
     values_of,
 )
 from symgrad.kernel.resident import ResidentArray
@@ -189,7 +188,7 @@ def value_and_grad(
     options = options_of(f, None, math, dtype, simplify, True, roll, checkpoint)
 
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
-        if tracing_whole():
+        if open_tape() is not None:
             parts = nested_gradient(f, chosen_of(argnums, len(args)), has_aux, args, named)
             return alone((parts[0], tuple(parts[1])))
         if traced_graph() is not None or any(isinstance(a, EXPRESSIONS) for a in args):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.tape import Tape
-from symgrad.arrays.trace import gradients, program_of, variable, variables
+from symgrad.arrays.tape import Tape, opened
+from symgrad.arrays.trace import program_of, variables
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of, placed
 from symgrad.cache import Once
@@ -23,7 +22,6 @@ from symgrad.errors import InputError, TraceError, UnsupportedError
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import describe
 from symgrad.expr.loops.open_loop import Tracing
-from symgrad.expr.tracers.tree import flatten
 from symgrad.expr.tracers.whole import ElementsNeededError
 from symgrad.kernel.resident import ResidentArray
 from symgrad.pipeline import Options
@@ -41,16 +39,8 @@ CACHED_PROGRAMS: Final = 64
 
 _compiled: Once[Any, CompiledArrays] = Once(CACHED_PROGRAMS)
 
-_tape: ContextVar[Tape | None] = ContextVar("_tape", default=None)
-"""The tape of the function that is being traced as a whole."""
-
 BY_ELEMENTS: Final = (ElementsNeededError, UnsupportedError, AttributeError, TypeError)
 """Errors of functions that have to be traced by their elements."""
-
-
-def tracing_whole() -> bool:
-    """Whether a function is being traced as a whole."""
-    return _tape.get() is not None
 
 
 def is_large(arrays: Sequence[Any]) -> bool:
@@ -74,10 +64,14 @@ class Runner:
 
     def run(self, tape: Tape, outputs: Sequence[WholeArray], on_device: bool) -> list[Any]:
         """The values of whole arrays of a tape, from the numbers of its inputs."""
+        compiled = self.compiled(tape, outputs)
+        return compiled.run([self._given(a, compiled) for a in tape.arrays], on_device)
+
+    def compiled(self, tape: Tape, outputs: Sequence[WholeArray]) -> CompiledArrays:
+        """The program of some arrays of a tape, compiled once for equal tapes."""
         numbers = tuple(o.number for o in outputs)
         key = tape.key, numbers, self.options, self.device
-        compiled = _compiled.get(key, functools.partial(self._compile, tape, outputs))
-        return compiled.run([self._given(a, compiled) for a in tape.arrays], on_device)
+        return _compiled.get(key, functools.partial(self._compile, tape, outputs))
 
     def _compile(self, tape: Tape, outputs: Sequence[WholeArray]) -> CompiledArrays:
         return compile_arrays(program_of(tape, outputs), self.options, self.device)
@@ -112,13 +106,9 @@ class WholeTrace:
 
     def call(self, filled: Callable[[Sequence[WholeArray]], Iterator[Any]]) -> Any:
         """The result of the function for arguments that ``filled`` makes of the whole arrays."""
-        token = _tape.set(self.tape)
-        try:
-            with Tracing(Graph()):
-                *args, named = filled(self.variables)
-                return self.f(*args, **named)
-        finally:
-            _tape.reset(token)
+        with opened(self.tape), Tracing(Graph()):
+            *args, named = filled(self.variables)
+            return self.f(*args, **named)
 
     def number(self, value: Any) -> WholeArray:
         """A result that is one real number.
@@ -144,23 +134,3 @@ def values_of(outputs: Sequence[WholeArray], results: Sequence[Any]) -> Iterator
             yield result
         else:
             yield (result != 0 if output.kind == "b" else result)[()]
-
-
-def nested_gradient(
-    f: Callable[..., Any], chosen: Sequence[int], has_aux: bool, args: Sequence[Any], named: Any
-) -> tuple[Any, list[Any]]:
-    """The value of a function of whole arrays and its gradients, on the tape that is open."""
-    tape = _tape.get()
-    assert tape is not None, "a function is being traced"
-    nests = {k: flatten(args[k]) for k in chosen}
-    fresh = {k: [variable(tape, leaf) for leaf in leaves] for k, (leaves, _) in nests.items()}
-    given = list(args)
-    for k, (_, tree) in nests.items():
-        given[k] = tree.nest(iter(fresh[k]))
-    value = f(*given, **named)
-    output = value[0] if has_aux else value
-    wrt = [v for leaves in fresh.values() for v in leaves]
-    if not isinstance(output, WholeArray):
-        raise ElementsNeededError("a result that is no whole array")
-    derivatives = iter(gradients(output, wrt))
-    return value, [tree.nest(next(derivatives) for _ in leaves) for leaves, tree in nests.values()]

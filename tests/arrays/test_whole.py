@@ -181,3 +181,44 @@ def test_functions_of_elements_are_traced_by_them() -> None:
 def test_what_cannot_be_is_said_at_once(f: Any, error: Any, match: str) -> None:
     with pytest.raises(error, match=match):
         sg.value_and_grad(f, device="cpu")(np.ones((40, 30)))
+
+
+def test_jit_gives_nests_of_arrays() -> None:
+    a, w = RNG.normal(size=(40, 30)), RNG.normal(size=30)
+    run = sg.jit(
+        lambda a, w, k: {"rows": np.tanh(a @ w)[::k], "at": [np.argmax(a, 1), a > 0], "k": k},
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    result = run(a, w, 2)
+    assert np.allclose(result["rows"], np.tanh(a @ w)[::2], rtol=1e-13) and result["k"] == 2
+    assert np.array_equal(result["at"][0], np.argmax(a, 1))
+    assert np.array_equal(result["at"][1], a > 0) and result["at"][1].dtype == bool
+    assert "40" in str(run.stages)
+
+
+def test_jit_says_what_to_write_for_functions_of_elements() -> None:
+    with pytest.raises(sg.UnsupportedError, match=r"sg\.fused_forward"):
+        sg.jit(lambda v: np.array([*v]), device="cpu")(np.ones(3))
+
+
+def test_vmap_maps_over_axes_of_nests_within_and_around_derivatives() -> None:
+    a, x = RNG.normal(size=(6, 5)), RNG.normal(size=(5, 4))
+    slopes = sg.vmap(
+        lambda p, k: sg.grad(lambda u: np.sum(np.sin(a @ u)) * k)(p["x"]),
+        ({"x": 1}, None), 1, device="cpu", dtype="float64",
+    )  # fmt: skip
+    assert np.allclose(slopes({"x": x}, 2.0), 2 * a.T @ np.cos(a @ x), rtol=1e-12)
+
+    def table(x: Any) -> Any:
+        rows = sg.vmap(lambda c: sg.vmap(lambda e: e * np.sum(c) + a[:, 0])(c), 1, 2)(x)
+        return np.sum(rows**2)
+
+    expected = x.T[:, :, None] * x.sum(0)[:, None, None] + a[:, 0]
+    value, grad = sg.value_and_grad(table, device="cpu", dtype="float64")(np.tile(x, (1, 60)))
+    assert np.isclose(value, 60 * np.sum(expected**2), rtol=1e-12)
+    step = 1e-6 * RNG.normal(size=grad.shape)
+    way = np.tile(x, (1, 60))
+    up, down = (sg.jit(table, device="cpu", dtype="float64")(way + s * step) for s in (1, -1))
+    assert np.isclose(np.sum(grad * step), (up - down) / 2, rtol=1e-6)
+    with pytest.raises(sg.InputError, match="arrays of"):
+        sg.vmap(lambda x, y: x, device="cpu")(x, a)

@@ -28,6 +28,7 @@ from symgrad.expr.tracers.expression import Expr, as_float, lift
 from symgrad.expr.tracers.integers import Word, refuse_integer
 from symgrad.expr.tracers.memory import View
 from symgrad.expr.tracers.tree import Tree, flatten
+from symgrad.expr.tracers.whole import whole_among
 
 Argnums = int | Sequence[int]
 
@@ -195,6 +196,11 @@ def value_and_grad_at(
     f: Callable[..., Any], argnums: Any, has_aux: bool, args: Any, named: Any
 ) -> tuple[Any, Any]:
     """The value of a function of expressions and its gradient: see `value_and_grad`."""
+    leaves = [leaf for a in (*args, *named.values()) for leaf in flatten(a)[0]]
+    if (whole := whole_among(leaves)) is not None:
+        nested = whole.functions["value_and_grad"]
+        value, parts = nested(f, chosen(argnums, len(args)), has_aux, args, named)
+        return value, _alone(argnums, iter(parts))
     call = _Call(f, args, named, chosen(argnums, len(args)))
     value, *aux = _with_aux(call, has_aux)
     root = call.scalar(value)

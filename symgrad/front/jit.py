@@ -1,0 +1,144 @@
+"""`jit` and `vmap`: JAX's verbs, for functions of arrays of any size."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from symgrad.arrays.mapping import mapped
+from symgrad.arrays.tape import open_tape
+from symgrad.arrays.whole import WholeArray
+from symgrad.backend import backend_of
+from symgrad.errors import InputError, UnsupportedError
+from symgrad.expr.laws.simplify import Level
+from symgrad.expr.tracers.tree import flatten
+from symgrad.expr.tracers.whole import ElementsNeededError
+from symgrad.front.deriving import options_of
+from symgrad.front.functional import Arguments
+from symgrad.front.whole import WholeTrace, runner, values_of
+from symgrad.mathlib.define import Math
+from symgrad.optimize.starts import target_of
+from symgrad.pipeline import DType
+from symgrad.targets import DeviceChoice, choose_any
+
+
+def jit(
+    f: Callable[..., Any],
+    *,
+    device: DeviceChoice = None,
+    math: Math = "accurate",
+    dtype: DType = "float32",
+    simplify: Level = True,
+) -> Callable[..., Any]:
+    """A function that computes what f does by kernels, as ``jax.jit`` does.
+
+    f takes arrays, or dicts, lists, tuples and dataclasses of them, and returns such. Arrays of
+    floats and floats are data; all else f gets as it is: ints, bools, strings, arrays of integers
+    as indices. `value_and_grad` says more of arguments, and is the same with a gradient. Results
+    are NumPy's arrays, or `DeviceArray` where one came in. The text of the kernels does not depend
+    on sizes: `print(run.stages)` shows what ran last.
+
+    f is traced at every call, and equal traces share the kernels. Inside a traced function it is f.
+
+    Raises:
+        UnsupportedError: if f asks for the elements of an array one by one, which `fused_forward`
+            traces, or for what cannot be traced as a whole yet.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> smooth = sg.jit(lambda a, w: {"rows": np.tanh(a @ w), "sum": a.sum()}, device="cpu")
+        >>> out = smooth(np.eye(300), np.ones(300))
+        >>> out["rows"].shape, float(out["sum"])
+        ((300,), 300.0)
+    """
+    return Jitted(f, options_of(f, None, math, dtype, simplify, True), device)
+
+
+class Jitted:
+    """A function that runs as kernels: see `jit`."""
+
+    def __init__(self, f: Callable[..., Any], options: Any, device: DeviceChoice) -> None:
+        functools.update_wrapper(self, f)
+        self._f, self._options, self._device = f, options, device
+        self._last: Any = None
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The results of the function, computed by kernels."""
+        if open_tape() is not None:
+            return self._f(*args, **named)
+        arguments = Arguments([*args, named], ())
+        traced = WholeTrace(self._f, arguments.arrays)
+        try:
+            result = traced.call(lambda leaves: arguments.whole(leaves, ()))
+            leaves, tree = flatten(result)
+            outputs = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
+            values = self._run(traced, outputs, arguments)
+        except ElementsNeededError as error:
+            raise UnsupportedError(
+                f"sg.jit cannot trace this as a whole: {error}; sg.fused_forward traces functions "
+                "by the elements of arrays"
+            ) from error
+        return tree.nest(next(values) if isinstance(leaf, WholeArray) else leaf for leaf in leaves)
+
+    def _run(
+        self, traced: WholeTrace, outputs: Sequence[WholeArray], arguments: Arguments
+    ) -> Iterator[Any]:
+        on_device = arguments.device_arrays
+        is_free = bool(on_device) and self._device is None
+        target = choose_any(target_of(None, *on_device) if is_free else self._device)
+        stays = bool(on_device) and not backend_of(target).on_host
+        run = runner(self._options, target)
+        self._last = run.compiled(traced.tape, outputs)
+        return values_of(outputs, run.run(traced.tape, outputs, stays))
+
+    @property
+    def stages(self) -> Any:
+        """The stages of the last call: what runs, one after the other, on which device.
+
+        Raises:
+            InputError: if there was none.
+        """
+        if self._last is None:
+            raise InputError("the function has not been called: its stages depend on shapes")
+        return self._last.plan
+
+
+def vmap(
+    f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **options: Any
+) -> Callable[..., Any]:
+    """A function that maps f over axes of its arguments, as ``jax.vmap`` does.
+
+    Args:
+        f: a function of arrays, or nests of them, by position.
+        in_axes: the axis of each argument that f gets elements along; None for what it gets as a
+            whole. One for all arguments, or a sequence, whose parts may be nested as arguments are.
+        out_axes: where the axis stands in the results, likewise.
+        **options: those of `jit`, where the function is called with numbers. In a function that is
+            traced as a whole it is a part of its kernels.
+
+    Raises:
+        InputError: where arrays are not of one length along the axes, or nests do not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> import symgrad as sg
+        >>> distances = sg.vmap(lambda x, y: np.sqrt(np.sum((x - y)**2)), (0, None), device="cpu")
+        >>> distances(np.array([[3.0, 4.0], [0.0, 1.0]]), np.zeros(2))
+        array([5., 1.], dtype=float32)
+    """
+
+    @functools.wraps(f)
+    def of_arrays(*args: Any) -> Any:
+        tape = open_tape()
+        assert tape is not None, "jit opens a tape"
+        return mapped(f, in_axes, out_axes, args, tape)
+
+    run = jit(of_arrays, **options)
+
+    @functools.wraps(f)
+    def mapping(*args: Any) -> Any:
+        return run(*args)
+
+    return mapping
