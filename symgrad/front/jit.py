@@ -30,7 +30,7 @@ def jit(
     math: Math = "accurate",
     dtype: DType = "float32",
     simplify: Level = True,
-) -> Callable[..., Any]:
+) -> Jitted:
     """A function that computes what f does by kernels, as ``jax.jit`` does.
 
     f takes arrays, or dicts, lists, tuples and dataclasses of them, and returns such. Arrays of
@@ -61,8 +61,9 @@ class Jitted:
 
     def __init__(self, f: Callable[..., Any], options: Any, device: DeviceChoice) -> None:
         functools.update_wrapper(self, f)
-        self._f, self._options, self._device = f, options, device
+        self._f, self._options = f, options
         self._last: Any = None
+        self._device: Any = device
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The results of the function, computed by kernels."""
