@@ -37,7 +37,7 @@ from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType, Options
 from symgrad.report.progress import Asked, staged
-from symgrad.targets import DeviceChoice, choose_any
+from symgrad.targets import DeviceChoice
 from symgrad.values.arrays import real_numbers, warn_if_rounded
 
 EXPRESSIONS = Handle, ExprArray, TracedArray
@@ -104,6 +104,11 @@ class Arguments:
         """An argument with the numbers of a flat array."""
         leaves, tree = self.nests[k]
         return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
+
+    @property
+    def real(self) -> list[Any]:
+        """All arrays, whole numbers as real ones."""
+        return [a if a.dtype.kind == "f" else a.astype(np.float64) for a in self.arrays]
 
     def whole(self, arrays: Sequence[Any], chosen: Sequence[int]) -> Iterator[Any]:
         """All arguments, with these arrays in the place of those that are traced."""
@@ -195,13 +200,13 @@ def value_and_grad(
             return value_and_grad_at(f, argnums, has_aux, args, named)
         chosen = chosen_of(argnums, len(args))
         arguments = Arguments([*args, named], chosen)
+        for array in arguments.data:
+            if isinstance(array, np.ndarray):
+                warn_if_rounded(array, "an argument", options.dtype)
         if is_large(arguments.arrays):
             with suppress(*BY_ELEMENTS):
                 return alone(_whole(f, arguments, chosen, has_aux, options, device))
         call, on_device = _Call(f, arguments, has_aux), arguments.device_arrays
-        for array in arguments.data:
-            if isinstance(array, np.ndarray):
-                warn_if_rounded(array, "an argument", options.dtype)
         target = target_of(None, *on_device) if on_device and device is None else device
         making = Making(options, target, make=shared)
         kernel = gradient_kernel(arguments.size, call.of_flat, making, arguments.wanted, has_aux)
@@ -235,8 +240,8 @@ def _whole(
         ElementsNeededError: where f has to be traced by its elements.
     """
     on_device = arguments.device_arrays
-    target = choose_any(target_of(None, *on_device) if on_device and device is None else device)
-    traced = WholeTrace(f, arguments.arrays)
+    run = runner(options, target_of(None, *on_device) if on_device and device is None else device)
+    traced = WholeTrace(f, arguments.real)
     result = traced.call(lambda leaves: arguments.whole(leaves, chosen))
     value, aux = result if has_aux else (result, None)
     variables = traced.variables[: len(arguments.arrays) - len(arguments.data)]
@@ -244,8 +249,7 @@ def _whole(
     kept = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
     loss = traced.number(value)
     outputs = [loss, *gradients(loss, variables), *kept]
-    run = runner(options, target)
-    stays = bool(on_device) and not backend_of(target).on_host
+    stays = bool(on_device) and not backend_of(run.device).on_host
     results = values_of(outputs, run.run(traced.tape, outputs, stays))
     first = next(results)
     number = first if isinstance(first, ResidentArray) else first.item()

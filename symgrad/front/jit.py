@@ -20,7 +20,7 @@ from symgrad.front.whole import WholeTrace, runner, values_of
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType
-from symgrad.targets import DeviceChoice, choose_any
+from symgrad.targets import DeviceChoice
 
 
 def jit(
@@ -88,9 +88,8 @@ class Jitted:
     ) -> Iterator[Any]:
         on_device = arguments.device_arrays
         is_free = bool(on_device) and self._device is None
-        target = choose_any(target_of(None, *on_device) if is_free else self._device)
-        stays = bool(on_device) and not backend_of(target).on_host
-        run = runner(self._options, target)
+        run = runner(self._options, target_of(None, *on_device) if is_free else self._device)
+        stays = bool(on_device) and not backend_of(run.device).on_host
         self._last = run.compiled(traced.tape, outputs)
         return values_of(outputs, run.run(traced.tape, outputs, stays))
 

@@ -7,6 +7,7 @@ elements of an array one by one is traced by them instead, as small ones are.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,7 +26,7 @@ from symgrad.expr.loops.open_loop import Tracing
 from symgrad.expr.tracers.whole import ElementsNeededError
 from symgrad.kernel.resident import ResidentArray
 from symgrad.pipeline import Options
-from symgrad.targets import Device
+from symgrad.targets import Device, DeviceChoice, choose_any
 from symgrad.tensor.stages import CompiledArrays, compile_arrays
 
 LEAST_WHOLE: Final = 1024
@@ -36,6 +37,9 @@ MOST_ELEMENTS: Final = 2**31 - 1
 
 CACHED_PROGRAMS: Final = 64
 """Most compiled programs that are kept."""
+
+CACHED_RUNNERS: Final = 64
+"""Most choices of options and a device whose meaning is kept."""
 
 _compiled: Once[Any, CompiledArrays] = Once(CACHED_PROGRAMS)
 
@@ -92,9 +96,16 @@ class Runner:
         return np.ascontiguousarray(array, np.int32)
 
 
-def runner(options: Options, device: Any) -> Runner:
-    """The runner for a device."""
-    return Runner(placed(options, device), backend_of(device).device)
+def runner(options: Options, device: DeviceChoice) -> Runner:
+    """The runner for the device that a choice names now."""
+    choice = tuple(device) if isinstance(device, list) else device
+    return _runner(options, choice, os.environ.get("SYMGRAD_DEVICE"))
+
+
+@functools.lru_cache(CACHED_RUNNERS)
+def _runner(options: Options, device: Any, _: str | None) -> Runner:
+    chosen = choose_any(device)
+    return Runner(placed(options, chosen), backend_of(chosen).device)
 
 
 class WholeTrace:

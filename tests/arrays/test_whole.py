@@ -161,6 +161,12 @@ def test_numbers_from_elsewhere_are_those_of_now() -> None:
     assert np.allclose(run(np.ones(1500))[1], 2 * scale)
 
 
+def test_whole_numbers_count_as_real_ones() -> None:
+    value, grad = sg.value_and_grad(lambda v: np.sum(v**2) / 2, device="cpu")(np.arange(1100))
+    assert np.isclose(value, np.sum(np.arange(1100.0) ** 2) / 2, rtol=1e-6)
+    assert np.array_equal(grad, np.arange(1100))
+
+
 def test_functions_of_elements_are_traced_by_them() -> None:
     def loss(v: Any) -> Any:
         return sum(x**2 for x in np.array([*v[:5]])) + 0.5 * v[7]
