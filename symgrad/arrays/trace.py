@@ -15,7 +15,6 @@ from symgrad.arrays.tape import Tape
 from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.tracers.tree import flatten
-from symgrad.expr.tracers.whole import ElementsNeededError
 
 functions.install()
 WholeArray.functions.update(linear.TABLE)
@@ -51,9 +50,9 @@ def nested_gradient(
     for k, (_, tree) in nests.items():
         given[k] = tree.nest(iter(fresh[k]))
     value = f(*given, **named)
-    output = value[0] if has_aux else value
-    if not isinstance(output, WholeArray):
-        raise ElementsNeededError("a result that is no whole array")
+    output = innermost([leaf for leaves in fresh.values() for leaf in leaves] or [anchor]).lift(
+        value[0] if has_aux else value
+    )
     derivatives = iter(gradients(output, [v for leaves in fresh.values() for v in leaves]))
     return value, [tree.nest(next(derivatives) for _ in leaves) for leaves, tree in nests.values()]
 
