@@ -14,10 +14,12 @@ from symgrad.arrays.tape import open_tape
 from symgrad.arrays.trace import gradients, nested_gradient
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of
+from symgrad.errors import TraceError
 from symgrad.expr.calls.transforms import chosen as chosen_of
 from symgrad.expr.calls.transforms import value_and_grad_at
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.node import Handle
+from symgrad.expr.graph.written_out import ManyElementsError, whole_instead
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
@@ -108,7 +110,10 @@ class Arguments:
     @property
     def real(self) -> list[Any]:
         """All arrays, whole numbers as real ones."""
-        return [a if a.dtype.kind == "f" else a.astype(np.float64) for a in self.arrays]
+        return [
+            a if isinstance(a, ResidentArray) or a.dtype.kind == "f" else a.astype(np.float64)
+            for a in self.arrays
+        ]
 
     def whole(self, arrays: Sequence[Any], chosen: Sequence[int]) -> Iterator[Any]:
         """All arguments, with these arrays in the place of those that are traced."""
@@ -203,9 +208,23 @@ def value_and_grad(
         for array in arguments.data:
             if isinstance(array, np.ndarray):
                 warn_if_rounded(array, "an argument", options.dtype)
+        whole = functools.partial(_whole, f, arguments, chosen, has_aux, options, device)
         if is_large(arguments.arrays):
             with suppress(*BY_ELEMENTS):
-                return alone(_whole(f, arguments, chosen, has_aux, options, device))
+                return alone(whole())
+            return alone(by_elements(arguments, chosen))
+        try:
+            with whole_instead():
+                return alone(by_elements(arguments, chosen))
+        except (ManyElementsError, TraceError) as error:
+            try:
+                return alone(whole())
+            except (*BY_ELEMENTS, TraceError):
+                if not isinstance(error, ManyElementsError):
+                    raise error from None
+        return alone(by_elements(arguments, chosen))
+
+    def by_elements(arguments: Arguments, chosen: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
         call, on_device = _Call(f, arguments, has_aux), arguments.device_arrays
         target = target_of(None, *on_device) if on_device and device is None else device
         making = Making(options, target, make=shared)
@@ -213,7 +232,7 @@ def value_and_grad(
         stays = bool(on_device) and not backend_of(kernel.device).on_host
         value, gradient, *aux = kernel.run(arguments.flat(stays))
         grads = tuple(arguments.filled(k, gradient) for k in chosen)
-        return alone(((value, call.aux(aux[0])) if has_aux else value, grads))
+        return (value, call.aux(aux[0])) if has_aux else value, grads
 
     def alone(result: tuple[Any, tuple[Any, ...]]) -> tuple[Any, Any]:
         first, grads = result

@@ -29,7 +29,7 @@ from symgrad.pipeline import Options
 from symgrad.targets import Device, DeviceChoice, choose_any
 from symgrad.tensor.stages import CompiledArrays, compile_arrays
 
-LEAST_WHOLE: Final = 1024
+LEAST_WHOLE: Final = 256
 """Elements of the largest argument from which on arrays are traced as a whole."""
 
 MOST_ELEMENTS: Final = 2**31 - 1

@@ -161,6 +161,20 @@ def test_numbers_from_elsewhere_are_those_of_now() -> None:
     assert np.allclose(run(np.ones(1500))[1], 2 * scale)
 
 
+def test_small_arrays_that_grow_are_traced_as_a_whole() -> None:
+    t, u = np.linspace(0, 2, 150), np.linspace(0, 1, 20)
+    calls = []
+
+    def loss(p: Any) -> Any:
+        calls.append(type(p).__name__)
+        return np.sum(np.mean(np.exp(-p[0] * t[:, None] * u) * p[1], axis=1) ** 2)
+
+    value, grad = sg.value_and_grad(loss, device="cpu", dtype="float64")(np.array([1.3, 0.4]))
+    model = np.mean(np.exp(-1.3 * t[:, None] * u), axis=1)
+    assert calls == ["ExprArray", "WholeArray"] and np.isclose(value, np.sum((0.4 * model) ** 2))
+    assert np.isclose(grad[1], 0.8 * np.sum(model**2), rtol=1e-12)
+
+
 def test_whole_numbers_count_as_real_ones() -> None:
     value, grad = sg.value_and_grad(lambda v: np.sum(v**2) / 2, device="cpu")(np.arange(1100))
     assert np.isclose(value, np.sum(np.arange(1100.0) ** 2) / 2, rtol=1e-6)

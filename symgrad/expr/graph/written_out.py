@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
-from symgrad.errors import SizeWarning, warn
+from symgrad.errors import SizeWarning, SymgradError, warn
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.place import Place, caller, resolve_places
 
 MOST_WRITTEN_OUT: Final = 20_000
 """Operations of one line up to which nothing is said: they take about a second."""
+
+
+MOST_ELEMENTS: Final = 2_000
+"""Elements of one operation up to which arrays are traced by them where they could be whole."""
+
+_whole_instead: ContextVar[bool] = ContextVar("_whole_instead", default=False)
+
+
+class ManyElementsError(SymgradError):
+    """An operation writes out many elements of arrays, which can be traced as a whole."""
+
+
+@contextmanager
+def whole_instead() -> Generator[None]:
+    """Within, operations on many elements are refused: see `ManyElementsError`."""
+    token = _whole_instead.set(True)
+    try:
+        yield
+    finally:
+        _whole_instead.reset(token)
 
 
 class SizeNote:
@@ -23,7 +46,12 @@ def warn_of_elements(graph: Graph | None, count: int) -> None:
     """Warn before the line that is running writes out ``count`` operations of elements.
 
     They may take minutes, in which nothing else would be said.
+
+    Raises:
+        ManyElementsError: within `whole_instead`.
     """
+    if count > MOST_ELEMENTS and _whole_instead.get():
+        raise ManyElementsError(f"{count:,} elements")
     if count < MOST_WRITTEN_OUT or graph is None or graph.note(SizeNote).has_warned:
         return
     graph.note(SizeNote).has_warned = True
