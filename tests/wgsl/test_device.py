@@ -19,6 +19,7 @@ import pytest
 import symgrad as sg
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from symgrad.kernel.memory import in_pieces
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, LIMITS, choose, limits
 from symgrad.wgsl.device.gpu import IDLE_PIPELINES
 from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
@@ -27,7 +28,6 @@ from symgrad.wgsl.memory.pool import (
     KEEP_SECONDS,
     Pool,
     Storage,
-    in_pieces,
     rounded,
     rounded_down,
 )
