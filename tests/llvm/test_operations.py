@@ -31,6 +31,8 @@ def arguments(op: Op) -> np.ndarray:
     drawn = draw.normal(scale=10.0, size=(300, op.arity))
     if op in SCALED:
         edges, drawn[:, 1:] = [], np.round(drawn[:, 1:])
+    if op is ops.power_of_two:
+        edges, drawn = [], np.round(drawn)
     if op is ops.saturate:  # of NaN it may make any number
         edges = [edge for edge in edges if not np.isnan(edge).any()]
     return np.concatenate([np.reshape(edges, (-1, op.arity)), drawn]).astype(np.float32)

@@ -12,10 +12,10 @@ import pytest
 from tensor_arrays import Shape, drawn, errors, summed
 
 import symgrad as sg
+from symgrad.kernel.skeletons import tile_choice
 from symgrad.kernel.skeletons.tile_choice import CHOICES, chosen
 from symgrad.kernel.skeletons.tiles import Tiles
 from symgrad.targets import DeviceChoice
-from symgrad.tensor import shapes
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
 BOUND = {"float32": 2e-5, "float64": 1e-12}
@@ -128,7 +128,7 @@ def test_linear_is_a_product_with_the_transposed(shape: Shape, device: DeviceCho
 def test_all_tiles_that_large_products_choose(
     tiles: Tiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shapes, "CHOICES", ((tiles, 1.0),))
+    monkeypatch.setattr(tile_choice, "CHOICES", ((tiles, 1.0),))
     rng = np.random.default_rng(5)
     x, w, g = drawn(rng, (140, 68)), drawn(rng, (20, 68)), drawn(rng, (140, 20))
     y, gradients = sg.linear(bias=False, device="gpu").vjp(x, w, g)
