@@ -242,3 +242,15 @@ def test_vmap_maps_over_axes_of_nests_within_and_around_derivatives() -> None:
     assert np.isclose(np.sum(grad * step), (up - down) / 2, rtol=1e-6)
     with pytest.raises(sg.InputError, match="arrays of"):
         sg.vmap(lambda x, y: x, device="cpu")(x, a)
+
+
+@pytest.mark.skipif(not any(d.is_gpu for d in sg.devices()), reason="needs a GPU")
+def test_arrays_on_a_device_stay_there() -> None:
+    a, x = RNG.normal(size=(60, 50)), RNG.normal(size=50)
+    gpu = sg.device_array(a, device="gpu")
+    value, grad = sg.value_and_grad(lambda a: np.sum(np.tanh(a @ x)))(gpu)
+    assert isinstance(grad, sg.DeviceArray) and isinstance(value, sg.DeviceArray)
+    expected = (1 - np.tanh(a @ x) ** 2)[:, None] * x
+    assert np.allclose(grad.numpy(), expected, rtol=1e-4, atol=1e-5)
+    gram = sg.jit(lambda a: {"gram": a.T @ a})(gpu)["gram"]
+    assert np.allclose(gram.numpy(), a.T @ a, rtol=1e-4, atol=1e-4)
