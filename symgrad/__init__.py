@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from symgrad.optimize.newton import GaussNewton, Newton
     from symgrad.optimize.result import FitError
     from symgrad.optimize.rules import Adam, AdamW, Clipped, GradientDescent, Momentum
+    from symgrad.petab.problem import PetabProblem, from_petab
     from symgrad.programs.builder import Builder, Variable
     from symgrad.programs.program import Program, grad_program, program
     from symgrad.report.audit import Audit, Suspect
@@ -172,6 +173,7 @@ __all__ = [
     "Network",
     "Newton",
     "OdeResult",
+    "PetabProblem",
     "PickleError",
     "PrecisionWarning",
     "Profile",
@@ -219,6 +221,7 @@ __all__ = [
     "forward_backward",
     "free_memory",
     "from_jax",
+    "from_petab",
     "from_sympy",
     "fused_forward",
     "fused_forward_backward",
@@ -299,6 +302,7 @@ _LATER = {
     "symgrad.ode.solution": "OdeResult",
     "symgrad.ode.solve": "solve_ivp",
     "symgrad.ode.tableau": "Tableau",
+    "symgrad.petab.problem": "PetabProblem from_petab",
     "symgrad.optimize": "schedules",
     "symgrad.fit.curve_fit": "curve_fit",
     "symgrad.fit.fit_many": "fit_many",

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = """
     errors cache lazy < deprecated < expr < arrays < mathlib values < kernel < wgsl llvm
     < pipeline targets < sums < multi_device < backend < report < optimize < bridges web
-    < rows tensor < programs < front < fit < ode < checks demo sklearn
+    < rows tensor < programs < front < fit < ode < petab < checks demo sklearn
     < symgrad __main__
 """
 WITHIN_PACKAGES = {
@@ -59,6 +59,8 @@ OPTIONAL = {
     "xarray",
     "dask",
     "distributed",
+    "petab",
+    "libsbml",
 }
 BRIDGES = {"symgrad.sklearn": "sklearn"}
 """Modules that are imported by name, and that are of another package's classes."""

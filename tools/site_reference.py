@@ -52,7 +52,7 @@ GROUPS = (
     _group("loops", "Loops and branches", "Control flow with JAX's names, in kernels.",
            "fori_loop while_loop scan cond switch fixed_point custom_root quad"),
     _group("equations", "Differential equations", "Solved for one problem or for many, in kernels.",
-           "solve_ivp OdeResult Tableau"),
+           "solve_ivp OdeResult Tableau from_petab PetabProblem"),
     _group("functions", "Functions", "Of expressions, of arrays of them, and of numbers. "
            ":doc:`The table of operations </ops>` has their derivatives.",
            " ".join([*functions.__all__, SPECIAL])),

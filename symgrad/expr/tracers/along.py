@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from collections.abc import Callable
@@ -67,7 +68,8 @@ def reduce(
     axes = range(a.ndim) if axis is None else np.atleast_1d(np.asarray(axis))
     axes = sorted({int(k) % a.ndim for k in axes}) if a.ndim else []
     other_axes = [k for k in range(a.ndim) if k not in axes]
-    rows = a.transpose(other_axes + axes).reshape([a.shape[k] for k in other_axes] + [-1])
+    length = math.prod(a.shape[k] for k in axes)
+    rows = a.transpose(other_axes + axes).reshape([a.shape[k] for k in other_axes] + [length])
     result = np.empty(rows.shape[:-1], dtype=object)
     each = rows.reshape(result.size, rows.shape[-1])
     with OnePlace(graph_of([rows])):

@@ -1,0 +1,1 @@
+"""Problems of parameter estimation in the PEtab format."""

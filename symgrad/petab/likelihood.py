@@ -1,0 +1,243 @@
+"""The likelihood of the measurements of one simulation, traced."""
+
+# SymPy has no types:
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr import ops
+from symgrad.expr.calls.sympy_bridge import from_sympy
+from symgrad.expr.loops.control import fori_loop, scan
+from symgrad.expr.tracers.array import array
+from symgrad.petab.sbml import TIME, symbol
+from symgrad.petab.simulation import Simulation
+from symgrad.petab.tables import Conditions, Measured, Setting, Slot
+
+LN10: Final = math.log(10.0)
+
+SCALES: Final[dict[str, Callable[[Any], Any]]] = {
+    "lin": lambda x: x,
+    "log": ops.exp,
+    "log10": lambda x: ops.exp(x * LN10),
+}
+"""From the scale on which a parameter is estimated to its own."""
+
+TRANSFORMATIONS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    "lin": (lambda y: y, lambda _: 0.0),
+    "log": (ops.log, ops.log),
+    "log10": (lambda y: ops.log(y) / LN10, lambda y: ops.log(y * LN10)),
+}
+"""Functions of a measurement y: the scale on which it is distributed about the model's value, and
+minus the logarithm of the derivative of that, by which densities of y differ from those on it."""
+
+
+@dataclass(frozen=True)
+class Observable:
+    """A formula of states, with the distribution of its measurements."""
+
+    name: str
+    formula: Any
+    noise: Any
+    transformation: str
+    distribution: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A measurement beside the model's value, on the scale on which noise is symmetric."""
+
+    observable: Observable
+    model: Any
+    sigma: Any
+    measurement: Any
+
+    @property
+    def standardised(self) -> Any:
+        """The measurement less the model's value, in units of sigma."""
+        transform, _ = TRANSFORMATIONS[self.observable.transformation]
+        return (transform(self.measurement) - transform(self.model)) / self.sigma
+
+    @property
+    def negative_log_density(self) -> Any:
+        """Minus the logarithm of the density of the measurement."""
+        _, jacobian = TRANSFORMATIONS[self.observable.transformation]
+        apart, scale = self.standardised, ops.log(self.sigma) + jacobian(self.measurement)
+        if self.observable.distribution == "laplace":
+            return ops.abs(apart) + scale + math.log(2.0)
+        return 0.5 * apart * apart + scale + 0.5 * math.log(2.0 * math.pi)
+
+    @property
+    def information(self) -> tuple[Any, Any]:
+        """Two numbers whose squared derivatives add up to the Fisher information."""
+        transform, _ = TRANSFORMATIONS[self.observable.transformation]
+        value = transform(self.model) / ops.stop_gradient(self.sigma)
+        return value, math.sqrt(2.0) * ops.log(self.sigma)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Minus the logarithm of the likelihood of a row's measurements: a loss over a table."""
+
+    simulation: Simulation
+    observables: Sequence[tuple[Observable, Measured]]
+    conditions: Conditions
+    scales: Mapping[str, str]
+    fixed: Mapping[str, float]
+    equilibrated: Slot
+    """1 in simulations before which comes a steady state, 0 in others."""
+
+    def __call__(self, v: Any, row: Any) -> Any:
+        """Minus the logarithm of the likelihood of the row's measurements."""
+        theta = self.parameters(v)
+        values, states = self.solved(theta, row)
+
+        def at_time(k: Any, total: Any) -> Any:
+            known = self._known(values, states[k], row.time[k])
+            terms = (
+                ops.where(weight > 0.5, compared.negative_log_density, 0.0)
+                for weight, compared in self._compared(known, theta, row, k)
+            )
+            return total + sum(terms)
+
+        return fori_loop(0, len(row.time), at_time, 0.0)
+
+    def residuals(self, v: Any, row: Any) -> Any:
+        """The standardised residuals of a row's measurements; 0 where there is none."""
+        return self._at_all_times(v, row, lambda compared: (compared.standardised,))
+
+    @property
+    def knows_noise(self) -> bool:
+        """Whether the size of the noise depends on nothing that is estimated."""
+        return all(
+            m.has_known_noise
+            and {s.name for s in o.noise.free_symbols} <= self.fixed.keys() | m.parameters.keys()
+            for o, m in self.observables
+        )
+
+    def information(self, v: Any, row: Any) -> Any:
+        """Numbers whose squared derivatives add up to the row's Fisher information."""
+        return self._at_all_times(v, row, lambda compared: compared.information)
+
+    def predictions(self, v: Any, row: Any) -> Any:
+        """The model's values of a row's measurements: times, observables, replicates, in order."""
+        return self._at_all_times(v, row, lambda compared: (compared.model,))
+
+    def trajectory(self, v: Any, row: Any) -> Any:
+        """The states of a row's simulation (times, states)."""
+        return self.solved(self.parameters(v), row)[1]
+
+    def _at_all_times(self, v: Any, row: Any, terms: Callable[[Compared], Iterable[Any]]) -> Any:
+        """Numbers of each measurement, time by time; 0 where there is none."""
+        theta = self.parameters(v)
+        values, states = self.solved(theta, row)
+
+        def at_time(carry: Any, k: Any) -> tuple[Any, Any]:
+            known = self._known(values, states[k], row.time[k])
+            numbers = [
+                ops.where(weight > 0.5, number, 0.0)
+                for weight, compared in self._compared(known, theta, row, k)
+                for number in terms(compared)
+            ]
+            return carry, array(numbers)
+
+        _, numbers = scan(at_time, 0.0, np.arange(len(row.time)))
+        return numbers.reshape(-1)
+
+    def parameters(self, v: Any) -> dict[str, Any]:
+        """The estimated parameters by name, on their own scale."""
+        return {name: SCALES[s](v[k]) for k, (name, s) in enumerate(self.scales.items())}
+
+    def solved(self, theta: Mapping[str, Any], row: Any) -> tuple[dict[Any, Any], Any]:
+        """Values of symbols in a row's simulation, and its states (times, states)."""
+        simulation, during = self.simulation, self.conditions.simulation
+        values = self._values(theta, row, during)
+        y0 = simulation.initial(values)
+        if self.equilibrated.constant != 0.0:
+            equilibrated = self.equilibrated.value(row, theta) > 0.5
+            y0 = np.where(equilibrated, self._steady(theta, row), y0)
+        return values, simulation.states(values, self._set(y0, theta, row, during), row.time)
+
+    def _steady(self, theta: Mapping[str, Any], row: Any) -> Any:
+        """The steady state under the condition before."""
+        before = self.conditions.preequilibration
+        values = self._values(theta, row, before)
+        start = self._set(self.simulation.initial(values), theta, row, before)
+        return self.simulation.steady(values, start)
+
+    def _values(
+        self, theta: Mapping[str, Any], row: Any, settings: Mapping[str, Setting]
+    ) -> dict[Any, Any]:
+        """The values of all parameters of the model under a condition, by their symbols."""
+        model = self.simulation.model
+        known: dict[str, Any] = {**model.parameters, **self.fixed, **theta}
+        for name, setting in settings.items():
+            if name not in model.states:
+                known[name] = setting.chosen(row, theta, known.get(name))
+        return {symbol(name): value for name, value in known.items()}
+
+    def _set(
+        self, y: Any, theta: Mapping[str, Any], row: Any, settings: Mapping[str, Setting]
+    ) -> Any:
+        """States of which a condition sets some."""
+        chosen = [
+            settings[x].chosen(row, theta, y[k]) if x in settings else y[k]
+            for k, x in enumerate(self.simulation.model.states)
+        ]
+        return array(chosen)
+
+    def _known(self, values: Mapping[Any, Any], y: Any, t: Any) -> dict[Any, Any]:
+        """Values of symbols at a time, those that rules assign among them."""
+        model = self.simulation.model
+        known = {**values, **{symbol(x): y[k] for k, x in enumerate(model.states)}, TIME: t}
+        return known | {symbol(x): from_sympy(f, known) for x, f in model.assigned.items()}
+
+    def _compared(
+        self, known: Mapping[Any, Any], theta: Mapping[str, Any], row: Any, k: Any
+    ) -> Iterator[tuple[Any, Compared]]:
+        """The measurements at time k, and the weight of each."""
+        for observable, measured in self.observables:
+            for j in range(measured.replicates):
+                slots = measured.parameters.items()
+                placed = {symbol(name): s.value(row, theta, k, j) for name, s in slots}
+                model = from_sympy(observable.formula, {**known, **placed})
+                own = {symbol(observable.name): model}
+                sigma = from_sympy(observable.noise, {**known, **placed, **own})
+                measurement = getattr(row, measured.value)[k][j]
+                weight = getattr(row, measured.weight)[k][j]
+                yield weight, Compared(observable, model, sigma, measurement)
+
+
+@dataclass(frozen=True)
+class WholeTable:
+    """The rows of a likelihood as constants of one function of the parameters.
+
+    So each of many points is a lane of a kernel, in which a loop takes row by row.
+    """
+
+    likelihood: Likelihood
+    columns: Mapping[str, Any]
+
+    def loss(self, v: Any) -> Any:
+        """Minus the logarithm of the likelihood of all measurements."""
+        rows = len(self.columns["time"])
+        return fori_loop(0, rows, lambda k, total: total + self.likelihood(v, self._row(k)), 0.0)
+
+    def residuals(self, v: Any) -> Any:
+        """The standardised residuals of all measurements."""
+        rows = np.arange(len(self.columns["time"]))
+        _, residuals = scan(
+            lambda carry, k: (carry, self.likelihood.residuals(v, self._row(k))), 0.0, rows
+        )
+        return residuals.reshape(-1)
+
+    def _row(self, k: Any) -> Any:
+        return SimpleNamespace(**{name: array(column)[k] for name, column in self.columns.items()})

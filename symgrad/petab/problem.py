@@ -1,0 +1,440 @@
+"""`from_petab`: parameter estimation from the files of a PEtab problem."""
+
+# petab and pandas have no types, or need not be here:
+# pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symgrad.errors import InputError, SymgradError
+from symgrad.expr import ops
+from symgrad.front.fused import (
+    fused_forward,
+    fused_forward_backward,
+    fused_hessian,
+    fused_least_squares,
+)
+from symgrad.optimize.lbfgs import LBFGS
+from symgrad.optimize.least_squares import LevenbergMarquardt
+from symgrad.optimize.minimize import minimize_from
+from symgrad.petab.likelihood import Likelihood, Observable, WholeTable
+from symgrad.petab.pictures import plot_fits, plot_profiles, plot_waterfall
+from symgrad.petab.priors import Prior
+from symgrad.petab.profiles import LikelihoodProfile
+from symgrad.petab.sbml import read_model
+from symgrad.petab.simulation import Simulation, Solver
+from symgrad.petab.tables import Entry, Layout, SimulationTable, conditions_of, entry
+from symgrad.targets import DeviceChoice
+
+TO_SCALE: Final[dict[str, Callable[[Any], Any]]] = {
+    "lin": lambda x: x,
+    "log": np.log,
+    "log10": np.log10,
+}
+"""From a parameter's own scale to that on which it is estimated."""
+
+
+class PetabProblem:
+    """A problem of parameter estimation: a model, its measurements, and their likelihood.
+
+    Parameters are arrays (n,) of those that are estimated, in the order of `ids` and on the scales
+    on which the table of parameters has them estimated, or dicts of them by their names, on the
+    parameters' own scales; None stands for the nominal ones. Arrays (S, n) are S points at once.
+
+    Example:
+        >>> import symgrad as sg
+        >>> problem = sg.from_petab("problem.yaml")  # doctest: +SKIP
+        >>> problem.loglikelihood()  # doctest: +SKIP
+        -138.22199
+    """
+
+    def __init__(self, problem: Any, solver: Solver, device: DeviceChoice) -> None:
+        parameters = problem.parameter_df
+        estimated = parameters[parameters["estimate"] == 1]
+        self.ids: list[str] = estimated.index.tolist()
+        """The names of the estimated parameters."""
+        self.scales: dict[str, str] = dict(zip(self.ids, estimated["parameterScale"], strict=True))
+        """"lin", "log" or "log10": on which each is estimated."""
+        self.nominal = self._scaled(estimated["nominalValue"])
+        """Nominal values (n,) of the estimated parameters, on these scales."""
+        self.bounds = self._scaled(estimated["lowerBound"]), self._scaled(estimated["upperBound"])
+        """The lowest and the largest values (n,), on these scales."""
+        self.tables = problem
+        """The ``petab.Problem`` with all tables."""
+        self._device: Any = device
+        rest = parameters[parameters["estimate"] != 1]["nominalValue"]
+        self._fixed: dict[str, float] = rest.astype(float).to_dict()
+        self._layout = Layout(problem.measurement_df)
+        self._table = SimulationTable()
+        self._likelihood = self._read(problem, solver)
+        priors = [Prior.of(name, k, row) for k, (name, row) in enumerate(estimated.iterrows())]
+        self._priors = [prior for prior in priors if prior is not None]
+
+    def _scaled(self, values: Any) -> NDArray[np.float64]:
+        pairs = zip(values, self.scales.values(), strict=True)
+        return np.array([TO_SCALE[scale](float(x)) for x, scale in pairs])
+
+    def _read(self, problem: Any, solver: Solver) -> Likelihood:
+        """The likelihood, with the columns of the table that it reads."""
+        layout, table = self._layout, self._table
+        table.add("time", layout.times)
+        model = read_model(problem.model.sbml_document, problem.model.model_id or "the model")
+        measured = [
+            (o, m)
+            for k, o in enumerate(_observables(problem.observable_df))
+            if (m := layout.measured(table, k, o.name, self._entry)) is not None
+        ]
+        conditions = conditions_of(table, problem.condition_df, layout, self._entry)
+        return Likelihood(
+            Simulation(model, solver),
+            measured,
+            conditions,
+            self.scales,
+            self._fixed,
+            layout.equilibrated(table),
+        )
+
+    def _entry(self, value: Any, where: str) -> Entry:
+        return entry(value, self._fixed, self.ids, where)
+
+    # --- the likelihood ---------------------------------------------------------------------------
+
+    def loglikelihood(self, p: Any = None) -> Any:
+        """The logarithm of the likelihood: a float, or (S,) of points (S, n).
+
+        It is NaN where the equations have no solution.
+        """
+        return self.value_and_grad(p)[0]
+
+    def value_and_grad(self, p: Any = None) -> tuple[Any, NDArray[np.float64]]:
+        """The logarithm of the likelihood, and its gradient on the scales of estimation."""
+        point = self.point(p)
+        loss, gradient = (self._bound if point.ndim == 1 else self._points).run(point)
+        return -loss, -gradient
+
+    def hessian(self, p: Any = None) -> NDArray[np.float64]:
+        """The second derivatives (n, n) of the logarithm of the likelihood."""
+        return -self._hessian.run(self.point(p))[2]
+
+    def fisher(self, p: Any = None) -> NDArray[np.float64]:
+        """The expected Fisher information (n, n) on the scales of estimation.
+
+        Of normal noise, with the part of its estimated size: the sum of
+        ``(dy dy' + 2 ds ds') / s**2`` over measurements. Its inverse is the covariance of the
+        parameters, as the measurements tell them.
+
+        Raises:
+            InputError: for noise of Laplace's distribution.
+        """
+        if any(o.distribution != "normal" for o, _ in self._likelihood.observables):
+            raise InputError("fisher is of normal noise; take hessian, of any distribution")
+        return self._information.run(self.point(p))[2]
+
+    def logprior(self, p: Any = None) -> Any:
+        """The logarithm of the prior density: a float, or (S,) of points (S, n)."""
+        if not self._priors:
+            return 0.0 if self.point(p).ndim == 1 else np.zeros(len(self.point(p)))
+        return -self._prior.run(self.point(p))
+
+    def simulate(self, p: Any = None) -> Any:
+        """The table of measurements with the model's values, in a column ``simulation``."""
+        table = self.tables.measurement_df.copy()
+        table["simulation"] = self._placed(
+            self._predictions.run(self.point(p), self._table.columns)
+        )
+        return table
+
+    def point(self, p: Any) -> NDArray[np.float64]:
+        """Parameters as an array (n,) or (S, n) on the scales of estimation.
+
+        Raises:
+            InputError: for another shape, or a dict that has other names.
+        """
+        if p is None:
+            return self.nominal
+        if isinstance(p, Mapping):
+            if set(p) != set(self.ids):
+                odd = sorted({*p} ^ {*self.ids})
+                raise InputError(f"parameters that are missing, or unknown: {', '.join(odd)}")
+            return self._scaled(p[name] for name in self.ids)
+        point = np.asarray(p, np.float64)
+        if point.shape[-1:] != (len(self.ids),) or point.ndim > 2:
+            raise InputError(
+                f"parameters have the shape {point.shape}: give ({len(self.ids)},), or points "
+                f"(S, {len(self.ids)}), in the order of .ids"
+            )
+        return point
+
+    # --- estimation -------------------------------------------------------------------------------
+
+    def minimize(
+        self, starts: Any = 1000, *, seed: int = 0, steps: int = 1000, progress: Any = False
+    ) -> Any:
+        """Estimate the parameters from many starts at once, within their bounds.
+
+        What is minimised is minus the logarithm of the likelihood and of the prior. Where noise is
+        normal and of known size, and there is no prior, it is a sum of squares, for
+        `LevenbergMarquardt`; otherwise `LBFGS` takes it.
+
+        Args:
+            starts: how many, which are drawn as the table of parameters says, by PEtab's own
+                package; or an array (S, n), on the scales of estimation.
+            seed: of the draws.
+            steps: the most steps.
+            progress: as for `minimize_from`.
+
+        Returns:
+            SciPy's result, batched, as of `minimize_from`: ``x`` (S, n), ``fun`` (S,), minus the
+            logarithm of likelihood times prior, ``success`` (S,), and ``best``.
+        """
+        first = self.starts(int(starts), seed) if np.ndim(starts) == 0 else starts
+        first, options = self.point(first), {"bounds": self.bounds, "progress": progress}
+        if not self._is_least_squares:
+            return self._posterior.minimize(first, LBFGS(), steps, **options)
+        result = minimize_from(
+            self._whole.residuals, len(self.ids), first, LevenbergMarquardt(), steps,
+            dtype="float64", device=self._device, **options,
+        )  # fmt: skip
+        best = ... if first.ndim == 1 else result.best
+        constant = -self.loglikelihood(result.x[best]) - np.asarray(result.fun)[best]
+        result.fun = result.fun + constant  # half the squares leave out what no parameter changes
+        return result
+
+    def starts(self, count: int, seed: int = 0) -> NDArray[np.float64]:
+        """Starts (count, n) on the scales of estimation, as PEtab's package draws them."""
+        from petab.v1.sampling import sample_parameter_startpoints
+
+        return sample_parameter_startpoints(self.tables.parameter_df, count, seed)
+
+    def profile(
+        self, parameter: str, x: Any, *, span: float = 1.0, points: int = 21, steps: int = 500
+    ) -> LikelihoodProfile:
+        """The best likelihood for values of one parameter around an optimum x (n,).
+
+        All values are tried at once, each from the optimum.
+
+        Args:
+            parameter: its name.
+            x: where the likelihood is largest, such as ``result.x[result.best]``.
+            span: how far to go to either side, on the scale of estimation.
+            points: how many values.
+            steps: the most steps of each.
+        """
+        if parameter not in self.ids:
+            raise InputError(f"{parameter!r} is not estimated: there are {', '.join(self.ids)}")
+        place, best = self.ids.index(parameter), self.point(x)
+        low, high = (bound[place] for bound in self.bounds)
+        values = np.linspace(max(low, best[place] - span), min(high, best[place] + span), points)
+        fixed = np.zeros((points, len(self.ids), 2))
+        fixed[:, place] = np.stack([np.ones(points), values], axis=1)
+        result = minimize_from(
+            self._with_fixed, len(self.ids), np.tile(best, (points, 1)), LBFGS(), steps,
+            own=fixed.reshape(points, 1, -1), bounds=self.bounds, dtype="float64",
+            device=self._device,
+        )  # fmt: skip
+        ends = result.x.copy()
+        ends[:, place] = values
+        return LikelihoodProfile(parameter, values, self.loglikelihood(ends), ends, result.success)
+
+    # --- pictures ---------------------------------------------------------------------------------
+
+    def plot_fits(self, p: Any = None, axes: Any = None) -> list[Any]:
+        """Measurements beside the model: an axes for each observable. It needs matplotlib."""
+        table = self.simulate(p)
+        groups = table.groupby(["observableId", "simulationConditionId"], sort=False)
+        curves = {
+            key: (g["time"], g["simulation"])
+            for key, rows in groups
+            for g in [rows.sort_values("time")]
+        }
+        return plot_fits(table, curves, axes)
+
+    def plot_waterfall(self, result: Any, axes: Any = None) -> Any:
+        """The ends of all starts, best first. It needs matplotlib."""
+        return plot_waterfall(np.asarray(result.fun), axes)
+
+    def plot_profiles(self, profiles: Sequence[LikelihoodProfile], axes: Any = None) -> list[Any]:
+        """Profiles, an axes each. It needs matplotlib."""
+        return plot_profiles(profiles, axes)
+
+    # --- kernels ----------------------------------------------------------------------------------
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"dtype": "float64", "device": self._device, "columns": self._table.shapes}
+
+    @cached_property
+    def _bound(self) -> Any:
+        kernel = fused_forward_backward(len(self.ids), self._likelihood, **self._options)
+        return kernel.bind(self._table.columns)
+
+    @cached_property
+    def _hessian(self) -> Any:
+        kernel = fused_hessian(len(self.ids), self._likelihood, **self._options)
+        return kernel.bind(self._table.columns)
+
+    @cached_property
+    def _whole(self) -> WholeTable:
+        return WholeTable(self._likelihood, self._table.columns)
+
+    @cached_property
+    def _points(self) -> Any:
+        """Minus the logarithm of the likelihood at many points."""
+        return fused_forward_backward(
+            len(self.ids), self._whole.loss, dtype="float64", device=self._device
+        )
+
+    @cached_property
+    def _posterior(self) -> Any:
+        """Minus the logarithm of likelihood times prior at many points."""
+        if not self._priors:
+            return self._points
+
+        def loss(v: Any) -> Any:
+            return self._whole.loss(v) + self._negative_log_prior(v)
+
+        return fused_forward_backward(len(self.ids), loss, dtype="float64", device=self._device)
+
+    def _with_fixed(self, v: Any, row: Any) -> Any:
+        """The loss where a row says which parameters are fixed, and to what."""
+        count = len(self.ids)
+        return self._whole.loss(
+            [ops.where(row[2 * k] > 0.5, row[2 * k + 1], v[k]) for k in range(count)]
+        )
+
+    @cached_property
+    def _information(self) -> Any:
+        kernel = fused_least_squares(len(self.ids), self._likelihood.information, **self._options)
+        return kernel.bind(self._table.columns)
+
+    @cached_property
+    def _predictions(self) -> Any:
+        return fused_forward(
+            len(self.ids), self._likelihood.predictions, reduce=None, **self._options
+        )
+
+    @cached_property
+    def _prior(self) -> Any:
+        return fused_forward(
+            len(self.ids), self._negative_log_prior, dtype="float64", device=self._device
+        )
+
+    def _negative_log_prior(self, v: Any) -> Any:
+        theta = [*self._likelihood.parameters(v).values()]
+        return sum(prior.negative_log_density(v, theta) for prior in self._priors)
+
+    # --- measurements -----------------------------------------------------------------------------
+
+    @property
+    def _is_least_squares(self) -> bool:
+        """Whether the loss is half a sum of squares, but for a constant."""
+        kinds = {o.distribution for o, _ in self._likelihood.observables}
+        return kinds == {"normal"} and not self._priors and self._likelihood.knows_noise
+
+    def _placed(self, predictions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Predictions of rows, (rows, times * values), as a column of the table of measurements."""
+        placed = np.full(len(self.tables.measurement_df), np.nan)
+        by_time = predictions.reshape(*self._layout.times.shape, -1)
+        first = 0
+        for _, measured in self._likelihood.observables:
+            row, time, replicate = measured.at
+            placed[measured.places] = by_time[row, time, first + replicate]
+            first += measured.replicates
+        return placed
+
+
+def from_petab(
+    path: str | Path,
+    *,
+    method: str = "Rodas5P",
+    rtol: float = 1e-8,
+    atol: float = 1e-12,
+    max_steps: int = 10_000,
+    device: DeviceChoice = "cpu",
+) -> PetabProblem:
+    """A problem of parameter estimation from its files, in the PEtab format of version 1.
+
+    The model is SBML: reactions, rules, initial assignments and events become differential
+    equations, whose solution and likelihood are traced as any function is. Each simulation is a
+    row of a table, so that all conditions are computed side by side, and so are all starts of an
+    estimation. Gradients are those of the steps that are taken; of steady states before
+    simulations they are by the implicit function theorem.
+
+    (Schmiester et al., 2021, PEtab: Interoperable specification of parameter estimation problems
+    in systems biology. It needs the packages petab and python-libsbml: ``pip install
+    'symgrad[petab]'``.)
+
+    Args:
+        path: the YAML file of the problem.
+        method: which method solves the equations: see `solve_ivp`.
+        rtol: how large its errors may be, relatively.
+        atol: how large they may be, absolutely.
+        max_steps: the most steps of a simulation.
+        device: where: likelihoods are in float64.
+
+    Raises:
+        InputError: for files that are not valid, and for what is not supported, by its name.
+
+    Example:
+        >>> import symgrad as sg
+        >>> problem = sg.from_petab("Boehm_JProteomeRes2014.yaml")  # doctest: +SKIP
+        >>> value, gradient = problem.value_and_grad()  # doctest: +SKIP
+    """
+    try:
+        import petab.v1 as petab
+    except ImportError as error:
+        raise SymgradError(
+            "from_petab needs the packages petab and python-libsbml: pip install 'symgrad[petab]'"
+        ) from error
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path}: give the YAML file of a PEtab problem")
+    problem = petab.Problem.from_yaml(str(path))
+    if problem.model is None or problem.model.type_id != "sbml":
+        raise InputError(f"{path}: models are SBML")
+    _require_valid(problem, str(path))
+    return PetabProblem(problem, Solver(method, rtol, atol, max_steps), device)
+
+
+def _require_valid(problem: Any, path: str) -> None:
+    """Refuse tables that PEtab's own checks refuse, with what these say."""
+    import petab.v1 as petab
+
+    said: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    logger, listener = logging.getLogger("petab"), Listener(logging.ERROR)
+    logger.addHandler(listener)
+    try:
+        if petab.lint_problem(problem):
+            raise InputError(f"{path}: {' '.join(said) or 'the tables are not valid PEtab'}")
+    finally:
+        logger.removeHandler(listener)
+
+
+def _observables(table: Any) -> Iterator[Observable]:
+    """The rows of the table of observables."""
+    from petab.v1.math import sympify_petab
+
+    for name, row in table.iterrows():
+        transformation = row.get("observableTransformation")
+        distribution = row.get("noiseDistribution")
+        yield Observable(
+            str(name),
+            sympify_petab(row["observableFormula"]),
+            sympify_petab(row["noiseFormula"]),
+            transformation if isinstance(transformation, str) and transformation else "lin",
+            distribution if isinstance(distribution, str) and distribution else "normal",
+        )
