@@ -398,7 +398,7 @@ def from_petab(
         ) from error
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}: give the YAML file of a PEtab problem")
-    problem = petab.Problem.from_yaml(str(path))
+    problem: Any = petab.Problem.from_yaml(str(path))
     if problem.model is None or problem.model.type_id != "sbml":
         raise InputError(f"{path}: models are SBML")
     _require_valid(problem, str(path))
