@@ -243,7 +243,7 @@ def test_values_and_gradients_stay(f: Callable[[Any], Any]) -> None:
 
 
 def test_inputs_in_a_row_are_elements_of_an_array() -> None:
-    n = 700
+    n = 1000
 
     def f(v: Any) -> Any:
         s = v[0]

@@ -11,7 +11,6 @@ import symgrad as sg
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.report import kernel
-from symgrad.rows import kernel as data_kernels
 
 POINTS = np.random.default_rng(0).uniform(0.5, 0.9, (70, 2))
 
@@ -130,7 +129,7 @@ def test_loops_without_a_bound_count_once(
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("WGSL is printed")
 
-    monkeypatch.setattr(data_kernels, "emit_reduction", never)
+    monkeypatch.setattr(kernel, "emit_reduction", never)
     monkeypatch.setattr(kernel, "printed_map", never)
     of_rows = sg.fused_forward(2, halved, row=1, device="cpu").stats
     of_points = sg.fused_forward(3, lambda v: halved(v[:2], v[2:]), device="cpu").stats
