@@ -257,6 +257,7 @@ def test_a_neural_right_hand_side() -> None:
         ({"y0": 1.0}, "y0 is an array"),
         ({"atol": [1e-3, 1e-3]}, "one for each of the 1"),
         ({"fun": lambda t, y: [y[0], y[0]]}, "y0 has 1 numbers"),
+        ({"fun": lambda t, y, a: [-a * y[0]], "args": ([1.0, 2.0],)}, r"y0\[None\]"),
         ({"relative": 1.0}, "no option relative"),
     ],
 )
@@ -269,6 +270,8 @@ def test_what_does_not_fit_is_refused_with_a_remedy(wrong: dict[str, Any], messa
 def test_batches_that_do_not_fit_are_refused() -> None:
     with pytest.raises(sg.InputError, match="axes of problems differ"):
         sg.solve_ivp(predators_and_prey, (0, 1), np.ones((3, 2)), args=(np.ones(2), np.ones(3)))
+    with pytest.raises(sg.TraceError, match=r"y0\[None\]"):
+        sg.solve_ivp(predators_and_prey, (0, 1), np.ones(2), args=(np.ones(3), 0.4))
     with pytest.raises(sg.InputError, match="axes of length 1"):
         sg.solve_ivp(predators_and_prey, (0, 1), np.ones((3, 4, 2)), args=(np.ones(4), 0.4))
     with pytest.raises(sg.InputError, match="y0 is one problem"):
