@@ -7,7 +7,7 @@ conditioned the interval is a few ULP wide; where it is not, as wide as it must 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
@@ -52,14 +52,21 @@ WAVES: Final = {
 }  # fmt: skip
 """What goes up and down: how steeply at most, and the power of 1/|x| with which it falls off."""
 
-PARTS: Final = {
-    ops.faddeeva_real_slope: (ops.faddeeva_imag_slope, 11.0),
-    ops.faddeeva_imag_slope: (ops.faddeeva_real_slope, 11.0),
-    ops.faddeeva_real_bend: (ops.faddeeva_imag_bend, 15.0),
-    ops.faddeeva_imag_bend: (ops.faddeeva_real_bend, 15.0),
-}  # fmt: skip
-"""Parts of a complex value, beside whose size their errors are, as each passes through 0: the other
-part, and the ULP that the functions' own tests allow."""
+
+def _bend_terms(a: Any, x: Any) -> Any:
+    """The terms of gammainc's second derivative by its shape: its first one, and its logarithms."""
+    return ops.gammainc_slope.reference(a, x) * np.sqrt(ops.trigamma.reference(1.0 + a))
+
+
+PARTS: Final[dict[Op, tuple[Callable[..., Any], float]]] = {
+    ops.faddeeva_real_slope: (ops.faddeeva_imag_slope.reference, 11.0),
+    ops.faddeeva_imag_slope: (ops.faddeeva_real_slope.reference, 11.0),
+    ops.faddeeva_real_bend: (ops.faddeeva_imag_bend.reference, 15.0),
+    ops.faddeeva_imag_bend: (ops.faddeeva_real_bend.reference, 15.0),
+    ops.gammainc_bend: (_bend_terms, 12.0),
+}
+"""What passes through 0 where its terms do not, beside which its errors are: the other part of a
+complex value, or the terms; and the ULP that the functions' own tests allow."""
 
 COMPOSED: Final = {ops.silu_slope, ops.gelu_slope, ops.gelu_tanh_slope}
 TURNING: Final = {ops.sin: 0.5, ops.cos: 0.0}
@@ -222,7 +229,7 @@ def _error(op: Op, size: Any, arguments: list[Interval]) -> Any:
         flushed = flushed + 2.0**-24 * first * second
     if op in PARTS:
         other, allowed = PARTS[op]
-        values = [np.abs(_value(other, xs)) for xs in product(*map(_samples, arguments))]
+        values = [np.abs(other(*xs)) for xs in product(*map(_samples, arguments))]
         return allowed * 2.0**-23 * np.hypot(size, np.max(values, axis=0)) + flushed
     extreme = (size < 1e-30) | (size > 1e30)
     return np.where(extreme, EXTREME, ULPS * 2.0**-23) * size + flushed

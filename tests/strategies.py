@@ -30,11 +30,14 @@ def types(op: Op) -> str:
 
 
 CONTINUED: Final = (
-    ops.gammainc, ops.gammaincc, ops.gamma_density, ops.faddeeva_real, ops.faddeeva_imag,
+    ops.gamma_density, ops.beta_density, ops.faddeeva_real, ops.faddeeva_imag,
     ops.faddeeva_real_slope, ops.faddeeva_imag_slope, ops.faddeeva_real_bend,
     ops.faddeeva_imag_bend, ops.voigt_profile,
 )  # fmt: skip
 """Rows that mpmath continues to where they are NaN, negative shapes and widths."""
+
+ENDING: Final = (ops.gammainc, ops.gammaincc, ops.gammainc_slope, ops.betainc, ops.betaincc)
+"""Rows whose derivatives by a shape end with the first or the second one, and continued as well."""
 
 
 def drawable(op: Op) -> bool:
@@ -42,7 +45,7 @@ def drawable(op: Op) -> bool:
 
     It has derivatives of all orders by all of its arguments, and is NaN where mpmath has no number.
     """
-    if op in CONTINUED:
+    if op in CONTINUED or op in ENDING:
         return False
     derived = op.result == "b" or bool(op.partials or op.vjp or op.compose) and not op.parameters
     return bool(op.arity) and op.result in "fb" and set(types(op)) <= set("fbi") and derived

@@ -34,7 +34,7 @@ BITS: Final = {
     "far_modulus", "saturate", "wide_div", "ratio", "root", "decay_between",
     "quarters", "angle", "far_quarters", "far_angle", "sine", "cosine", "tangent",
     "far_sin", "far_cos", "far_tan", "sin_turns", "cos_turns",
-    "scalb", "exponent", "significand", "upper", "first_digits",
+    "scalb", "power_of_two", "exponent", "significand", "upper", "first_digits",
     "word_eq", "uint32_float", "int32_float", "threefry_first",
     "threefry_second",
 }  # fmt: skip
@@ -51,6 +51,8 @@ UNLIKE: Final = {
     "sinc(0.0,)",  # SymPy's divides by 0 before it chooses
     "gamma_density(2.5, 1.5)",  # its maximum: SymPy's two terms leave 1e-102 there
 }
+UNKNOWN: Final = {("betainc", 0), ("betainc", 1), ("betaincc", 0), ("betaincc", 1)}
+"""Arguments by which SymPy has no derivative of a row: it writes Derivative there."""
 
 
 class Case:
@@ -115,7 +117,9 @@ def test_derivatives_agree(op: Op, point: tuple[float, ...]) -> None:
     ours = vjp(case.graph, {case.expr.id: case.graph.constant(1.0)}, [v.id for v in wrt])
     for k, cotangent in zip(case.wrt, ours, strict=True):
         theirs = sp.diff(loss, sp.Symbol(f"x{k}", real=True))
-        assert not theirs.has(sp.Derivative, sp.Subs)
+        assert theirs.has(sp.Derivative, sp.Subs) == ((op.name, k) in UNKNOWN)
+        if (op.name, k) in UNKNOWN:
+            continue
         found = 0.0 if cotangent is None else case.value(cotangent)
         assert close(found, evaluate_sympy(theirs, case.point), 4e-14)
 
