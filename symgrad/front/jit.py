@@ -21,6 +21,7 @@ from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice
+from symgrad.tensor.stages import CompiledArrays
 
 
 def jit(
@@ -62,7 +63,7 @@ class Jitted:
     def __init__(self, f: Callable[..., Any], options: Any, device: DeviceChoice) -> None:
         functools.update_wrapper(self, f)
         self._f, self._options = f, options
-        self._last: Any = None
+        self._last: CompiledArrays | None = None
         self._device: Any = device
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -100,9 +101,25 @@ class Jitted:
         Raises:
             InputError: if there was none.
         """
+        return self._ran.plan
+
+    @property
+    def wgsl(self) -> str:
+        """The kernels of the last call as a GPU gets them; the CPU runs stages by LLVM.
+
+        Calls of LAPACK and the like, which run on the host, are not among them.
+
+        Raises:
+            InputError: if there was none.
+        """
+        return self._ran.wgsl
+
+    @property
+    def _ran(self) -> CompiledArrays:
+        """The kernels of the last call."""
         if self._last is None:
             raise InputError("the function has not been called: its stages depend on shapes")
-        return self._last.plan
+        return self._last
 
 
 def vmap(

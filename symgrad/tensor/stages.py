@@ -16,7 +16,9 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stages.host_steps import HostStep
 from symgrad.kernel.stages.plan import Plan, Segment, plan
+from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options, simplified
+from symgrad.report.kernel import sources_of
 from symgrad.targets import Device
 
 
@@ -55,6 +57,16 @@ class CompiledArrays:
         """Numbers that are known, where they are read."""
         data = np.ascontiguousarray(constant.data, self._dtypes[constant.kind])
         return data if self.backend.on_host else self.backend.array(data)
+
+    @property
+    def wgsl(self) -> str:
+        """The kernels as a GPU gets them, each once, in the order in which they run."""
+        gpu_plan = self.plan
+        if self.backend.on_host:
+            gpu_plan = planned(self.program, WorkgroupTarget(), self.options)
+        segments = (part for part in gpu_plan.parts if isinstance(part, Segment))
+        sources = (s for part in segments for s in sources_of(part.launch, self.options, ""))
+        return "\n".join(dict.fromkeys(sources))
 
     def run(self, inputs: Sequence[Any], on_device: bool = False) -> list[Any]:
         """The outputs: arrays of the host, or of the device where that is asked for."""

@@ -254,3 +254,15 @@ def test_arrays_on_a_device_stay_there() -> None:
     assert np.allclose(grad.numpy(), expected, rtol=1e-4, atol=1e-5)
     gram = sg.jit(lambda a: {"gram": a.T @ a})(gpu)["gram"]
     assert np.allclose(gram.numpy(), a.T @ a, rtol=1e-4, atol=1e-4)
+
+
+def test_the_text_of_the_kernels_is_the_same_for_all_sizes() -> None:
+    run = sg.jit(lambda a, x: np.sum(np.tanh(a @ x)), device="cpu")
+    with pytest.raises(sg.InputError, match="has not been called"):
+        _ = run.wgsl
+    texts = []
+    for n in (300, 700):
+        run(np.ones((n, n)), np.ones(n))
+        texts.append(run.wgsl)
+    assert texts[0] == texts[1]
+    assert texts[0].count("@compute") == len(str(run.stages).splitlines())
