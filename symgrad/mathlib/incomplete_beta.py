@@ -215,13 +215,17 @@ def _score(p: Place, digits: BetaDigits) -> Expr:
     far = ops.log(ops.where(near, 1.0, p.x[0] * (1.0 + p.b / a)))
     log = ops.where(near, ops.log1p(ops.where(near, -apart, 0.0)), far)
     w, v = 1.0 / a, 1.0 / (a + p.b)
+    first = ops.opaque(p.b / (inner + p.b)) / inner  # 1/(inner (inner + b)) may be infinite
     rest = 0.5 * w * (p.b * v) + (
         w * w * polynomial(w * w, digits.common.harmonic)
         - v * v * polynomial(v * v, digits.common.harmonic)
     )
     steps = balanced(
         operator.add,
-        [(p.b / ((inner + k) + p.b)) / (inner + k) for k in map(float, range(int(SHIFT)))],
+        [
+            first,
+            *((p.b / ((inner + k) + p.b)) / (inner + k) for k in map(float, range(1, int(SHIFT)))),
+        ],
     )
     return log + (rest + ops.where(small, steps, 0.0))
 
@@ -248,6 +252,10 @@ def _log_moment(p: Place, upper: Condition, digits: BetaDigits) -> tuple[Expr, E
     return series, moment
 
 
+TINY_FALL: Final = 2.0**-60
+"""Below it 1 - exp(-z) is z, and 1 - (1 + z) exp(-z) is z**2/2, which may be subnormal."""
+
+
 def _between_slope(p: Place, end: Expr, upper: Condition, mean: Expr, digits: BetaDigits) -> Expr:
     """The integral of `_between` with a factor.
 
@@ -256,11 +264,14 @@ def _between_slope(p: Place, end: Expr, upper: Condition, mean: Expr, digits: Be
     """
     log = ops.log(p.y[0] / end)
     z = -p.b * log
-    small = z < 2.0
-    near = ops.exp(-z) * excess(ops.where(small, z, 0.0), digits.common)
+    tiny, small = z < TINY_FALL, z < 2.0
+    z_inside = ops.where(tiny, 1.0, z)
     down = ops.exp(-z)
-    first = ops.where(small, near, (1.0 - down) - z * down) / (p.b * p.b)
-    mass = -ops.expm1(-z) / p.b
+    near = down * excess(ops.where(small, z_inside, 0.0), digits.common)
+    far = (1.0 - down) - z * down
+    share = ops.where(small, near, far) / (z_inside * z_inside)
+    first = ops.where(tiny, 0.5, share) * (log * log)
+    mass = ops.where(tiny, -log, -ops.expm1(-z) / p.b)
     one = Expr(end.graph, end.graph.constant(1.0))
     factor, by_a, below, ratio = one, 0.0 * one, ops.where(upper, first, 0.0), p.y[0] / end
     total = mass
@@ -369,7 +380,7 @@ def _slope(p: Place, digits: BetaDigits) -> Expr:
     tiny, total = (p.a < TINY_SHAPES) & (p.b < TINY_SHAPES), p.a + p.b
     a, b = ops.where(p.a < LEAST_SHAPE, LEAST_SHAPE, p.a), ops.where(tiny, 1.0, p.b)
     inner = slope_beta(Place(a, b, p.x, p.y), digits)
-    return ops.where(tiny, -(p.b / total) / total, inner)
+    return ops.where(tiny, -ops.opaque(p.b / total) / total, inner)  # 1/total**2 may be infinite
 
 
 def _slope_at_edges(value: Expr, usable: Condition, a: Expr, b: Expr, x: Expr) -> Expr:

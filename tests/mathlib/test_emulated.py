@@ -204,6 +204,16 @@ def test_edges_are_within_the_bounds(name: str, device: Emulated) -> None:
     assert errors[worst] <= limit, (errors[worst], where, got[worst])
 
 
+@pytest.mark.parametrize("name", ["betainc_slope_a", "betainc_slope_b"])
+def test_edges_of_derivatives_by_parameters_are_within_the_bounds(name: str) -> None:
+    """The square of a tiny parameter, which a quotient was by, is flushed."""
+    graph, inputs, roots = expanded(name)
+    edges = [v.ravel() for v in np.meshgrid(*[EDGES] * 3)]
+    given = dict(zip(inputs, edges, strict=True))
+    (got,) = FLUSHING[0].evaluate(graph, roots[:1], given)
+    assert np.max(ulps(got, truth(name, *edges))) <= BOUNDS[name][1]
+
+
 @pytest.mark.parametrize("device", FLUSHING, ids=str)
 def test_derivatives_by_a_shape_are_flushed_only_where_they_are_subnormal(device: Emulated) -> None:
     """Of their factors, the density is smaller than they are, for a logarithm is large."""
