@@ -8,8 +8,8 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.bits import has_sign
-from symgrad.mathlib.quotient import fmod, remainder, upwards
+from symgrad.mathlib.bits import has_sign, keep_nan
+from symgrad.mathlib.quotient import remainder, upwards
 
 __all__ = ["far_modulus", "fmod", "modulus", "remainder"]
 
@@ -19,6 +19,18 @@ NEAR: Final = 2.0**25
 TINY: Final = 2.0**-1022
 HALF: Final = 2.0**26
 """Whole numbers below 2**52 are two below this."""
+
+
+def fmod(a: Expr, b: Expr) -> Expr:
+    """a - b*trunc(a/b), with the sign of a, exact.
+
+    Beside 0 and infinity it is chosen last, by the arguments themselves, whatever a GPU's compiler
+    makes of the modulus there.
+    """
+    value = ops.copysign(ops.modulus(ops.abs(a), ops.abs(b)), a)
+    value = ops.where(ops.isinf(b), a, value)
+    value = ops.where(ops.isfinite(a) & (b != 0.0), value, math.nan)
+    return keep_nan(value, a, b)
 
 
 def modulus(a: Expr, b: Expr) -> Expr:
