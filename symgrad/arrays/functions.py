@@ -12,7 +12,7 @@ import numpy as np
 from symgrad.arrays import rules
 from symgrad.arrays.indexing import Updates, diagonal, index
 from symgrad.arrays.tape import broadcast, size_of
-from symgrad.arrays.whole import WholeArray, flat, innermost
+from symgrad.arrays.whole import DTYPES, WholeArray, flat, innermost
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
@@ -33,7 +33,7 @@ def whole(value: Any, *others: Any) -> WholeArray:
 def transpose(a: Any, axes: Any = None) -> WholeArray:
     """np.transpose."""
     a = whole(a)
-    order = tuple(range(a.ndim))[::-1] if axes is None else tuple(k % a.ndim for k in axes)
+    order = tuple(range(a.ndim))[::-1] if axes is None else tuple(_axis(k, a.ndim) for k in axes)
     if sorted(order) != list(range(a.ndim)):
         raise ValueError(f"axes {axes} do not fit an array of {a.ndim} axes")
     if order == tuple(range(a.ndim)):
@@ -51,10 +51,9 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> WholeArray:
 def moveaxis(a: Any, source: Any, destination: Any) -> WholeArray:
     """np.moveaxis."""
     a = whole(a)
-    order = np.moveaxis(np.arange(a.ndim).reshape([-1] + [1] * 0), 0, 0).tolist()
-    sources = [k % a.ndim for k in np.atleast_1d(source)]
-    places = [k % a.ndim for k in np.atleast_1d(destination)]
-    order = [k for k in order if k not in sources]
+    sources = [_axis(k, a.ndim) for k in np.atleast_1d(source)]
+    places = [_axis(k, a.ndim) for k in np.atleast_1d(destination)]
+    order = [k for k in range(a.ndim) if k not in sources]
     for place, k in sorted(zip(places, sources, strict=True)):
         order.insert(place, k)
     return transpose(a, order)
@@ -96,7 +95,7 @@ def broadcast_to(a: Any, shape: Any, subok: bool = False) -> WholeArray:
 def squeeze(a: Any, axis: Any = None) -> WholeArray:
     """np.squeeze."""
     a = whole(a)
-    axes = {k % a.ndim for k in np.atleast_1d(axis)} if axis is not None else None
+    axes = {_axis(k, a.ndim) for k in np.atleast_1d(axis)} if axis is not None else None
     if axes is None:
         axes = {k for k, n in enumerate(a.shape) if n == 1}
     if any(a.shape[k] != 1 for k in axes):
@@ -108,21 +107,21 @@ def expand_dims(a: Any, axis: Any) -> WholeArray:
     """np.expand_dims."""
     a = whole(a)
     count = a.ndim + np.size(axis)
-    axes = {int(k) % count for k in np.atleast_1d(axis)}
+    axes = {_axis(k, count) for k in np.atleast_1d(axis)}
     return index(a, tuple(None if k in axes else slice(None) for k in range(count)))
 
 
 def flip(m: Any, axis: Any = None) -> WholeArray:
     """np.flip."""
     m = whole(m)
-    axes = range(m.ndim) if axis is None else [int(k) % m.ndim for k in np.atleast_1d(axis)]
+    axes = range(m.ndim) if axis is None else [_axis(k, m.ndim) for k in np.atleast_1d(axis)]
     return index(m, tuple(slice(None, None, -1 if k in axes else 1) for k in range(m.ndim)))
 
 
 # --- joining and splitting ------------------------------------------------------------------------
 
 
-def concatenate(arrays: Sequence[Any], axis: int | None = 0, **_: Any) -> WholeArray:
+def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> WholeArray:
     """np.concatenate."""
     parts = [whole(a, arrays) for a in arrays]
     if axis is None:
@@ -134,13 +133,14 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **_: Any) -> WholeA
     first = parts[0]
     length = sum(p.shape[axis] for p in parts)
     shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
-    kind = "f" if any(p.kind == "f" for p in parts) else first.kind
+    kind = max((p.kind for p in parts), key="bif".index)
     if len(parts) == 1:
-        return first
-    return first.then(rules.joined, axis, shape, *parts[1:], kind=kind)
+        return first.copied()
+    parts = [p.astype(DTYPES[kind]) for p in parts]
+    return parts[0].then(rules.joined, axis, shape, *parts[1:], kind=kind)
 
 
-def stack(arrays: Sequence[Any], axis: int = 0, **_: Any) -> WholeArray:
+def stack(arrays: Sequence[Any], axis: int = 0) -> WholeArray:
     """np.stack."""
     return concatenate([expand_dims(whole(a, arrays), axis) for a in arrays], axis)
 
@@ -164,13 +164,13 @@ def _of_rank(count: int) -> Callable[..., Any]:
 at_least_1d, at_least_2d, at_least_3d = map(_of_rank, (1, 2, 3))
 
 
-def hstack(tup: Sequence[Any], **_: Any) -> WholeArray:
+def hstack(tup: Sequence[Any]) -> WholeArray:
     """np.hstack."""
     parts = [at_least_1d(whole(a, tup)) for a in tup]
     return concatenate(parts, 0 if parts[0].ndim == 1 else 1)
 
 
-def vstack(tup: Sequence[Any], **_: Any) -> WholeArray:
+def vstack(tup: Sequence[Any]) -> WholeArray:
     """np.vstack."""
     return concatenate([at_least_2d(whole(a, tup)) for a in tup])
 
@@ -222,12 +222,18 @@ def roll(a: Any, shift: Any, axis: Any = None) -> WholeArray:
             lead = (slice(None),) * k
             parts = [index(a, (*lead, slice(n - s, n))), index(a, (*lead, slice(0, n - s)))]
             a = concatenate(parts, k)
-    return a
+    return a.copied()
+
+
+PADDED_BY_ELEMENTS: Final = ("constant", "edge", "reflect", "symmetric", "wrap")
+"""The modes of np.pad whose new elements are constants or copies."""
 
 
 def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> WholeArray:
     """np.pad, with constants, the edges, or what stands there mirrored or at the other end."""
     a = whole(array)
+    if mode not in PADDED_BY_ELEMENTS or options.get("reflect_type", "even") != "even":
+        raise ElementsNeededError(f"np.pad by {mode}, {options}")
     if isinstance(pad_width, dict):
         pad_width = [pad_width.get(k, (0, 0)) for k in range(a.ndim)]
     widths = np.broadcast_to(np.asarray(pad_width), (a.ndim, 2)).tolist()
@@ -235,7 +241,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> W
     for k, (before, behind) in enumerate(widths):
         if mode == "constant":
             ends = [
-                np.full((*a.shape[:k], n, *a.shape[k + 1 :]), float(v))
+                np.full((*a.shape[:k], n, *a.shape[k + 1 :]), v, a.dtype)
                 for n, v in zip((before, behind), values[k], strict=True)
             ]
             parts = [a.lift(e) if e.shape[k] else None for e in ends]
@@ -245,7 +251,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> W
             ends = [line[:before], line[len(line) - behind :]]
             parts = [take(a, e, k) if len(e) else None for e in ends]
         a = concatenate([p for p in (parts[0], a, parts[1]) if p is not None], k)
-    return a
+    return a.copied()
 
 
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> WholeArray:
@@ -256,7 +262,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> WholeArray:
         return take(a, np.repeat(np.arange(a.shape[k]), repeats), k)
     shape = (*a.shape[: k + 1], int(repeats), *a.shape[k + 1 :])
     wide = broadcast_to(expand_dims(a, k + 1), shape)
-    return reshape(wide, (*a.shape[:k], a.shape[k] * int(repeats), *a.shape[k + 1 :]))
+    shape = (*a.shape[:k], a.shape[k] * int(repeats), *a.shape[k + 1 :])
+    return reshape(wide, shape).copied()
 
 
 def tile(A: Any, reps: Any) -> WholeArray:
@@ -267,7 +274,7 @@ def tile(A: Any, reps: Any) -> WholeArray:
     counts = [1] * (ndim - len(counts)) + counts
     apart = reshape(a, [m for n in shape for m in (1, n)])
     wide = broadcast_to(apart, [m for c, n in zip(counts, shape, strict=True) for m in (c, n)])
-    return reshape(wide, [c * n for c, n in zip(counts, shape, strict=True)])
+    return reshape(wide, [c * n for c, n in zip(counts, shape, strict=True)]).copied()
 
 
 def take(
@@ -316,9 +323,7 @@ def where(condition: Any, *branches: Any) -> WholeArray:
     return first.mapped(ops.where, (condition, *branches))
 
 
-def clip(
-    a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None, **_: Any
-) -> Any:
+def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     """np.clip; limits of None leave that side open."""
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     a = a if low is None else np.maximum(a, low)
@@ -328,13 +333,22 @@ def clip(
 def like(value: float | None) -> Callable[..., Any]:
     """np.zeros_like and its kin: an array of numbers."""
 
-    def function(a: Any, fill: Any = value, dtype: Any = None, shape: Any = None, **_: Any) -> Any:
+    def function(a: Any, fill: Any = value, dtype: Any = None, shape: Any = None) -> Any:
         if isinstance(fill, WholeArray):
             return broadcast_to(fill, shape or a.shape)
         kind = a.dtype if dtype is None else dtype
         return np.full(a.shape if shape is None else shape, fill, kind)
 
     return function
+
+
+def diag(v: Any, k: int = 0) -> WholeArray:
+    """np.diag: a diagonal of a matrix, or a matrix with this diagonal."""
+    v = whole(v)
+    if v.ndim != 1:
+        return diagonal(v, k)
+    columns = pad(v, (max(k, 0), max(-k, 0)))
+    return where(np.eye(columns.size, k=k) > 0, columns, v.lift(np.zeros((), v.dtype)))
 
 
 def triangle(sign: int) -> Callable[..., WholeArray]:
@@ -382,9 +396,8 @@ def reduction(operator: str, combine: Callable[..., Any]) -> Callable[..., Any]:
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False,
         initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN,
     ) -> WholeArray:  # fmt: skip
-        array = whole(a, initial, where)
-        if where is not NOT_GIVEN and where is not True:
-            raise ElementsNeededError("a reduction with where=")
+        refuse(dtype=dtype, out=out)
+        array = _among(whole(a, initial, where), where, operator)
         axes = axes_of(array, axis)
         if (
             operator in ("max", "min")
@@ -401,31 +414,67 @@ def reduction(operator: str, combine: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def refuse(**options: Any) -> None:
+    """Leave a call with options that are not here to the trace by elements."""
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise ElementsNeededError(f"the option {given[0]}= of a function of whole arrays")
+
+
+def _among(a: WholeArray, condition: Any, operator: str) -> WholeArray:
+    """An array with the identity of a reduction where the reduction's condition is false."""
+    if condition is NOT_GIVEN or condition is True:
+        return a
+    if operator not in IDENTITIES:
+        raise ElementsNeededError(f"a reduction by {operator} with where=")
+    return where(condition, a, a.lift(np.asarray(IDENTITIES[operator], a.dtype)))
+
+
+IDENTITIES: Final = {"add": 0, "mul": 1}
+"""The identities of reductions."""
+
 total = reduction("add", np.add)
 product = reduction("mul", np.multiply)
 largest = reduction("max", np.maximum)
 smallest = reduction("min", np.minimum)
 
 
+def _count(a: WholeArray, axis: Any, where: Any) -> Any:
+    """How many elements each result of a mean is of."""
+    if where is NOT_GIVEN or where is True:
+        return float(size_of([a.shape[k] for k in axes_of(a, axis)]))
+    counted = broadcast_to(a.lift(where), a.shape).astype(np.float64)
+    return total(counted, axis, keepdims=True)
+
+
 def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, **_: Any
-) -> WholeArray:
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *,
+    where: Any = NOT_GIVEN,
+) -> WholeArray:  # fmt: skip
     """np.mean."""
-    a = whole(a)
-    count = size_of([a.shape[k] for k in axes_of(a, axis)])
-    return total(a, axis, keepdims=keepdims) / float(count)
+    refuse(dtype=dtype, out=out)
+    a = whole(a, where)
+    result = total(a, axis, keepdims=True, where=where) / _count(a, axis, where)
+    return _without(result, axes_of(a, axis), keepdims)
+
+
+def _without(result: WholeArray, axes: Sequence[int], keepdims: Any) -> WholeArray:
+    """The result of a reduction that kept its axes, without them unless they are to be kept."""
+    return squeeze(result, axes) if keepdims is NOT_GIVEN or not keepdims else result
 
 
 def var(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
-    keepdims: Any = False, *, mean: Any = NOT_GIVEN, correction: Any = NOT_GIVEN, **_: Any,
+    keepdims: Any = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN,
+    correction: Any = NOT_GIVEN,
 ) -> WholeArray:  # fmt: skip
     """np.var."""
-    a = whole(a)
+    refuse(dtype=dtype, out=out)
+    a = whole(a, where)
     ddof = ddof if correction is NOT_GIVEN else correction
-    centre = _mean(a, axis, keepdims=True) if mean is NOT_GIVEN else mean
-    count = size_of([a.shape[k] for k in axes_of(a, axis)])
-    return total((a - centre) ** 2, axis, keepdims=keepdims) / float(count - ddof)
+    centre = _mean(a, axis, keepdims=True, where=where) if mean is NOT_GIVEN else mean
+    squares = total((a - centre) ** 2, axis, keepdims=True, where=where)
+    return _without(squares / (_count(a, axis, where) - ddof), axes_of(a, axis), keepdims)
 
 
 _mean = mean
@@ -438,17 +487,21 @@ def std(a: Any, *args: Any, **options: Any) -> WholeArray:
 
 
 def any_of(
-    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, **_: Any
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
 ) -> WholeArray:
     """np.any."""
-    return largest(_truths(a), axis, keepdims=keepdims) != 0
+    refuse(out=out)
+    truths = _truths(a) if where is True else _truths(a) & where
+    return largest(truths, axis, keepdims=keepdims, initial=False) != 0
 
 
 def all_of(
-    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, **_: Any
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
 ) -> WholeArray:
     """np.all."""
-    return smallest(_truths(a), axis, keepdims=keepdims) != 0
+    refuse(out=out)
+    truths = _truths(a) if where is True else _truths(a) | np.logical_not(where)
+    return smallest(truths, axis, keepdims=keepdims, initial=True) != 0
 
 
 def _truths(a: Any) -> WholeArray:
@@ -467,6 +520,7 @@ def position(operator: str) -> Callable[..., WholeArray]:
     def function(
         a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False
     ) -> WholeArray:
+        refuse(out=out)
         array = whole(a)
         line = ravel(array) if axis is None else array
         k = _axis(int(axis or 0), line.ndim)
@@ -483,6 +537,7 @@ def running(operator: str) -> Callable[..., WholeArray]:
     def function(
         a: Any, axis: int | None = None, dtype: Any = None, out: None = None
     ) -> WholeArray:
+        refuse(dtype=dtype, out=out)
         line = ravel(a) if axis is None else whole(a)
         k = _axis(axis or 0, line.ndim)
         kind = "i" if line.kind == "b" else line.kind
@@ -507,8 +562,9 @@ def contract(inputs: Sequence[str], output: str, *operands: Any) -> WholeArray:
     return arrays[0].then(rules.contracted, (tuple(inputs), output), shape, *arrays[1:], kind="f")
 
 
-def matmul(a: Any, b: Any, /, out: None = None, **_: Any) -> WholeArray:
+def matmul(a: Any, b: Any, /, out: None = None) -> WholeArray:
     """``a @ b``."""
+    refuse(out=out)
     a, b = whole(a, b), whole(b, a)
     if not a.ndim or not b.ndim:
         raise ValueError("matmul needs arrays: use * to multiply by a number")
@@ -529,6 +585,7 @@ def matmul(a: Any, b: Any, /, out: None = None, **_: Any) -> WholeArray:
 
 def dot(a: Any, b: Any, out: None = None) -> WholeArray:
     """np.dot."""
+    refuse(out=out)
     a, b = whole(a, b), whole(b, a)
     if not a.ndim or not b.ndim:
         return a * b
@@ -553,7 +610,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> WholeArray:
     return contract([first, second], output, a, b)
 
 
-def einsum(*operands: Any, optimize: Any = True, **_: Any) -> WholeArray:
+def einsum(*operands: Any, optimize: Any = True) -> WholeArray:
     """np.einsum: pairs of operands are contracted in a good order."""
     text, arrays = pairs_of(operands)
     arrays = [whole(a, operands) for a in arrays]
@@ -573,12 +630,19 @@ def einsum(*operands: Any, optimize: Any = True, **_: Any) -> WholeArray:
     return contract(inputs, output, *arrays)
 
 
+def products_of_all(a: Any, b: Any) -> WholeArray:
+    """np.multiply.outer: each element of a with each of b, of the shape of a and then of b."""
+    a, b = whole(a, b), whole(b, a)
+    return a.reshape((*a.shape, *[1] * b.ndim)) * b
+
+
 def outer(a: Any, b: Any, out: None = None) -> WholeArray:
     """np.outer."""
+    refuse(out=out)
     return contract(["x", "y"], "xy", ravel(whole(a, b)), ravel(whole(b, a)))
 
 
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, **_: Any) -> WholeArray:
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeArray:
     """np.trace."""
     return total(diagonal(whole(a), offset, axis1, axis2), -1)
 
@@ -608,20 +672,64 @@ def _vector_norm(x: WholeArray, axes: Any, keepdims: bool, ord: Any) -> WholeArr
     return total(abs(x) ** ord, axes, keepdims=keepdims) ** (1.0 / ord)
 
 
-def diff(a: Any, n: int = 1, axis: int = -1, **_: Any) -> WholeArray:
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> WholeArray:
     """np.diff."""
-    a = moveaxis(a, axis, -1)
+    a = moveaxis(whole(a, prepend, append), axis, -1)
+    ends = [_end(a, axis, e) for e in (prepend, append)]
+    a = concatenate([p for p in (ends[0], a, ends[1]) if p is not None], -1)
     for _k in range(n):
         a = a[..., 1:] - a[..., :-1]
     return moveaxis(a, -1, axis)
 
 
+def _end(a: WholeArray, axis: int, value: Any) -> WholeArray | None:
+    """Elements before or behind the last axis, which was another one: a number stands for all."""
+    if value is None or value is NO_END:
+        return None
+    end = a.lift(value)
+    return moveaxis(end, axis, -1) if end.ndim else broadcast_to(end, (*a.shape[:-1], 1))
+
+
+NO_END: Final = inspect.signature(np.diff).parameters["prepend"].default
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> WholeArray:
+    """np.trapezoid."""
+    y = whole(y, x)
+    widths = dx
+    if x is not None:
+        x = whole(x, y)
+        widths = moveaxis(diff(x, axis=axis), axis, -1) if x.ndim == y.ndim else diff(x)
+    line = moveaxis(y, axis, -1)
+    return total((line[..., 1:] + line[..., :-1]) * widths * 0.5, -1)
+
+
+def average(
+    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
+) -> Any:
+    """np.average: weights of one axis are along the axis of the average."""
+    a = whole(a, weights)
+    if weights is None:
+        result = mean(a, axis, keepdims=keepdims)
+        sums = broadcast_to(a.lift(_count(a, axis, True)), result.shape)
+        return (result, sums) if returned else result
+    weights = a.lift(weights)
+    if weights.shape != a.shape:
+        if axis is None or weights.shape != tuple(a.shape[k] for k in np.atleast_1d(axis)):
+            raise ValueError(f"np.average: weights of shape {weights.shape} for {a.shape}")
+        order = [_axis(k, a.ndim) for k in np.atleast_1d(axis)]
+        lines = transpose(weights, np.argsort(order).tolist())
+        weights = expand_dims(lines, [k for k in range(a.ndim) if k not in order])
+    wide = broadcast_to(weights, a.shape)
+    sums = total(wide, axis, keepdims=keepdims)
+    result = total(a * wide, axis, keepdims=keepdims) / sums
+    return (result, sums) if returned else result
+
+
 # --- exponentials ---------------------------------------------------------------------------------
 
 
-def logsumexp(
-    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, **_: Any
-) -> WholeArray:
+def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> WholeArray:
     """log(sum(b*exp(a))): see `symgrad.logsumexp`."""
     a = whole(a)
     shift = _shift(a, axis)
@@ -651,7 +759,7 @@ def log_softmax(x: Any, axis: Any = None) -> WholeArray:
     return shifted - np.log(total(np.exp(shifted), axis, keepdims=True))
 
 
-def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, **_: Any) -> list[WholeArray]:
+def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False) -> list[WholeArray]:
     """np.meshgrid."""
     lines = [ravel(whole(x, xi)) for x in xi]
     order = list(range(len(lines)))
@@ -686,8 +794,8 @@ def install() -> None:
     WholeArray.functions.update(TABLE)
     for name in METHODS:
         WholeArray.methods[name] = TABLE[getattr(np, name)]
-    WholeArray.methods["flatten"] = ravel
-    WholeArray.methods["copy"] = lambda a, order="C": a
+    WholeArray.methods["flatten"] = lambda a, order="C": ravel(a, order).copied()
+    WholeArray.methods["copy"] = lambda a, order="C": a.copied()
 
 
 METHODS: Final = (
@@ -740,6 +848,7 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.take: take,
     np.take_along_axis: take_along_axis,
     np.diagonal: diagonal,
+    np.diag: diag,
     np.linalg.diagonal: lambda x, offset=0: diagonal(x, offset, -2, -1),
     np.tril: triangle(1),
     np.triu: triangle(-1),
@@ -751,7 +860,7 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: a.ndim,
     np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
-    np.copy: lambda a, order="K", subok=False: a,
+    np.copy: lambda a, order="K", subok=False: a.copied(),
     np.real: lambda val: val,
     np.iscomplexobj: lambda x: False,
     np.isrealobj: lambda x: True,
@@ -795,20 +904,13 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     ),
     np.linalg.multi_dot: lambda arrays: functools.reduce(matmul, arrays),
     np.diff: diff,
-    np.trapezoid: lambda y, x=None, dx=1.0, axis=-1: total(
-        (moveaxis(y, axis, -1)[..., 1:] + moveaxis(y, axis, -1)[..., :-1])
-        * (dx if x is None else np.diff(x)) * 0.5, -1
-    ),
+    np.trapezoid: trapezoid,
     np.polyval: polyval,
     np.round: lambda a, decimals=0, out=None: (
         np.rint(a * 10.0**decimals) / 10.0**decimals if decimals else np.rint(a)
     ),
     np.conjugate: lambda a: a,
-    np.average: lambda a, axis=None, weights=None, keepdims=False: (
-        mean(a, axis, keepdims=keepdims) if weights is None
-        else total(a * weights, axis, keepdims=keepdims) / total(
-            broadcast_to(whole(weights, a), np.shape(a)), axis, keepdims=keepdims)
-    ),
+    np.average: average,
     (np.add, "reduce"): ufunc_reduction(total),
     (np.multiply, "reduce"): ufunc_reduction(product),
     (np.maximum, "reduce"): ufunc_reduction(largest),
@@ -820,7 +922,7 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     (np.multiply, "accumulate"): lambda a, axis=0, **_: running("mul")(a, axis),
     (np.maximum, "accumulate"): lambda a, axis=0, **_: running("max")(a, axis),
     (np.minimum, "accumulate"): lambda a, axis=0, **_: running("min")(a, axis),
-    (np.multiply, "outer"): outer,
+    (np.multiply, "outer"): products_of_all,
     "logsumexp": logsumexp,
     "softmax": softmax,
     "log_softmax": log_softmax,

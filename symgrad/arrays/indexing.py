@@ -31,6 +31,9 @@ def parts_of(a: WholeArray, key: Any) -> list[Any]:
                 else a.lift(part)
             )
         if isinstance(part, np.ndarray) and part.dtype.kind == "b":
+            shape = a.shape[used : used + part.ndim]
+            if part.shape != shape:
+                raise IndexError(f"a mask of shape {part.shape} for axes of lengths {shape}")
             where = np.nonzero(part)
             parts[k : k + 1] = where
             return parts_of(a, tuple(parts))
@@ -136,6 +139,9 @@ def _index_array(a: WholeArray, part: Any, n: int) -> tuple[WholeArray, bool]:
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeArray:
     """np.diagonal."""
+    for axis in (axis1, axis2):
+        if not -a.ndim <= axis < a.ndim:
+            raise np.exceptions.AxisError(axis, a.ndim)
     first, second = axis1 % a.ndim, axis2 % a.ndim
     rest = tuple(n for k, n in enumerate(a.shape) if k not in (first, second))
     rows, columns = a.shape[first], a.shape[second]
@@ -165,7 +171,7 @@ class Updates:
         if any(isinstance(p, (np.ndarray, WholeArray)) and not _is_number(p) for p in parts):
             raise ElementsNeededError("an update at an array of indices")
         entries, shape = basic(a, parts)
-        value = a.functions[np.broadcast_to](a.lift(values), shape)
+        value = a.functions[np.broadcast_to](a.lift(values).astype(a.dtype), shape)
         return a.then(rules.written, tuple(entries), a.shape, value)
 
     def _with(self, combine: Callable[[Any, Any], Any], values: Any) -> WholeArray:

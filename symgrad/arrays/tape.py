@@ -1,4 +1,4 @@
-"""What a traced function did to whole arrays: a list of operations, each a rule and its operands.
+"""Tapes of whole arrays: what a function did, as operations with a rule and operands.
 
 A tape is what is written at every call, so that it is made with little: shapes are worked out, and
 nothing else. Equal tapes share all that follows from them (`symgrad.arrays.lower`). Arrays of
@@ -48,7 +48,8 @@ class Tape:
         self.kinds: list[str] = []
         self.arrays: list[Any] = []
         self._index: dict[Operation, int] = {}
-        self._captured: dict[int, int] = {}
+        self._operands: dict[int, int] = {}
+        self._arrays: dict[int, tuple[Any, int, int]] = {}
 
     def add(
         self, rule: Rule, attribute: Any, operands: tuple[int, ...], shape: tuple[int, ...],
@@ -64,36 +65,50 @@ class Tape:
         return number
 
     def input(self, array: Any) -> int:
-        """The number of an input with these numbers, an array of NumPy's or of a device."""
+        """The number of an input with these numbers, apart from all others."""
+        shape, kind = array.shape, KINDS[array.dtype.kind]
+        number = self.add(input_rule, (len(self.arrays), shape, kind), (), shape, kind)
+        self.arrays.append(array)
+        return number
+
+    def captured(self, array: Any) -> int:
+        """The number of an array that the function takes from elsewhere, as it is now.
+
+        A function may write to an array of NumPy's after it has used it, so that it is copied.
+        """
         if self.outer is not None:
-            return self.operand(self.outer.input(array))
-        known = self._captured.get(id(array))
-        if known is None:
-            shape, kind = array.shape, KINDS[array.dtype.kind]
-            attribute = len(self.arrays), shape, kind
-            known = self._captured[id(array)] = self.add(input_rule, attribute, (), shape, kind)
-            self.arrays.append(array)
-        return known
+            return self.operand(self.outer.captured(array))
+        known = self._arrays.get(id(array))
+        if known is None or not _is_as_before(array, self.arrays[known[1]]):
+            now = array.copy() if isinstance(array, np.ndarray) else array
+            known = self._arrays[id(array)] = array, len(self.arrays), self.input(now)
+        return known[2]
 
     def operand(self, number: int, axis: int | None = None) -> int:
         """The number of an operand of a function that is mapped: one along an axis, or whole."""
         assert self.outer is not None, "only functions that are mapped have operands"
         whole = self.outer.shapes[number]
         shape = whole if axis is None else (*whole[:axis], *whole[axis + 1 :])
-        key = -1 - number
-        if axis is None and key in self._captured:
-            return self._captured[key]
+        if axis is None and number in self._operands:
+            return self._operands[number]
         attribute = len(self.taken), axis
         self.taken.append(number)
         new = self.add(operand_rule, attribute, (), shape, self.outer.kinds[number])
         if axis is None:
-            self._captured[key] = new
+            self._operands[number] = new
         return new
 
     @property
     def key(self) -> tuple[Operation, ...]:
         """All that what is compiled depends on."""
         return tuple(self.operations)
+
+
+def _is_as_before(array: Any, before: Any) -> bool:
+    """Whether an array of NumPy's still has the numbers that were copied; others never change."""
+    if not isinstance(array, np.ndarray):
+        return True
+    return np.array_equal(array, before, equal_nan=array.dtype.kind == "f")
 
 
 _open: ContextVar[Tape | None] = ContextVar("_open", default=None)

@@ -48,7 +48,7 @@ def nested_gradient(
     fresh = {k: [variable(anchor, leaf) for leaf in leaves] for k, (leaves, _) in nests.items()}
     given = list(args)
     for k, (_, tree) in nests.items():
-        given[k] = tree.nest(iter(fresh[k]))
+        given[k] = tree.nest(v.copied() for v in fresh[k])
     value = f(*given, **named)
     output = innermost([leaf for leaves in fresh.values() for leaf in leaves] or [anchor]).lift(
         value[0] if has_aux else value

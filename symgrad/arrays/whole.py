@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
 
-from symgrad.arrays import rules
-from symgrad.arrays.tape import KINDS, Rule, Tape, broadcast, number_key, size_of
+from symgrad.arrays import rules, views
+from symgrad.arrays.tape import KINDS, Operation, Rule, Tape, broadcast, number_key, size_of
 from symgrad.errors import TraceError
 from symgrad.expr.calls.numpy_calls import elementary
 from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
@@ -32,6 +32,31 @@ def _operators(ufunc: np.ufunc) -> tuple[Any, Any]:
     return _operator(ufunc), _operator(ufunc, swapped=True)
 
 
+def _in_place(ufunc: np.ufunc) -> Any:
+    """The operator that writes its result to the left operand; numbers of no axes never change."""
+
+    def method(self: WholeArray, other: Any) -> Any:
+        if not self.shape:
+            return NotImplemented
+        result = self.mapped(ufunc, (self, other))
+        if result.tape is not self.tape:
+            raise ElementsNeededError("a write to an array from around a function that is mapped")
+        if result.shape != self.shape:
+            raise ValueError(
+                f"non-broadcastable output operand with shape {self.shape} doesn't match the "
+                f"broadcast shape {result.shape}"
+            )
+        if result.kind != self.kind:
+            raise TypeError(
+                f"np.{ufunc.__name__} in place gives {result.dtype}, which an array of "
+                f"{self.dtype} does not hold: write a = a + b, or cast it by a.astype(...)"
+            )
+        self.become(result)
+        return self
+
+    return method
+
+
 def _sign(ufunc: np.ufunc) -> Any:
     return lambda self: self.mapped(ufunc, (self,))
 
@@ -40,7 +65,7 @@ MOST_COMPARED: Final = 4096
 """Elements of an array of numbers up to which it is looked at, whether they are all one number."""
 
 DTYPES: Final = {"f": np.dtype(np.float64), "i": np.dtype(np.int64), "b": np.dtype(np.bool_)}
-"""What NumPy would have elements of each kind in."""
+"""The data types that NumPy would have for elements of each kind."""
 
 
 class WholeArray(Whole):
@@ -59,16 +84,49 @@ class WholeArray(Whole):
         99.0
     """
 
-    __slots__ = ("kind", "number", "shape", "tape")
+    __slots__ = ("_number", "_seen", "base", "kind", "shape", "tape")
     __array_priority__ = 1000
     methods: ClassVar[dict[str, Callable[..., Any]]] = {}
     """NumPy's functions that are methods of arrays, by their names."""
 
-    def __init__(self, tape: Tape, number: int) -> None:
-        self.tape, self.number = tape, number
+    def __init__(self, tape: Tape, number: int, base: WholeArray | None = None) -> None:
+        self.tape, self._number = tape, number
         self.shape, self.kind = tape.shapes[number], tape.kinds[number]
+        self.base = base
+        """The array whose elements this one shows, if it is a view."""
+        self._seen = 0 if base is None else base.number
 
     # --- what it is -------------------------------------------------------------------------------
+
+    @property
+    def number(self) -> int:
+        """The operation that has its elements as they are now, by its number on the tape."""
+        base = self.base
+        if base is not None and base.number != self._seen:
+            if views.is_view(self, base):
+                self._seen = base.number
+                rule, attribute, *_ = self.operation
+                operands = (self._seen,)
+                self._number = self.tape.add(rule, attribute, operands, self.shape, self.kind)
+            else:
+                self.base = None
+        return self._number
+
+    @property
+    def operation(self) -> Operation:
+        """The operation that it is the result of."""
+        return self.tape.operations[self._number]
+
+    def become(self, value: WholeArray) -> None:
+        """Have the elements of another array of this shape, and so has what it is a view of."""
+        if self.base is None or not views.is_view(self, self.base):
+            self.base, self._number = None, value.number
+        else:
+            self.base.become(views.written_through(self, self.base, value))
+
+    def copied(self) -> WholeArray:
+        """An array with the same elements, which later writes to this one leave as they are."""
+        return WholeArray(self.tape, self.number)
 
     @property
     def ndim(self) -> int:
@@ -147,6 +205,11 @@ class WholeArray(Whole):
     __lt__, __le__ = _operator(np.less), _operator(np.less_equal)
     __gt__, __ge__ = _operator(np.greater), _operator(np.greater_equal)
     __eq__, __ne__ = _operator(np.equal), _operator(np.not_equal)
+    __iadd__, __isub__ = _in_place(np.add), _in_place(np.subtract)
+    __imul__, __itruediv__ = _in_place(np.multiply), _in_place(np.divide)
+    __ifloordiv__, __imod__ = _in_place(np.floor_divide), _in_place(np.remainder)
+    __ipow__, __iand__ = _in_place(np.power), _in_place(np.bitwise_and)
+    __ior__, __ixor__ = _in_place(np.bitwise_or), _in_place(np.bitwise_xor)
     __neg__, __abs__ = _sign(np.negative), _sign(np.absolute)
     __pos__, __invert__ = _sign(np.positive), _sign(np.invert)
 
@@ -162,12 +225,11 @@ class WholeArray(Whole):
         self, rule: Rule, attribute: Any, shape: tuple[int, ...], *others: WholeArray,
         kind: str | None = None,
     ) -> WholeArray:  # fmt: skip
-        """What a rule makes of it and of others."""
+        """The result of a rule for it and others, a view of it where NumPy has one."""
         assert all(o.tape is self.tape for o in others), "operands are of one tape"
         operands = (self.number, *(o.number for o in others))
-        return WholeArray(
-            self.tape, self.tape.add(rule, attribute, operands, shape, kind or self.kind)
-        )
+        number = self.tape.add(rule, attribute, operands, shape, kind or self.kind)
+        return WholeArray(self.tape, number, self if shape and rule in views.VIEWS else None)
 
     def lift(self, value: Any) -> WholeArray:
         """Numbers, or a nest of numbers and whole arrays, as a whole array of the same tape."""
@@ -243,8 +305,9 @@ class WholeArray(Whole):
         return self.functions["index"](self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        new = self.at[key].set(value)
-        self.number = new.number
+        if isinstance(value, WholeArray) and value.number == self[key].number:
+            return  # a[key] += b has written it already
+        self.become(self.at[key].set(value))
 
     @property
     def at(self) -> Any:
@@ -266,7 +329,9 @@ class WholeArray(Whole):
         kind = KINDS.get(np.dtype(dtype).kind)
         if kind is None:
             raise TraceError(located(f"a whole array has no elements of {np.dtype(dtype)}"))
-        return self if kind == self.kind else self.then(rules.cast, kind, self.shape, kind=kind)
+        if kind == self.kind:
+            return self.copied()
+        return self.then(rules.cast, kind, self.shape, kind=kind)
 
     def item(self) -> NoReturn:
         """Its one number, which is not known yet."""
@@ -322,7 +387,7 @@ def _known(tape: Tape, array: Any) -> int:
             step = int(array[1]) - int(first)
             if np.array_equal(array, int(first) + step * np.arange(len(array))):
                 return tape.add(rules.counted, (int(first), step), (), array.shape, kind)
-    return tape.input(array)
+    return tape.captured(array)
 
 
 def innermost(values: Sequence[Any]) -> WholeArray:
@@ -374,7 +439,7 @@ def written_out(function: Callable[..., Any], kinds: Sequence[str]) -> tuple[Wri
 
 
 def flat(value: Any) -> Iterator[Any]:
-    """What stands in nested lists and tuples."""
+    """The values in nested lists and tuples, in order."""
     if isinstance(value, (list, tuple)):
         for part in value:
             yield from flat(part)

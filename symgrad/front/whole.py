@@ -118,7 +118,7 @@ class WholeTrace:
     def call(self, filled: Callable[[Sequence[WholeArray]], Iterator[Any]]) -> Any:
         """The result of the function for arguments that ``filled`` makes of the whole arrays."""
         with opened(self.tape), Tracing(Graph()):
-            *args, named = filled(self.variables)
+            *args, named = filled([v.copied() for v in self.variables])
             return self.f(*args, **named)
 
     def number(self, value: Any) -> WholeArray:

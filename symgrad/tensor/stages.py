@@ -74,7 +74,8 @@ class CompiledArrays:
         arrays |= {a: inputs[a.number] for a in self.program.inputs}
         for part in self._parts:
             part(arrays)
-        return [self._output(arrays, a, on_device) for a in self.program.outputs]
+        outputs = [self._output(arrays, a, on_device) for a in self.program.outputs]
+        return _apart(outputs, [*inputs, *self._known.values()])
 
     def _output(self, arrays: dict[Array, Any], array: Array, on_device: bool) -> Any:
         if not array.size:
@@ -99,3 +100,20 @@ class CompiledArrays:
         hosted = [x.numpy() if isinstance(x, ResidentArray) else x for x in given]
         for array, values in zip(step.writes, step.run(hosted), strict=True):
             arrays[array] = np.ascontiguousarray(values, self._dtypes[array.kind])
+
+
+def _apart(outputs: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Arrays of the host, of which none is in the memory of another one, or of these others."""
+    taken = {_address(x) for x in others if isinstance(x, np.ndarray)}
+    apart = []
+    for output in outputs:
+        if isinstance(output, np.ndarray):
+            if _address(output) in taken:
+                output = output.copy()
+            taken.add(_address(output))
+        apart.append(output)
+    return apart
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]

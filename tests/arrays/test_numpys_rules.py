@@ -1,0 +1,146 @@
+"""Whole arrays where NumPy's rules are easily missed: writes, views, aliases, options, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=400)
+MASK = X > 0.3
+WEIGHTS = np.linspace(0.5, 1.5, 20)
+
+
+def copied(x: Any) -> Any:
+    """A write to each kind of copy."""
+    copies = [x.copy(), np.copy(x), x.astype(float), x.flatten(), np.roll(x, 0), np.tile(x, 1)]
+    copies += [np.concatenate([x]), np.repeat(x, 1), np.pad(x, 0)]
+    for k, c in enumerate(copies):
+        c[k] = 2.0
+    return sum(np.sum(c * x) for c in copies)
+
+
+def viewed(x: Any) -> Any:
+    """Writes to views, and by operators in place, which other names see."""
+    u = x * 2.0
+    rows, same = u.reshape(20, 20), u
+    rows.T[1:, 3] = x[:19] ** 2
+    same += 1.0
+    inner = rows[1:-1, 1:-1]
+    inner *= rows[:-2, 1:-1] + 0.1
+    u[5:30:2] -= x[:13]
+    last = u[-1]
+    u[-1] = 3.0
+    last += 1.0
+    return np.sum(u * x) + np.sum(inner**2) + last
+
+
+def reordered(x: Any) -> Any:
+    """A reshape that NumPy copies for, and a write to the array afterwards."""
+    a = x.reshape(20, 20) * 1.0
+    line = a.T.reshape(-1)
+    line[:7] = 0.0
+    a[0] = 5.0
+    return np.sum(line * x) + np.sum(a**2)
+
+
+def refilled(x: Any) -> Any:
+    """One array of numbers that is filled anew, in a loop."""
+    buffer, total = np.zeros(400), 0.0
+    for k in range(3):
+        buffer[:] = 0.0
+        buffer[k::3] = k + 1.0
+        total = total + (k + 1) * np.sum(buffer * x**2)
+    return total
+
+
+def written(x: Any) -> Any:
+    """A write to an argument."""
+    x[0] = x[1] ** 2
+    return np.sum(x**2)
+
+
+def joined(x: Any) -> Any:
+    """Truth values beside integers."""
+    return np.sum(x * np.concatenate([x[:200] > 0, np.arange(200)]))
+
+
+def average(x: Any) -> Any:
+    """Weights of an axis that is not the last one."""
+    return np.sum(WEIGHTS * np.average(x.reshape(20, 20), axis=0, weights=WEIGHTS) ** 2)
+
+
+def trapezoids(x: Any) -> Any:
+    """Places of the shape of the values, along the first axis."""
+    places = np.cumsum(np.arange(1.0, 401.0).reshape(20, 20), 0) / 1e3
+    return np.sum(np.trapezoid(x.reshape(20, 20), places, axis=0) ** 2)
+
+
+FUNCTIONS: list[Callable[[Any], Any]] = [
+    copied, viewed, reordered, refilled, written, joined, average, trapezoids,
+    lambda x: np.sum(np.diag(x[:30], 2) @ np.diag(x[:31], -1) * x[:32]),
+    lambda x: np.sum(np.diag(x.reshape(20, 20), -2) ** 3),
+    lambda x: np.mean(x, where=MASK) ** 2 + np.sum(x, where=MASK) * np.var(x, where=MASK),
+    lambda x: np.sum(x.reshape(20, 20).mean(0, where=MASK.reshape(20, 20)) ** 2),
+    lambda x: np.sum(x) * np.where(np.any(x > 1.0, where=MASK), 2.0, 1.0),
+    lambda x: np.sum(x) * np.where(np.all(x > 0.2, where=MASK), 2.0, 1.0),
+    lambda x: np.sum(np.diff(x, prepend=0.0, append=x[:2]) ** 3),
+    lambda x: np.sum(np.multiply.outer(x.reshape(20, 20), WEIGHTS)[0, 1] ** 2),
+]  # fmt: skip
+"""Functions that mean what they do in NumPy."""
+
+
+@pytest.mark.parametrize("k", range(len(FUNCTIONS)))
+def test_writes_and_options_mean_what_they_do_in_numpy(k: int) -> None:
+    f, way, h = FUNCTIONS[k], RNG.normal(size=400), 1e-5
+    value, grad = sg.value_and_grad(f, device="cpu", dtype="float64")(X)
+    assert np.isclose(value, f(X.copy()), rtol=1e-11)
+    slope = (f(X + h * way) - f(X - h * way)) / (2 * h)
+    assert np.isclose(grad @ way, slope, rtol=1e-6, atol=1e-6)
+
+
+def test_an_array_that_is_two_arguments_or_taken_from_elsewhere_too() -> None:
+    both = sg.value_and_grad(lambda a, b: np.sum(a * b**2), (0, 1), device="cpu", dtype="float64")
+    a, b = both(X, X)[1]
+    assert np.allclose(a, X**2) and np.allclose(b, 2 * X**2)
+    f = sg.value_and_grad(lambda a: np.sum(a * X**2), device="cpu", dtype="float64")
+    assert np.allclose(f(X)[1], X**2)
+
+
+def test_results_share_no_memory() -> None:
+    x = X.copy()
+    same = sg.jit(
+        lambda x: (x, x, x * 2.0, (x * 2.0).reshape(20, 20)), device="cpu", dtype="float64"
+    )
+    results = same(x)
+    for k, result in enumerate(results):
+        assert not any(np.shares_memory(result, other) for other in (x, *results[:k]))
+        result[...] = 7.0
+    assert np.array_equal(same(x)[2], 2.0 * X)
+    total = sg.value_and_grad(lambda a, b: np.sum(a) + np.sum(b), (0, 1), device="cpu")
+    _, (a, b) = total(X, X)
+    a *= 3.0
+    assert np.all(b == 1.0) and np.all(total(X, X)[1][0] == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("f", "error"),
+    [
+        (lambda a: np.sum(np.transpose(a, (0, 3))), np.exceptions.AxisError),
+        (lambda a: np.sum(np.moveaxis(a, 0, 2)), np.exceptions.AxisError),
+        (lambda a: np.sum(np.flip(a, 2)), np.exceptions.AxisError),
+        (lambda a: np.sum(np.expand_dims(a, 4)), np.exceptions.AxisError),
+        (lambda a: np.sum(a[np.ones(19, bool)]), IndexError),
+        (lambda a: np.broadcast_to(a, (2, 20, 20)).__setitem__(0, 1.0), ValueError),
+        (lambda a: np.sum(np.pad(a, 2, "maximum")), sg.UnsupportedError),
+        (lambda a: np.sum(a, dtype=int), sg.UnsupportedError),
+    ],
+)
+def test_what_numpy_refuses_or_does_otherwise_is_no_wrong_number(f: Any, error: Any) -> None:
+    with pytest.raises(error):
+        sg.jit(f, device="cpu")(X.reshape(20, 20))
