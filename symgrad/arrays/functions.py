@@ -651,18 +651,24 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> W
     """np.linalg.norm of vectors, and of matrices those that need no singular values."""
     x = whole(x)
     if axis is None and ord is None:
-        return np.sqrt(total(x * x, None, keepdims=keepdims))
+        return _root(total(x * x, None, keepdims=keepdims))
     axes = axes_of(x, axis)
     if len(axes) == 1:
         return _vector_norm(x, axes, keepdims, 2 if ord is None else ord)
     if ord not in (None, "fro"):
         raise ElementsNeededError("a norm of matrices")
-    return np.sqrt(total(x * x, axes, keepdims=keepdims))
+    return _root(total(x * x, axes, keepdims=keepdims))
+
+
+def _root(squares: WholeArray) -> WholeArray:
+    """A square root whose derivative is 0 at 0, as that of `numpy.linalg.norm` is here."""
+    nothing = squares == 0.0
+    return where(nothing, 0.0, np.sqrt(where(nothing, 1.0, squares)))
 
 
 def _vector_norm(x: WholeArray, axes: Any, keepdims: bool, ord: Any) -> WholeArray:
     if ord == 2:
-        return np.sqrt(total(x * x, axes, keepdims=keepdims))
+        return _root(total(x * x, axes, keepdims=keepdims))
     if ord in (np.inf, -np.inf):
         return (largest if ord > 0 else smallest)(abs(x), axes, keepdims=keepdims)
     if ord == 0:

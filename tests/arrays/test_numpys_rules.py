@@ -112,6 +112,16 @@ def test_an_array_that_is_two_arguments_or_taken_from_elsewhere_too() -> None:
     assert np.allclose(f(X)[1], X**2)
 
 
+def test_norms_are_flat_at_zero_at_any_size() -> None:
+    f = sg.value_and_grad(
+        lambda a: np.linalg.norm(a) + np.sum(np.linalg.norm(a.reshape(-1, 2), axis=1)),
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    for n in (4, 400):
+        value, grad = f(np.zeros(n))
+        assert value == 0.0 and not grad.any()
+
+
 def test_results_share_no_memory() -> None:
     x = X.copy()
     same = sg.jit(
