@@ -216,4 +216,4 @@ INTEGER_RULES: Final[dict[Op, Callable[..., Any]]] = {
     ops.maximum: lambda own, a, b: _choice(own, own.truth(own.builder.below(b, a)), a, b),
     ops.where: _choice,
 }
-"""What operations are of integers."""
+"""The operations of integers, by the operations of real numbers."""

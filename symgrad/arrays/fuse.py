@@ -17,13 +17,13 @@ from symgrad.arrays.program import Counted, Result, Scan, Scatter, Tabulate, ord
 from symgrad.arrays.scalars import Array, Read, Reduce
 
 TRAFFIC: Final = 8
-"""What storing or loading an element costs, in additions."""
+"""The cost of storing or loading an element, in additions."""
 LANE: Final = 32
 """The longest reduction that may stand within another one's body."""
 REPEAT: Final = 16
 """How often an element is computed again, at most, of an array much larger than what it reads."""
 HEAVY: Final = 400
-"""What an element costs at most that is computed again."""
+"""The highest cost of an element that is computed again."""
 
 
 def fused(b: Builder, outputs: Sequence[Array]) -> list[Array]:
@@ -93,7 +93,7 @@ class _Plan:
         return longest
 
     def cost(self, i: int) -> int:
-        """What one evaluation of a scalar costs, in additions."""
+        """The cost of one evaluation of a scalar, in additions."""
         if i in self.costs:
             return self.costs[i]
         b, total = self.b, 0
@@ -133,7 +133,7 @@ class _Plan:
                 self.carrying |= self.readers.get(array, set())
 
     def element(self, array: Array, index: Sequence[int]) -> int:
-        """What stands for an element of an array."""
+        """The scalar that stands for an element of an array."""
         new = self.new[array]
         if array not in self.inlined:
             return self.b.element(new, index)

@@ -136,7 +136,7 @@ class _Pulling:
         return moving
 
     def _leaf(self, i: int, g: int, counters: Sequence[int]) -> None:
-        """What a read or a reduction does with its cotangent."""
+        """Pass the cotangent of a read or a reduction on to its operands."""
         b, op = self._b, self._b.op(i)
         if g == b.graph.constant(0.0):
             return

@@ -283,7 +283,7 @@ class Builder(Integers):
         return self.reduction(operator, counters, *parts)
 
     def identity(self, operator: str, kind: str) -> int:
-        """What a reduction of nothing is."""
+        """The value of a reduction of nothing."""
         value = IDENTITIES[operator]
         return self.graph.constant(value) if kind == "f" else self.number(int(value))
 
@@ -397,4 +397,4 @@ class Builder(Integers):
 
 
 IDENTITIES: Final = {"add": 0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf")}
-"""What reductions of nothing are, for operators of one part."""
+"""The values of reductions of nothing, for operators of one part."""

@@ -9,14 +9,8 @@ import numpy as np
 
 from symgrad.arrays import rules
 from symgrad.arrays.algorithms import ALGORITHMS
-from symgrad.arrays.functions import (
-    broadcast_to,
-    moveaxis,
-    ravel,
-    swapaxes,
-    take_along_axis,
-    whole,
-)
+from symgrad.arrays.arguments import whole
+from symgrad.arrays.shapes import broadcast_to, moveaxis, ravel, swapaxes, take_along_axis
 from symgrad.arrays.whole import WholeArray
 from symgrad.errors import TraceError
 from symgrad.expr.graph.misuse import located

@@ -43,7 +43,7 @@ class _Line:
         self._letters: dict[int, str] = {}
 
     def array(self, array: Array) -> str:
-        """What an array is."""
+        """The definition of an array."""
         shape = str(list(array.shape))
         match array:
             case Input():

@@ -63,7 +63,7 @@ def mapped(
 
 
 def _results(value: Any, out_axes: Any, inner: Tape, count: int) -> Any:
-    """What a function that was mapped returned, of all places."""
+    """The results of a function that was mapped, of all places."""
     leaves, tree = flatten(value)
     assert inner.outer is not None, "it is mapped on a tape"
     anchor, outer = WholeArray(inner, 0), WholeArray(inner.outer, 0)

@@ -65,7 +65,7 @@ attained; NaN is larger and smaller than all. ``rescale`` of (s, w, v...) gives
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Array:
-    """What all arrays have: a shape, and the kind of their elements."""
+    """An array: its shape, and the kind of its elements."""
 
     shape: tuple[int, ...]
     kind: str = "f"

@@ -1,0 +1,148 @@
+"""NumPy's products of whole arrays, and norms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symgrad.arrays import rules
+from symgrad.arrays.arguments import axes_of, refuse, whole
+from symgrad.arrays.choices import where
+from symgrad.arrays.indexing import diagonal
+from symgrad.arrays.reductions import largest, smallest, total
+from symgrad.arrays.shapes import ravel
+from symgrad.arrays.tape import broadcast
+from symgrad.arrays.whole import WholeArray
+from symgrad.expr.linear.einsum import letters_of, pairs_of
+from symgrad.expr.tracers.whole import ElementsNeededError
+
+
+def contract(inputs: Sequence[str], output: str, *operands: Any) -> WholeArray:
+    """A sum of products, by the letters of the operands' axes and of the result's."""
+    arrays = [whole(a, operands) for a in operands]
+    sizes: dict[str, int] = {}
+    for letters, a in zip(inputs, arrays, strict=True):
+        for c, n in zip(letters, a.shape, strict=True):
+            if sizes.get(c, 1) not in (1, n) and n != 1:
+                raise ValueError(f"axis {c} of a product is {sizes[c]} and {n} long")
+            sizes[c] = n if sizes.get(c, 1) == 1 else sizes[c]
+    shape = tuple(sizes[c] for c in output)
+    return arrays[0].then(rules.contracted, (tuple(inputs), output), shape, *arrays[1:], kind="f")
+
+
+def matmul(a: Any, b: Any, /, out: None = None) -> WholeArray:
+    """``a @ b``."""
+    refuse(out=out)
+    a, b = whole(a, b), whole(b, a)
+    if not a.ndim or not b.ndim:
+        raise ValueError("matmul needs arrays: use * to multiply by a number")
+    if a.shape[-1] != b.shape[max(0, b.ndim - 2)]:
+        raise ValueError(f"matmul: shapes {a.shape} and {b.shape} do not match")
+    lead = "abcdefghij"
+    batch = broadcast([a.shape[:-2], b.shape[:-2]]) if a.ndim > 1 and b.ndim > 1 else ()
+    first = (
+        lead[len(batch) - max(0, a.ndim - 2) : len(batch)] if batch else lead[: max(0, a.ndim - 2)]
+    )
+    second = (
+        lead[len(batch) - max(0, b.ndim - 2) : len(batch)] if batch else lead[: max(0, b.ndim - 2)]
+    )
+    rows, columns = "x" * (a.ndim > 1), "z" * (b.ndim > 1)
+    output = (first if len(first) > len(second) else second) + rows + columns
+    return contract([f"{first}{rows}y", f"{second}y{columns}"], output, a, b)
+
+
+def dot(a: Any, b: Any, out: None = None) -> WholeArray:
+    """np.dot."""
+    refuse(out=out)
+    a, b = whole(a, b), whole(b, a)
+    if not a.ndim or not b.ndim:
+        return a * b
+    if b.ndim <= 2:
+        return matmul(a, b)
+    return tensordot(a, b, ([-1], [-2]))
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> WholeArray:
+    """np.tensordot."""
+    a, b = whole(a, b), whole(b, a)
+    if isinstance(axes, (int, np.integer)):
+        left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
+    else:
+        left, right = (np.atleast_1d(k).tolist() for k in axes)
+    own = {k % a.ndim: c for k, c in zip(left, "abcdefghij", strict=False)}
+    other = {k % b.ndim: c for k, c in zip(right, "abcdefghij", strict=False)}
+    free = iter("klmnopqrstuvwxyzABCDEF")
+    first = "".join(own.get(k) or next(free) for k in range(a.ndim))
+    second = "".join(other.get(k) or next(free) for k in range(b.ndim))
+    output = "".join(c for c in first + second if c not in (*own.values(), *other.values()))
+    return contract([first, second], output, a, b)
+
+
+def einsum(*operands: Any, optimize: Any = True) -> WholeArray:
+    """np.einsum: pairs of operands are contracted in a good order."""
+    text, arrays = pairs_of(operands)
+    arrays = [whole(a, operands) for a in arrays]
+    inputs, output = letters_of(text, [a.ndim for a in arrays])
+    inputs = list(inputs)
+    if len(arrays) > 2 and optimize is not False:
+        whole_text = f"{','.join(inputs)}->{output}"
+        dummies = [np.broadcast_to(np.empty(()), a.shape) for a in arrays]
+        order = np.einsum_path(whole_text, *dummies, optimize="greedy")[0]
+        for group in order[1:-1]:
+            chosen = sorted(group, reverse=True)
+            taken = [(inputs.pop(k), arrays.pop(k)) for k in chosen]
+            needed = set(output).union(*inputs)
+            letters = "".join(sorted(set("".join(c for c, _ in taken)) & needed))
+            arrays.append(contract([c for c, _ in taken], letters, *[a for _, a in taken]))
+            inputs.append(letters)
+    return contract(inputs, output, *arrays)
+
+
+def products_of_all(a: Any, b: Any) -> WholeArray:
+    """np.multiply.outer: each element of a with each of b, of the shape of a and then of b."""
+    a, b = whole(a, b), whole(b, a)
+    return a.reshape((*a.shape, *[1] * b.ndim)) * b
+
+
+def outer(a: Any, b: Any, out: None = None) -> WholeArray:
+    """np.outer."""
+    refuse(out=out)
+    return contract(["x", "y"], "xy", ravel(whole(a, b)), ravel(whole(b, a)))
+
+
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeArray:
+    """np.trace."""
+    return total(diagonal(whole(a), offset, axis1, axis2), -1)
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> WholeArray:
+    """np.linalg.norm of vectors, and of matrices those that need no singular values."""
+    x = whole(x)
+    if axis is None and ord is None:
+        return _root(total(x * x, None, keepdims=keepdims))
+    axes = axes_of(x, axis)
+    if len(axes) == 1:
+        return _vector_norm(x, axes, keepdims, 2 if ord is None else ord)
+    if ord not in (None, "fro"):
+        raise ElementsNeededError("a norm of matrices")
+    return _root(total(x * x, axes, keepdims=keepdims))
+
+
+def _root(squares: WholeArray) -> WholeArray:
+    """A square root whose derivative is 0 at 0, as that of `numpy.linalg.norm` is here."""
+    nothing = squares == 0.0
+    return where(nothing, 0.0, np.sqrt(where(nothing, 1.0, squares)))
+
+
+def _vector_norm(x: WholeArray, axes: Any, keepdims: bool, ord: Any) -> WholeArray:
+    if ord == 2:
+        return _root(total(x * x, axes, keepdims=keepdims))
+    if ord in (np.inf, -np.inf):
+        return (largest if ord > 0 else smallest)(abs(x), axes, keepdims=keepdims)
+    if ord == 0:
+        return total(where(x != 0, 1.0, 0.0), axes, keepdims=keepdims)
+    if ord == 1:
+        return total(abs(x), axes, keepdims=keepdims)
+    return total(abs(x) ** ord, axes, keepdims=keepdims) ** (1.0 / ord)

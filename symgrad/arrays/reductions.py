@@ -1,0 +1,173 @@
+"""NumPy's reductions of whole arrays, and running ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.arrays import rules
+from symgrad.arrays.arguments import NOT_GIVEN, axes_of, axis_of, refuse, whole
+from symgrad.arrays.choices import where
+from symgrad.arrays.shapes import broadcast_to, expand_dims, ravel, squeeze
+from symgrad.arrays.tape import size_of
+from symgrad.arrays.whole import WholeArray
+from symgrad.expr.tracers.whole import ElementsNeededError
+
+
+def kept_dimensions(result: WholeArray, axes: Sequence[int], keepdims: Any) -> WholeArray:
+    """The result of a reduction with its axes, of length 1, where they are kept."""
+    if keepdims is NOT_GIVEN or not keepdims:
+        return result
+    return expand_dims(result, tuple(axes))
+
+
+def reduction(operator: str, combine: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's reduction by an operator."""
+
+    def function(
+        a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False,
+        initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN,
+    ) -> WholeArray:  # fmt: skip
+        refuse(dtype=dtype, out=out)
+        array = _among(whole(a, initial, where), where, operator)
+        axes = axes_of(array, axis)
+        if (
+            operator in ("max", "min")
+            and not size_of([array.shape[k] for k in axes])
+            and initial is NOT_GIVEN
+        ):
+            raise ValueError("zero-size array to reduction operation which has no identity")
+        shape = tuple(n for k, n in enumerate(array.shape) if k not in axes)
+        kind = "i" if array.kind == "b" else array.kind
+        result = array.then(rules.reduced, (operator, axes), shape, kind=kind) if axes else array
+        result = kept_dimensions(result, axes, keepdims)
+        return result if initial is NOT_GIVEN or initial is None else combine(result, initial)
+
+    return function
+
+
+def _among(a: WholeArray, condition: Any, operator: str) -> WholeArray:
+    """An array with the identity of a reduction where the reduction's condition is false."""
+    if condition is NOT_GIVEN or condition is True:
+        return a
+    if operator not in IDENTITIES:
+        raise ElementsNeededError(f"a reduction by {operator} with where=")
+    return where(condition, a, a.lift(np.asarray(IDENTITIES[operator], a.dtype)))
+
+
+IDENTITIES: Final = {"add": 0, "mul": 1}
+"""The identities of reductions."""
+
+total = reduction("add", np.add)
+product = reduction("mul", np.multiply)
+largest = reduction("max", np.maximum)
+smallest = reduction("min", np.minimum)
+
+
+def count_of(a: WholeArray, axis: Any, where: Any) -> Any:
+    """How many elements each result of a mean is of."""
+    if where is NOT_GIVEN or where is True:
+        return float(size_of([a.shape[k] for k in axes_of(a, axis)]))
+    counted = broadcast_to(a.lift(where), a.shape).astype(np.float64)
+    return total(counted, axis, keepdims=True)
+
+
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *,
+    where: Any = NOT_GIVEN,
+) -> WholeArray:  # fmt: skip
+    """np.mean."""
+    refuse(dtype=dtype, out=out)
+    a = whole(a, where)
+    result = total(a, axis, keepdims=True, where=where) / count_of(a, axis, where)
+    return _without(result, axes_of(a, axis), keepdims)
+
+
+def _without(result: WholeArray, axes: Sequence[int], keepdims: Any) -> WholeArray:
+    """The result of a reduction that kept its axes, without them unless they are to be kept."""
+    return squeeze(result, axes) if keepdims is NOT_GIVEN or not keepdims else result
+
+
+def var(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
+    keepdims: Any = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN,
+    correction: Any = NOT_GIVEN,
+) -> WholeArray:  # fmt: skip
+    """np.var."""
+    refuse(dtype=dtype, out=out)
+    a = whole(a, where)
+    ddof = ddof if correction is NOT_GIVEN else correction
+    centre = _mean(a, axis, keepdims=True, where=where) if mean is NOT_GIVEN else mean
+    squares = total((a - centre) ** 2, axis, keepdims=True, where=where)
+    return _without(squares / (count_of(a, axis, where) - ddof), axes_of(a, axis), keepdims)
+
+
+_mean = mean
+
+
+def std(a: Any, *args: Any, **options: Any) -> WholeArray:
+    """np.std."""
+    root: Any = np.sqrt(var(a, *args, **options))
+    return root
+
+
+def any_of(
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
+) -> WholeArray:
+    """np.any."""
+    refuse(out=out)
+    truths = _truths(a) if where is True else _truths(a) & where
+    return largest(truths, axis, keepdims=keepdims, initial=False) != 0
+
+
+def all_of(
+    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
+) -> WholeArray:
+    """np.all."""
+    refuse(out=out)
+    truths = _truths(a) if where is True else _truths(a) | np.logical_not(where)
+    return smallest(truths, axis, keepdims=keepdims, initial=True) != 0
+
+
+def _truths(a: Any) -> WholeArray:
+    a = whole(a)
+    return a if a.kind == "b" else a != 0
+
+
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> WholeArray:
+    """np.count_nonzero."""
+    return total(_truths(a), axis, keepdims=keepdims)
+
+
+def position(operator: str) -> Callable[..., WholeArray]:
+    """np.argmax or np.argmin."""
+
+    def function(
+        a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False
+    ) -> WholeArray:
+        refuse(out=out)
+        array = whole(a)
+        line = ravel(array) if axis is None else array
+        k = axis_of(int(axis or 0), line.ndim)
+        shape = (*line.shape[:k], *line.shape[k + 1 :])
+        result = line.then(rules.positioned, (operator, k), shape, kind="i")
+        return kept_dimensions(result, axes_of(array, axis), keepdims)
+
+    return function
+
+
+def running(operator: str) -> Callable[..., WholeArray]:
+    """np.cumsum, np.cumprod and their kin."""
+
+    def function(
+        a: Any, axis: int | None = None, dtype: Any = None, out: None = None
+    ) -> WholeArray:
+        refuse(dtype=dtype, out=out)
+        line = ravel(a) if axis is None else whole(a)
+        k = axis_of(axis or 0, line.ndim)
+        kind = "i" if line.kind == "b" else line.kind
+        return line.then(rules.scanned, (operator, k, False), line.shape, kind=kind)
+
+    return function

@@ -1,0 +1,314 @@
+"""NumPy's functions of shapes: views of whole arrays, joins, splits, copies along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.arrays import rules
+from symgrad.arrays.arguments import axis_of, whole
+from symgrad.arrays.indexing import index
+from symgrad.arrays.tape import broadcast, size_of
+from symgrad.arrays.whole import DTYPES, WholeArray
+from symgrad.expr.tracers.whole import ElementsNeededError
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+def transpose(a: Any, axes: Any = None) -> WholeArray:
+    """np.transpose."""
+    a = whole(a)
+    order = tuple(range(a.ndim))[::-1] if axes is None else tuple(axis_of(k, a.ndim) for k in axes)
+    if sorted(order) != list(range(a.ndim)):
+        raise ValueError(f"axes {axes} do not fit an array of {a.ndim} axes")
+    if order == tuple(range(a.ndim)):
+        return a
+    return a.then(rules.transposed, order, tuple(a.shape[k] for k in order))
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> WholeArray:
+    """np.swapaxes."""
+    order = list(range(whole(a).ndim))
+    order[axis1], order[axis2] = order[axis2], order[axis1]
+    return transpose(a, order)
+
+
+def moveaxis(a: Any, source: Any, destination: Any) -> WholeArray:
+    """np.moveaxis."""
+    a = whole(a)
+    sources = [axis_of(k, a.ndim) for k in np.atleast_1d(source)]
+    places = [axis_of(k, a.ndim) for k in np.atleast_1d(destination)]
+    order = [k for k in range(a.ndim) if k not in sources]
+    for place, k in sorted(zip(places, sources, strict=True)):
+        order.insert(place, k)
+    return transpose(a, order)
+
+
+def reshape(
+    a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None
+) -> WholeArray:
+    """np.reshape."""
+    a = whole(a)
+    wanted = newshape if shape is None else shape
+    new = [int(n) for n in (wanted if isinstance(wanted, (tuple, list)) else [wanted])]
+    if order == "F":
+        return transpose(reshape(transpose(a), new[::-1]))
+    if -1 in new:
+        rest = -size_of(new)
+        new[new.index(-1)] = a.size // rest if rest else 0
+    if size_of(new) != a.size:
+        raise ValueError(f"cannot reshape array of size {a.size} into shape {tuple(new)}")
+    shape = tuple(new)
+    return a if shape == a.shape else a.then(rules.reshaped, None, shape)
+
+
+def ravel(a: Any, order: str = "C") -> WholeArray:
+    """np.ravel."""
+    return reshape(a, -1, order)
+
+
+def broadcast_to(a: Any, shape: Any, subok: bool = False) -> WholeArray:
+    """np.broadcast_to."""
+    a = whole(a)
+    shape = tuple(int(n) for n in (shape if isinstance(shape, (tuple, list)) else [shape]))
+    np.broadcast_to(np.empty(()), shape)
+    if np.broadcast_shapes(a.shape, shape) != shape:
+        raise ValueError(f"shape {a.shape} does not broadcast to {shape}")
+    return a if shape == a.shape else a.then(rules.broadcast_to, None, shape)
+
+
+def squeeze(a: Any, axis: Any = None) -> WholeArray:
+    """np.squeeze."""
+    a = whole(a)
+    axes = {axis_of(k, a.ndim) for k in np.atleast_1d(axis)} if axis is not None else None
+    if axes is None:
+        axes = {k for k, n in enumerate(a.shape) if n == 1}
+    if any(a.shape[k] != 1 for k in axes):
+        raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
+    return index(a, tuple(0 if k in axes else slice(None) for k in range(a.ndim)))
+
+
+def expand_dims(a: Any, axis: Any) -> WholeArray:
+    """np.expand_dims."""
+    a = whole(a)
+    count = a.ndim + np.size(axis)
+    axes = {axis_of(k, count) for k in np.atleast_1d(axis)}
+    return index(a, tuple(None if k in axes else slice(None) for k in range(count)))
+
+
+def flip(m: Any, axis: Any = None) -> WholeArray:
+    """np.flip."""
+    m = whole(m)
+    axes = range(m.ndim) if axis is None else [axis_of(k, m.ndim) for k in np.atleast_1d(axis)]
+    return index(m, tuple(slice(None, None, -1 if k in axes else 1) for k in range(m.ndim)))
+
+
+# --- joining and splitting ------------------------------------------------------------------------
+
+
+def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> WholeArray:
+    """np.concatenate."""
+    parts = [whole(a, arrays) for a in arrays]
+    if axis is None:
+        parts, axis = [ravel(p) for p in parts], 0
+    axis = axis_of(axis, parts[0].ndim)
+    rests = {(*p.shape[:axis], *p.shape[axis + 1 :]) for p in parts}
+    if len(rests) > 1:
+        raise ValueError(f"np.concatenate of shapes {[p.shape for p in parts]} along axis {axis}")
+    first = parts[0]
+    length = sum(p.shape[axis] for p in parts)
+    shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
+    kind = max((p.kind for p in parts), key="bif".index)
+    if len(parts) == 1:
+        return first.copied()
+    parts = [p.astype(DTYPES[kind]) for p in parts]
+    return parts[0].then(rules.joined, axis, shape, *parts[1:], kind=kind)
+
+
+def stack(arrays: Sequence[Any], axis: int = 0) -> WholeArray:
+    """np.stack."""
+    return concatenate([expand_dims(whole(a, arrays), axis) for a in arrays], axis)
+
+
+def _of_rank(count: int) -> Callable[..., Any]:
+    def grown(a: WholeArray) -> WholeArray:
+        if a.ndim >= count:
+            return a
+        if count == 3 and a.ndim == 2:
+            return reshape(a, (*a.shape, 1))
+        shape = {1: (a.size,), 2: (1, a.size), 3: (1, a.size, 1)}[count]
+        return reshape(a, shape)
+
+    def function(*arrays: Any) -> Any:
+        results = [grown(whole(a, arrays)) for a in arrays]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    return function
+
+
+at_least_1d, at_least_2d, at_least_3d = map(_of_rank, (1, 2, 3))
+
+
+def hstack(tup: Sequence[Any]) -> WholeArray:
+    """np.hstack."""
+    parts = [at_least_1d(whole(a, tup)) for a in tup]
+    return concatenate(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+def vstack(tup: Sequence[Any]) -> WholeArray:
+    """np.vstack."""
+    return concatenate([at_least_2d(whole(a, tup)) for a in tup])
+
+
+def dstack(tup: Sequence[Any]) -> WholeArray:
+    """np.dstack."""
+    return concatenate([at_least_3d(whole(a, tup)) for a in tup], 2)
+
+
+def column_stack(tup: Sequence[Any]) -> WholeArray:
+    """np.column_stack."""
+    parts = [whole(a, tup) for a in tup]
+    return concatenate([p if p.ndim > 1 else reshape(p, (-1, 1)) for p in parts], 1)
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[WholeArray]:
+    """np.split."""
+    ary = whole(ary)
+    axis = axis_of(axis, ary.ndim)
+    sections = indices_or_sections
+    if isinstance(sections, (int, np.integer)) and ary.shape[axis] % sections:
+        raise ValueError("array split does not result in an equal division")
+    return array_split(ary, sections, axis)
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[WholeArray]:
+    """np.array_split."""
+    ary = whole(ary)
+    axis = axis_of(axis, ary.ndim)
+    pieces = np.array_split(np.arange(ary.shape[axis]), indices_or_sections)
+    return [
+        index(
+            ary, (*[slice(None)] * axis, slice(int(p[0]), int(p[-1]) + 1) if len(p) else slice(0))
+        )
+        for p in pieces
+    ]
+
+
+def roll(a: Any, shift: Any, axis: Any = None) -> WholeArray:
+    """np.roll."""
+    a = whole(a)
+    if axis is None:
+        return reshape(roll(ravel(a), int(np.sum(shift)), 0), a.shape)
+    for s, k in zip(*np.broadcast_arrays(np.atleast_1d(shift), np.atleast_1d(axis)), strict=True):
+        k = axis_of(int(k), a.ndim)
+        n = a.shape[k]
+        s = int(s) % n if n else 0
+        if s:
+            lead = (slice(None),) * k
+            parts = [index(a, (*lead, slice(n - s, n))), index(a, (*lead, slice(0, n - s)))]
+            a = concatenate(parts, k)
+    return a.copied()
+
+
+PADDED_BY_ELEMENTS: Final = ("constant", "edge", "reflect", "symmetric", "wrap")
+"""The modes of np.pad whose new elements are constants or copies."""
+
+
+def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> WholeArray:
+    """np.pad, with constants, the edges, or what stands there mirrored or at the other end."""
+    a = whole(array)
+    if mode not in PADDED_BY_ELEMENTS or options.get("reflect_type", "even") != "even":
+        raise ElementsNeededError(f"np.pad by {mode}, {options}")
+    if isinstance(pad_width, dict):
+        pad_width = [pad_width.get(k, (0, 0)) for k in range(a.ndim)]
+    widths = np.broadcast_to(np.asarray(pad_width), (a.ndim, 2)).tolist()
+    values = np.broadcast_to(np.asarray(options.get("constant_values", 0)), (a.ndim, 2)).tolist()
+    for k, (before, behind) in enumerate(widths):
+        if mode == "constant":
+            ends = [
+                np.full((*a.shape[:k], n, *a.shape[k + 1 :]), v, a.dtype)
+                for n, v in zip((before, behind), values[k], strict=True)
+            ]
+            parts = [a.lift(e) if e.shape[k] else None for e in ends]
+        else:
+            whole_line: Any = np.arange(a.shape[k])
+            line = np.pad(whole_line, (before, behind), mode, **options)  # type: ignore[call-overload]
+            ends = [line[:before], line[len(line) - behind :]]
+            parts = [take(a, e, k) if len(e) else None for e in ends]
+        a = concatenate([p for p in (parts[0], a, parts[1]) if p is not None], k)
+    return a.copied()
+
+
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> WholeArray:
+    """np.repeat."""
+    a = ravel(a) if axis is None else whole(a)
+    k = axis_of(axis or 0, a.ndim)
+    if np.ndim(repeats):
+        return take(a, np.repeat(np.arange(a.shape[k]), repeats), k)
+    shape = (*a.shape[: k + 1], int(repeats), *a.shape[k + 1 :])
+    wide = broadcast_to(expand_dims(a, k + 1), shape)
+    shape = (*a.shape[:k], a.shape[k] * int(repeats), *a.shape[k + 1 :])
+    return reshape(wide, shape).copied()
+
+
+def tile(A: Any, reps: Any) -> WholeArray:
+    """np.tile."""
+    a, counts = whole(A), [int(r) for r in np.atleast_1d(reps)]
+    ndim = max(a.ndim, len(counts))
+    shape = (1,) * (ndim - a.ndim) + a.shape
+    counts = [1] * (ndim - len(counts)) + counts
+    apart = reshape(a, [m for n in shape for m in (1, n)])
+    wide = broadcast_to(apart, [m for c, n in zip(counts, shape, strict=True) for m in (c, n)])
+    return reshape(wide, [c * n for c, n in zip(counts, shape, strict=True)]).copied()
+
+
+def take(
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise"
+) -> WholeArray:
+    """np.take."""
+    array = whole(a, indices)
+    if axis is None:
+        array, axis = ravel(array), 0
+    axis = axis_of(axis, array.ndim)
+    n = array.shape[axis]
+    if mode == "clip":
+        indices = np.clip(indices, 0, n - 1)
+    elif mode == "wrap":
+        indices = indices % n
+    at = indices if isinstance(indices, WholeArray) else np.asarray(indices)
+    return index(array, (*[slice(None)] * axis, at))
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> WholeArray:
+    """np.take_along_axis."""
+    a = whole(arr, indices)
+    if axis is None:
+        return take(ravel(a), indices)
+    axis = axis_of(axis, a.ndim)
+    at = whole(indices, a)
+    shape = broadcast(
+        [tuple(1 if k == axis else n for k, n in enumerate(s)) for s in (a.shape, at.shape)]
+    )
+    places = [
+        at if k == axis else np.arange(n).reshape([-1 if d == k else 1 for d in range(a.ndim)])
+        for k, n in enumerate(shape)
+    ]
+    return index(a, tuple(places))
+
+
+def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False) -> list[WholeArray]:
+    """np.meshgrid."""
+    lines = [ravel(whole(x, xi)) for x in xi]
+    order = list(range(len(lines)))
+    if indexing == "xy" and len(lines) > 1:
+        order[0], order[1] = 1, 0
+    shape = [0] * len(lines)
+    for place, line in zip(order, lines, strict=True):
+        shape[place] = line.size
+    grids = [
+        reshape(line, [-1 if k == place else 1 for k in range(len(lines))])
+        for place, line in zip(order, lines, strict=True)
+    ]
+    return grids if sparse else [broadcast_to(g, shape) for g in grids]
