@@ -88,7 +88,7 @@ def transposed(lowering: Lowering, axes: Any, shape: Shape, view: View) -> View:
 
 
 def reshaped(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
-    """Elements in another shape, in their order; an index is a number whose digits are the other."""
+    """Elements in another shape, in their order: an index as a number with other digits."""
     b = lowering.builder
 
     def read(index: Index) -> int:
