@@ -13,7 +13,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
+import sympy
 
+from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.calls.sympy_bridge import from_sympy
 from symgrad.expr.loops.control import fori_loop, scan
@@ -21,6 +23,8 @@ from symgrad.expr.tracers.array import array
 from symgrad.petab.sbml import TIME, symbol
 from symgrad.petab.simulation import Simulation
 from symgrad.petab.tables import Conditions, Measured, Setting, Slot
+
+sp: Final[Any] = sympy
 
 LN10: Final = math.log(10.0)
 
@@ -117,9 +121,10 @@ class Likelihood:
     @property
     def knows_noise(self) -> bool:
         """Whether the size of the noise depends on nothing that is estimated."""
+        known = self.fixed.keys() - self.conditions.simulation.keys()
         return all(
             m.has_known_noise
-            and {s.name for s in o.noise.free_symbols} <= self.fixed.keys() | m.parameters.keys()
+            and {s.name for s in o.noise.free_symbols} <= known | m.parameters.keys()
             for o, m in self.observables
         )
 
@@ -158,31 +163,34 @@ class Likelihood:
 
     def solved(self, theta: Mapping[str, Any], row: Any) -> tuple[dict[Any, Any], Any]:
         """Values of symbols in a row's simulation, and its states (times, states)."""
-        simulation, during = self.simulation, self.conditions.simulation
-        values = self._values(theta, row, during)
-        y0 = simulation.initial(values)
+        during = self.conditions.simulation
+        values, y0 = self._start(theta, row, during)
         if self.equilibrated.constant != 0.0:
             equilibrated = self.equilibrated.value(row, theta) > 0.5
             y0 = np.where(equilibrated, self._steady(theta, row), y0)
-        return values, simulation.states(values, self._set(y0, theta, row, during), row.time)
+        y0 = self._set(y0, theta, row, during)
+        return values, self.simulation.states(values, y0, row.time)
 
     def _steady(self, theta: Mapping[str, Any], row: Any) -> Any:
         """The steady state under the condition before."""
-        before = self.conditions.preequilibration
-        values = self._values(theta, row, before)
-        start = self._set(self.simulation.initial(values), theta, row, before)
-        return self.simulation.steady(values, start)
+        return self.simulation.steady(*self._start(theta, row, self.conditions.preequilibration))
 
-    def _values(
+    def _start(
         self, theta: Mapping[str, Any], row: Any, settings: Mapping[str, Setting]
-    ) -> dict[Any, Any]:
-        """The values of all parameters of the model under a condition, by their symbols."""
+    ) -> tuple[dict[Any, Any], Any]:
+        """The values of all constants under a condition, by their symbols, and the first states."""
         model = self.simulation.model
-        known: dict[str, Any] = {**model.parameters, **self.fixed, **theta}
+        known = {symbol(k): x for k, x in {**model.parameters, **self.fixed, **theta}.items()}
         for name, setting in settings.items():
-            if name not in model.states:
-                known[name] = setting.chosen(row, theta, known.get(name))
-        return {symbol(name): value for name, value in known.items()}
+            if name not in model.initial:
+                known[symbol(name)] = setting.chosen(row, theta, known.get(symbol(name)))
+        for name, formula in model.initial.items():
+            if name in self.fixed or name in theta:
+                continue
+            value = from_sympy(formula, known)
+            setting = settings.get(name)
+            known[symbol(name)] = setting.chosen(row, theta, value) if setting else value
+        return known, array([known.pop(symbol(x)) for x in model.states])
 
     def _set(
         self, y: Any, theta: Mapping[str, Any], row: Any, settings: Mapping[str, Setting]
@@ -198,7 +206,34 @@ class Likelihood:
         """Values of symbols at a time, those that rules assign among them."""
         model = self.simulation.model
         known = {**values, **{symbol(x): y[k] for k, x in enumerate(model.states)}, TIME: t}
-        return known | {symbol(x): from_sympy(f, known) for x, f in model.assigned.items()}
+        used = {s.name for s in self._symbols}
+        assigned = {symbol(x): f for x, f in model.assigned.items() if x in used}
+        return known | {x: from_sympy(f, known) for x, f in assigned.items()}
+
+    @property
+    def _symbols(self) -> set[Any]:
+        """The symbols of all observables and their noise."""
+        return {
+            s for o, _ in self.observables for f in (o.formula, o.noise) for s in f.free_symbols
+        }
+
+    def require_values(self) -> None:
+        """Refuse symbols that have no value, and conditions that set what rules assign."""
+        model, conditions = self.simulation.model, self.conditions
+        set_to = conditions.simulation.keys() | conditions.preequilibration.keys()
+        if ruled := sorted(set_to & model.assigned.keys()):
+            raise InputError(f"{model.name}: a condition sets {ruled[0]!r}, which a rule assigns")
+        unset = {x for x, value in model.parameters.items() if value != value}
+        unset |= {x for x, formula in model.initial.items() if formula is sp.nan}
+        known = {*model.parameters, *model.initial} - unset
+        known |= {*self.fixed, *self.scales, *set_to, *model.assigned, TIME.name}
+        known |= {flag.name for flag in self.simulation.flags}
+        known |= {x for o, m in self.observables for x in (o.name, *m.parameters)}
+        formulas = [*model.rates, *model.initial.values(), *(e.trigger for e in model.events)]
+        formulas += [f for e in model.events for _, f in e.assignments]
+        used = self._symbols.union(*(f.free_symbols for f in formulas))
+        if unknown := sorted({*model.states, *(s.name for s in used)} - known):
+            raise InputError(f"{model.name}: there is no value of {', '.join(unknown)}")
 
     def _compared(
         self, known: Mapping[Any, Any], theta: Mapping[str, Any], row: Any, k: Any

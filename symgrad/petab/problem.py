@@ -95,7 +95,7 @@ class PetabProblem:
             if (m := layout.measured(table, k, o.name, self._entry)) is not None
         ]
         conditions = conditions_of(table, problem.condition_df, layout, self._entry)
-        return Likelihood(
+        likelihood = Likelihood(
             Simulation(model, solver),
             measured,
             conditions,
@@ -103,6 +103,8 @@ class PetabProblem:
             self._fixed,
             layout.equilibrated(table),
         )
+        likelihood.require_values()
+        return likelihood
 
     def _entry(self, value: Any, where: str) -> Entry:
         return entry(value, self._fixed, self.ids, where)
@@ -161,6 +163,12 @@ class PetabProblem:
             InputError: for another shape, or a dict that has other names.
         """
         if p is None:
+            unknown = [x for x, value in zip(self.ids, self.nominal, strict=True) if value != value]
+            if unknown:
+                raise InputError(
+                    f"the table of parameters has no nominal value of {', '.join(unknown)}: give "
+                    "values of all parameters"
+                )
             return self.nominal
         if isinstance(p, Mapping):
             if set(p) != set(self.ids):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Any, Final
 
@@ -62,18 +63,21 @@ class Model:
 
     Invariants:
       1. Symbols of ``rates``, ``assigned`` and events are states, parameters and `TIME`.
-      2. ``initial`` has an expression for each state, of parameters and other states' initial
-         values alone.
-      3. ``parameters`` have a number each: all constants of the model, compartments among them.
+      2. ``initial`` has an expression for each state, and for each constant that depends on others,
+         of parameters and of those before it alone.
+      3. ``parameters`` have a number each: all other constants, compartments among them.
+      4. ``volumes`` times states are amounts: a size for each concentration, 1 for all else.
     """
 
     name: str
     states: tuple[str, ...]
     rates: tuple[Any, ...]
+    volumes: tuple[Any, ...]
     initial: Mapping[str, Any]
     parameters: Mapping[str, float]
     assigned: Mapping[str, Any]
-    """Formulas that rules assign at every time, by name: observables may use them."""
+    """Formulas that rules assign at every time, and speeds of reactions, by name: observables may
+    use them."""
     events: tuple[Event, ...]
 
 
@@ -112,31 +116,51 @@ class _Reader:
         self._rules = {r.getVariable(): r for r in _each(model, "Rule")}
         self._assigned = {k: self._math(r) for k, r in self._rules.items() if r.isAssignment()}
         self._initial = {a.getSymbol(): self._math(a) for a in _each(model, "InitialAssignment")}
+        self._laws = {r.getId(): self._law(r) for r in _each(model, "Reaction")}
         self._species = {s.getId(): s for s in _each(model, "Species")}
         self._sizes = {c.getId(): c for c in _each(model, "Compartment")}
 
     def model(self) -> Model:
         """The model, all rules put in."""
         states = tuple(self._states())
-        parameters = self._parameters(states)
-        assigned = self._closed(self._assigned | self._fixed_at_start(states))
-        rates = [sp.sympify(rate).xreplace(assigned) for rate in self._rates(states)]
+        assigned = self._closed(self._assigned | self._laws)
+        self._require_constant_sizes(states, assigned)
+        initial = self._starts(states, assigned)
         events = tuple(self._event(e, assigned) for e in _each(self._model, "Event"))
         return Model(
             self._name,
             states,
-            tuple(rates),
-            {x: sp.sympify(self._initial_value(x)).xreplace(assigned) for x in states},
-            parameters,
+            tuple(sp.sympify(rate).xreplace(assigned) for rate in self._rates(states)),
+            tuple(sp.sympify(self._volume(x)).xreplace(assigned) for x in states),
+            initial,
+            self._parameters({*states, *self._assigned, *initial}),
             {k.name: v for k, v in assigned.items()},
             events,
         )
 
-    def _fixed_at_start(self, states: tuple[str, ...]) -> dict[str, Any]:
-        """Initial assignments to constants, in which states are their initial values."""
-        starts = {symbol(x): self._initial_value(x) for x in states}
-        formulas = {k: f for k, f in self._initial.items() if k not in states}
-        return {k: f.xreplace(starts) for k, f in formulas.items()}
+    def _starts(self, states: tuple[str, ...], assigned: Mapping[Any, Any]) -> dict[str, Any]:
+        """Values at the beginning that are formulas, each after those that it uses."""
+        names = [*states, *(x for x in [*self._species, *self._initial] if x not in states)]
+        at_start = {TIME: sp.Integer(0)}
+        formulas = {
+            x: sp.sympify(self._initial_value(x)).xreplace(assigned).xreplace(at_start)
+            for x in dict.fromkeys(names)
+            if x not in self._assigned
+        }
+        users = {x: {s.name for s in f.free_symbols} for x, f in formulas.items()}
+        try:
+            order = [*TopologicalSorter(users).static_order()]
+        except CycleError as error:
+            raise InputError(
+                f"{self._name}: initial values depend on themselves: {', '.join(error.args[1])}"
+            ) from error
+        return {x: formulas[x] for x in order if x in formulas}
+
+    def _require_constant_sizes(self, states: tuple[str, ...], assigned: Mapping[Any, Any]) -> None:
+        changing = {TIME, *map(symbol, states)}
+        for x in self._sizes:
+            if x in self._assigned and assigned[symbol(x)].free_symbols & changing:
+                raise InputError(f"{self._name}: the compartment {x!r} changes its size")
 
     def _math(self, holder: Any) -> Any:
         if holder.getMath() is None:
@@ -175,47 +199,43 @@ class _Reader:
                 raise InputError(f"{self._name}: the compartment {x!r} changes its size")
             yield x
 
-    def _parameters(self, states: tuple[str, ...]) -> dict[str, float]:
-        """The numbers of all that stays as it is."""
+    def _parameters(self, gone: set[str]) -> dict[str, float]:
+        """The numbers of all that stays as it is, but for what is gone."""
         values = {p.getId(): p.getValue() for p in _each(self._model, "Parameter")}
         values |= {c: s.getSize() if s.isSetSize() else 1.0 for c, s in self._sizes.items()}
-        values |= {x: self._stated(x) for x in self._species}
-        gone = {*states, *self._assigned, *self._initial}
         return {k: v for k, v in values.items() if k not in gone}
 
-    def _stated(self, x: str) -> float:
-        """The initial value that a species is declared with, in the unit that formulas take."""
-        species = self._species[x]
-        size = self._sizes[species.getCompartment()]
-        volume = size.getSize() if size.isSetSize() else 1.0
-        amount = species.getHasOnlySubstanceUnits()
-        if species.isSetInitialAmount():
-            return species.getInitialAmount() / (1.0 if amount else volume)
-        if species.isSetInitialConcentration():
-            return species.getInitialConcentration() * (volume if amount else 1.0)
-        return math.nan
-
     def _initial_value(self, x: str) -> Any:
+        """The value at the beginning, in the unit that formulas take."""
         if x in self._initial:
             return self._initial[x]
         if x not in self._species:
             return self._model.getParameter(x).getValue()
         species = self._species[x]
-        if species.isSetInitialAmount() and not species.getHasOnlySubstanceUnits():
-            return species.getInitialAmount() / self._size_of(species)
-        return self._stated(x)
+        if species.isSetInitialAmount():
+            return species.getInitialAmount() / self._volume(x)
+        if not species.isSetInitialConcentration():
+            return math.nan
+        size = symbol(species.getCompartment())
+        return species.getInitialConcentration() * size / self._volume(x)
 
-    def _size_of(self, species: Any) -> Any:
-        """The size of the compartment of a species: a symbol, as conditions may set it."""
-        return symbol(species.getCompartment())
+    def _volume(self, x: str) -> Any:
+        """The size of a concentration's compartment: a symbol, as conditions may set it; or 1."""
+        if x not in self._species or self._species[x].getHasOnlySubstanceUnits():
+            return sp.Integer(1)
+        return symbol(self._species[x].getCompartment())
+
+    def _law(self, reaction: Any) -> Any:
+        """How fast a reaction is."""
+        law = reaction.getKineticLaw()
+        if law is None:
+            raise InputError(f"{self._name}: reaction {reaction.getId()!r} has no kinetic law")
+        return self._math(law)
 
     def _rates(self, states: tuple[str, ...]) -> list[Any]:
         totals: dict[str, list[Any]] = {x: [] for x in states}
         for reaction in _each(self._model, "Reaction"):
-            law = reaction.getKineticLaw()
-            if law is None:
-                raise InputError(f"{self._name}: reaction {reaction.getId()!r} has no kinetic law")
-            speed = self._math(law)
+            speed = self._laws[reaction.getId()]
             for reference, sign in _participants(reaction):
                 x = reference.getSpecies()
                 if x in totals and not self._species[x].getBoundaryCondition():
@@ -225,16 +245,15 @@ class _Reader:
     def _rate(self, x: str, terms: list[Any]) -> Any:
         if x in self._rules:
             return self._math(self._rules[x])
-        if x not in self._species:
-            return sp.Integer(0)
-        species, total = self._species[x], sp.Add(*terms)
-        return total if species.getHasOnlySubstanceUnits() else total / self._size_of(species)
+        return sp.Add(*terms) / self._volume(x)
 
     def _stoichiometry(self, reference: Any) -> Any:
         name = reference.getId()
         if reference.getStoichiometryMath() or (name and name in {*self._rules, *self._initial}):
             raise InputError(f"{self._name}: the stoichiometry {name!r} is given by a formula")
         number = reference.getStoichiometry()
+        if math.isnan(number):
+            raise InputError(f"{self._name}: {reference.getSpecies()!r} without a stoichiometry")
         return sp.Integer(int(number)) if number == int(number) else sp.Float(number)
 
     def _closed(self, formulas: Mapping[str, Any]) -> dict[Any, Any]:

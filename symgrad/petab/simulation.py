@@ -102,12 +102,17 @@ class Simulation:
         inequalities = rate.atoms(sp.Rel) - rate.atoms(sp.Eq, sp.Ne)
         return rate.xreplace({r: condition(r) for r in inequalities})
 
+    @property
+    def flags(self) -> list[Any]:
+        """The symbols of the states that say which switches have been passed."""
+        return [_flag(k) for k in range(len(self._switches))]
+
     # --- the equations ----------------------------------------------------------------------------
 
     def _slope(self, values: Mapping[Any, Any]) -> Callable[[Any, Any], Any]:
         """The right-hand side for these values of parameters, by their symbols."""
         names = [symbol(x) for x in self.model.states]
-        flags = [_flag(k) for k in range(len(self._switches))]
+        flags = self.flags
 
         def slope(t: Any, y: Any) -> Any:
             known = {**values, **dict(zip([*names, *flags], y, strict=True)), TIME: t}
@@ -116,19 +121,6 @@ class Simulation:
             )
 
         return slope
-
-    def initial(self, values: Mapping[Any, Any]) -> Any:
-        """The states at the beginning, where parameters have these values."""
-        formulas = {symbol(x): f for x, f in self.model.initial.items()}
-        known = dict(values)
-        for _ in formulas:
-            for name, formula in formulas.items():
-                if name not in known and formula.free_symbols <= known.keys():
-                    known[name] = from_sympy(formula, known)
-        unknown = sorted(s.name for s in formulas.keys() - known.keys())
-        if unknown:
-            raise InputError(f"{self.model.name}: no initial value of {', '.join(unknown)}")
-        return array([known[name] for name in formulas])
 
     def states(self, values: Mapping[Any, Any], y0: Any, times: Any) -> Any:
         """The states (times, states) at times in order, from time 0 on."""
@@ -190,14 +182,14 @@ class Simulation:
 
     @cached_property
     def _conserved(self) -> tuple[np.ndarray, list[int]]:
-        """Weights (k, states) of sums that stay what they are, and a state for each of them.
+        """Weights (k, states) of sums of amounts that stay what they are, and a state for each.
 
         Sums whose rate is 0 at random states and parameters; each has a 1 at its own state, and a 0
         at those of the others.
         """
         names = [*map(symbol, self.model.states)]
-        used = sorted({s for r in self.model.rates for s in r.free_symbols} - {*names}, key=str)
-        rates = sp.lambdify([[*names, *used]], list(self.model.rates), "numpy")
+        used = sorted({s for r in self._flows for s in r.free_symbols} - {*names}, key=str)
+        rates = sp.lambdify([[*names, *used]], self._flows, "numpy")
         draws = np.random.default_rng(0).uniform(
             0.5, 2.0, (SAMPLES * len(names), len(names) + len(used))
         )
@@ -206,23 +198,29 @@ class Simulation:
         rank = int((sizes > sizes[0] * 1e-10).sum())
         return _reduced(directions[rank:])
 
+    @property
+    def _flows(self) -> list[Any]:
+        """The rates at which amounts change."""
+        return [r * v for r, v in zip(self.model.rates, self.model.volumes, strict=True)]
+
     def steady(self, values: Mapping[Any, Any], y0: Any) -> Any:
         """The steady state that is reached from y0, with its derivatives by the implicit function.
 
         Sums that the equations conserve take the place of equations that depend on the others.
         """
-        if self._switches or self._events:
+        if self._switches or self._events or any(TIME in r.free_symbols for r in self.model.rates):
             raise InputError(
-                f"{self.model.name}: a model with events or conditions on the time has no steady "
-                "state before a simulation"
+                f"{self.model.name}: a model with events, or whose rates depend on the time, has "
+                "no steady state before a simulation"
             )
         slope = self._slope(values)
         weights, places = self._conserved
-        totals = weights @ y0
+        volumes = array([from_sympy(v, values) for v in self.model.volumes])
+        totals = weights @ (volumes * y0)
 
         def residual(y: Any) -> Any:
             equations = [*slope(0.0, y)]
-            for k, (place, total) in enumerate(zip(places, weights @ y, strict=True)):
+            for k, (place, total) in enumerate(zip(places, weights @ (volumes * y), strict=True)):
                 equations[place] = total - totals[k]
             return array(equations)
 

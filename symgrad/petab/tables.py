@@ -157,6 +157,8 @@ class Layout:
         time = measurements["time"].to_numpy(float)
         if not np.isfinite(time).all():
             raise InputError("measurements at the time inf, in the steady state, are not supported")
+        if (time < 0.0).any():
+            raise InputError("measurements at negative times: simulations begin at the time 0")
         each = [np.unique(time[self.row == k]) for k in range(len(self.simulations))]
         longest = max(map(len, each))
         self.times = np.stack([np.pad(t, (0, longest - len(t)), mode="edge") for t in each])
