@@ -17,9 +17,10 @@ import numpy as np
 from measure import bar, interleaved, report
 
 import symgrad as sg
+from symgrad.backend import backend_of
 from symgrad.kernel.problems import NO_DATA, RowData
 from symgrad.kernel.shapes import Iteration
-from symgrad.optimize.minimize import runner_for
+from symgrad.optimize.runner import Compiled
 from symgrad.pipeline import Options
 from symgrad.targets import choose
 
@@ -50,14 +51,8 @@ def alone(loop: Any, state: Any, steps: int, device: Any, data: RowData = NO_DAT
     """The steps from states that are there, as the loop keeps them, which it copies."""
     if not choose(device).is_gpu:
         return lambda: loop.run(state, steps, data)
-    there, bound = sg.device_array(state, device), loop.bind(len(state), data)
-
-    def call() -> Any:
-        states = loop.placed(there, bound)
-        loop.advance(states, steps, bound)
-        return states.wait()
-
-    return call
+    resident = sg.device_array(state, device)
+    return lambda: loop.run(resident, steps, data).wait()
 
 
 def descents(count: int, device: Any) -> dict[str, Call]:
@@ -66,7 +61,7 @@ def descents(count: int, device: Any) -> dict[str, Call]:
     state = np.zeros((count, 15), np.float32)
     state[:, :4], state[:, 12:] = starts, 1
     update = sg.fused_forward(15, adam, device="cpu")._computation
-    loop = runner_for(Iteration(update, 15), Options("adam"), choose(device))
+    loop = Compiled(Iteration(update, 15), Options("adam"), backend_of(choose(device)))
     return {
         "Adam, the loop": alone(loop, state, STEPS, device),
         "Adam, minimize_from": lambda: sg.minimize_from(
@@ -153,7 +148,7 @@ def fits(count: int, device: Any, pixels: int = 11) -> dict[str, Call]:
         )
 
     def recorded(made: Iteration) -> Recorded:
-        kept.append(Recorded(runner_for(made, Options("fits"), target), target))
+        kept.append(Recorded(Compiled(made, Options("fits"), backend_of(target)), target))
         return kept[0]
 
     found = fit(recorded)

@@ -37,7 +37,7 @@ EXACT: Final = frozenset(
 SINGULAR: Final = {
     ops.div: 1, ops.reciprocal: 0, ops.rsqrt: 0, ops.integer_pow: 0, ops.pow: 0, ops.pow_times: 1,
     ops.fmod: 1, ops.remainder: 1, ops.copysign: 1, ops.log: 0, ops.log2: 0, ops.log10: 0,
-    ops.atan2: 0,
+    ops.atan2: 0, ops.gamma: 0,
 }  # fmt: skip
 """Where an argument of 0, whose sign a device may ignore, decides everything: which argument."""
 
