@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError
+from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.tracers.array import TracedArray, array, in_memory
@@ -156,8 +157,8 @@ def _result(integration: Integration, values: Values) -> OdeResult:
     status = end["status"]
     if integration.t_eval is None:
         t, last = array([integration.span[0], end["t"]]), end["y"]
-        failed = status < 0.0
-        y = np.stack([integration.y0, np.where(failed, math.nan, last)], axis=1)
+        lost = ops.where(status < 0.0, math.nan, 1.0)  # a factor: derivatives are NaN, too
+        y = np.stack([integration.y0, last * lost], axis=1)
     else:
         t, y = values.t_eval, end["outputs"].T
     counted = range(len(integration.events.events)) if integration.events else None

@@ -260,3 +260,17 @@ def test_a_fit_of_a_differential_equation() -> None:
     np.testing.assert_allclose(loss, np.sum((ends - rows[:, 2]) ** 2), rtol=1e-6)
     wanted = np.sum(-2 * (ends - rows[:, 2]) * ends * rows[:, 0])
     np.testing.assert_allclose(slope[0], wanted, rtol=1e-6)
+
+
+def test_derivatives_of_what_has_no_solution_are_nan() -> None:
+    """The second problem needs more steps than it has; the first is as it is alone."""
+
+    def loss(v: Any) -> Any:
+        solution = sg.solve_ivp(lambda t, y: -v[0] * y, (0, 1), [v[1]], rtol=1e-8, max_steps=60)
+        return np.sum(solution.y[:, -1] ** 2)
+
+    kernel = sg.fused_forward_backward(2, loss, device="cpu", dtype="float64")
+    values, gradients = kernel.run([[1.0, 2.0], [1e4, 2.0]])
+    assert values[0] == pytest.approx(4 * np.exp(-2.0), rel=1e-6)
+    np.testing.assert_allclose(gradients[0], [-8 * np.exp(-2.0), 4 * np.exp(-2.0)], rtol=1e-6)
+    assert np.isnan(values[1]) and np.isnan(gradients[1]).all()
