@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.references.special import BERNOULLI, in_double
+from symgrad.expr.references.special import BERNOULLI, in_double, where_inside
 
 Array = Any
 
@@ -43,7 +43,6 @@ def _deviance(a: Array, x: Array) -> Array:
 
 def log_share(a: Array, x: Array) -> Array:
     """log(x**a exp(-x)/Gamma(a + 1)) of a, x > 0."""
-    a, x = LONG(a), LONG(x)
     return _deviance(a, x) - _log_factorial_rest(a)
 
 
@@ -101,7 +100,6 @@ def _between(a: Array, x: Array) -> Array:
 
 def _both(a: Array, x: Array) -> tuple[Array, Array]:
     """The lower and the upper function of positive, finite arguments."""
-    a, x = LONG(a), LONG(x)
     below, few = x < np.maximum(a, 1), (x < np.maximum(a, 1)) & (a < 40)
     corner = below & (a < 1)
     top = np.where(corner, 1, x)  # the upper function at 1, and what lies between
@@ -123,34 +121,32 @@ def _at_edges(inner: Array, a: Array, x: Array, bottom: float) -> Array:
     return np.where(outside | np.isnan(a) | np.isnan(x), np.nan, value)
 
 
-def inner_gamma(a: Array, x: Array) -> tuple[Array, Array]:
-    """Both, where one is not positive and finite 1."""
+def of_gamma(function: Callable[[Array, Array], Array], a: Array, x: Array) -> Array:
+    """The function where both are positive and finite, NaN elsewhere."""
     inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
-    return np.where(inside, a, 1), np.where(inside, x, 1)
+    return where_inside(inside, function, a, x)
 
 
 @in_double
 def gammainc(a: Array, x: Array) -> Array:
     """The regularized lower incomplete gamma function."""
-    return _at_edges(_both(*inner_gamma(a, x))[0], a, x, 0)
+    return _at_edges(of_gamma(lambda a, x: _both(a, x)[0], a, x), a, x, 0)
 
 
 @in_double
 def gammaincc(a: Array, x: Array) -> Array:
     """The regularized upper incomplete gamma function."""
-    return _at_edges(_both(*inner_gamma(a, x))[1], a, x, 1)
+    return _at_edges(of_gamma(lambda a, x: _both(a, x)[1], a, x), a, x, 1)
 
 
 @in_double
 def gamma_density(a: Array, x: Array) -> Array:
     """x**(a - 1) exp(-x)/Gamma(a)."""
-    inner, at = inner_gamma(a, x)
-    value = np.exp(log_share(LONG(inner), LONG(at)) + np.log(LONG(inner)) - np.log(LONG(at)))
+    value = of_gamma(lambda a, x: np.exp(log_share(a, x) + np.log(a) - np.log(x)), a, x)
     first = np.where(a < 1, np.inf, np.where(a > 1, 0, 1))
     edge = np.where((x == 0) & (a > 0), first, 0)
     outside = (a < 0) | (x < 0) | (np.isinf(a) & np.isinf(x)) | np.isnan(a) | np.isnan(x)
-    inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
-    return np.where(outside, np.nan, np.where(inside, value, edge))
+    return np.where(outside, np.nan, np.where(np.isnan(value), edge, value))
 
 
 # --- beta functions -------------------------------------------------------------------------------
@@ -228,41 +224,39 @@ LARGEST_PARAMETER: Final = 2.0**60
 def _beta_edges(inner: Array, a: Array, b: Array, x: Array, bottom: float) -> Array:
     """``bottom`` is the value at x = 0."""
     start, end = (a == 0) | np.isinf(b), (b == 0) | np.isinf(a)
-    value = np.where((a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER), inner, np.nan)
-    value = np.where(start, 1 - bottom, np.where(end, bottom, value))
+    value = np.where(start, 1 - bottom, np.where(end, bottom, inner))
     value = np.where(x == 0, bottom, np.where(x == 1, 1 - bottom, value))
     outside = (a < 0) | (b < 0) | (x < 0) | (x > 1) | (start & end)
     return np.where(outside | np.isnan(a) | np.isnan(b) | np.isnan(x), np.nan, value)
 
 
-def inner_beta(a: Array, b: Array, x: Array) -> tuple[Array, Array, Array, Array]:
-    """Both parameters, x and 1 - x, where they are inside; others elsewhere."""
-    inside = (
-        (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER)
-    )
-    x = LONG(np.where(inside, x, 0.5))
-    return LONG(np.where(inside, a, 1)), LONG(np.where(inside, b, 1)), x, 1 - x
+def of_beta(function: Callable[..., Array], a: Array, b: Array, x: Array) -> Array:
+    """The function of both parameters, x and 1 - x where they are inside, NaN elsewhere."""
+    usable = (a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER)
+    inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & usable
+    return where_inside(inside, lambda a, b, x: function(a, b, x, 1 - x), a, b, x)
 
 
 @in_double
 def betainc(a: Array, b: Array, x: Array) -> Array:
     """The regularized incomplete beta function."""
-    return _beta_edges(_lower_beta(*inner_beta(a, b, x)), a, b, x, 0)
+    return _beta_edges(of_beta(_lower_beta, a, b, x), a, b, x, 0)
 
 
 @in_double
 def betaincc(a: Array, b: Array, x: Array) -> Array:
     """1 less that function."""
-    p, q, s, t = inner_beta(a, b, x)
-    return _beta_edges(_lower_beta(q, p, t, s), a, b, x, 1)
+    inner = of_beta(lambda p, q, s, t: _lower_beta(q, p, t, s), a, b, x)
+    return _beta_edges(inner, a, b, x, 1)
 
 
 @in_double
 def beta_density(a: Array, b: Array, x: Array) -> Array:
     """x**(a - 1) (1 - x)**(b - 1)/B(a, b)."""
-    p, q, s, t = inner_beta(a, b, x)
-    value = np.exp(beta_share(p, q, s, t) + np.log(p) - np.log(s) - np.log(t))
-    value = np.where((a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER), value, np.nan)
+    value = of_beta(
+        lambda p, q, s, t: np.exp(beta_share(p, q, s, t) + np.log(p) - np.log(s) - np.log(t)),
+        a, b, x,
+    )  # fmt: skip
     first = np.where(a < 1, np.inf, np.where(a > 1, 0, b))
     last = np.where(b < 1, np.inf, np.where(b > 1, 0, a))
     value = np.where(x == 0, first, np.where(x == 1, last, value))

@@ -13,9 +13,9 @@ from symgrad.expr.references.incomplete import (
     beta_share,
     excess,
     gamma_density,
-    inner_beta,
-    inner_gamma,
     log_share,
+    of_beta,
+    of_gamma,
     trapezoid,
 )
 from symgrad.expr.references.special import BERNOULLI, in_double
@@ -85,17 +85,21 @@ def _by_moments(log: Array, a: Array, x: Array, sign: Array, order: int) -> Arra
 
 def _by_shape(a: Array, x: Array, order: int, far: Array) -> Array:
     """A derivative of the regularized lower incomplete gamma function by its shape a."""
-    inside, (shape, at) = (a > 0) & (x > 0), map(LONG, inner_gamma(a, x))
-    log = _log_ratio(shape, at) + _log_less_digamma(shape)
-    below = at < np.maximum(shape, 1)
-    few = (below | (at < 3)) & (shape < 40)
-    series = _by_series(shape, np.where(few, at, 1), order)
-    moments = _by_moments(log, shape, np.where(few, shape, at), np.where(below, -1, 1), order)
-    value = np.exp(log_share(shape, at)) * np.where(few, series, moments)
+    value = of_gamma(lambda a, x: _inside(a, x, order), a, x)
     value = np.where(a > 1e15, far, value)
-    value = np.where(inside & np.isfinite(a) & np.isfinite(x), value, 0)
+    value = np.where((a > 0) & (x > 0) & np.isfinite(x), value, 0)
     defined = (a > 0) & (x >= 0) & np.isfinite(a)
     return np.where(defined, value, np.nan)
+
+
+def _inside(a: Array, x: Array, order: int) -> Array:
+    """The derivative for positive, finite arguments."""
+    log = _log_ratio(a, x) + _log_less_digamma(a)
+    below = x < np.maximum(a, 1)
+    few = (below | (x < 3)) & (a < 40)
+    series = _by_series(a, np.where(few, x, 1), order)
+    moments = _by_moments(log, a, np.where(few, a, x), np.where(below, -1, 1), order)
+    return np.exp(log_share(a, x)) * np.where(few, series, moments)
 
 
 @in_double
@@ -107,8 +111,7 @@ def gammainc_slope(a: Array, x: Array) -> Array:
 @in_double
 def gammainc_bend(a: Array, x: Array) -> Array:
     """The second derivative by its shape."""
-    log = _log_ratio(*map(LONG, inner_gamma(a, x)))
-    return _by_shape(a, x, 2, -gamma_density(a, x) * log)
+    return _by_shape(a, x, 2, -gamma_density(a, x) * of_gamma(_log_ratio, a, x))
 
 
 # --- the incomplete beta function -----------------------------------------------------------------
@@ -189,19 +192,19 @@ def _beta_slope(a: Array, b: Array, x: Array, y: Array) -> Array:
 
 
 def _slope_edges(inner: Array, a: Array, b: Array, x: Array) -> Array:
-    inside = (a > 0) & (b > 0) & (a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER)
-    value = np.where((x == 0) | (x == 1), 0, inner)
-    return np.where(inside & (x >= 0) & (x <= 1), value, np.nan)
+    edge = ((x == 0) | (x == 1)) & (a > 0) & (b > 0)
+    usable = (a <= LARGEST_PARAMETER) & (b <= LARGEST_PARAMETER)
+    return np.where(edge & usable, 0, inner)
 
 
 @in_double
 def betainc_slope_a(a: Array, b: Array, x: Array) -> Array:
     """The derivative of the regularized incomplete beta function by a."""
-    return _slope_edges(_beta_slope(*inner_beta(a, b, x)), a, b, x)
+    return _slope_edges(of_beta(_beta_slope, a, b, x), a, b, x)
 
 
 @in_double
 def betainc_slope_b(a: Array, b: Array, x: Array) -> Array:
-    """That by b."""
-    p, q, s, t = inner_beta(a, b, x)
-    return _slope_edges(-_beta_slope(q, p, t, s), a, b, x)
+    """The derivative of the regularized incomplete beta function by b."""
+    inner = of_beta(lambda p, q, s, t: -_beta_slope(q, p, t, s), a, b, x)
+    return _slope_edges(inner, a, b, x)

@@ -30,6 +30,15 @@ def in_double(function: Callable[..., Array]) -> Callable[..., Array]:
     return reference
 
 
+def where_inside(
+    inside: Array, function: Callable[..., Array], *arguments: Array, dtype: Any = np.longdouble
+) -> Array:
+    """The function where a mask has it, in a type of more digits; NaN elsewhere."""
+    value = np.full(inside.shape, np.nan, dtype)
+    value[inside] = function(*[v[inside].astype(dtype) for v in arguments])
+    return value
+
+
 # --- logarithms -----------------------------------------------------------------------------------
 
 
