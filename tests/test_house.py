@@ -288,7 +288,6 @@ RIDDLE = re.compile(
 CLAUSE = re.compile(rf"{RIDDLE.pattern}|(What|Those)\b|The same\b")
 """Beginnings of docstrings that describe their subject and do not name it."""
 WITH_CLAUSES = {
-    "kernel",
     "optimize",
     "tensor",
     "wgsl",

@@ -1,1 +1,1 @@
-"""What a kernel is, in no language."""
+"""The kernel language: kernels before they are printed for any device."""

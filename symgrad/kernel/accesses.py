@@ -1,4 +1,4 @@
-"""What items of a scope read and write: numbers by their nodes, and buffers by index."""
+"""Reads and writes of the items of a scope: numbers by their nodes, and buffers by index."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Arena:
         self.columns: dict[int, tuple[int, int]] = {}
         """Words that are `offset`s: those of the first column, and the numbers of the columns."""
         self.computed: list[int] = []
-        """What is computed of the nodes that the arena began with: see `compute`."""
+        """The computed ones of the nodes that the arena began with: see `compute`."""
 
     @contextmanager
     def inside(self, scope: Scope) -> Generator[None]:
@@ -165,7 +165,7 @@ class Arena:
         return scope
 
     def _folded(self, op: Op, args: Sequence[int]) -> int | None:
-        """What is known of a sum, a difference or a product of words."""
+        """A sum, a difference or a product of words, folded with what is known of its arguments."""
         nodes, neutral = self.graph.nodes, _NEUTRAL[op]
         for a, b in (args, args[::-1]) if op.commutative else (args,):
             known, word, *_ = nodes[b]

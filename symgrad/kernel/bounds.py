@@ -1,4 +1,4 @@
-"""What is known of the words of a kernel that is being written: between which numbers they lie."""
+"""Intervals of the words of a kernel that is being written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bounds:
         self._known: dict[int, Interval] = {kernel.local: (0, kernel.target.width - 1)}
         self._known |= known or {}
         self._starts: dict[int, tuple[int, int]] = {}
-        """What the counter of a loop is at least, as a node, and how far it goes beyond at most."""
+        """The least value of a loop's counter, as a node, and how far it goes beyond at most."""
 
     def begin(self, k: int, lo: int, hi: int, most: int | None) -> None:
         """A loop: its counter, its bounds, and its iterations at most."""

@@ -37,7 +37,7 @@ def needs(kernel: KernelIR, items: Sequence[int | Statement]) -> set[int]:
 
 
 class Copy:
-    """What values of ``source`` have become in ``kernel``, which has the same buffers."""
+    """The values of ``source`` copied into ``kernel``, which has the same buffers."""
 
     def __init__(self, source: KernelIR, kernel: KernelIR) -> None:
         self.source, self.kernel = source, kernel
@@ -48,7 +48,7 @@ class Copy:
         self.known |= {i: kernel.length(b) for b, i in source.lengths.items()}
 
     def value(self, i: int) -> int:
-        """What a value has become."""
+        """The copy of a value."""
         if i in self.known:
             return self.known[i]
         node = self.source.graph.nodes[i]
@@ -56,7 +56,7 @@ class Copy:
         return self.kernel.intern(node, self.kernel.main)
 
     def values(self, ids: Iterable[int]) -> list[int]:
-        """What values have become."""
+        """The copies of values."""
         return [self.value(i) for i in ids]
 
     def know(self, ids: Sequence[int], values: Sequence[int]) -> None:

@@ -41,7 +41,7 @@ def _threads_of(process: int) -> ThreadPoolExecutor:
 
 
 def by_threads(count: int, work: Callable[[slice], Result]) -> list[Result]:
-    """What ``work`` makes of each part of so many numbers, several parts at a time."""
+    """Results of ``work`` on each part of so many numbers, several parts at a time."""
     parts = min(THREADS, cores(), count * 4 // LEAST_PIECE_BYTES) or 1
     size = -(-count // parts) or 1
     slices = [slice(k, min(k + size, count)) for k in range(0, count, size)]

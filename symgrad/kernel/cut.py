@@ -46,7 +46,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Reads:
-    """What statements need, as arrays with an entry for each time that one needs something.
+    """The needs of statements, as arrays with an entry for each time that one needs something.
 
     Statement ``at[k]`` needs ``names[k]``, a bound node or an input; entries are in the order of
     the statements, those of statement s begin at ``starts[s]``. ``hard[s]`` counts its hard
@@ -60,7 +60,7 @@ class Reads:
 
 
 def reads_of(graph: Graph, statements: Sequence[int], bound: frozenset[int]) -> Reads:
-    """What these bound nodes need, with all that is folded into their statements."""
+    """The needs of these bound nodes, with all that is folded into their statements."""
     nodes = graph.nodes
     names: list[int] = []
     counts: list[int] = []

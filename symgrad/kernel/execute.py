@@ -1,4 +1,4 @@
-"""What a kernel of the language does, in NumPy: all invocations at once, the printers' reference.
+"""Runs a kernel of the language in NumPy: all invocations at once, the printers' reference.
 
 What an invocation does not compute, and memory that nobody has written, is poison; two invocations
 that meet at a place of memory without a barrier between them are an error. Kernels that float run
@@ -40,7 +40,7 @@ from symgrad.kernel.statements import (
 from symgrad.kernel.vectors import in_row, vector_of
 
 POISON: Final = {"f": np.nan, "d": np.nan, "b": True, "i": -0x21524111, "u": 0xDEADBEEF}
-"""What no invocation may get to see, by kinds."""
+"""The values that no invocation may get to see, by kinds."""
 
 NOBODY: Final = -1
 SEVERAL: Final = -2
@@ -73,7 +73,7 @@ def execute(
 
 
 class Fault(AssertionError):
-    """What a kernel must not do: an error, and the statement that does it."""
+    """An error of a kernel, and the statement that makes it."""
 
     def __init__(self, statement: Statement | None, what: str) -> None:
         super().__init__(what)
@@ -165,7 +165,7 @@ class Run:
             kernel.groups: np.uint32(groups),
         }
         self._derived: list[int] = []
-        """What is computed of a kernel that floats, of the leaves as they are."""
+        """The computed values of a kernel that floats, of the leaves as they are."""
         self.statement: Statement | None = None
         """The one that is done."""
         self.dtypes = {"f": dtype, "d": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32}
@@ -331,14 +331,14 @@ class Run:
         return at if b.space in BOUND else at * self.n + cells
 
     def _require_axes(self, s: Load | Store, mask: np.ndarray) -> None:
-        """What an index is made of, of several, is within each axis."""
+        """Checks that each of several parts of an index is within its axis."""
         for axis, i in enumerate(s.axes if len(s.axes) > 1 else ()):
             at, size = self.all(i)[mask], s.buffer.shape[axis]
             what = f"axis {axis} of {s.buffer.name} is out of bounds, it has {size}"
             assert (at < size).all(), f"index {at[at >= size][0]} of {what}"
 
     def _require_row(self, b: Buffer, index: int, mask: np.ndarray) -> None:
-        """What is added to the beginning of a row stays within the row."""
+        """Checks that an index that is added to the beginning of a row stays within the row."""
         vector = vector_of(self.kernel.graph, index, b.vector)
         node = index if b.vector == 1 else vector and vector[0].node
         offset = None if node is None else in_row(self.kernel.graph, node, b.row)

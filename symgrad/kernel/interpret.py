@@ -1,4 +1,4 @@
-"""What kernels mean, by the NumPy interpreter: the reference of every back end."""
+"""The meaning of kernels, by the NumPy interpreter: the reference of every back end."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ wide_add: Final = Op(
 
 
 class Target(Protocol):
-    """What programs ask of the target that they are written for: its traits."""
+    """The traits that programs ask of the target that they are written for."""
 
     @property
     def width(self) -> int:
@@ -154,7 +154,7 @@ class KernelIR(Arena):
         super().__init__(graph, floating)
         self.target, self.name = target, name
         self.names: dict[int, str] = {}
-        """What the user calls some of the nodes."""
+        """The user's names of some of the nodes."""
         self.buffers: list[Buffer] = []
         names = "cell", "count", "local", "group", "groups"
         mine = [self.value("u", name) for name in names]
@@ -165,7 +165,7 @@ class KernelIR(Arena):
         self.lengths: dict[Buffer, int] = {}
         """How long some of the host's buffers are."""
         self.given: dict[int, str] = dict(zip(mine, names, strict=True))
-        """What an invocation is told before anything is computed: names, by values."""
+        """Names of the values that an invocation has before anything is computed."""
         self.arguments: dict[int, str] = {}
         """The words among them that are the caller's, by `argument`, in order."""
 
@@ -179,7 +179,7 @@ class KernelIR(Arena):
         return word
 
     def leaf_name(self, i: int) -> str:
-        """What a leaf is called, of a kernel that floats."""
+        """The name of a leaf, in a kernel that floats."""
         return self.graph.names[self.graph.nodes[i][1]]
 
     # buffers -------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class KernelIR(Arena):
     def routine(
         self, name: str, kinds: Sequence[str], body: Callable[..., None]
     ) -> Callable[..., None]:
-        """What does ``body`` with values of these kinds, wherever it is called, by a `Routine`.
+        """A function that does ``body`` with values of these kinds, as calls of a `Routine`.
 
         In groups in step, what is to be done is written where it is called.
         """

@@ -1,4 +1,4 @@
-"""What a call runs, as data that every back end takes: programs, arrays, sizes, arguments."""
+"""The work of a call, as data that every back end takes: programs, arrays, sizes, arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Use = Callable[[Sequence[np.ndarray], Callable[[str], np.ndarray]], T]
 """From the outputs of a call, and what reads other arrays by name, to what is made of them."""
 
 Program = Callable[[Any], KernelIR]
-"""What writes a kernel for a target: hashable, and if launches are to pickle, it does."""
+"""Writes a kernel for a target: hashable, and if launches are to pickle, it does."""
 
 CACHED_KERNELS: Final = 64
 """Kernels that are cached as they were written."""
@@ -93,7 +93,7 @@ class Array:
         return math.prod(self.of(1))
 
     def dtype(self, floats: Any) -> np.dtype[Any]:
-        """What its numbers are on the host, where the kernel's are such ``floats``."""
+        """The type of its numbers on the host, where the kernel's are such ``floats``."""
         kinds = {"f": floats, "d": np.float64, "i": np.int32, "u": np.uint32}
         return np.dtype(kinds[self.kind])
 
@@ -236,7 +236,7 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a step of a point costs an invocation: additions, and iterations of its loops.
+    """The cost of a step of a point for an invocation: additions, and iterations of its loops.
 
     A row has ``terms`` that are shared by ``threads`` invocations; each has its own in blocks.
     """
@@ -356,7 +356,7 @@ class Launch:
             raise AssertionError(f"{self.name}: {fault}")
 
     def faults(self) -> Iterator[str]:
-        """What is wrong with a launch, in words."""
+        """The faults of a launch, in words."""
         arrays = {a.name: a for a in self.arrays}
         if len(arrays) < len(self.arrays):
             yield "two arrays have one name"

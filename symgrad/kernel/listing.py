@@ -202,12 +202,12 @@ class _Listing:
     def __init__(self, kernel: KernelIR, signed: Container[int] = ()) -> None:
         self.kernel, self.graph = kernel, kernel.graph
         self._names: dict[int, str] = {}
-        """What values are called where the text is at."""
+        """The names of values at the place of the text that is being written."""
         self._formula = Formulas(self.graph, self._leaf, self._names, signed, kernel.floating)
         self._declarations: set[Store] = set()
 
     def _leaf(self, i: int) -> str:
-        """What a leaf that has no name is called."""
+        """The name of a leaf that the user gave none."""
         raise NotImplementedError
 
     def _element(self, s: Load | Store) -> str:
@@ -216,7 +216,7 @@ class _Listing:
         return f"{s.buffer.name}[{', '.join(map(self._formula, s.axes or [s.index]))}]"
 
     def _written(self, s: Statement) -> str:
-        """What a statement says, which gives no value."""
+        """The text of a statement that gives no value."""
         formula = self._formula
         match s:
             case Let(name=name, value=value):
@@ -394,7 +394,7 @@ class FloatingListing(_Listing):
         yield self._let(w.result, self._giving(w), indent), (w,)
 
     def _leaf(self, i: int) -> str:
-        """What stands for a leaf that has no name: the statement that gives it."""
+        """The text for a leaf that has no name: the statement that gives it."""
         if i not in self._inline:
             return self.kernel.leaf_name(i)
         expression = self._giving(self._inline[i])

@@ -17,13 +17,13 @@ from symgrad.kernel.statements import Buffer
 from symgrad.kernel.views import View, element
 
 Value = int | Buffer | View
-"""What a node of level 1 is in a kernel: a value, or where an array is."""
+"""A node of level 1 in a kernel: a value, or the place of an array."""
 
 Known = Mapping[int, Value]
-"""What some nodes of a graph are."""
+"""The values of some nodes of a graph."""
 
 Given = Callable[[int], Value]
-"""What writes an input, where it is first needed."""
+"""A function that writes an input, where it is first needed."""
 
 Copied = frozenset[tuple[int, int]]
 """Which nodes write to a copy of which arrays."""
@@ -107,7 +107,7 @@ def numbers(values: Sequence[Value]) -> list[int]:
 
 
 class _Context:
-    """What all graphs of a lowering share."""
+    """The state that all graphs of a lowering share."""
 
     def __init__(self, kernel: KernelIR, adding: Adding) -> None:
         self.kernel, self.writers, self.bounds = kernel, Writers(), Bounds(kernel)
@@ -115,7 +115,7 @@ class _Context:
         self._lines = {line: n for n, line in enumerate(kernel.graph.sources)}
 
     def added(self, array: Buffer, value: int) -> int:
-        """What is written to an array where a graph writes a value."""
+        """The value that is written to an array where a graph writes one."""
         return self._value(array, value) if array in self._added else value
 
     def places(self, graph: Graph) -> list[int]:
@@ -129,7 +129,7 @@ class _Context:
 
 
 class _Env(dict[int, Any]):
-    """What nodes have become; a leaf becomes something where it is first needed."""
+    """Values by nodes; a leaf gets its value where it is first needed."""
 
     def __init__(self, known: Mapping[int, Any], make: Callable[[int], Value]) -> None:
         super().__init__(known)
@@ -189,7 +189,7 @@ class _Lowering:
         return True
 
     def _leaf(self, i: int) -> Value:
-        """What a leaf is, when it is first needed: of a fresh array, a new buffer each time."""
+        """The value of a leaf that is first needed: of a fresh array, a new buffer each time."""
         node = self.graph.nodes[i]
         if node[0] in FRESH:
             return self._fresh(i)
@@ -261,7 +261,7 @@ class _Lowering:
     # nodes ---------------------------------------------------------------------------------------
 
     def _write(self, i: int, copied: Copied) -> None:
-        """What is no operation on numbers: arrays, loops and choices."""
+        """Writes a node that is no operation on numbers: an array, a loop or a choice."""
         op, args = self.graph.nodes[i][0], self.graph.args(i)
         if op in WRITES:
             self.env[i] = array = self._to_write(i, args[0], copied)

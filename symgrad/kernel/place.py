@@ -71,9 +71,9 @@ class _Placing:
             i: numbered[n[1]] for i, n in enumerate(nodes) if n[0] in ANY_INPUT and n[1] in numbered
         }
         self.known: dict[int, int] = {}
-        """What leaves of the simplified graph are in the kernel."""
+        """Values in the kernel of the leaves of the simplified graph."""
         self.variables: dict[Buffer, int] = {}
-        """What variables are where the kernel is."""
+        """The values of variables at the place that the kernel has reached."""
         uses = {s.buffer for s in body if isinstance(s, Load | Store)}
         writes = {s.buffer for s in body if isinstance(s, Store)}
         self.buffers = {

@@ -49,7 +49,7 @@ class RowData:
 
 
 NO_DATA: Final = RowData()
-"""What iterations without rows run on."""
+"""The data of iterations without rows."""
 
 
 @dataclass(frozen=True)

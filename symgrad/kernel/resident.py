@@ -30,7 +30,7 @@ class ResidentArray:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What the elements are."""
+        """The type of the elements."""
         return self._dtype
 
     @property

@@ -75,7 +75,7 @@ class Tile:
 
     @cached_property
     def split(self) -> Stages:
-        """What needs no row, and what is done at every one."""
+        """The stage that needs no row, and the one that is done at every row."""
         return stages(self.reduction)
 
     @cached_property

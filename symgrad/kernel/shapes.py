@@ -1,4 +1,4 @@
-"""What a kernel computes, in no language: of points, of rows, and again and again."""
+"""Computations, before they are kernels: of points, of rows, and again and again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def unique(names: list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Computation:
-    """What a kernel computes at every point, and nothing of how: a graph, and its results."""
+    """The computation of a kernel at every point, and nothing of how: a graph, and its results."""
 
     name: str
     graph: Graph
@@ -109,7 +109,7 @@ class Reduction(Computation):
 
 @dataclass(frozen=True)
 class Call:
-    """What is done with the matrix M (n, n) of an iteration between two parts of its update.
+    """An operation on the matrix M (n, n) of an iteration between two parts of its update.
 
     - "keep", of a number c: M becomes the matrix of the sums if c is not 0.
     - "product", of v (n,): M v.
@@ -193,7 +193,7 @@ class Iteration:
             self._require_update(sums)
 
     def _require_rows(self, rows: Reduction) -> None:
-        """What back ends rely on, of the rows of a step."""
+        """Checks what back ends rely on, of the rows of a step."""
         assert not rows.lookups, f"{rows.name}: the rows of a step look nothing up"
         assert rows.outputs, f"{rows.name}: nothing is summed over the rows of a step"
         assert rows.parameters <= self.state, (
@@ -205,7 +205,7 @@ class Iteration:
         assert self.matrix or not rows.normal, f"{rows.name}: normal equations without a matrix"
 
     def _require_update(self, sums: int) -> None:
-        """What back ends rely on, of an update without a matrix."""
+        """Checks what back ends rely on, of an update without a matrix."""
         counts = [len(o.nodes) for o in self.update.outputs]
         assert counts == [self.state], f"{self.update.name}: results {counts}, not {[self.state]}"
         inputs = len(self.update.graph.names)

@@ -82,7 +82,7 @@ class Iterations:
                 return 0
 
     def each(self, loop: For) -> int:
-        """Those that a turn of a loop takes, itself among them."""
+        """Statements that an iteration of a loop takes, the loop itself among them."""
         return self._each[loop.k]
 
     def _sum(self, items: Iterable[int | Statement]) -> int:
@@ -108,7 +108,7 @@ class _Piece:
 
 @dataclass
 class _State:
-    """What a loop in several kernels is at: where it goes on, and its carries."""
+    """The state of a loop in several kernels: where it goes on, and its carries."""
 
     k: Buffer
     carries: list[Buffer]
@@ -166,13 +166,13 @@ class _Splitting:
         yield piece
 
     def _needs(self, piece: _Piece) -> set[int]:
-        """What the kernel of a piece needs of others."""
+        """The values that the kernel of a piece needs of others."""
         loop, mine = piece.loop, {r for item in piece.items for r in results_of(item)}
         start = {loop.lo, loop.hi, *loop.inits} if loop else set()
         return needs(self.kernel, piece.items) | (start - mine)
 
     def _needs_of_iterations(self, loop: For) -> set[int]:
-        """What the kernels of a loop need of others, except the state that it is at."""
+        """The values that the kernels of a loop need of others, except its state."""
         return needs(self.kernel, [replace(loop, inits=[])])
 
     def _place(self, needed: set[int], items: Iterable[int | Statement]) -> None:

@@ -1,4 +1,4 @@
-"""What of a reduction needs no row: computed once, rather than at each of them."""
+"""The part of a reduction that needs no row: computed once, rather than at each of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Staged:
 
 
 def staged(reduction: Reduction, least: int) -> Staged | None:
-    """What no row changes, apart from the rest; None if that would save less than ``least``.
+    """Splits off what no row changes; None if that would save less than ``least``.
 
     That is the cost of operations, as `Op` has it.
     """
@@ -131,7 +131,7 @@ def _varying(graph: Graph, order: Sequence[int], parameters: int) -> set[int]:
 
 
 def hoisted(reduction: Reduction) -> Reduction:
-    """The same reduction with less to do at each row.
+    """A reduction of the same value with less to do at each row.
 
     A quotient by what no row changes becomes a product with its reciprocal, which is rounded once
     more; and a factor that no row changes, of a whole result, is applied to the sum.
@@ -198,7 +198,7 @@ class _Product:
         return graph.add(ops.mul, self.core, factor)
 
     def negative(self) -> _Product:
-        """What it is with the other sign."""
+        """The product with the other sign."""
         return replace(self, number=-self.number)
 
     def times(self, other: _Product, graph: Graph) -> _Product:

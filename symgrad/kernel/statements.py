@@ -1,4 +1,4 @@
-"""What a kernel is made of: buffers, scopes, and the statements in them."""
+"""The parts of kernels: buffers, scopes, and the statements in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ what is stored there.
 
 
 Operation = Literal["sum", "max", "min"]
-"""What a group makes of a value of each of its invocations."""
+"""Operations of a group on a value of each of its invocations."""
 
 
 OPERATIONS: Final[dict[Operation, Op]] = {
@@ -28,7 +28,7 @@ OPERATIONS: Final[dict[Operation, Op]] = {
     "max": ops.maximum,
     "min": ops.minimum,
 }
-"""What it makes of two of them."""
+"""The operations on two values."""
 
 
 BOUND: Final = ("read", "write")
@@ -40,7 +40,7 @@ KINDS: Final = "fdbiu"
 
 
 NAMES: Final = {"f": "f32", "d": "f64", "b": "bool", "i": "i32", "u": "u32"}
-"""What users call them; the kernel's floats are as wide as it computes."""
+"""Users' names of them; the kernel's floats are as wide as it computes."""
 
 
 def _given(*_: Any) -> Any:
@@ -79,7 +79,7 @@ OVER_LANES: Final = {
     lane_max: np.maximum,
     lane_min: np.minimum,
 }
-"""What is made of a value of all invocations of a group in step, by a ufunc of NumPy's."""
+"""Operations on a value of all invocations of a group in step, as ufuncs of NumPy."""
 
 
 wide_mul: Final = Op(
@@ -132,7 +132,7 @@ class Buffer:
 
 @dataclass(eq=False)
 class Scope:
-    """What is done one after the other: ids of nodes to compute, and statements.
+    """A scope: ids of nodes to compute and statements, one after the other.
 
     A ``branch`` is a side of an `If`, which no value leaves: it may not be computed elsewhere.
     """
@@ -257,7 +257,7 @@ class Fill:
 
 @dataclass(eq=False)
 class Routine:
-    """What several places of a kernel do: ``scope``, with the values that each gives ``params``.
+    """A routine of a kernel: ``scope``, with the values that each call gives ``params``.
 
     It stands in the outermost scope, before its calls. It leaves what it makes in memory, waits for
     nobody, and needs no value around it but those that are computed, loaded or given there; what an
@@ -284,7 +284,7 @@ class Barrier:
 
 @dataclass(eq=False)
 class Let:
-    """What a value is called, in a kernel that floats: it is computed where it is needed."""
+    """The name of a value, in a kernel that floats: it is computed where it is needed."""
 
     name: str
     value: int

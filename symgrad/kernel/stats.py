@@ -149,7 +149,7 @@ def flops(graph: Graph, roots: Sequence[int]) -> int:
 
 
 def weight_of(graph: Graph) -> int:
-    """What all of a graph costs, in additions."""
+    """The cost of a whole graph, in additions."""
     times = Counter([node[0] for node in graph.nodes])
     return sum(count * _weight(op) for op, count in times.items())
 

@@ -1,4 +1,4 @@
-"""What sums over rows in the lanes of a vector ask of the target: how much of them fits where."""
+"""Questions of sums over rows in lanes of a vector to the target: how much of them fits where."""
 
 from __future__ import annotations
 

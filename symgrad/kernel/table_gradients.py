@@ -23,7 +23,7 @@ ENOUGH: Final = 4096
 
 @dataclass(frozen=True)
 class TableGradient:
-    """What every row adds to a column of the table that a lookup reads: the value of ``node``."""
+    """A row's part of the gradient of a table's column that a lookup reads: ``node``."""
 
     lookup: int
     column: int

@@ -1,4 +1,4 @@
-"""What kernels are written for: invocations that run in step, or groups with barriers."""
+"""Targets of kernels: invocations that run in step, or groups with barriers."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class ThreadGroup:
             self.k.barrier()
 
     def first(self, body: Callable[[], None]) -> None:
-        """What the first of them does alone."""
+        """Writes what the first of them does alone."""
         if self.alone:
             body()
         else:

@@ -32,7 +32,7 @@ def varying(kernel: KernelIR, memory: bool = False) -> frozenset[int]:
 
 
 class Uniformity:
-    """What varies of a kernel, and where invocations part: its items are followed in their order.
+    """The values of a kernel that vary, and where invocations part, item by item.
 
     ``variant`` are the values that may differ among the invocations of a group, or ``among`` groups
     as well; of a kernel that floats, also what is made of such values does. ``parted`` are the

@@ -29,11 +29,11 @@ from symgrad.kernel.statements import (
 )
 
 _LINEAR: Final = frozenset((ops.word_add, ops.word_sub, ops.word_mul, ops.word_lt))
-"""What an index is made of, and what asks about it."""
+"""Operations that indices are made of, and that ask about them."""
 
 
 _BITWISE: Final = frozenset({ops.word_and, ops.word_or, ops.word_xor, ops.bits_float})
-"""What takes words for bits."""
+"""Operations that take words for bits."""
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Uses:
 
     @cached_property
     def _repeated(self) -> set[int]:
-        """What indices without a name are made of that are written several times."""
+        """The parts of indices without a name that are written several times."""
         nodes, repeated = self.kernel.graph.nodes, set[int]()
         for i in sorted(self.indices, reverse=True):
             if self.counts[i] > 1 or i in repeated:
@@ -145,7 +145,7 @@ class Uses:
 
     @cached_property
     def lone(self) -> Set[int]:
-        """What is needed, except indices and numbers that are read."""
+        """The needed values, except indices and numbers that are read."""
         nodes, reading = self.kernel.graph.nodes, {b.read for b in self.kernel.buffers}
         return {i for i in self.counts if nodes[i][0] not in reading} - self.indices
 
@@ -220,7 +220,7 @@ class _Waiting:
 
 
 def _ends(item: Statement) -> Sequence[int]:
-    """What the scopes of a statement need at their ends."""
+    """The values that the scopes of a statement need at their ends."""
     match item:
         case For(yields=yields, test=test):
             return yields if test is None else [*yields, test]

@@ -75,7 +75,7 @@ def in_row(graph: Graph, i: int, row: int) -> InRow | None:
 
 
 def _factor(graph: Graph, i: int, width: int) -> int | None:
-    """What is multiplied by the width, if a word is that."""
+    """The factor of the width in a word, if it is such a product."""
     op, *args = graph.nodes[i]
     if op is ops.word_mul:
         for node, times in _orders(args):

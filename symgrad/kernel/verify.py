@@ -38,7 +38,7 @@ def verify(kernel: KernelIR) -> None:
 
 
 def faults(kernel: KernelIR) -> Iterator[str]:
-    """What is wrong with a kernel, in words."""
+    """The faults of a kernel, in words."""
     return _Check(kernel).scope(kernel.main, uniform=True)
 
 

@@ -45,7 +45,7 @@ def element(kernel: KernelIR, array: Buffer | View, index: int) -> int:
 def views(
     kernel: KernelIR, graph: Graph, roots: Sequence[int], x: Buffer, row: int
 ) -> dict[int, View]:
-    """Those arrays that need not be made, by their nodes.
+    """The arrays that need not be made, by their nodes.
 
     Args:
         kernel: gets a buffer ``constants`` if there are tables of these.

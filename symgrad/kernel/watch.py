@@ -111,7 +111,7 @@ _stages: dict[int, str] = {}
 """The stages that threads are in."""
 
 _hearing: dict[int, Callable[[], None]] = {}
-"""What threads call as stages begin."""
+"""Functions that threads call as stages begin."""
 
 
 @contextlib.contextmanager

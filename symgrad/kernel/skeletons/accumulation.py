@@ -1,4 +1,4 @@
-"""What the programs of a scan have in common: what is scanned, and where arrays have it.
+"""Common parts of the programs of a scan: what is scanned, and where arrays have it.
 
 A sequence goes along the middle axis of (rows, length, columns) numbers. With several parts each,
 a first pass finds the totals of parts, and another one scans each part from what is before it:
@@ -54,12 +54,12 @@ class Input(NamedTuple):
 
 
 Reader = Callable[[Input], int]
-"""What reads an argument of formulas at a place."""
+"""A function that reads an argument of formulas at a place."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is scanned: elements of ``size`` numbers.
+    """The scanned elements, of ``size`` numbers each.
 
     ``element`` makes one of what arrays have at its place, ``combine`` one of two, and ``result``
     what goes to arrays, of a scanned element and again what arrays have there: to those named by
@@ -214,7 +214,7 @@ class Accumulation:
         return [read(i) if n in needed else self.k.constant(0.0) for n, i in inputs]
 
     def read(self, row: Index, place: Index, column: Index, wanted: Input) -> int:
-        """What an argument is at a place."""
+        """The value of an argument at a place."""
         k = self.k
         if wanted.name == LAST:
             earlier = (place + 1).below(self.length)

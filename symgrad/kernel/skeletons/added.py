@@ -90,7 +90,7 @@ class _Element:
 def _element(
     graph: Graph, i: int, users: Counter[int], size: Callable[[int], int]
 ) -> _Element | None:
-    """What a root is that nothing else is made of, if it is an element at a known place.
+    """A root that nothing else is made of, if it is an element at a known place.
 
     ``size`` gives the length of an array.
     """
@@ -130,7 +130,7 @@ def _operations(graph: Graph) -> frozenset[Op]:
 
 
 def _in_copy(reduction: Reduction, copy: Copy) -> Reduction:
-    """The same reduction of a copy of its graph."""
+    """The reduction on a copy of its graph."""
     outputs = tuple(Output(o.name, tuple(copy.of(o.nodes)[1])) for o in reduction.outputs)
     factors = tuple(copy.of(reduction.factors)[1])
     return replace(reduction, graph=copy.graph, outputs=outputs, factors=factors)
@@ -191,7 +191,7 @@ def _adds(body: Region, carry: int) -> bool:
 
 
 def _started(copy: Graph, leaves: Mapping[tuple[int, int], int]) -> dict[int, Make]:
-    """What makes the nodes again that begin to add, with leaves for the arrays of zeros."""
+    """Makers of the nodes that begin to add, with leaves for the arrays of zeros."""
     by_owner: dict[int, dict[int, int]] = {}
     for (owner, argument), leaf in leaves.items():
         by_owner.setdefault(owner, {})[argument] = leaf

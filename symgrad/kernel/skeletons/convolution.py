@@ -46,7 +46,7 @@ class _Place:
 def _shifted(
     k: KernelIR, x: Buffer, place: Index, step: Index, away: int, at: _Place, later: bool = False
 ) -> Callable[[Callable[[int], int]], int]:
-    """What is made of a number some steps away from a place, or 0 where there is none."""
+    """A function of a number some steps away from a place, or of 0 where there is none."""
     if not away:
         return lambda formula: formula(k.load(x, place.id))
     far = at.channels * away

@@ -1,4 +1,4 @@
-"""What comes after sums that a program has made: a traced function of them, of biases and so on."""
+"""Epilogues of sums: a traced function of them, of biases and so on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Epilogue:
 
 
 Columns = Sequence[Mapping[str, int]]
-"""What there is once for each of some columns, by the names of the buffers."""
+"""Values that each of some columns has one of, by the names of the buffers."""
 
 
 class Written:
@@ -50,7 +50,7 @@ class Written:
         self.nodes = {self.graph.names[node[1]]: i for i, node in nodes if node[0] is INPUT}
 
     def columns(self, column: Index, count: Index) -> dict[str, int]:
-        """What there is once for a column, or beyond the last of so many for that."""
+        """The values of a column, or beyond the last of so many those of the last."""
         at = column.at_most(count - 1)
         return {name: self.k.load(self.reads[name], at.id) for name in self.by_column}
 
@@ -90,7 +90,7 @@ class Written:
         return [i[self.summed] for i in inputs] if self.summed else []
 
     def _values(self, total: int, inputs: Mapping[str, int]) -> list[int]:
-        """What all buffers get."""
+        """The values for all buffers."""
         first = self.graph.names[0]
         arguments = {i: total if n == first else inputs[n] for n, i in self.nodes.items()}
         return inline(self.k, self.graph, [o.nodes[0] for o in self.outputs], arguments)

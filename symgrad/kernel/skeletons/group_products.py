@@ -250,7 +250,7 @@ class _Program(Rows):
 
 
 class _Mine:
-    """What an invocation adds up in a step: its pair of quads, and its thread group's rows."""
+    """The sums of an invocation in a step: its pair of quads, and its thread group's rows."""
 
     def __init__(self, k: KernelIR, step: Step) -> None:
         self.step, count = step, k.word(len(step.blocks))

@@ -105,7 +105,7 @@ class Together(Accumulation):
     def _chunk(
         self, row: Index, number: Index, carried: Sequence[int], has_earlier: int, inside: int
     ) -> Sequence[int]:
-        """What a chunk's last element is, scanned, after writing the results of all."""
+        """The last element of a chunk, scanned, after writing the results of all."""
         k, last = self.k, Index(self.k, self.k.word(self.chunk.width - 1))
         runs = [self._scanned(run) for run in self.access.runs(row, number)]
         self._scan_ends([run[-1] for run in runs])

@@ -265,7 +265,7 @@ class _Program:
         return k.add(ops.word_add, first, k.add(ops.word_mul, iterations, k.word(many))), totals
 
     def _own(self) -> Load:
-        """What reads a problem's own data, once they stand as neighbours read them."""
+        """Reads a problem's own data, once they stand as neighbours read them."""
         k = self.kernel
         if self.target.by_columns:
             return lambda i: k.load(

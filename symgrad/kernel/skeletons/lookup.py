@@ -150,7 +150,7 @@ class _Runs:
 
 
 class _Mine:
-    """What an invocation adds up as number j: one of the quads of one of the group's runs."""
+    """The sums of an invocation as number j: one of the quads of one of the group's runs."""
 
     def __init__(self, runs: _Runs, j: int) -> None:
         self.runs, self.k = runs, runs.k
@@ -252,7 +252,7 @@ class Entries:
         return self.k.load(self.index, place)
 
     def values(self, row: int) -> dict[int, int]:
-        """What a row looks up, by the nodes of the inputs that it is."""
+        """The values that a row looks up, by the nodes of the inputs that they are."""
         k, values = self.k, dict[int, int]()
         number = self.reduction.parameters + self.reduction.columns
         for n, lookup in enumerate(self.reduction.lookups):
@@ -300,7 +300,7 @@ class GroupEntries:
         return k.add(ops.word_add, k.add(ops.word_mul, self.rows, k.word(column)), row)
 
     def value(self, row: int, number: int) -> int:
-        """What a row looks up, as an input with this number among those of all lookups."""
+        """A value that a row looks up, as the input with this number among those of all lookups."""
         k, (n, column) = self.k, place_of(self.reduction, number)
         lookup = self.reduction.lookups[n]
         index = k.load(self.indices, self._place(lookup.index, row))

@@ -19,7 +19,7 @@ POINTS = "x"
 
 @dataclass(frozen=True)
 class Map:
-    """What writes the kernel of a computation at every point."""
+    """The program of a computation at every point."""
 
     computation: Computation
 

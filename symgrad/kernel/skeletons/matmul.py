@@ -42,7 +42,7 @@ class MatmulProgram:
 
     @property
     def target(self) -> Target:
-        """What it is written for."""
+        """The target that it is written for."""
         return WorkgroupTarget(self.tiles.width, grid=True)
 
     @paused_gc()
@@ -146,14 +146,14 @@ class _Matmul:
         return totals
 
     def _factors(self, which: int, step: int, own: Index, among: int, many: int) -> list[int]:
-        """What the invocation, one ``among`` so many, needs of an operand for a step."""
+        """Factors of an operand that the invocation, one ``among`` so many, needs for a step."""
         rows = [own.shifted(q * among) for q in range(many // FOUR)]
         return [v for row in rows for v in self.loads.fetched(which, step, row)]
 
     # results -------------------------------------------------------------------------------------
 
     def _results(self, sums: Sequence[int]) -> None:
-        """What the epilogue makes of the sums, where there is a place for it."""
+        """Writes what the epilogue makes of the sums, where there is a place for it."""
         t, n = self.tiles, self.g["n"]
         first = self.first[1] // FOUR
         fours = [first + (self.x + q * t.x) for q in range(t.across // FOUR)]
@@ -255,7 +255,7 @@ class _Matmul:
         return results
 
     def _inside(self, row: Index) -> list[int]:
-        """What says that a row is there, if it may not be."""
+        """The condition that a row exists, if it may not."""
         return [self.exists, row.below(self.g["m"])] if self.p.edges else []
 
     def _where(self, conditions: Sequence[int], body: Callable[[], list[int]]) -> list[int]:

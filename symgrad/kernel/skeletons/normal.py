@@ -177,7 +177,7 @@ class _Program:
         return inline(k, update.graph, after, values)
 
     def _fillers(self, state: dict[int, int]) -> list[Row]:
-        """What computes the derivatives and the residual of a row, for each residual."""
+        """Functions that compute the derivatives and the residual of a row, for each residual."""
         data = self.data
         inputs = [_inputs(data.graph, [o]) for o in data.outputs]
         return [

@@ -59,7 +59,7 @@ def tile_numbers(n: int) -> int:
 
 
 def products_of(threads: ThreadGroup, n: int, tile: Buffer, sums: Buffer) -> Products:
-    """What adds up the products of rows of n + 1 numbers, in the way that suits a thread group."""
+    """Adds up the products of rows of n + 1 numbers, in the way that suits a thread group."""
     enough = blocks(n) <= threads.size
     return (Carried if enough else InMemory)(threads, n, tile, sums)
 
@@ -96,7 +96,7 @@ class Products:
         self.k.store(self.sums, i, self.k.constant(0.0))
 
     def _first(self) -> list[int]:
-        """What is carried from tile to tile, at first."""
+        """The first values of what is carried from tile to tile."""
         raise NotImplementedError
 
     def _added(self, totals: Sequence[int], end: Index) -> list[int]:
@@ -225,7 +225,7 @@ class Carried(Products):
         return [p for total, x in parts for p in k.target.wide_add(k, total, x)]
 
     def _finish(self, totals: Sequence[int], weight: float) -> None:
-        """Those who share a block add one after the other."""
+        """Invocations that share a block add one after the other."""
         k = self.k
         values = [k.target.narrow(k, total) for total in k.target.grouped(totals)]
 

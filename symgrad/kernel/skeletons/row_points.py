@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a point consists of: the first of the parameters, the columns of a row, and entries.
+    """The parts of a point: the first of the parameters, the columns of a row, and entries.
 
     As a program it writes the kernel that puts points together, an invocation for each of their
     numbers. Its buffers are ``parameters``, ``numbers`` (rows, columns) and ``indices`` (rows,
@@ -42,7 +42,7 @@ class Pattern:
     indices: int
     entries: tuple[Entry, ...]
     dtype: str = "float32"
-    """What the numbers of points are."""
+    """The dtype of the numbers of points."""
 
     @property
     def width(self) -> int:

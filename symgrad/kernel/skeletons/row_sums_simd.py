@@ -116,7 +116,7 @@ class _Sums:
         return value
 
     def factors(self) -> list[int]:
-        """What the sums are multiplied with."""
+        """The factors of the sums."""
         return inline(self.k, self.graph, self.reduction.factors, {}, self._parameter)
 
     def stretches(
@@ -168,7 +168,7 @@ class _Sums:
         return inside, results[: len(nodes)]
 
     def _adder(self, inside: int, values: Mapping[int, Value]) -> Callable[[Buffer, int], int]:
-        """What is added to an array where a turn would add a value."""
+        """Adds to an array where an iteration would add a value."""
         nodes = [condition for condition, _ in self.conditions.values()]
         conditions = inline(self.k, self.graph, nodes, values, self._parameter)
         adds: dict[Buffer, int] = {}
@@ -178,11 +178,11 @@ class _Sums:
         return lambda array, value: self._or_nothing(adds.get(array, inside), value)
 
     def _or_nothing(self, inside: int, value: int) -> int:
-        """What a turn adds: nothing, if it is at no row."""
+        """The value that an iteration adds: nothing, if it is at no row."""
         return self._kept(inside, value, self.k.constant(0.0))
 
     def _kept(self, inside: int, new: int, old: int) -> int:
-        """What an iteration makes of a value: some lanes are at rows beyond the last."""
+        """The value that an iteration makes of another: some lanes are at rows beyond the last."""
         return self.k.add(ops.where, inside, new, old)
 
     def _carry(self, t: int, sums: Sequence[int]) -> Sequence[int]:

@@ -42,7 +42,7 @@ def row_sums_workgroup(tile: Tile, width: int, most: int, in_words: bool = True)
 
 
 class Rows:
-    """What programs over rows have in common: buffers, and what is known at a row."""
+    """Common parts of programs over rows: buffers, and what is known at a row."""
 
     def __init__(self, tile: Tile, width: int, in_words: bool) -> None:
         whole = tile.whole
@@ -54,7 +54,7 @@ class Rows:
         self.invariants: dict[int, Value] = {
             array: View(self.parameters, k.word(c), size) for array, (c, size) in arrays.items()
         }
-        """What does not change from row to row, but for parameters if they are too many."""
+        """Values that do not change from row to row, but for parameters if they are too many."""
         self.entries = GroupEntries(k, whole, in_words)
         (tables,) = constants(k, (self.graph, tile.reduction.outputs[0].nodes))
         self.invariants |= tables
@@ -70,7 +70,7 @@ class Rows:
         return {i: (c, n) for i, (c, n) in places.items() if c + n <= self.tile.whole.parameters}
 
     def _fixed(self) -> dict[int, int]:
-        """What rows need of the parameters, but for these themselves if they are too many."""
+        """Values of parameters that rows need, but for these themselves if they are too many."""
         nodes, carried = self.graph.nodes, self.tile.split.carried
         inputs = [i for i in carried if nodes[i][0] is INPUT]
         computed = [i for i in carried if nodes[i][0] is not INPUT]
@@ -86,7 +86,7 @@ class Rows:
         return self._named(i, self.k.load(self.parameters, self.k.word(number), at_use))
 
     def column(self, at: int, part: int, i: int) -> int:
-        """What an input is in row number ``part`` of a load of the table."""
+        """The value of an input in row number ``part`` of a load of the table."""
         k, columns, width = self.k, self.tile.whole.columns, self.tile.load
         number = self.graph.nodes[i][1] - self.tile.whole.parameters
         if not self._is_of_row(i):
@@ -230,7 +230,7 @@ class _Sums(Rows):
                 self.column(at, part, i)
 
     def _routine(self) -> Callable[[int, int], None]:
-        """What adds row number ``part`` of a load to the sums, written once."""
+        """The routine that adds row number ``part`` of a load to the sums, written once."""
         k = self.k
         needed = set(reachable(self.graph, [*self.tile.roots.values()]))
         columns = [i for i in self.tile.whole.row_inputs if i in needed]

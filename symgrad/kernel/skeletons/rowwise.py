@@ -19,13 +19,13 @@ from symgrad.kernel.target import SUMS_AT_A_TIME
 from symgrad.kernel.thread_group import ThreadGroup
 
 COMBINED: Final[dict[str, Op]] = {"sum": ops.add, "max": ops.maximum, "min": ops.minimum}
-"""What reductions do with two numbers, by their kinds."""
+"""Operations of reductions on two numbers, by their kinds."""
 
 OVER: Final[dict[str, Op]] = {"sum": lane_sum, "max": lane_max, "min": lane_min}
-"""What they do with those of a group in step."""
+"""Operations of reductions on the numbers of a group in step."""
 
 NOTHING: Final = {"sum": 0.0, "max": -float("inf"), "min": float("inf")}
-"""What reductions of no numbers are."""
+"""Results of reductions of no numbers."""
 
 BUSY_GROUPS: Final = 512
 """Teams that keep a GPU busy: no more rows are done by one than leave so many."""
@@ -148,7 +148,7 @@ Conditions = Sequence[int]
 """Truths, all of which are to hold."""
 
 Body = Callable[[Index, Conditions, Sequence[int]], Sequence[int]]
-"""What is done for a unit: a column, or four of them."""
+"""The work of a unit: a column, or four of them."""
 
 
 class _Program:
@@ -223,7 +223,7 @@ class _Program:
         self._each((), store)
 
     def _row(self, number: Index, sums: Sequence[int]) -> Sequence[int]:
-        """What is done for a row, and the sums with what it adds to them."""
+        """Does the work of a row, and returns the sums with what it adds to them."""
         k, inputs = self.k, self.rowwise.inputs
         self.exists = None if k.target.in_step else number.below(self.rows)
         if self.threads.alone:

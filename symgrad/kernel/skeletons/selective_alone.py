@@ -12,7 +12,7 @@ from symgrad.kernel.statements import Buffer, lane_sum
 
 
 class _Alone:
-    """What both ways have in common: what an invocation reads of a step."""
+    """Common parts of both directions: what an invocation reads of a step."""
 
     def __init__(self, k: KernelIR, recurrence: Recurrence, names: Sequence[str]) -> None:
         self.k, self.recurrence = k, recurrence
@@ -64,7 +64,7 @@ class _Alone:
         return p.of(name, (p.sequence * p.length + step) * self.split.states + n)
 
     def weight(self, n: Index) -> int:
-        """What a state has of A."""
+        """The element of A of a state."""
         return self.place.of("A", self.place.weight(n))
 
     def copy(self, load: Callable[[Index], int], target: Buffer, first: Index) -> None:

@@ -12,7 +12,7 @@ from symgrad.kernel.skeletons.selective import Given, Place, Recurrence, Split, 
 from symgrad.kernel.statements import Buffer
 
 FACTORS: Final[tuple[Given, ...]] = ("B", "C")
-"""What a step has for each state."""
+"""The arrays that have a number for each state of a step."""
 
 
 def total(k: KernelIR, values: Sequence[int]) -> int:
@@ -87,7 +87,7 @@ class Gathered:
 
 
 class Tiles:
-    """What both ways have in common: the tiles, and what an invocation has of its channel."""
+    """Common parts of both directions: the tiles, and what an invocation has of its channel."""
 
     def __init__(
         self, k: KernelIR, split: Split, recurrence: Recurrence, names: Sequence[str]
@@ -114,7 +114,7 @@ class Tiles:
         return self.numbers[j].below(self.split.states)
 
     def states(self, load: Callable[[Index], int]) -> list[int]:
-        """What each state of the invocation's is, and 0 where there is none."""
+        """The value of each state of the invocation, and 0 where there is none."""
         inside = self.place.inside
         return [self._masked(j, load(n), inside) for j, n in enumerate(self._within())]
 
@@ -149,7 +149,7 @@ class Tiles:
     # tiles ---------------------------------------------------------------------------------------
 
     def load(self, tile: Index) -> list[int]:
-        """What an invocation brings of a tile: 0 behind the last step and the last channel."""
+        """An invocation's numbers of a tile: 0 behind the last step and the last channel."""
         first = tile * self.split.steps
         numbers: list[int] = []
         for name, buffer in self.inputs.items():
@@ -172,7 +172,7 @@ class Tiles:
         return self.where(step.below(p.length), value)
 
     def parted(self, loaded: Sequence[int]) -> dict[str, list[int]]:
-        """What was loaded, by names."""
+        """The loaded numbers, by names."""
         by_name: dict[str, list[int]] = {}
         rest = iter(loaded)
         for name, tile in [*self.tiles.items(), *self.factors.items()]:

@@ -20,7 +20,7 @@ ACROSS: Final = 8
 """Invocations that work on a row of the factor: others work on the next ones."""
 
 RIGHT, DIAGONAL, FLOOR, FIXED = range(4)
-"""What a quad of ``quads`` has of a variable; the solution comes to stand where RIGHT is."""
+"""Numbers of a variable in a quad of ``quads``; the solution comes to stand where RIGHT is."""
 
 
 def half(n: int) -> int:

@@ -41,7 +41,7 @@ UNKNOWN_ITERATIONS: Final = 2**32
 
 @dataclass(frozen=True)
 class Iterate:
-    """What writes the kernel that does steps of an iteration."""
+    """The program of the kernel that does steps of an iteration."""
 
     iteration: Iteration
 
@@ -82,7 +82,7 @@ def iterate_launch(iteration: Iteration, target: Target) -> Launch:
 
 
 def cost_of(iteration: Iteration, target: Target) -> StepCost:
-    """What a step of a problem costs, and each row of it."""
+    """The cost of a step of a problem, and of each row of it."""
     update, rows = _weight(iteration.update), iteration.rows
     row = _weight(rows) if rows else 0
     if iteration.matrix and rows:

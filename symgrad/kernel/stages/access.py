@@ -1,4 +1,4 @@
-"""What the scalars of an array cost, and how they run through memory, by the counters that move."""
+"""Costs of the scalars of an array, and how they run through memory, by the counters that move."""
 
 from __future__ import annotations
 

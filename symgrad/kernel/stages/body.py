@@ -47,7 +47,7 @@ class Total:
 
 
 Leaf = Counter | Extent | Element | Total
-"""What an input of a body's graph stands for."""
+"""The thing that an input of a body's graph stands for."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Body:
 
     @cached_property
     def leaf_of(self) -> Mapping[int, Leaf]:
-        """What input nodes stand for, by their ids."""
+        """The leaves that input nodes stand for, by their ids."""
         nodes = self.graph.nodes
         return {i: self.leaves[n[1]] for i, n in enumerate(nodes) if n[0] in ANY_INPUT}
 

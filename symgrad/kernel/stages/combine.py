@@ -1,4 +1,4 @@
-"""What reductions do with two results: sums and products, extremes, positions, running rescale."""
+"""How reductions combine two results: sums and products, extremes, positions, running rescale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from symgrad.kernel.statements import lane_max, lane_min, lane_sum
 Values = Sequence[int]
 
 SIGN: Final = 1 << 31
-"""What turns the order of signed words into that of words, and back."""
+"""The bit that turns the order of signed words into that of words, and back."""
 
 LEAST, LARGEST = SIGN, SIGN - 1
 """The least and the largest signed integer, as words."""
@@ -109,7 +109,7 @@ def _first_extreme(k: KernelIR, largest: bool, a: Values, b: Values) -> list[int
 # --- over the lanes of a vector -------------------------------------------------------------------
 
 LANES: Final = {"add": lane_sum, "max": lane_max, "min": lane_min}
-"""What a group in step has for reductions of floats."""
+"""Operations of a group in step for reductions of floats."""
 
 
 def lanes_reduce(operator: str, kinds: str) -> bool:

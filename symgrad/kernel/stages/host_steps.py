@@ -1,4 +1,4 @@
-"""What NumPy does on the host between kernels: products by its BLAS, scans, whole algorithms."""
+"""The work of NumPy on the host between kernels: products by its BLAS, scans, whole algorithms."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What computes a program: segments and calls in turn."""
+    """A plan of a program: segments and calls in turn."""
 
     program: Program
     parts: tuple[Segment | HostStep, ...] = field(repr=False)

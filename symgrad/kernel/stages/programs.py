@@ -27,7 +27,7 @@ def extent_name(counter: int) -> str:
 
 @dataclass(frozen=True)
 class _Stage:
-    """What the kernels of stages have: buffers ``a0``, .. that are read, and ``y0``, .. written."""
+    """A kernel of stages: buffers ``a0``, .. that are read, and ``y0``, .. that are written."""
 
     body: Body
 

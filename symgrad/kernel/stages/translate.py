@@ -157,7 +157,7 @@ class Translation:
         return [self._ids[i] for i in roots]
 
     def _order(self, roots: Sequence[int]) -> list[int]:
-        """What is to be made, arguments first; nothing below what is known."""
+        """The nodes to translate, arguments first; nothing below those that are known."""
         needed, order = set(roots), list[int]()
         for i in reversed(range(max(roots, default=-1) + 1)):
             if i in needed and i not in self._ids:
@@ -422,4 +422,4 @@ _RULES: Final[dict[Op, Callable[[Any, Sequence[int]], int]]] = {
     s.as_float: lambda t, a: t._as_float(a[0]),
     s.truncated: lambda t, a: t.graph.add(ops.int32, t._ids[a[0]]),
 }
-"""What integers become."""
+"""Rules for integers."""

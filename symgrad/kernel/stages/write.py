@@ -155,7 +155,7 @@ def _split(flat: Values, like: Sequence[Values]) -> list[tuple[int, ...]]:
 
 
 def combine(k: KernelIR, r: Reduction, a: Values, b: Values) -> list[int]:
-    """What a reduction makes of two results."""
+    """The combination of two results of a reduction."""
     if r.is_tuple:
         return combined(k, r.operators[0], a, b)
     parts = zip(r.operators, a, b, strict=True)
