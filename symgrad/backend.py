@@ -1,4 +1,4 @@
-"""What kernels are compiled and run by: the rest asks this, not which kind of device it is."""
+"""Back ends compile and run kernels: the rest asks them, not which kind of device it is."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CACHED_OPTIONS: Final = 64
 """Back ends that are kept, and options as they are for a device: verbs ask at every call."""
 
 FLOATS: Final = np.dtype(np.float32), np.dtype(np.float64)
-"""What the CPU computes in."""
+"""The dtypes that the CPU computes in."""
 
 LARGEST_CACHED: Final = 2**12
 """Nodes of the largest map over points whose code for the CPU is cached."""
@@ -97,7 +97,7 @@ class Backend(Protocol):
 
     @property
     def device(self) -> Device:
-        """What it compiles for."""
+        """The device that it compiles for."""
         ...
 
     @property
@@ -188,7 +188,7 @@ class Backend(Protocol):
         ...
 
     def device_target(self, dtype: str, math: Math = "accurate") -> Target:
-        """What programs are written for that compute in a dtype: groups of the usual width."""
+        """The target of programs that compute in a dtype: groups of the usual width."""
         ...
 
     def launch(self, launch: Launch, options: Options, title: str = "") -> Any:
@@ -235,7 +235,7 @@ class Cpu:
 
     @property
     def memory(self) -> tuple[int, int, None]:
-        """What large results take: see `Backend`."""
+        """The memory that large results take: see `Backend`."""
         idle = POOL.idle
         return POOL.nbytes - idle, idle, None
 
@@ -334,7 +334,7 @@ class Wgpu:
 
     @property
     def memory(self) -> tuple[int, int, int | None]:
-        """What the GPU's arrays take, if it is open: see `Backend`."""
+        """The memory that the GPU's arrays take, if it is open: see `Backend`."""
         gpu = opened_gpu(self.device.index)
         if gpu is None:
             return 0, 0, None
@@ -445,12 +445,12 @@ class MultiDevice:
 
     @property
     def parts(self) -> list[Backend]:
-        """What compiles for each of them."""
+        """The back ends of each of them."""
         return [backend_of(part) for part in self.device.parts]
 
     @property
     def dtype(self) -> DTypeName:
-        """What all of them compute in: see `Backend`."""
+        """The dtype that all of them compute in: see `Backend`."""
         return "float64" if all(part.dtype == "float64" for part in self.parts) else "float32"
 
     @property
@@ -524,13 +524,13 @@ class MultiDevice:
         return several_launch.Launched(compiled, columns, np.dtype(options.dtype))
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
-        """What is quicker is for each device to say: see `Backend`."""
+        """Each device says for itself what is quicker: see `Backend`."""
         return False
 
 
 @functools.lru_cache(CACHED_OPTIONS)
 def backend_of(device: Device) -> Backend:
-    """What compiles for a device, or for several."""
+    """The back end of a device, or of several."""
     if isinstance(device, Devices):
         return MultiDevice(device)
     return Wgpu(device) if device.is_gpu else Cpu(device)

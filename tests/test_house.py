@@ -288,15 +288,10 @@ RIDDLE = re.compile(
 CLAUSE = re.compile(rf"{RIDDLE.pattern}|(What|Those)\b|The same\b")
 """Beginnings of docstrings that describe their subject and do not name it."""
 WITH_CLAUSES = {
-    "optimize",
-    "tensor",
     "wgsl",
     "llvm",
     "mathlib",
     "rows",
-    "fit",
-    "multi_device",
-    "backend",
 }
 """The packages that still have clauses for subjects."""
 

@@ -20,7 +20,7 @@ from symgrad.optimize.models import require_of_one_x
 from symgrad.optimize.result import optimize_result
 
 FIELDS = "x", "fun", "nit", "success", "status"
-"""What is found of each curve."""
+"""Fields of the result of each curve."""
 
 
 class TravellingModel:
@@ -63,7 +63,7 @@ def fit_blocks(
     p0: np.ndarray,
     options: dict[str, Any],
 ) -> Any:
-    """What ``fit``, `fit_many`, finds of curves in blocks, once it is asked for: Dask arrays.
+    """Results of ``fit``, `fit_many`, for curves in blocks, once they are asked for: Dask arrays.
 
     p0 is (n,) or (S, n), x and ``sigma`` as for `fit_many`, those of each curve in blocks or not.
     """
@@ -100,7 +100,7 @@ def fit_blocks(
 
 
 def _of_each(value: Any, like: Any, name: str) -> list[Any]:
-    """What belongs to each block: all of it, unless it has an axis of curves."""
+    """The part of a value for each block: all of it, unless it has an axis of curves."""
     if in_blocks(value) or (np.ndim(value) == 2 and len(value) != 1):
         return aligned(value, like, name)
     return [value] * like.numblocks[0]

@@ -25,7 +25,7 @@ from symgrad.report.progress import Asked, reporting
 from symgrad.targets import DeviceChoice, choose, choose_any
 
 JACOBIANS: Final = (None, "2-point", "3-point", "cs")
-"""What SciPy takes as ``jac`` beside functions."""
+"""Values of ``jac`` in SciPy beside functions."""
 
 METHODS: Final = (None, "lm", "trf", "dogbox")
 
@@ -33,7 +33,7 @@ IGNORED: Final = frozenset(
     {"ftol", "xtol", "gtol", "epsfcn", "factor", "diag", "col_deriv", "x_scale", "verbose",
      "diff_step", "jac_sparsity", "tr_solver", "tr_options", "f_scale"}
 )  # fmt: skip
-"""What SciPy's methods take and this one does not need."""
+"""Options of SciPy's methods that this one does not need."""
 
 UNBOUNDED: Final = (-np.inf, np.inf)
 

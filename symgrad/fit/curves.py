@@ -46,7 +46,7 @@ class Curves:
         return residual
 
     def at_once(self) -> CurvesAtOnce:
-        """The same data for a model of all x at once."""
+        """These data for a model of all x at once."""
         rows, columns = self.own.shape[1:]
         if columns > 1:
             own = np.swapaxes(self.own, 1, 2).reshape(len(self.own), 1, -1)

@@ -20,7 +20,7 @@ NanPolicy = Literal["raise", "omit"] | None
 
 @dataclass(frozen=True)
 class Refused:
-    """What data may not hold."""
+    """The things that data may not hold."""
 
     check_finite: bool = True
     nan_policy: NanPolicy = None

@@ -133,14 +133,14 @@ class ModelOfBlocks:
 
 
 class RowsInBlocks:
-    """What `Rows` is, of data in blocks: their triangles stand one above the other, in order.
+    """`Rows` of data in blocks: their triangles stand one above the other, in order.
 
     The triangle of these is the one of all rows (Demmel, Grigori, Hoemmen, Langou, 2012,
     "Communication-optimal parallel and sequential QR and LU factorizations").
     """
 
     unit: float = 1.0
-    """What residuals are divided by, beside their deviations."""
+    """The divisor of residuals, beside their deviations."""
 
     def __init__(self, data: DataInBlocks, f: Callable[..., Any], n: int, making: Making) -> None:
         device_here(None)  # so many threads as this process has, if it is a worker
@@ -164,7 +164,7 @@ class RowsInBlocks:
             raise InputError(ONE_BY_ONE.format("its value there is not that among several x"))
 
     def in_unit(self, unit: float) -> RowsInBlocks:
-        """The same rows, with residuals in another unit; see `Rows.in_unit`."""
+        """These rows, with residuals in another unit; see `Rows.in_unit`."""
         if unit == self.unit:
             return self
         other = copy.copy(self)
@@ -220,7 +220,7 @@ class RowsInBlocks:
         return Point(p, cost, *system(triangle(stacked), n))
 
     def _of_all(self, how: Callable[..., Any], *given: Any) -> list[Any]:
-        """What the blocks that have rows answer, in order."""
+        """Answers of the blocks that have rows, in order."""
         answers = self._blocks.ask(_answer, self.unit, how, *given)
         return [a for a in answers if a is not None]
 

@@ -53,7 +53,7 @@ class _References:
 
 
 def fingerprint(f: Callable[..., Any]) -> Hashable | None:
-    """What decides the values of a function; None where something else may.
+    """A key of all that decides the values of a function; None where something else may.
 
     Example:
         >>> import numpy as np

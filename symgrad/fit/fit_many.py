@@ -47,7 +47,7 @@ WATCHING: Final = "callback", "history", "memory"
 """Options that show how steps went, of the fits in the data's own units."""
 
 OPTIONS: Final = (*WATCHING, "math", "progress", "runner")
-"""What more `minimize_from` takes."""
+"""Further options of `minimize_from`."""
 
 
 @frozen_for(EVERY_STEP)

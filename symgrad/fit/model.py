@@ -55,7 +55,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
 ALL: Final = slice(None)
 
 MISTAKES: Final = (SymgradError, TypeError, ValueError, IndexError, AttributeError)
-"""What a model raises that cannot be called or traced with what it is given."""
+"""Errors of a model that cannot be called or traced with what it is given."""
 
 _kernels: Once[Any, Kernel] = Once(64)
 """Kernels of models that need no trace to be told from others."""
@@ -156,7 +156,7 @@ class Rows:
             self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device, mode)
 
     def in_unit(self, unit: float) -> Rows:
-        """The same rows, with residuals in another unit, a power of two; they count calls on."""
+        """These rows, with residuals in another unit, a power of two; they count calls on."""
         if unit == self.unit:
             return self
         other, factor = copy.copy(self), unit / self.unit
@@ -339,7 +339,7 @@ class Rows:
 
     @cached_property
     def _looped(self) -> Triangle | None:
-        """What makes the triangle where there are few rows."""
+        """The function that makes the triangle where there are few rows."""
         plain = self.scale is None or self.scale.ndim == 1
         if not plain or len(self.y) * (self.n + 1) ** 2 > MOST_LOOPED_PRODUCTS:
             return None

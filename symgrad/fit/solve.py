@@ -204,7 +204,7 @@ Measured = Rows | RowsInBlocks
 """A model at the rows it is fitted to."""
 
 Telling = Callable[[Measure, float], Measure]
-"""What makes of evaluations, whose residuals have a unit, those that are reported."""
+"""Turns evaluations, whose residuals have a unit, into those that are reported."""
 
 TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
 """The relative offset from which an end is no minimum; pairs of float32 have float64's."""
@@ -297,7 +297,7 @@ def _unit(size: float) -> float:
 def _settled(
     rows: Measured, at: Measure, end: Point, start: np.ndarray, box: Box, limit: int
 ) -> tuple[Point, bool]:
-    """What Newton's method makes of an end, and whether that is a minimum."""
+    """The end after Newton's method, and whether that is a minimum."""
     sizes = np.maximum(np.abs(end.p), np.abs(start))
     sizes = np.where(sizes > 0.0, sizes, 1.0)
     units = np.ldexp(1.0, np.frexp(sizes)[1])  # in which slopes have squares within the range
@@ -396,7 +396,7 @@ def _not_found(end: Point, box: Box, rows: Measured, limit: int) -> FitError:
 
 
 def _result(end: Point, unit: float, calls: int, status: int, message: str = "") -> Any:
-    """What is known of an end that is no minimum."""
+    """The result of an end that is no minimum."""
     n = len(end.p)
     return optimize_result(
         x=end.p, cost=0.5 * end.cost * unit * unit, grad=(end.z * unit) @ (end.T * unit),
@@ -429,7 +429,7 @@ class Told:
         self._best: Point | None = None
 
     def of(self, measure: Measure, unit: float) -> Measure:
-        """The same evaluations, which are reported."""
+        """Evaluations that are reported."""
 
         def told(p: np.ndarray) -> Point:
             at = measure(p)
@@ -451,5 +451,5 @@ class Told:
 
 
 def untold(measure: Measure, _: float) -> Measure:
-    """The same evaluations, of which nobody asked."""
+    """Evaluations that are not reported."""
     return measure

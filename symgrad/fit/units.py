@@ -23,7 +23,7 @@ AT_MINIMUM, NOT_FINITE, FLAT = 1, -2, -3
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What was fitted: curves (S, M), starts (S, n), and x and sigma as the user gave them."""
+    """Arguments of a fit: curves (S, M), starts (S, n), and x and sigma as the user gave them."""
 
     f: Callable[..., Any]
     x: Any

@@ -45,7 +45,7 @@ WAITED_TIMES: Final = 20.0
 
 
 Arrays = Sequence[np.ndarray]
-"""What is filled: the first axis of each is that of the things."""
+"""Arrays that are filled: the first axis of each is that of the things."""
 
 Work = Callable[["Member", slice, Arrays], None]
 """Has a member fill a part of the arrays."""
@@ -65,7 +65,7 @@ class Member:
 
     @property
     def thread(self) -> Thread:
-        """What drives it."""
+        """The thread that drives it."""
         return thread_of(self.device)
 
     @property

@@ -95,7 +95,7 @@ class BoundShares:
             return _added(sums)
 
     def _tried(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> list[Added] | None:
-        """What all shares give, begun together; None if a device was lost, and they were cut."""
+        """Sums of all shares, begun together; None if a device was lost, and they were cut."""
         ends = [
             (m, self._without_loss(m, partial(_begun, m, share, parameters, tables)))
             for m, _, share in self._shares
@@ -107,7 +107,7 @@ class BoundShares:
         return sums
 
     def _without_loss(self, member: Member, call: Callable[[], Any]) -> Any:
-        """What a call gives; None if the member was lost."""
+        """The result of a call; None if the member was lost."""
         try:
             return call()
         except DeviceLostError:
@@ -163,7 +163,7 @@ class BoundShares:
 def _begun(
     member: Member, share: Any, parameters: np.ndarray, tables: Sequence[np.ndarray]
 ) -> Callable[[], Added]:
-    """What waits for the sums of a share that a GPU, or the CPU's thread, has begun."""
+    """A function that waits for the sums of a share that a GPU, or the CPU's thread, has begun."""
     if not member.device.is_gpu:
         call = partial(share.run_with_tables, parameters, tables)
         return member.thread.start(call).result

@@ -23,7 +23,7 @@ class Thread:
         threading.Thread(target=self._work, name=f"symgrad: {device}", daemon=True).start()
 
     def start(self, call: Callable[[], Any]) -> Future[Any]:
-        """What a call will have returned, or raised."""
+        """The future of what a call returns or raises."""
         future: Future[Any] = Future()
         self._jobs.put((call, future))
         return future

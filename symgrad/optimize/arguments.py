@@ -1,4 +1,4 @@
-"""What users pass to optimisers, as arrays of real numbers, or a clear error."""
+"""Arguments of optimisers, as arrays of real numbers, or a clear error."""
 
 from __future__ import annotations
 

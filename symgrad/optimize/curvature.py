@@ -46,7 +46,7 @@ ESCAPES: Final = 1e-2, -1e-2, 0.3, -0.3, 1e-3, -1e-3
 
 @dataclass(frozen=True)
 class Slopes:
-    """What is known at points (S, n): half the squares (S,), Jᵀr (S, n), the diagonal of JᵀJ."""
+    """Slopes at points (S, n): half the squares (S,), Jᵀr (S, n), the diagonal of JᵀJ."""
 
     loss: np.ndarray
     gradient: np.ndarray
@@ -58,7 +58,7 @@ class Slopes:
 
 
 Measure = Callable[[np.ndarray, np.ndarray], Slopes]
-"""What is known at points (S, n), those of the problems of these numbers (S,)."""
+"""Gives the slopes at points (S, n), those of the problems of these numbers (S,)."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ def _put(
 def _measure(
     places: np.ndarray, n: int, own: Any, again: Again
 ) -> Callable[[np.ndarray, np.ndarray], Slopes]:
-    """What gives losses and slopes at points of the problems at these places."""
+    """A function of losses and slopes at points of the problems at these places."""
     method = LevenbergMarquardt()
     each = 1 if own is None else max(own.shape[1] * own.shape[2], 1)
     piece = max(1, NUMBERS_AT_A_TIME // each)

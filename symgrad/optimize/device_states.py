@@ -46,7 +46,7 @@ PLAIN: Final = Options("starts to states", comments=False, roll=False)
 """The options of what makes states, and of what reads them."""
 
 Make = Callable[[Iteration], Any]
-"""What makes a runner of an iteration."""
+"""Makes a runner of an iteration."""
 
 
 class DeviceStates:
@@ -76,7 +76,7 @@ class DeviceStates:
 
     @cached_property
     def _gather(self) -> Any:
-        """What reads results."""
+        """The kernel that reads results."""
         final = self._task.final if self._task.gathers else None
         sizes = self.layout.n, self.layout.size
         dtype = self._task.options.dtype
@@ -98,7 +98,7 @@ class DeviceStates:
         self.state = self._data.placed(self._backend.array(states, self._dtype))
 
     def ends(self) -> Ends:
-        """What the result is now."""
+        """The result at this point."""
         if self._stays:
             x, *others, _ = self._gathered()
             return Ends(x, *(a.reshape(-1) for a in others))
@@ -116,12 +116,12 @@ class DeviceStates:
             yield array, target[part]
 
     def memory(self) -> tuple[np.ndarray, ...]:
-        """What the method keeps now, each part (S, ...)."""
+        """The memory of the method at this point, each part (S, ...)."""
         states = self._data.in_rows(self.state)
         return self.layout.split(states.numpy())[1]
 
     def _gathered(self) -> list[Any]:
-        """What is read of the states."""
+        """The numbers that are read of the states."""
         return self._data.computed(self._gather, self.state)
 
 
@@ -230,7 +230,7 @@ def states_from(
 
 
 def results_of(n: int, size: int, final: Iteration | None) -> Computation:
-    """What a result shows of a state, or of what a step makes of it: x and then single numbers.
+    """The computation of a result from a state, or from a step of it: x and then single numbers.
 
     They are the loss, the steps, the status, whether it is a success, and the flag.
     """

@@ -1,4 +1,4 @@
-"""What a loss returned becomes what a method needs of it: derivatives, or products of them."""
+"""Evaluations of losses: the derivatives, or products of them, that a method needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from symgrad.optimize.method import array_of
 
 @dataclass(frozen=True)
 class Weighted:
-    """What a row's function may return: its value times a weight, and that weight.
+    """A result of a row's function: its value times a weight, and that weight.
 
     A row of weight 0 contributes nothing, whatever its value and derivatives are, but for what is
     ``also`` to be added to the loss, or to the residuals, at every row.
@@ -77,7 +77,7 @@ def evaluated(
     by: Accumulation,
     weight: float = 1.0,
 ) -> list[Any]:
-    """What is needed: the loss, its gradient, and the lower half of its Hessian or of JᵀJ.
+    """The needed ones of the loss, its gradient, and the lower half of its Hessian or of JᵀJ.
 
     Of a "loss" it is the loss alone, of a "slope" the gradient alone. f may return `Weighted`.
     """
@@ -95,7 +95,7 @@ def evaluated(
 
 
 def _derivatives(loss: Expr, x: Any, needs: str, by: Accumulation, weight: float) -> list[Any]:
-    """What is needed of a loss."""
+    """The needed derivatives of a loss."""
     loss = loss if weight == 1.0 else loss * weight
     if needs == "loss":
         return [loss]
@@ -160,7 +160,7 @@ def _scalar(graph: Graph, outcome: Any, f: Any) -> Expr:
 
 
 def _residuals(graph: Graph, outcome: Any, f: Any) -> list[Expr]:
-    """What f returned, as a list; a TraceError if that is nothing."""
+    """The residuals that f returned, as a list; a TraceError if there are none."""
     values = list(np.asarray(array_of(outcome)).flat)
     if any(isinstance(v, (Condition, bool, np.bool_)) for v in values):
         refuse_condition(f)

@@ -92,7 +92,7 @@ def _empty(n: int) -> Any:
 
 
 def _entry(matrix: Any, columns: Any, lower: Any, i: int, j: int) -> Any:
-    """What is left of an entry after the columns before it, which are those of L times pivots."""
+    """The rest of an entry after the columns before it, which are those of L times pivots."""
     c = matrix[i][j]
     for k in range(j):
         if not _is_zero(lower[i, k]) and not _is_zero(columns[j, k]):

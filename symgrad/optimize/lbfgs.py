@@ -141,7 +141,7 @@ class LBFGS(Descent):
         return _seen(own) & (hidden | drowned | vanished | ahead.is_slight)
 
     def _most(self, ahead: Ahead, own: Memory) -> Any:
-        """What the loss could fall by if it were as flat everywhere as it ever was on the way."""
+        """The fall of the loss that is left if it stays as flat as it ever was on the way."""
         unit, length = _unit(ahead.left)
         return (unit @ unit) * (length * own[4]) * length
 

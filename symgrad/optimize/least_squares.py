@@ -177,7 +177,7 @@ class LevenbergMarquardt(Method):
 
 @dataclass(frozen=True)
 class _Judged:
-    """What an evaluation says of the step to it: how good that was, and what rounding hides.
+    """A judgement of the step to an evaluation: how good that was, and what rounding hides.
 
     ``lower`` is whether the loss is; ``hidden`` whether a change of it is rounding, and ``blind``
     whether the one that was promised is.
@@ -274,7 +274,7 @@ def _least_damping(eps: float) -> float:
 
 
 def _added(damping: Any, scales: Any, rounding: Sequence[Any], eps: float) -> Any:
-    """What is added to the diagonal of JᵀJ: the damping times the scales.
+    """The addition to the diagonal of JᵀJ: the damping times the scales.
 
     The least damping is to be none: where scales are far larger than the diagonal has become, no
     more is added than its ``rounding``.
@@ -285,7 +285,7 @@ def _added(damping: Any, scales: Any, rounding: Sequence[Any], eps: float) -> An
 
 
 def _least_scale(eps: float) -> float:
-    """What still has an inverse when it is multiplied by eps: the scale where J has only zeros."""
+    """The scale where J has only zeros: times eps it still has an inverse."""
     return 4.0 * float(np.finfo(np.float32 if eps > 1e-10 else np.float64).tiny) / eps
 
 
@@ -401,5 +401,5 @@ def _slight(
 
 
 def _gradient_unit(eps: float) -> float:
-    """What gradients are compared with: their squares do not vanish beside those of tolerances."""
+    """The unit of gradients: their squares do not vanish beside those of tolerances."""
     return eps**0.75

@@ -71,7 +71,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What is known of the way down from the best point.
+    """The way down from the best point, as far as it is known.
 
     ``promised`` is the slope of the direction, twice what a quadratic model says that the loss can
     fall; ``left`` is the gradient, ``steepest`` its largest component. The
@@ -89,7 +89,7 @@ class Ahead:
 
     @property
     def rounding(self) -> Any:
-        """What cannot be told from the loss at the point."""
+        """The change that cannot be told from the loss at the point."""
         return CHANGE_ROUNDINGS * self.eps * abs(self.loss)
 
     @property
@@ -162,7 +162,7 @@ class Descent(Method):
         return False
 
     def unit(self, loss: Any) -> Any:
-        """What a loss that falls to 0 is compared with: its size at the start, or 1 if less."""
+        """The unit of a loss that falls to 0: its size at the start, or 1 if less."""
         return functions.minimum(abs(loss), 1.0)
 
     def begin(self, n: int) -> Memory:
@@ -269,7 +269,7 @@ class Descent(Method):
 
 
 def _noise(at: Evaluation, moved: Any, loss: Any, slope: Any, slope_there: Any) -> Any:
-    """What a change of the loss has that the trapezoidal rule does not; 0 if that is little of it.
+    """The part of a loss's change that the trapezoidal rule lacks; 0 if that is little of it.
 
     The rule's own error is of third order in the step. Of a step that is short beside each variable
     it is less than the slopes' share, unless the loss has no more digits.

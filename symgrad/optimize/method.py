@@ -1,4 +1,4 @@
-"""What an optimisation method is: a function on expressions, from one state to the next."""
+"""Optimisation methods: a function on expressions, from one state to the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from symgrad.expr.tracers.array import ExprArray, array
 from symgrad.expr.tracers.expression import Condition, Expr
 
 Memory = tuple[Any, ...]
-"""What a method keeps from step to step: numbers and arrays, as expressions where it is traced."""
+"""A method's memory between steps: numbers and arrays, as expressions where it is traced."""
 
 Rate = float | Callable[[Expr], Any]
 """A learning rate: a number, or a function of the number of steps done, as in `schedules`."""
@@ -113,7 +113,7 @@ class Bounds:
 
     @property
     def units(self) -> list[float]:
-        """What is near for each variable: the width of its box, or a size of its nearest bound."""
+        """The unit of each variable: the width of its box, or a size of its nearest bound."""
         units = []
         for low, high in zip(self.low, self.high, strict=True):
             ends = [abs(end) for end in (low, high) if np.isfinite(end)]
@@ -150,7 +150,7 @@ def where_free(values: Any, active: Sequence[Condition | None]) -> ExprArray:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a method is told of a point: expressions, and the numbers that it may depend on.
+    """The evaluation of a point for a method: expressions, and the numbers that it may depend on.
 
     ``hessian``, (n, n), is that of the loss for methods that need it, JᵀJ for those that minimise
     a sum of squares, else None; methods with a ``stored`` part may be given a `normal.Stored` one.
@@ -179,7 +179,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Move:
-    """What a method makes of an evaluation.
+    """The move of a method after an evaluation.
 
     ``trial`` is where to evaluate next, ``memory`` what to keep. ``point`` is the best point known
     now, with its ``loss`` and the ``measure`` of its gradient, which is compared with the
@@ -343,7 +343,7 @@ class Rule(Method):
 
 
 def _checked(result: Any, n: int, name: str) -> tuple[Any, Memory]:
-    """What a rule's update returned, if it is a point and a memory."""
+    """The result of a rule's update, if it is a point and a memory."""
     if (
         not isinstance(result, tuple | list)
         or len(result) != 2

@@ -217,7 +217,7 @@ def _again(
 
 
 def _task(search: Search, watched: bool, runs_elsewhere: bool) -> Task:
-    """What is done for each problem, if need be by what runs steps ``elsewhere``."""
+    """The task for each problem, if need be by what runs steps ``elsewhere``."""
     backend, problem = search.backend, search.problem
     blind = not (watched or needs_loss(search.method, search.stop) or problem.given)
     keeps = not runs_elsewhere and backend.keeps_matrix(problem.n, search.data.rows)
@@ -241,7 +241,7 @@ def _shared_out(
 
 
 def _by_rows(task: Task, search: Search) -> Callable[[Iteration], Runner] | None:
-    """What does steps by passes over the rows, if starts are few, or by what else evaluates."""
+    """A maker of steps by passes over the rows, if starts are few, or by what else evaluates."""
     make = partial(Stepwise, options=task.options, device=search.device)
     if isinstance(search.loss, Evaluated):
         return partial(make, evaluate=search.loss.sums(task.method))
@@ -322,7 +322,7 @@ def _run(
 
 
 def _kept(states: States | None, losses: list[np.ndarray] | None) -> dict[str, Any]:
-    """What the result has besides where the problems ended, if it is wanted."""
+    """The fields of the result besides where the problems ended, if they are wanted."""
     fields = {} if states is None else {"memory": states.memory()}
     return fields if losses is None else fields | {"history": np.array(losses)}
 
@@ -355,7 +355,7 @@ def _ended(ends: Ends) -> Ends:
 
 
 def _told(states: States, report: Report, count: int, losses: bool) -> Callable[[int], bool]:
-    """What reports that steps are done, and says whether the user has ended them.
+    """A function that reports that steps are done, and says whether the user has ended them.
 
     ``losses`` says whether it reports the lowest loss too.
     """
@@ -404,7 +404,7 @@ def _shown(task: Task, begun: Starts, ends: Ends, kept: Mapping[str, Any]) -> An
 
 
 def _unbatched(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result has for its only problem: numbers of Python's, and arrays of its own."""
+    """The fields of a result's only problem: numbers of Python's, and arrays of its own."""
     plain = {name: fields[name][0].item() for name in ("fun", "nit", "status", "success")}
     plain |= {"x": fields["x"][0], "message": fields["message"][0]}
     if "memory" in fields:

@@ -161,7 +161,7 @@ class GaussNewton(Newton):
 
 
 def _rounding(ahead: Ahead, own: Memory) -> Any:
-    """What rounding of the variables makes of the squares."""
+    """The effect of rounding of the variables on the squares."""
     return (VARIABLE_ROUNDINGS * ahead.eps) ** 2 * own[0]
 
 

@@ -72,7 +72,7 @@ class Unrolled:
 
 
 class Calls:
-    """What a trace has a kernel do with a matrix: see `plan.Call`."""
+    """The operations on a matrix that a trace asks of a kernel: see `plan.Call`."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

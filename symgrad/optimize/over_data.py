@@ -24,7 +24,7 @@ from symgrad.values.tables import Columns, read, require_columns
 
 @dataclass(frozen=True)
 class RowLoss:
-    """What a kernel over data sums up: the loss of a row, or its residuals if it is ``squares``."""
+    """The summand of a kernel over data: a row's loss, or its residuals if it is ``squares``."""
 
     f: Callable[..., Any]
     columns: Columns
@@ -33,12 +33,12 @@ class RowLoss:
     nan_policy: str
     squares: bool
     penalty: Callable[..., Any] | None = None
-    """What is added once to the sum over rows: a loss of the parameters, or residuals."""
+    """An addition to the sum over rows: a loss of the parameters, or residuals."""
     share: float = 1.0
     """How much of it is added at each row."""
 
     def values(self, p: Any, row: Any) -> np.ndarray:
-        """What f makes of a row, as an array (m,)."""
+        """The values of f at a row, as an array (m,)."""
         named = self.columns.blocks
         result = self.f(p, TracedRow(row, named) if named else row)
         return np.ravel(array_of(result))

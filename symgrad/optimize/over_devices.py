@@ -120,7 +120,7 @@ def _begin(collected: Collected, starts: np.ndarray) -> None:
 
 
 def _told(report: Report) -> Callable[[int], bool]:
-    """What reports that problems are done, and says whether the user has ended the rest."""
+    """Reports that problems are done, by a function that says whether the user ends the rest."""
 
     def told(done: int) -> bool:
         try:

@@ -35,7 +35,7 @@ def minimize_kernel(
 
 
 def minimized(kernel: Any, method: Method) -> Callable[[Any], Any]:
-    """What a method minimises of a kernel, as a function that can be traced.
+    """The function of a kernel that a method minimises, as one that can be traced.
 
     Raises:
         InputError: for a loss, of a method that minimises squares.

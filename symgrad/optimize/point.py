@@ -1,4 +1,4 @@
-"""What is known of a least-squares problem at some parameters, by singular values."""
+"""A least-squares problem at some parameters, by singular values."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ LARGEST_CACHED: Final = 2**10
 
 @dataclass(frozen=True)
 class Problem:
-    """What is minimised: ``f(x)``, or the sum over rows of ``f(x, row)``, by n variables.
+    """A minimisation: ``f(x)``, or the sum over rows of ``f(x, row)``, by n variables.
 
     Of a row's columns the first ``shared`` are the same for all problems, ``own`` are each one's
     own. ``weight`` multiplies every row's loss. For methods that need "squares" f returns one or
@@ -90,7 +90,7 @@ class Problem:
 
     @cached_property
     def key(self) -> Hashable:
-        """What is computed, by a trace of f alone; None where that does not tell, or is long."""
+        """The key, by a trace of f alone; None where that does not tell, or is long."""
         if self.given:
             return "given", self.n
         if self._traced is None or len(self._traced[0].graph) > LARGEST_CACHED:
@@ -220,7 +220,7 @@ class _Work:
 
     @cached_property
     def key(self) -> Hashable:
-        """What the step depends on beside the problem; None if the method is not pure."""
+        """A key of what the step depends on beside the problem; None if the method is not pure."""
         if not _is_pure(self.method):
             return None
         return self.method, self.needs, self.problem.n, self.options, self.more
@@ -363,7 +363,7 @@ _recorded: Once[Any, tuple[Computation, tuple[Call, ...]]] = Once(32)
 def _computation(
     f: Callable[..., Any], n: int, names: Sequence[str], options: Options
 ) -> Computation:
-    """What f computes, simplified; its iterations stay as they were written."""
+    """The computation of f, simplified; its iterations stay as they were written."""
     return build(f, n, VALUES, replace(options, roll=False), names).computation
 
 

@@ -24,11 +24,11 @@ MESSAGES: Final = {
     -3: "the loss no longer depends on some variable: it has gone where the model is flat",
     ENDED_BY_USER: "the callback ended the run",
 }
-"""What each ``status`` means; those from 1 to 3 are successes."""
+"""Meanings of ``status``; those from 1 to 3 are successes."""
 
 
 class Messages(Sequence[str]):
-    """What each of many problems' status means: a text is looked up when it is asked for."""
+    """Meanings of many problems' statuses: a text is looked up when it is asked for."""
 
     def __init__(self, status: Any) -> None:
         self._given = status
@@ -94,7 +94,7 @@ class FitError(SymgradError, RuntimeError):
 
     @property
     def pcov(self) -> np.ndarray | None:
-        """What the covariance of the parameters would be there, (n, n)."""
+        """The covariance of the parameters at the end, (n, n), had it been a fit."""
         return self.result and self.result.pcov
 
     @property

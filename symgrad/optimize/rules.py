@@ -171,7 +171,7 @@ class Clipped(Rule):
         return self.rule.start(n)
 
     def update(self, x: Any, gradient: Any, memory: Memory, step: Any) -> tuple[Any, Memory]:
-        """What the rule makes of the clipped gradient."""
+        """The rule's update by the clipped gradient."""
         if self.value is not None:
             gradient = array([functions.clip(g, -self.value, self.value) for g in gradient])
         if self.norm is not None:

@@ -1,4 +1,4 @@
-"""What repeats an iteration: NumPy here, or a device's compiled launch with the same method."""
+"""Runners of iterations: NumPy here, or a device's compiled launch with the same method."""
 
 from __future__ import annotations
 

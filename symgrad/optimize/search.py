@@ -1,4 +1,4 @@
-"""What a minimisation is asked for, once it has been checked."""
+"""A minimisation's request, once it has been checked."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Search:
 
     @cached_property
     def backend(self) -> Backend:
-        """What compiles for the device."""
+        """The back end of the device."""
         return backend_of(self.device)
 
     @property
@@ -59,7 +59,7 @@ class Search:
 
     @property
     def problem(self) -> Problem:
-        """What is minimised."""
+        """The problem that is minimised."""
         rows = self.data.rows
         weight = 1.0 / max(rows, 1) if self.reduce == "mean" else 1.0
         if isinstance(self.loss, Evaluated):

@@ -1,4 +1,4 @@
-"""What minimisations are given: where they start, with which data, and on which device."""
+"""Arguments of minimisations: where they start, with which data, and on which device."""
 
 from __future__ import annotations
 

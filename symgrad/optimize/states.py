@@ -39,7 +39,7 @@ Stages = Sequence[tuple[Any, int]]
 
 @dataclass(frozen=True)
 class Task:
-    """What is done for each problem.
+    """The task for each problem.
 
     A ``blind`` task computes the loss in the end only; ``stored`` is as for `problem.iteration`;
     ``by_gpu`` says whether a GPU's own loops do it.
@@ -66,7 +66,7 @@ class Task:
         return self.layout.first(self.steps, np.nan if self.blind else 0.0)
 
     def compiled(self, make: Callable[[Iteration], Any]) -> Stages:
-        """What runs the stages, as ``make`` makes it of their iterations."""
+        """Runners of the stages, as ``make`` makes them of their iterations."""
         return [(make(step), count) for step, count in self.stages]
 
     @property
@@ -86,7 +86,7 @@ class Task:
 
     @cached_property
     def final(self) -> Iteration:
-        """What computes the loss of a blind task."""
+        """The iteration that computes the loss of a blind task."""
         return final_iteration(self.problem, self.method, self.options)
 
     @cached_property
@@ -100,7 +100,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Ends:
-    """What a result shows of states: x (S, n), and (S,) each of the others.
+    """The fields of a result that states give: x (S, n), and (S,) each of the others.
 
     ``nit`` and ``status`` are int32, ``success`` is bool; on a device all are float32.
     """
@@ -128,11 +128,11 @@ class States(Protocol):
         ...
 
     def ends(self) -> Ends:
-        """What the result is now."""
+        """The result at this point."""
         ...
 
     def memory(self) -> tuple[np.ndarray, ...]:
-        """What the method keeps now, each part (S, ...)."""
+        """The memory of the method at this point, each part (S, ...)."""
         ...
 
 
@@ -161,13 +161,13 @@ class HostStates:
         self.state[:, LIMIT] = self.state[:, COUNT]
 
     def ends(self) -> Ends:
-        """What the result is now."""
+        """The result at this point."""
         collected = Collected(len(self.state), self.layout.n, self.state.dtype)
         collected.read(slice(None), self.state)
         return collected.ends()
 
     def memory(self) -> tuple[np.ndarray, ...]:
-        """What the method keeps now, each part (S, ...)."""
+        """The memory of the method at this point, each part (S, ...)."""
         return self.layout.split(self.state)[1]
 
 

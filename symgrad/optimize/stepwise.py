@@ -67,7 +67,7 @@ class Evaluated:
         return np.concatenate([[loss], gradient, hessian[np.tril_indices(self.n)]])
 
     def sums(self, method: Method) -> Evaluate:
-        """What gives that which a method needs.
+        """The evaluation that a method needs.
 
         Raises:
             InputError: for a method that needs more; it names it, and what to use.

@@ -47,7 +47,7 @@ def epilogue(
     gradient: bool = False,
     summed: str = "",
 ) -> Epilogue:
-    """What is made of a sum: ``result`` = f(sum + bias).
+    """The epilogue of a sum: ``result`` = f(sum + bias).
 
     Where it is asked for: what f is of, ``kept``, and ``slope``, which is the ``gradient`` of the
     result times the derivative of f; it is not, if the gradient itself is ``summed``.

@@ -60,14 +60,14 @@ class Accumulated:
 
     @cached_property
     def chunk(self) -> Chunk | None:
-        """What groups scan at once; None where every invocation goes through a part alone."""
+        """A chunk that groups scan at once; None where each invocation scans a part alone."""
         if self.device_target.in_step or self.sizes[2] > 1:
             return None
         return Chunk.of(self.recipe, self.sizes[1])
 
     @cached_property
     def target(self) -> Target:
-        """What the programs are written for."""
+        """The target of the programs."""
         if self.chunk is None:
             return self.device_target.working_alone()
         return self.device_target.of_width(self.chunk.width)
@@ -123,7 +123,7 @@ class Accumulated:
 
     @cached_property
     def dispatches(self) -> list[Dispatch]:
-        """What runs."""
+        """The dispatches in their order."""
         if self.parts == 1:
             return [self._dispatch(Accumulate(self.recipe, self.chunk), self.recipe.outputs)]
         totals = Accumulate(self.recipe, self.chunk, totals=True)
@@ -165,7 +165,7 @@ class Planes:
 
     @classmethod
     def of(cls, scan: Accumulated) -> Planes:
-        """The same scan, of planes."""
+        """This scan, of planes."""
         recipe, tag = scan.recipe, scan.tag
         names = recipe.arrays(False)
         inputs = tuple(
@@ -188,21 +188,21 @@ class Planes:
 
     @property
     def dispatches(self) -> list[Dispatch]:
-        """What runs."""
+        """The dispatches in their order."""
         parts = range(0, len(self.names), ARRAYS_JOINED)
         joined = [self._joined(n, self.names[n : n + ARRAYS_JOINED]) for n in parts]
         apart = [self._apart(n, name) for n, name in enumerate(self.outputs)]
         return [*joined, *self.scan.dispatches, *apart]
 
     def _joined(self, first: int, names: tuple[str, ...]) -> Dispatch:
-        """What makes arrays planes, from a plane on."""
+        """The dispatch that makes arrays planes, from a plane on."""
         starts = [(f"{name}_start", (first + n) * self._size) for n, name in enumerate(names)]
         arrays = [*((name, name) for name in names), ("joined", f"{self.scan.tag}_inputs")]
         end = (first + len(names)) * self._size
         return each_of(Joined(names), self.scan.device_target, arrays, end, starts)
 
     def _apart(self, n: int, name: str) -> Dispatch:
-        """What makes a plane an array."""
+        """The dispatch that makes a plane an array."""
         source, size = f"{self.scan.tag}_results", self._size
         return sums_of(source, 1, size, 1, name, self.scan.device_target, n * size)
 
@@ -224,7 +224,7 @@ class AssociativeScan:
 
     @property
     def name(self) -> str:
-        """What the kernel is called."""
+        """The name of the kernel."""
         return self.recipes.options.name
 
     @property
@@ -243,7 +243,7 @@ class AssociativeScan:
         return [tuple(shape) for shape in shapes]
 
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """What a call runs: see `symgrad.tensor.kernel.Work`."""
+        """The launch of a call: see `symgrad.tensor.kernel.Work`."""
         sizes = require_elements(shapes, self.axis)
         shape, size = tuple(shapes[0]), self.recipes.size
         inputs, outputs = [Array(n, shape) for n in self.arguments], ["y"]

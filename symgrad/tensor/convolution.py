@@ -49,7 +49,7 @@ class CausalConvolution:
         return [u]
 
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """What a call runs: see `Work`."""
+        """The launch of a call: see `Work`."""
         u, weights, bias = map(tuple, shapes[:3])
         inputs = [Array(*both) for both in zip(self.arguments, (u, weights, bias), strict=True)]
         outputs, scratch = [Array("y", u)], list[Array]()
@@ -73,7 +73,7 @@ class CausalConvolution:
     def _gradients(
         self, u: Shape, taps: int, device_target: Target
     ) -> tuple[list[Dispatch], list[Array]]:
-        """What gives the gradients, once there are the cotangents of sums, and its memory."""
+        """Dispatches that give the gradients from the cotangents of sums, and their memory."""
         batch, length, channels = u
         words = ("length", length), ("channels", channels)
         arrays = [("slope", "slope"), ("weights", "weights"), ("du", "du")]

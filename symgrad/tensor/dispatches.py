@@ -50,7 +50,7 @@ def _sums(
     device_target: Target,
     start: int = 0,
 ) -> Dispatch:
-    """The same; if there are several results, each has some of the columns of the only chunk."""
+    """A dispatch as above; several results each have some of the columns of the only chunk."""
     numbers = ("n", n), ("rows", rows), ("each", each), ("start", start)
     program, chunks = SumOfParts(len(outs)), max(1, -(-rows // each))
     arrays = ("x", table), *((f"sums{i or ''}", out) for i, out in enumerate(outs))

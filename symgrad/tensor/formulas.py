@@ -40,7 +40,7 @@ class Formulas:
     def derived(
         self, kind: Hashable, more: Sequence[str], derive: Callable[[Trace], list[int]]
     ) -> Formula:
-        """What is derived of a trace that has ``more`` inputs behind the arguments.
+        """The formula that is derived of a trace with ``more`` inputs behind the arguments.
 
         Derivations of the same ``kind`` derive the same of the same trace.
         """

@@ -33,7 +33,7 @@ CACHED_SHAPES: Final = 64
 
 
 class Runner(Protocol):
-    """What runs one kind of call for arrays of certain shapes."""
+    """Runs one kind of call for arrays of certain shapes."""
 
     def run(self, *arrays: Any) -> list[Any]:
         """The results, as fresh arrays: on the device where arrays are."""
@@ -41,7 +41,7 @@ class Runner(Protocol):
 
 
 class Work(Protocol):
-    """What is particular to a kernel: immutable, hashable, and if all in it does, it pickles.
+    """The work of a kernel: immutable, hashable, and if all in it does, it pickles.
 
     ``arguments`` are the names of the arrays that it takes, and ``cotangents`` those of the
     cotangents of its results. A call is of a ``kind``: "run" takes the arguments and gives the
@@ -51,7 +51,7 @@ class Work(Protocol):
 
     @property
     def name(self) -> str:
-        """What the kernel is called."""
+        """The name of the kernel."""
         ...
 
     @property
@@ -73,13 +73,13 @@ class Work(Protocol):
         ...
 
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """What a call runs where there is something to compute."""
+        """The launch of a call where there is something to compute."""
         ...
 
     def runner(
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
     ) -> Runner:
-        """What does a call."""
+        """The runner of a call."""
         ...
 
 
@@ -183,7 +183,7 @@ class TensorKernel(KernelBase):
         return _single(results[:many]), tuple(results[many:])
 
     def _work_with(self, count: int) -> Work:
-        """What is done with so many arguments."""
+        """The work on so many arguments."""
         return self._known(count, lambda: self._work_of(count))
 
     def _known(self, key: Any, make: Callable[[], Work]) -> Work:
@@ -192,7 +192,7 @@ class TensorKernel(KernelBase):
         return self._works.setdefault(key, make()) if work is None else work
 
     def _work_of(self, count: int) -> Work:
-        """What is done with so many arguments, where there may be more or fewer of them."""
+        """The work on so many arguments, where there may be more or fewer of them."""
         return self._work
 
     def _call(self, kind: str, arguments: Sequence[Any], work: Work) -> list[Any]:
@@ -238,7 +238,7 @@ class TensorKernel(KernelBase):
         return self.dtype
 
     def _runner(self, work: Work, kind: str, shapes: Sequence[Shape]) -> Runner:
-        """What does a call of a work that the kernel keeps."""
+        """The runner of a call of a work that the kernel keeps."""
         backend = backend_of(self.device)
 
         def make() -> Runner:
@@ -289,7 +289,7 @@ class TensorKernel(KernelBase):
         return TensorStats(flops, numbers * self.dtype.itemsize, len(launch.dispatches), stages)
 
     def _launch(self) -> Launch:
-        """What the last call runs on a GPU."""
+        """The launch of the last call on a GPU."""
         work, kind, shapes = self._last_call()
         return work.launch(kind, shapes, WorkgroupTarget())
 
@@ -336,7 +336,7 @@ class TensorKernel(KernelBase):
         return profile_kernel(call, self, 1)
 
     def to(self, device: targets.DeviceChoice) -> Self:
-        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
+        """This kernel on another device: "gpu", "cpu", an index, or a `Device`."""
         return type(self)(self._work, self._options, device)
 
     def __repr__(self) -> str:

@@ -73,11 +73,11 @@ class Products(Layer):
         return a, b
 
     def problem(self, shapes: Sequence[Shape]) -> Problem:
-        """What is multiplied."""
+        """The sizes of the product."""
         return problem(*self._matrices(shapes))
 
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """What a call runs on a GPU: see `Work`."""
+        """The launch of a call on a GPU: see `Work`."""
         result = self.results(shapes[: len(self.arguments)])[0]
         return Steps(self, self.pass_of(kind), shapes, self.problem(shapes), result).launch
 
@@ -107,7 +107,7 @@ class OnHost:
             self.finish = backend.launch(self._launch(backend, options), options)
 
     def _launch(self, backend: Backend, options: Options) -> Launch:
-        """What makes results of sums."""
+        """The launch that makes results of sums."""
         epilogue = self.work.epilogues.of(self.kind)
         graph, shape = epilogue.computation.graph, self.shape
         names = ["parts", *graph.names[1:]]
@@ -139,7 +139,7 @@ class OnHost:
         return [result, *self._gradients(a, b, slope), *[_over_rows(slope) for _ in biases]]
 
     def _finished(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What the epilogue gives."""
+        """The results of the epilogue."""
         if self.finish is not None:
             return self.finish.run(*operands)
         return [np.empty(self.shape, operands[0].dtype) for _ in range(1 + (self.kind != "run"))]

@@ -87,7 +87,7 @@ def save_arrays(path: str | os.PathLike[str], nest: Any, about: str = "") -> Non
 
 
 def load_arrays(path: str | os.PathLike[str], like: Any, about: str = "") -> Any:
-    """What `save_arrays` has written, as a nest like another one, on the devices of its arrays.
+    """Loads a file of `save_arrays` as a nest like another one, on the devices of its arrays.
 
     Numbers are Python's where ``like`` has such. The file is trusted with nothing: it has to be of
     that function, ``about`` the same, with these names and shapes, and of floats where there are

@@ -36,7 +36,7 @@ class Network:
         self._f = f
 
     def run(self, *arguments: Any) -> Any:
-        """What the function gives."""
+        """The result of the function."""
         return self._f(*arguments)
 
     __call__ = run

@@ -21,7 +21,7 @@ from symgrad.tensor.updates import Update
 
 
 class UpdateState(NamedTuple):
-    """What an optimiser keeps from step to step.
+    """The state of an optimiser from step to step.
 
     ``memory`` are nests like the parameters, for AdamW the mean gradients and the mean squares.
     ``shared`` is one array of what all parameters share; its last number counts the steps.

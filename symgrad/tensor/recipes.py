@@ -30,7 +30,7 @@ ZERO, ONE = -2, -1
 
 @dataclass(frozen=True)
 class Pattern:
-    """What is known of matrices: an entry is `ZERO`, `ONE`, or the number of a value.
+    """A pattern of matrices: an entry is `ZERO`, `ONE`, or the number of a value.
 
     Products of matrices of a pattern have it too.
     """
@@ -122,7 +122,7 @@ def transposed_jacobian(traced: Trace, size: int) -> list[list[int]]:
 
 
 def pattern(function: Callable[[Any], Any], size: int) -> Pattern:
-    """What is known of the transposed Jacobian of an operation on two elements, by the first one.
+    """The pattern of the transposed Jacobian of an operation on two elements, by the first one.
 
     ``function`` takes the numbers of both.
     """
@@ -140,7 +140,7 @@ Combine = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Recipes:
-    """What is scanned for an operation on elements of ``size`` numbers, and for its gradient."""
+    """Scans for an operation on elements of ``size`` numbers, and for its gradient."""
 
     combine: Combine
     size: int
@@ -198,7 +198,7 @@ class Recipes:
 
     @cached_property
     def pattern(self) -> Pattern:
-        """What is known of the transposed Jacobians of the operation by its first element."""
+        """The pattern of the transposed Jacobians of the operation by its first element."""
         return pattern(lambda v: self.operation(*v), self.size)
 
     def backward(self) -> Recipe:

@@ -15,7 +15,7 @@ from symgrad.kernel.resident import ResidentArray
 Shape = tuple[int, ...]
 
 Pull = Callable[..., Sequence[Any]]
-"""What takes a cotangent of each result and gives one for each argument."""
+"""Takes a cotangent of each result and gives one for each argument."""
 
 
 class Step(NamedTuple):
@@ -141,7 +141,7 @@ class Recorded(NDArrayOperatorsMixin):
         return total * (total.size / self.size)
 
     def reshape(self, *shape: Any) -> Recorded:
-        """The same elements in another shape."""
+        """These elements in another shape."""
         own = self.shape
         return self._result(self.value.reshape(*shape), lambda g: g.reshape(own))
 
@@ -161,7 +161,7 @@ class Recorded(NDArrayOperatorsMixin):
         )
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """What NumPy's functions do: few are known."""
+        """Calls NumPy's functions on recorded arrays: few are known."""
         if func not in _FUNCTIONS or not isinstance(args[0], Recorded):
             raise TraceError(
                 f"np.{func.__name__} is not defined within a network: make a kernel, by sg.rowwise"
@@ -169,7 +169,7 @@ class Recorded(NDArrayOperatorsMixin):
         return _FUNCTIONS[func](*args, **kwargs)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """What operators and NumPy's ufuncs do: a kernel of each element."""
+        """Calls operators and NumPy's ufuncs: a kernel of each element."""
         if method != "__call__" or options or ufunc.nout > 1 or ufunc.signature:
             raise TraceError(f"np.{ufunc.__name__}.{method} is not defined within a network")
         arrays = [a for a in inputs if np.ndim(a)]

@@ -39,9 +39,9 @@ class RowGradients:
         self.forward = list(reductions.entries)
         self.wrt = [*inputs, *(r.symbol for r in self.forward)]
         self.each: defaultdict[int, list[int]] = defaultdict(list)
-        """What elements give to inputs: a node for each element."""
+        """Cotangents of inputs by elements: a node for each element."""
         self.once: defaultdict[int, list[int]] = defaultdict(list)
-        """What rows give to reductions: once for a row."""
+        """Cotangents of reductions by rows: once for a row."""
 
     def of(self, result: int, cotangent: int) -> list[int]:
         """The gradients of the inputs, for a cotangent of a result."""
@@ -51,7 +51,7 @@ class RowGradients:
         return [_sum(self.graph, self.each[i]) for i in self.inputs]
 
     def _pull(self, node: int, cotangent: int) -> None:
-        """What a node with a cotangent gives."""
+        """Passes on the cotangent of a node."""
         parts = self.each if self.reductions.varies(node) else self.once
         for i, contribution in zip(
             self.wrt, vjp(self.graph, {node: cotangent}, self.wrt), strict=True
@@ -60,7 +60,7 @@ class RowGradients:
                 parts[i].append(contribution)
 
     def _through(self, reduction: Reduction) -> None:
-        """What the elements of a reduction get of what the reduction has got."""
+        """Passes on the cotangent of a reduction to its elements."""
         graph, i = self.graph, reduction.symbol
         each = _sum(graph, self.each[i]) if self.each[i] else None
         summed = [] if each is None else [self.reductions.of("sum", each)]
@@ -267,7 +267,7 @@ def _arguments(f: Callable[..., Any]) -> tuple[str, ...]:
 def _traced(
     f: Callable[..., Any], arguments: tuple[str, ...], options: Options, gradient: bool
 ) -> Rowwise:
-    """What a function of rows computes, and the gradients of its result."""
+    """The traced function of rows, and the gradients of its result."""
     recorded: list[Reductions] = []
 
     def called(v: Any) -> Any:

@@ -97,7 +97,7 @@ class SelectiveScan:
 
     @property
     def name(self) -> str:
-        """What the kernel is called."""
+        """The name of the kernel."""
         return self.options.name
 
     @property
@@ -125,7 +125,7 @@ class SelectiveScan:
         return [tuple(shapes[0]), *[each] * self.stateful]
 
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """What a call runs: see `symgrad.tensor.kernel.Work`."""
+        """The launch of a call: see `symgrad.tensor.kernel.Work`."""
         return _Call(self, shapes, device_target).launch(kind)
 
     def runner(
@@ -162,7 +162,7 @@ class _Call:
         )
 
     def launch(self, kind: str) -> Launch:
-        """What a call runs."""
+        """The launch of a call."""
         back = kind == "vjp"
         outputs = [Array("y", self.inputs[0].shape)]
         outputs += [Array("last", self.each)] * self.work.stateful
@@ -181,7 +181,7 @@ class _Call:
     # programs ------------------------------------------------------------------------------------
 
     def _joined(self, back: bool) -> Dispatch:
-        """What brings everything small to one buffer."""
+        """The dispatch that brings everything small to one buffer."""
         names = self._small(back)
         arrays = [*((name, name) for name in names), ("joined", "given")]
         *starts, end = self._starts(back)
@@ -215,7 +215,7 @@ class _Call:
 
     @property
     def _partial(self) -> list[Array]:
-        """What is between the way forward and gradients."""
+        """Arrays between the forward pass and gradients."""
         tiles = -(-self.length // self.split.steps)
         many = self.blocks * math.prod(self.rows)
         return [
@@ -226,7 +226,7 @@ class _Call:
 
     @property
     def _sums(self) -> list[tuple[str, int]]:
-        """What stands in ``sums``, and how many numbers each is."""
+        """The parts of ``sums``, and how many numbers each is."""
         each = math.prod(self.each)
         sums = [("dB", self.blocks * math.prod(self.rows)), ("dA", each)]
         sums += [("dD", self.batch * self.split.lanes * self.channels)]

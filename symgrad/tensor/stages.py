@@ -23,7 +23,7 @@ from symgrad.targets import Device
 
 
 def planned(program: Program, target: Target, options: Options) -> Plan:
-    """What computes a program on a target."""
+    """The plan of a program on a target."""
 
     def simplify(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
         return simplified(graph, roots, options)
@@ -95,7 +95,7 @@ class CompiledArrays:
         return run
 
     def _host(self, step: HostStep, arrays: dict[Array, Any]) -> None:
-        """What is done on the host, on arrays of which some may be on the device."""
+        """Does a step on the host, on arrays of which some may be on the device."""
         given = [arrays[a] for a in step.inputs]
         hosted = [x.numpy() if isinstance(x, ResidentArray) else x for x in given]
         for array, values in zip(step.writes, step.run(hosted), strict=True):

@@ -33,7 +33,7 @@ from symgrad.tensor.formulas import Formulas
 from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
 
 Mode = Literal["constant", "wrap"]
-"""What stands beyond the edges: zeros, or the other side of the grid; SciPy's words."""
+"""Values beyond the edges: zeros, or the other side of the grid; SciPy's words."""
 
 Offset = tuple[int, int]
 
@@ -166,7 +166,7 @@ class Stencil:
         return [u]
 
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """What a call runs: see `Work`."""
+        """The launch of a call: see `Work`."""
         u, count = tuple(shapes[0]), math.prod(shapes[0])
         words = ("rows", u[-2]), ("columns", u[-1])
         inputs, outputs, scratch = [Array("u", u)], [Array("y", u)], list[Array]()

@@ -17,12 +17,12 @@ from symgrad.tensor.dispatches import column_sums, each_of, sums_of
 from symgrad.tensor.shapes import Shape
 
 BEHIND: Final = {"run": (), "keep": (), "vjp": ("cotangent",), "kept": ("cotangent", "kept")}
-"""What stands behind the arguments of calls, by their kinds."""
+"""The arrays behind the arguments of calls, by their kinds."""
 
 
 @dataclass(frozen=True)
 class Epilogues:
-    """What comes after sums: by the kinds of calls, and nothing, for gradients.
+    """Epilogues of sums: by the kinds of calls, and nothing, for gradients.
 
     ``keep`` gives also what the activation is of, and ``kept`` begins with that. Of an
     ``identity``, the slope is the cotangent itself.
@@ -42,7 +42,7 @@ class Epilogues:
 
 @dataclass(frozen=True)
 class Layer:
-    """What is computed: ``f(a b + bias)`` of the ``arguments``, b being ``transposed`` or not."""
+    """A layer: ``f(a b + bias)`` of the ``arguments``, b being ``transposed`` or not."""
 
     name: str
     arguments: tuple[str, ...]
@@ -246,7 +246,7 @@ class Steps:
         self.dispatches.append(sums_of(table, rows, n, each, out, WorkgroupTarget()))
 
     def _finish(self, program: FinishProgram, arrays: dict[str, str], p: Problem) -> None:
-        """What comes after sums that are in memory."""
+        """The dispatch of what comes after sums that are in memory."""
         words = ("n", p.n), ("size", p.m * p.n)
         count = p.batch * p.m * p.n
         self.dispatches.append(

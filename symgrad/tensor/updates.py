@@ -57,7 +57,7 @@ class Update:
 
     @property
     def name(self) -> str:
-        """What the kernel is called."""
+        """The name of the kernel."""
         return self.options.name
 
     @cached_property
@@ -72,7 +72,7 @@ class Update:
 
     @property
     def first(self) -> np.ndarray:
-        """What numbers share at first: the other parts, and the number of steps."""
+        """The first values of what numbers share: the other parts, and the number of steps."""
         alone = [float(part) for part in self.memory if not np.ndim(part)]
         return np.array([*alone, 0.0])
 
@@ -107,7 +107,7 @@ class Update:
         return [*all_shapes[: self.count], *all_shapes[2 * self.count :]]
 
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """What a call runs: see `symgrad.tensor.kernel.Work`."""
+        """The launch of a call: see `symgrad.tensor.kernel.Work`."""
         return _Steps(self, shapes, device_target).launch
 
     def runner(
@@ -134,7 +134,7 @@ class Update:
         return [x[0], *each], [*common, step + 1.0]
 
     def shared(self, *v: Any) -> list[Any]:
-        """What numbers share after a step, and behind it the factor of gradients, and their length.
+        """Shared numbers after a step, and behind them the factor of gradients, and their length.
 
         ``v`` are the sums of squares, if there is a limit, and what they share.
         """
