@@ -288,10 +288,7 @@ RIDDLE = re.compile(
 CLAUSE = re.compile(rf"{RIDDLE.pattern}|(What|Those)\b|The same\b")
 """Beginnings of docstrings that describe their subject and do not name it."""
 WITH_CLAUSES = {
-    "wgsl",
-    "llvm",
     "mathlib",
-    "rows",
 }
 """The packages that still have clauses for subjects."""
 

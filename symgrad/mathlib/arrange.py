@@ -14,10 +14,10 @@ from symgrad.expr.graph.node import CONST, Graph, Node, Op, bits_float, float_bi
 from symgrad.expr.graph.rebuild import outline, rebuild
 
 CIRCULAR: Final = {ops.sin: ops.sine, ops.cos: ops.cosine, ops.tan: ops.tangent}
-"""What each is of the angle and the quarter turns of its argument."""
+"""Each as an operation on the angle and the quarter turns of its argument."""
 
 OF_TURNS: Final = {ops.sin: ops.sin_turns, ops.cos: ops.cos_turns}
-"""What each is of an argument in turns; a tangent has poles there, and stays as it is."""
+"""Each as an operation on an argument in turns; a tangent has poles there, and stays as it is."""
 
 DEGREES: Final = 720.0
 """The half degrees of a turn: all multiples of them are recognized."""

@@ -1,4 +1,4 @@
-"""What compilers must not see through is made opaque, for they use all that they know of a value.
+"""Barriers make opaque what compilers must not see through, for they use all that they know.
 
 WGSL lets them take what is true of real numbers for true of floats. Five things follow that no
 kernel can bear. A quotient by what they know to be 0 is undefined, and what depends on it may not
@@ -25,7 +25,7 @@ from symgrad.mathlib.meeting import Meetings, Seen
 from symgrad.mathlib.vanishing import Vanishing
 
 NOTHING_MET: Final = Seen((), (0.0, 0.0))
-"""What was found where meetings of constants do not matter."""
+"""The findings where meetings of constants do not matter."""
 
 Rule = Callable[..., Iterable[int]]
 """``rule(op, *arguments)``: which arguments, by position, have to be opaque."""
@@ -38,10 +38,10 @@ ORDER: Final = frozenset({ops.le, ops.lt})
 COMPARISONS: Final = ORDER | {ops.eq, ops.ne}
 
 UNMIXED: Final = COMPARISONS | {ops.mul, ops.div, ops.isnan, ops.opaque}
-"""What compilers do not mix with a sum that it is made of."""
+"""Operations that compilers do not mix with the sums in them."""
 
 BITS: Final = frozenset({ops.opaque, ops.float_bits, ops.isnan, ops.isinf, ops.isfinite})
-"""What compilers see bits of, no number."""
+"""Operations of which compilers see bits, no number."""
 
 COMPUTED: Final = ("f->f", "t->f", "Fu->f")
 """How the signatures of what computes a float end: an operation, a loop, an array that is read."""
@@ -53,7 +53,7 @@ OF_ITSELF: Final[dict[Op, Callable[[Expr], Handle]]] = {
     ops.le: lambda x: ~ops.isnan(x),
     ops.ne: lambda x: ops.isnan(x),
 }
-"""What two equal operands give, said without them."""
+"""Results of two equal operands, said without them."""
 
 
 def with_barriers(
@@ -162,7 +162,7 @@ def _divisors(graph: Graph, variable: bool) -> Rule:
 
 
 def _remainders(graph: Graph) -> Rule:
-    """What is left of a number without a whole one, unless it is only multiplied or compared."""
+    """Remainders of a number without a whole one, unless it is only multiplied or compared."""
     nodes = graph.nodes
 
     def whole(i: int, depth: int = 3) -> bool:
@@ -209,7 +209,7 @@ def _choices(graph: Graph) -> Rule:
 
 
 def _certainties(graph: Graph) -> Rule:
-    """What a comparison that holds for all numbers, as 0 <= x*x, compares: for NaN it does not."""
+    """Operands of a comparison that holds for all numbers, as 0 <= x*x: for NaN it does not."""
     facts, nodes = Facts(graph), graph.nodes
 
     def rule(op: Op, *args: int) -> Iterable[int]:

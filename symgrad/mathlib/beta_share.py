@@ -1,4 +1,4 @@
-"""What stands before the integral of the incomplete beta functions: x**a (1 - x)**b/(a B(a, b)).
+"""The factor before the integral of the incomplete beta functions: x**a (1 - x)**b/(a B(a, b)).
 
 The gamma functions are Stirling's, of parameters that are raised to at least 4 by their recurrence.
 So an exponential is left, of a log(n x/a) + b log(n y/b), n = a + b, y = 1 - x (Loader, 2000, "Fast
@@ -20,7 +20,7 @@ from symgrad.mathlib.incomplete import Digits, cubic, gathered
 from symgrad.mathlib.pairs import Pair, over, product, two_sum
 
 SHIFT: Final = 4.0
-"""What a smaller parameter is raised by, for Stirling's formula."""
+"""The number that a smaller parameter is raised by, for Stirling's formula."""
 
 SCALE: Final = 64.0
 """The power of 2 that small numbers are multiplied by, lest their low parts be subnormal."""
@@ -119,7 +119,7 @@ def _ratio(d: Pair, total: Pair) -> Pair:
 
 
 def _lacking(a: Expr, digits: Digits) -> Expr:
-    """What Stirling's formula lacks of log Gamma(a)."""
+    """The remainder of Stirling's formula for log Gamma(a)."""
     w = 1.0 / a
     return w * polynomial(w * w, digits.stirling)
 
@@ -170,7 +170,7 @@ def _from(a: Pair, start: int, count: int, unit: Expr) -> Pair:
 
 
 def _steps(a: Raised, b: Raised, n: Pair, digits: Digits) -> Expr:
-    """What the raised parameters multiply 1/(a B(a, b)) by, divided by what Stirling's does."""
+    """The factor of 1/(a B(a, b)) by raised parameters, divided by that of Stirling's formula."""
     total, unit = two_sum(a.given, b.given), digits.power(n[0])
     one = Expr(unit.graph, unit.graph.constant(1.0))
     none, some = a.large & b.large, a.large | b.large

@@ -1,4 +1,4 @@
-"""What definitions are built from: leading bits, scaling, polynomials, and NaN tested on the bits.
+"""Building blocks of definitions: leading bits, scaling, polynomials, and NaN tested on the bits.
 
 Compilers below WGSL take float arithmetic for real arithmetic: they fold ``(a + b) - a`` to b and
 lose NaN. Nothing here relies on more than they leave alone: bits, selections, exact products.

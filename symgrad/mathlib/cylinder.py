@@ -37,7 +37,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Fits:
-    """What differs between float32 and float64, and between J_0 and J_1.
+    """The differences of float32 and float64, and of J_0 and J_1.
 
     Attributes:
         order: n of J_n.

@@ -102,21 +102,21 @@ FORMULAS: Final[Mapping[Op, Formula]] = _by_operation(
 ROUNDED: Final[Mapping[Op, Formula]] = _by_operation(
     rounding.div, rounding.reciprocal, rounding.sqrt, rounding.rsqrt
 )
-"""What math="strict" defines besides, for devices that do not round it correctly."""
+"""Further definitions of math="strict", for devices that do not round these correctly."""
 
 COMPARED: Final[Mapping[Op, Formula]] = _by_operation(comparison.minimum, comparison.maximum)
-"""What is shorter for back ends in which comparisons with NaN are false."""
+"""Definitions that are shorter for back ends in which comparisons with NaN are false."""
 
 DOUBLE: Final[Mapping[Op, Formula]] = _by_operation(*double_all.FORMULAS)
 """The definitions in float64."""
 
 DOUBLE_ALONE: Final[Mapping[Op, Formula]] = _by_operation(*alone.FORMULAS)
-"""What besides has no, or no reliable, counterpart in WGSL's float64."""
+"""Further definitions of what has no reliable counterpart in WGSL's float64."""
 
 _RARE: Final = frozenset(
     {ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus}
 )
-"""What is worth a branch: long, and needed by few arguments."""
+"""Operations that are worth a branch: long, and needed by few arguments."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def _arranged(graph: Graph, roots: Sequence[int], math: str) -> tuple[Graph, lis
 
 @cache
 def _passage(op: Op, math: str, dtype: str) -> Passage | None:
-    """What becomes of constants in an operation, if it is a function of kernels."""
+    """The passage of constants through an operation, if it is a function of kernels."""
     f = functions(math, dtype).get(op)
     if f is None:
         return None

@@ -63,7 +63,7 @@ def about_zero(count: int) -> tuple[Series, Series, Series, Series]:
 
 @dataclass(frozen=True)
 class Digits:
-    """What differs between float32 and float64: the series, and `LARGEST`."""
+    """The differences of float32 and float64: the series, and `LARGEST`."""
 
     even: Sequence[float]
     odd: Sequence[float]

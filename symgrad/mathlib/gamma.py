@@ -19,7 +19,7 @@ from symgrad.mathlib.coefficients import Coefficients, coefficients
 
 @dataclass(frozen=True)
 class Fits:
-    """What differs between float32 and float64.
+    """The differences of float32 and float64.
 
     Attributes:
         about_1: gammaln(1 + d)/d, |d| <= 1/2.
@@ -57,7 +57,7 @@ LOG_GAMMA_2: Final = coefficients("""
 """gammaln(2 + d)/d, |d| <= 1/2."""
 
 STIRLING: Final = (0.08333326, -0.0027733766, 0.0007064278)
-"""What Stirling's formula lacks, times x, in 1/x**2, x >= 7/2."""
+"""The remainder of Stirling's formula, times x, in 1/x**2, x >= 7/2."""
 
 DIGAMMA: Final = coefficients("""
     0.7853076 -0.26073897 0.108999155 -0.049550228 0.023458054 -0.01134746 0.0054900316 -0.002695895

@@ -30,7 +30,7 @@ from symgrad.mathlib.pairs import Pair, parts, product, two_sum
 
 @dataclass(frozen=True)
 class Digits:
-    """What differs between float32 and float64.
+    """The differences of float32 and float64.
 
     Attributes:
         nodes: the positive nodes and the weights, in turns, of Gauss and Legendre's rule.

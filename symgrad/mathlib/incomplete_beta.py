@@ -33,7 +33,7 @@ from symgrad.mathlib.pairs import two_sum
 
 @dataclass(frozen=True)
 class BetaDigits:
-    """What differs between float32 and float64.
+    """The differences of float32 and float64.
 
     Attributes:
         common: as for the incomplete gamma functions.
@@ -70,7 +70,7 @@ upper function is computed only where (a + steps + b) x is more."""
 
 @dataclass(frozen=True)
 class Fall:
-    """What the integrand falls by: slope u + n E(u)."""
+    """The fall of the integrand: slope u + n E(u)."""
 
     slope: Expr
     n: Expr
@@ -148,7 +148,7 @@ def _fall(p: Place, digits: BetaDigits) -> Fall:
 
 
 def _short(p: Place, k: int) -> Expr:
-    """What x (a + b + k - 1)/(a + k), the ratio of terms of the series, lacks of 1."""
+    """1 less x (a + b + k - 1)/(a + k), the ratio of terms of the series."""
     return (p.slope[0] + p.slope[1] + (float(k - 1) * p.y[0] + 1.0)) / (p.a + float(k))
 
 
@@ -400,7 +400,7 @@ def betainc_slope_b(a: Expr, b: Expr, x: Expr) -> Expr:
 
 
 def betainc(a: Expr, b: Expr, x: Expr) -> Expr:
-    """What precedes it times a series and an integral, or 1 less that of the upper function."""
+    """The factor before it times a series and an integral, or 1 less the upper function."""
     return lower(a, b, x, SINGLE_BETA)
 
 

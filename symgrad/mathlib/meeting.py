@@ -52,7 +52,7 @@ State = tuple[bool, Scale]
 
 @dataclass(frozen=True)
 class Passage:
-    """What becomes of constants that were added to the arguments of a function.
+    """The passage through a function of constants that were added to its arguments.
 
     Attributes:
         shifted: whether the function adds a constant to its value itself.
@@ -66,14 +66,14 @@ class Passage:
 
 
 Callee = Callable[[Op], Passage | None]
-"""What becomes of constants in an operation that is a function; None for all others."""
+"""The passage of an operation that is a function; None for all others."""
 
 Kind = Literal["constant", "sum", "fma", "product", "region", "pick"] | Passage | None
 
 
 @dataclass
 class Seen:
-    """What was found in one graph; if it is a region, in all places where it stands.
+    """The findings in one graph; if it is a region, in all places where it stands.
 
     Attributes:
         order: the nodes that the roots need.
@@ -95,7 +95,7 @@ class Seen:
     hidden: set[int] = field(default_factory=set[int])
 
     def state(self, i: int) -> State:
-        """What is known of a node."""
+        """The state of a node."""
         return i in self.shifted, self.scales.get(i, UNSCALED)
 
     def note(self, i: int, state: State) -> None:
@@ -108,7 +108,7 @@ class Seen:
 
 
 class _Kinds(dict[Op, Kind]):
-    """What operations are here, each found out when it is first met."""
+    """Kinds of operations, each determined when it is first met."""
 
     def __init__(self, callee: Callee) -> None:
         super().__init__({CONST: "constant", ops.fma: "fma"})
@@ -152,7 +152,7 @@ class Meetings:
         self.met = self._down(graph, roots, ends)
 
     def of(self, graph: Graph) -> Seen:
-        """What was found in the graph, or in a region."""
+        """The findings in the graph, or in a region."""
         return self._seen[graph]
 
     # up, from where constants are added ----------------------------------------------------------
@@ -204,7 +204,7 @@ class Meetings:
         return seen
 
     def _results(self, seen: Seen, op: Loop | Choice, *args: int) -> list[State]:
-        """What is known of what a loop or a choice gives."""
+        """States of the results of a loop or a choice."""
         body, values = op.body, args[2 if isinstance(op, Loop) else 1 :]
         params = body.params[len(body.params) - len(values) :]
         given = {p: seen.state(a) for p, a in zip(params, values, strict=True)}
@@ -327,7 +327,7 @@ def _multiply(graph: Graph, seen: Seen, i: int) -> None:
 
 
 def _after(inside: Seen, p: int, y: int, turns: int) -> State:
-    """What is known of a carry after a loop; p is what it was, y what it becomes."""
+    """The state of a carry after a loop; p is what it was, y what it becomes."""
     before, after = inside.scales.get(p, UNSCALED), inside.scales.get(y, UNSCALED)
     low, high = (b + turns * (a - b) for a, b in zip(after, before, strict=True))
     scale = min(low, before[0]), max(high, before[1])
@@ -355,7 +355,7 @@ def _usual(seen: Seen, scale: Scale) -> bool:
 
 
 def _either(a: State, b: State) -> State:
-    """What is known of one of two values."""
+    """The state of one of two values."""
     (low, high), (first, last) = a[1], b[1]
     return a[0] or b[0], (min(low, first), max(high, last))
 
@@ -363,7 +363,7 @@ def _either(a: State, b: State) -> State:
 def passage(
     graph: Graph, root: int, arguments: Sequence[int], callee: Callee, dtype: str
 ) -> Passage:
-    """What becomes of constants in the function with this graph, in a dtype."""
+    """The passage of constants through the function with this graph, in a dtype."""
     alone = Meetings(graph, [root], callee, dtype)
     inside = Meetings(graph, [root], callee, dtype, given=arguments)
     beyond = Meetings(graph, [root], callee, dtype, given=arguments, ends=(0,))

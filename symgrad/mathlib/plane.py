@@ -11,7 +11,7 @@ LARGE, SMALL = 2.0**60, 2.0**-38
 """Sizes beyond which the squares, their sum or its reciprocal may leave the range."""
 
 NOTHING: Final = 2.0**-126
-"""What is nothing beside the sum of the squares, but not 0."""
+"""A number that is nothing beside the sum of the squares, but not 0."""
 
 
 def _scaled(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr, Expr]:

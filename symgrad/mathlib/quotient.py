@@ -84,7 +84,7 @@ def _whole(x: Expr) -> tuple[Word, Word]:
 
 
 def _product_modulo(n: Word) -> Callable[[Any, Any], Word]:
-    """What multiplies two whole numbers modulo n < 2**24, to a signed word of about n/2 at most.
+    """A product of whole numbers modulo n < 2**24, as a signed word of about n/2 at most.
 
     Words multiply modulo 2**32: what is left of a product without a multiple of n near it is right,
     if it is small. The multiple is found in floats, which are off by 5 at most for products up to

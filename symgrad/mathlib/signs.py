@@ -16,7 +16,7 @@ from symgrad.expr.graph.rebuild import outline, rebuild
 PRODUCTS: Final = (ops.mul, ops.div)
 
 SIGNED: Final = frozenset((*PRODUCTS, ops.sub))
-"""What may be computed with the other sign."""
+"""Operations that may be computed with the other sign."""
 
 FAR: Final = 4
 """Operations from a negation to the constant that takes it up, and to those that need no sign."""

@@ -23,7 +23,7 @@ UNDERFLOW: Final = -126.0
 """The binary logarithm of the least product of constants that no device flushes to 0."""
 
 _LEAVES: Final = frozenset({INPUT, ops.opaque})
-"""What compilers know nothing of."""
+"""Nodes that compilers know nothing of."""
 
 _SUMS: Final = frozenset({ops.add, ops.sub})
 _PRODUCTS: Final = frozenset({ops.mul, ops.div})
@@ -39,7 +39,7 @@ _CIRCULAR: Final = frozenset({ops.angle, ops.sine, ops.cosine, ops.tangent})
 
 
 class Vanishing:
-    """What is proven of the nodes of one graph.
+    """The proofs about the nodes of one graph.
 
     ``variable`` says whether inputs vary: those of a kernel do, but the arguments of a function may
     be constants where it is called.

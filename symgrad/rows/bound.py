@@ -36,7 +36,7 @@ class KeptRows:
 
 @dataclass(slots=True)
 class Totals:
-    """What was summed up, in float64: results, entries of tables, and the weights of rows."""
+    """The totals, in float64: results, entries of tables, and the weights of rows."""
 
     sums: np.ndarray
     entries: tuple[np.ndarray, ...]
@@ -78,7 +78,7 @@ class BoundKernel:
         return f"{self.kernel!r} with {len(self):,} rows"
 
     def run(self, *params: Any) -> Any:
-        """What the kernel's ``run`` gives over the data, for parameters as there."""
+        """Calls the kernel's ``run`` over the data, with parameters as it takes them."""
         return self._run(*params)
 
     __call__ = run
@@ -155,12 +155,12 @@ class BoundKernel:
         return as_jax(*self._differentiable("as_jax"))
 
     def _differentiable(self, verb: str) -> tuple[DataLoss, Tree, Scalar]:
-        """What other frameworks differentiate, how it is nested, and what it gives."""
+        """The function that other frameworks differentiate, its arguments' nest, and its result."""
         run, tree = self._loss(verb), self.kernel.tree
         return DataLoss(run, tree.size, self.kernel.dtype), tree, Scalar()
 
     def _loss(self, verb: str) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-        """What gives the loss and its gradient in a row, in float64, for parameters in a row."""
+        """A function of parameters in a row: the loss and its gradient, in float64."""
         if self.kernel.outputs[:2] != ("loss", "grad") or self.kernel.request.reduce is None:
             raise InputError(f"{verb} needs a loss, summed over rows, and its gradient")
 
@@ -171,7 +171,7 @@ class BoundKernel:
         return run
 
     def _second(self) -> Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]:
-        """What gives the loss, its gradient and its Hessian (n, n), of a kernel that has them."""
+        """A function of the loss, its gradient and its Hessian (n, n), if the kernel has them."""
         nested = Derivatives(self.kernel.tree, second=True)
 
         def run(x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

@@ -64,7 +64,7 @@ MOST_DENSE_BYTES: Final = 2**30
 
 @dataclass(frozen=True)
 class Mapped:
-    """What is computed at every row: the parts' numbers, one output each, and the variables."""
+    """The computation at every row: the parts' numbers, one output each, and the variables."""
 
     traced: Traced
     parts: tuple[Part, ...]
@@ -97,7 +97,7 @@ class Added:
 
 
 class RowsKernel(PartsKernel):
-    """What a function of rows, and its derivatives, are at each row: ``reduce=None``.
+    """A kernel of a function of rows, and its derivatives, at each row: ``reduce=None``.
 
     ``run(p, rows)``, of a product with a vector ``run(p, vector, rows)``, gives what the same verb
     gives for points, with the rows as first axis. Derivatives for parameters that rows look up are
@@ -130,13 +130,13 @@ class RowsKernel(PartsKernel):
 
     @cached_property
     def _staged(self) -> Staged | None:
-        """What is computed once of the parameters, if it is worth a call of its own."""
+        """The part that is computed once of the parameters, if it is worth a call of its own."""
         on_host = backend_of(self.device).on_host
         return staged(self._traced.reduction, LEAST_ONCE if on_host else LEAST_ONCE_ON_GPU)
 
     @property
     def _computations(self) -> list[Computation]:
-        """What runs: what is computed at each row, and before it what is computed once, if any."""
+        """The computations: that at each row, and before it the one that is done once, if any."""
         reduction, parts = self._traced.reduction, self._staged
         if parts is None:
             return [Computation(reduction.name, reduction.graph, reduction.outputs)]
@@ -152,7 +152,7 @@ class RowsKernel(PartsKernel):
         return tuple(module for each in shaders for module in each.modules)
 
     def _uniform(self, flat: np.ndarray) -> np.ndarray:
-        """What is the same at all rows, for some parameters."""
+        """The values that are the same at all rows, for some parameters."""
         read = flat[list(self._traced.read)]
         return read if self._once is None else self._once.run(read[None])[0][0]
 
@@ -211,7 +211,7 @@ class RowsKernel(PartsKernel):
 
     @cached_property
     def _pattern(self) -> Pattern:
-        """What a point is put together from on a GPU."""
+        """The pattern by which a point is put together on a GPU."""
         traced, columns = self._traced, self._traced.columns
         start = len(traced.read) if self._staged is None else len(self._staged.values)
         entries = tuple(
@@ -379,7 +379,7 @@ def rows_kernel(request: Request, verb: str, device: Any, sparse: bool = False) 
 
 
 def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
-    """What is computed at each row, its inputs in the order of `RowPoints`."""
+    """The computation at each row, its inputs in the order of `RowPoints`."""
     trace = wants.trace
     indices = tuple(sorted({g.column for g in trace.gathers}))
     roots = [i for ids in wants.nodes for i in ids]

@@ -11,7 +11,7 @@ from symgrad.rows.loss import Request, Traced, contributions, reduced
 
 
 def flagged(request: Request, traced: Traced) -> Traced | None:
-    """What sums up to the number of such rows, for the same parameters; None if all end."""
+    """A trace that sums up to the number of such rows, for the same parameters; None if all end."""
     graph = traced.expressions.graph.copy()
     root = flag(graph, traced.expressions.groups[0])
     if root is None:

@@ -1,4 +1,4 @@
-"""What of a loss over data can be an ES module for WebGPU."""
+"""Losses over data as ES modules for WebGPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def require_exportable(name: str, request: Request, traced: Traced) -> None:
 def minimization_of(
     loss: RowLoss, tree: Tree, by: Steps, each: bool, options: Options
 ) -> Minimization:
-    """What minimises a loss over data that come later, the same for all starts or for ``each``."""
+    """A minimisation of a loss over data that come later, the same for all starts or ``each``."""
     require_squares(by.method, loss.squares, options.name)
     if loss.reduce == "mean":
         raise InputError('a mean over rows is not minimised by modules: use reduce="sum"')

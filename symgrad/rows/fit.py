@@ -37,7 +37,7 @@ class Target:
 
     @classmethod
     def of(cls, device: targets.DeviceChoice, dtype: DType | None) -> Target:
-        """What is asked for: by default float64 on the CPU, and what there is on a GPU."""
+        """The wanted target: by default float64 on the CPU, and what there is on a GPU."""
         chosen_device = targets.choose("cpu" if device is None else device)
         backend = backend_of(chosen_device)
         name = backend.dtype if dtype is None else dtype_name(dtype)
@@ -140,7 +140,7 @@ class Task:
         return np.where(free, np.sqrt(scaled), 0.0)
 
     def _share(self, table: Table) -> float:
-        """What the sum over rows is multiplied by."""
+        """The factor of the sum over rows."""
         return 1.0 if self.request.reduce == "sum" else 1.0 / table.weight
 
     def _result(self, end: Ending, residuals: np.ndarray, share: float) -> Any:

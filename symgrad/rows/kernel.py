@@ -72,7 +72,7 @@ class DataKernel(KernelBase):
         self._sums = self._compiled()
 
     def _compiled(self) -> Any:
-        """What runs it."""
+        """The compiled code."""
         reduction, options = self._traced.reduction, self.request.options
         return backend_of(self.device).sums(reduction, options, self._title)
 
@@ -85,13 +85,13 @@ class DataKernel(KernelBase):
         return type(self), (request, self.device, *self._made_of(False))
 
     def _made_of(self, code: bool = True) -> tuple[Any, ...]:
-        """What it was made of, besides the request and the device, with the user's code or not."""
+        """Its parts, besides the request and the device, with the user's code or not."""
         return (self._traced if code else self._traced.without_code(),)
 
     # running -------------------------------------------------------------------------------------
 
     def _flat(self, *params: Any) -> np.ndarray:
-        """What ``run`` takes before the rows, in a row."""
+        """The arguments of ``run`` before the rows, in a row."""
         (only,) = params
         return self._parameters.flat(only)
 
@@ -307,7 +307,7 @@ class DataKernel(KernelBase):
         return ["loss", *(f"d/d{name}" for name in self._traced.wrt), *products]
 
     def at_rows(self, params: Any, rows: Any, dtype: np.dtype[Any]) -> RowPoints:
-        """What the expressions of a row are given at each of them, rounded to a dtype."""
+        """Values for the expressions of a row at each of them, rounded to a dtype."""
         table = self._read(_whole(rows))
         flat = self._flat(params)
         with np.errstate(over="ignore"):
@@ -316,7 +316,7 @@ class DataKernel(KernelBase):
         return RowPoints(self._traced, flat.astype(dtype), numbers, table.indices, divisor)
 
     def _row_loss(self) -> RowLoss:
-        """What is minimised."""
+        """The loss that is minimised."""
         asked, traced = self.request, self._traced
         if asked.reduce is None or self.outputs[0] != "loss":
             raise InputError(
@@ -448,7 +448,7 @@ class DataKernel(KernelBase):
 
     @property
     def codes(self) -> Codes:
-        """What the numbers of columns stand for that hold labels or dates.
+        """The labels or dates that the numbers of columns stand for.
 
         Of labels, strings or categories, an array: label k is number k, as an index too. Of dates
         the one from which days are counted. The first table that the kernel reads says what they
@@ -486,7 +486,7 @@ class DataKernel(KernelBase):
         return formula(self.expr[0])
 
     def to(self, device: targets.DeviceChoice) -> Self:
-        """The same kernel on another device: "gpu", "cpu", an index, or a `Device`."""
+        """This kernel on another device: "gpu", "cpu", an index, or a `Device`."""
         return type(self)(self.request, device, *self._made_of())
 
     # what happens to a table ---------------------------------------------------------------------
@@ -523,7 +523,7 @@ class DataKernel(KernelBase):
         return Totals(sums, tuple(entries), table.weight)
 
     def _flagging_for(self, exhausted: WhenExhausted | None) -> DataKernel | None:
-        """What counts rows whose loops have not ended, if that is asked for and can be."""
+        """A kernel that counts rows whose loops have not ended, if that is asked for and can be."""
         if exhausted is None:
             return None
         require_choice(exhausted)
@@ -551,7 +551,7 @@ class DataKernel(KernelBase):
         return np.ascontiguousarray(flat[self._traced.places[0]]), tables
 
     def _finished(self, total: Any, flat: np.ndarray) -> Any:
-        """What ``run`` returns of sums over all tables."""
+        """The result of ``run``, of sums over all tables."""
         if total is None:
             raise InputError("rows is an iterator that yields no table")
         results = self._results(total, 1.0 / self._divisor(total.weight))
@@ -559,7 +559,7 @@ class DataKernel(KernelBase):
         return results if penalty is None else penalty.added_to(results, flat)
 
     def _divisor(self, weight: float) -> float:
-        """What sums over rows that weigh so much are divided by."""
+        """The divisor of sums over rows that weigh so much."""
         if self.request.reduce != "mean":
             return 1.0
         if not weight:
@@ -614,6 +614,6 @@ def data_kernel(request: Request, device: Any) -> DataKernel:
 
 
 def retraced(kernel: DataKernel, device: Any, dtype: DTypeName) -> DataKernel:
-    """The same kernel in another dtype."""
+    """This kernel in another dtype."""
     request = kernel.request
     return data_kernel(replace(request, options=replace(request.options, dtype=dtype)), device)

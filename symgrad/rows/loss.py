@@ -35,7 +35,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What a kernel over data was asked for."""
+    """The request for a kernel over data."""
 
     f: Function
     n: Any
@@ -57,7 +57,7 @@ class Traced:
     used: tuple[int, ...]
     """The parameters that rows read, the same for all of them, by their places among all."""
     graded: tuple[int, ...]
-    """Those with a derivative that is not structurally 0."""
+    """Numbers of the ones with a derivative that is not structurally 0."""
     gathers: tuple[Gather, ...]
     tree: Tree
     columns: Columns
@@ -130,7 +130,7 @@ def _gradient(trace: RowTrace, loss: int) -> tuple[dict[int, int | None], list[i
 
 
 def contributions(request: Request, trace: RowTrace, nodes: Iterable[int | None]) -> list[Any]:
-    """What a row contributes: nothing if its weight is 0, whatever the nodes are. None stays."""
+    """Contributions of a row: nothing if its weight is 0, whatever the nodes are. None stays."""
     weight = weight_column(request)
     if weight is None:
         return list(nodes)
@@ -186,7 +186,7 @@ def _squares(request: Request, trace: RowTrace, n: int) -> tuple[list[int], Mode
 
 
 def scale_of(request: Request, trace: RowTrace) -> Any:
-    """What the squares of a row are multiplied by: its weight, or 1."""
+    """The factor of the squares of a row: its weight, or 1."""
     weight = weight_column(request)
     return 1.0 if weight is None else Expr(trace.graph, trace.columns[weight])
 
@@ -307,7 +307,7 @@ def reduced(
     added: Sequence[int],
     indices: tuple[int, ...],
 ) -> tuple[tuple[int, ...], Reduction]:
-    """What is summed, simplified and lowered, and the parameters that it still reads."""
+    """The parameters that are still read, and the reduction, simplified and lowered."""
     roots = [*(i for ids in summed.values() for i in ids), *added]
     factors_stay_apart = options.math != "strict"  # those that no row changes leave the sums
     graph, roots = simplified(trace.graph, roots, options, regroup=not factors_stay_apart)

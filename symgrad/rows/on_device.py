@@ -63,7 +63,7 @@ def _numbers(
     backend: Backend,
     dtype: np.dtype[Any],
 ) -> Iterator[ResidentArray]:
-    """What is no index in a part of the table, (N, k) on the GPU."""
+    """Columns that hold no index, in a part of the table, (N, k) on the GPU."""
     places = [k for k in range(part.shape[1]) if start + k not in columns.indices]
     if not places:
         return

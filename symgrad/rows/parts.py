@@ -1,4 +1,4 @@
-"""What kernels over data want of a row: its values, and their first and second derivatives.
+"""Parts of a row that kernels over data want: its values, and their first and second derivatives.
 
 Derivatives are those for the variables of a row: the parameters that it reads as all rows do, and
 then the entries of blocks that its indices name. What is structurally 0 is left out.
@@ -27,7 +27,7 @@ from symgrad.values.results import Array, Result, Scalar, derivatives, nested_re
 
 @dataclass(frozen=True)
 class Variables:
-    """What rows are differentiated for: parameters at these ``places``, then those of lookups.
+    """Variables of derivatives of rows: parameters at these ``places``, then those of lookups.
 
     ``total`` is the number of all parameters.
     """
@@ -89,7 +89,7 @@ class Wants:
 
 
 def wants_of(request: Request, verb: str) -> Wants:
-    """What a verb wants of a row: "values", "gradient", "jacobian", "hessian" or "product"."""
+    """A verb's wants of a row: "values", "gradient", "jacobian", "hessian" or "product"."""
     trace = _doubled(request) if verb == "product" else trace_request(request)
     n = tree_of(request.n).size
     weight = weight_column(request)

@@ -12,7 +12,7 @@ from symgrad.rows.loss import Traced
 
 @dataclass(frozen=True)
 class RowPoints:
-    """What the expressions of a row are given at each of them: parts of an array (N, inputs).
+    """Values for the expressions of a row at each of them: parts of an array (N, inputs).
 
     ``flat`` are all parameters, ``numbers`` (N, columns) and ``indices`` (N, count) the table, and
     ``divisor`` is what sums over the rows are divided by. ``uniform`` is what is the same at all
@@ -42,7 +42,7 @@ class RowPoints:
 
     @property
     def same(self) -> np.ndarray:
-        """What is the same at all rows."""
+        """The values that are the same at all rows."""
         return self.flat[list(self.traced.read)] if self.uniform is None else self.uniform
 
     def filled(self, points: np.ndarray, rows: slice) -> np.ndarray:

@@ -54,7 +54,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class RowProducts:
-    """What is computed at a row, of its slots' parameters and its numbers, in this order.
+    """The computation at a row, of its slots' parameters and its numbers, in this order.
 
     The largest of the families that one column alone looks up is the first one, if there are any.
 

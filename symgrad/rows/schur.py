@@ -106,7 +106,7 @@ def times(blocks: np.ndarray, entries: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """What is left of a damped system when the first family is eliminated, where it can be.
+    """The rest of a damped system when the first family is eliminated, where it can be.
 
     ``rest`` is the system without that family. ``inverse`` (entries, w, w) are the inverses L⁻¹ of
     the Cholesky factors of its diagonal blocks, and ``links`` the couplings of its entries with

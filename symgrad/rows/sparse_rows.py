@@ -148,7 +148,7 @@ class RowSystem:
             return [x[f.places].astype(dtype) for f in self.products.families]
 
     def _results(self, entries: list[np.ndarray], rows: slice) -> np.ndarray:
-        """What the kernel computes at some rows."""
+        """The kernel's results at some rows."""
         numbers = self._numbers[rows]
         inputs = len(self.products.computation.graph.names)
         points, start = np.empty((len(numbers), inputs), numbers.dtype), 0

@@ -26,7 +26,7 @@ from symgrad.web.kernels import SumOutput
 
 @dataclass(frozen=True, eq=False)
 class Resident:
-    """What is kept of a table whose rows look up parameters: for the sums, and for JᵀJ."""
+    """The kept parts of a table whose rows look up parameters: for the sums, and for JᵀJ."""
 
     sums: Any
     system: RowSystem

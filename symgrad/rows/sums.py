@@ -97,7 +97,7 @@ class PartsKernel(DataKernel):
 
 
 class SumsKernel(PartsKernel):
-    """What a function of rows and its derivatives add up to, in one pass over the data.
+    """A kernel of the sums of a function of rows and its derivatives, in one pass over the data.
 
     `fused_forward`, `fused_jacobian`, `fused_hessian` and `fused_hvp` make it, of ``row=`` or
     ``columns=``. ``run(p, rows)``, of a product with a vector ``run(p, vector, rows)``, gives what
@@ -177,7 +177,7 @@ def sums_kernel_of(
 
 
 def summed_of(request: Request, wants: Wants, clock: Clock) -> Summed:
-    """What a row contributes to the sums, and to the entries of tables that it looks up."""
+    """The contributions of a row to the sums, and to the entries of tables that it looks up."""
     trace, count = wants.trace, len(wants.variables.places)
     sums: dict[str, list[int]] = {}
     places: list[np.ndarray] = []

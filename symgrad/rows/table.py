@@ -84,7 +84,7 @@ def _warn_of_few(traced: Traced, names: set[str]) -> None:
 
 
 def weight_of(numbers: Any, traced: Traced) -> float:
-    """What rows weigh together, or their number."""
+    """The weight of all rows, or their number."""
     if traced.weight is None:
         return float(len(numbers))
     column = traced.columns.numbers.index(traced.weight)

@@ -89,7 +89,7 @@ def _compiled(source: Source) -> bytes:
 
 
 def key_of(source: Source) -> str:
-    """What code is kept under: all that its bytes depend on."""
+    """The key that code is kept under: all that its bytes depend on."""
     binding, cpu = llvm(), host()
     version = ".".join(map(str, binding.llvm_version_info))
     where = (version, cpu.triple, cpu.name, cpu.features)
@@ -124,7 +124,7 @@ def _system_cache() -> Path:
 
 
 def _read(key: str) -> bytes | None:
-    """What is kept under a key, if it is whole and was written under that key."""
+    """The entry under a key, if it is whole and was written under that key."""
     folder = cache_folder()
     if folder is None:
         return None

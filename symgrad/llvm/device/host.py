@@ -34,7 +34,7 @@ FEATURES: Final = {
     ),
     "aarch64": ("neon", "fullfp16", "lse", "dotprod", "sve", "sve2", "sme"),
 }
-"""What a machine must have that is taken for a CPU which has it: that of the psABI's levels, and
+"""Features of a machine that is taken for another CPU: those of the psABI's levels, and
 the vectors of ARM. What else it lacks is left out of the code."""
 
 TRIPLES: Final = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
@@ -52,10 +52,10 @@ class Host:
     threads: int
     triple: str = ""
     lacking: tuple[str, ...] = ()
-    """What it has and this machine has not, so that nothing is run."""
+    """Features of it that this machine lacks, so that nothing is run."""
 
     def shape(self, dtype: str, batch: bool, fuse: bool = True) -> Shape:
-        """What instructions work on here: single numbers or whole vectors; fused, if wanted."""
+        """The shape of instructions here: single numbers or whole vectors; fused, if wanted."""
         lanes = self.vector_bits // BITS[dtype] if batch else 1
         return Shape(dtype, lanes, self.fused and fuse, self.vector_bits == 512)
 

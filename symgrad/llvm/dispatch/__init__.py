@@ -1,1 +1,1 @@
-"""What runs compiled kernels on the CPU: points, sums over rows, iterations and launches."""
+"""Dispatch of compiled kernels on the CPU: points, sums over rows, iterations and launches."""

@@ -198,7 +198,7 @@ class Launched:
 
     @property
     def steps(self) -> Steps:
-        """What is repeated."""
+        """The steps that are repeated."""
         assert self._steps is not None, f"{self.launch.name} is run once"
         return self._steps
 

@@ -45,7 +45,7 @@ NEAR_BYTES: Final = 2**19
 """Bytes of the states that are worked on at a time where none are kept: they stay in the cache."""
 
 Visit = Callable[[slice, np.ndarray], None]
-"""What is done to the states (P, state) of some of the problems."""
+"""Works on the states (P, state) of some of the problems."""
 
 
 def steps_target(iteration: Iteration, math: str, dtype: str) -> SimdTarget:
@@ -99,7 +99,7 @@ class Steps:
         return result
 
     def require(self, count: int, data: RowData) -> None:
-        """What compiled code relies on, of the data of so many points."""
+        """Checks what compiled code relies on, of the data of so many points."""
         shapes = data.shared.shape, data.own.shape
         rows, widths = data.rows, [a.size for a in self.launch.inputs[1:]]
         assert shapes == ((rows, widths[0]), (count, rows, widths[1])), f"data of shapes {shapes}"
@@ -142,7 +142,7 @@ class Steps:
         return max(1, MOST_PER_CALL // (widest * self.lanes)) * self.lanes
 
     def _require_blocks(self, states: np.ndarray, *data: np.ndarray) -> None:
-        """What compiled code relies on: it gets addresses alone."""
+        """Checks what compiled code relies on: it gets addresses alone."""
         assert len(states) % self.lanes == 0, "points are worked on in whole vectors"
         for a in (states, *data):
             assert a.dtype == self.dtype and a.flags.c_contiguous, (
@@ -174,7 +174,7 @@ class Steps:
         return self._function.workspace + own
 
     def operations(self, rows: int, steps: int) -> int:
-        """What so many steps of a point cost, in additions."""
+        """The cost of so many steps of a point, in additions."""
         return self._cost.operations_at(rows) * min(steps, ALL_STEPS)
 
     @property

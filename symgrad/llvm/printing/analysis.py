@@ -1,4 +1,4 @@
-"""What is known of a kernel before it is written: what varies, what is needed where, which records.
+"""Analysis of a kernel before it is written: what varies, what is needed where, which records.
 
 Lanes read and write the host's buffers row by row: a row of numbers for each lane, called its
 record here, as in arrays of structures. Where the lanes' records lie side by side, all of them are
@@ -36,7 +36,7 @@ from symgrad.llvm.printing.operations import Shape, lone_products, uses_of
 Item = int | Statement
 
 LINEAR: Final = frozenset({ops.word_add, ops.word_sub, ops.word_mul})
-"""What indices are made of."""
+"""Operations that indices are made of."""
 
 
 class Column(NamedTuple):
@@ -48,7 +48,7 @@ class Column(NamedTuple):
 
 
 class Indices:
-    """What is known of the words that a kernel computes, some of which vary among the lanes."""
+    """Facts of the words that a kernel computes, some of which vary among the lanes."""
 
     def __init__(self, kernel: KernelIR, words: Iterable[int], varying: Collection[int]) -> None:
         self.kernel, self.varying = kernel, varying
@@ -107,7 +107,7 @@ class Indices:
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """What is known of the values of a kernel, for vectors of a shape, or one invocation: 1 lane.
+    """Facts of the values of a kernel, for vectors of a shape, or one invocation: 1 lane.
 
     Each fact is found when it is first asked for. ``lazy`` are values that are written where they
     are first needed: numbers that are read, and indices.
@@ -171,7 +171,7 @@ class Analysis:
 
     @cached_property
     def _differing(self) -> frozenset[int]:
-        """What differs among invocations, if it matters."""
+        """Values that differ among invocations, if it matters."""
         return varying(self.kernel) if self._words or self.shape.lanes > 1 else frozenset[int]()
 
     @cached_property
@@ -188,12 +188,12 @@ class Analysis:
 
     @cached_property
     def special(self) -> frozenset[int]:
-        """What an invocation is, which is known from the start."""
+        """Values that tell an invocation, which are known from the start."""
         return frozenset(self.kernel.given)
 
     @cached_property
     def known(self) -> frozenset[int]:
-        """What needs no memory: constants, and what an invocation is."""
+        """Values that need no memory: constants, and what tells an invocation."""
         constants = (i for i, node in enumerate(self.graph.nodes) if node[0].constant)
         return self.special.union(constants)
 
@@ -234,7 +234,7 @@ class Analysis:
 
     @cached_property
     def lazy(self) -> frozenset[int]:
-        """What is written where it is first needed."""
+        """Values that are written where they are first needed."""
         return frozenset(self._read_late).union(self.reloaded, self.row_reads)
 
     @cached_property
@@ -244,7 +244,7 @@ class Analysis:
 
     @cached_property
     def wanted(self) -> Mapping[Statement, Sequence[int]]:
-        """What is to be read before a statement, as its scopes need it."""
+        """Values that are read before a statement, as its scopes need them."""
         wanted = defaultdict[Statement, list[int]](list)
         if not self.is_straight:
             arena, reads = self.graph.nodes, set(self.reads)
@@ -261,7 +261,7 @@ class Analysis:
         return [b for a in args for b in (nodes[a][1:] if a in products else (a,))]
 
     def values(self, statement: Statement) -> Sequence[int]:
-        """What a statement needs, and what its scopes yield."""
+        """Values that a statement needs, and that its scopes yield."""
         if isinstance(statement, Store):
             return statement.index, statement.value
         if isinstance(statement, StoreRow):
@@ -275,7 +275,7 @@ class Analysis:
         return needed
 
     def _reloaded(self, scope: Scope, ends: Iterable[int] = ()) -> Iterator[Load]:
-        """What is loaded in a scope, or within, that may as well be loaded where it is needed.
+        """Loads in a scope, or within, that may as well be done where they are needed.
 
         ``ends`` are needed at the end of the scope, or at a place that is not known.
         """
@@ -365,7 +365,7 @@ class Analysis:
         return lazy
 
     def _valued(self) -> set[int]:
-        """What statements need, but for indices."""
+        """Values that statements need, but for indices."""
         valued: set[int] = set()
         for s in self.statements:
             if isinstance(s, Store):
@@ -439,7 +439,7 @@ class RecordAnalysis:
 
     @cached_property
     def _interned(self) -> Callable[[Scope, Buffer, int, int], Records]:
-        """The same records for the same scope, buffer, row and stride."""
+        """Makes records, one for each scope, buffer, row and stride."""
         return cache(Records)
 
     def column(self, index: int) -> int:

@@ -27,7 +27,7 @@ class Builder:
         self._labels = count()
 
     def of(self, shape: Shape) -> Builder:
-        """The same lines and names, for vectors of another shape; blocks begin in the original."""
+        """These lines and names, for vectors of another shape; blocks begin in the original."""
         reshaped = Builder(shape, self._names)
         reshaped.lines = self.lines
         return reshaped

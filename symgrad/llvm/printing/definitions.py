@@ -93,7 +93,7 @@ def _argument(function: Function, a: int) -> str:
 def _written(
     function: Function, shape: Shape, calls: Container[Op], names: dict[int, str]
 ) -> Writer:
-    """What has written the body of a function, but for the choice of a rare call, and the call."""
+    """The writer of a function's body, but for the choice of a rare call, and the call."""
     graph, root = function.graph, function.root
     left_out = {root, *function.rare[1:]} if function.rare else set[int]()
     order = [i for i in reachable(graph, [root]) if graph.nodes[i][0].arity and i not in left_out]

@@ -1,4 +1,4 @@
-"""What is long is cut into functions; and where the values are that functions hand to each other.
+"""Long code is cut into functions, which hand values to each other in memory.
 
 A lone point may call a function of the library several times: these calls stand side by side, in
 vectors. A function of the library takes tens of instructions, and a vector's no more than a
@@ -75,12 +75,12 @@ class Arrangement:
 
     @cached_property
     def analysis(self) -> Analysis:
-        """What is known of the values."""
+        """The analysis of the values."""
         return Analysis(self.kernel, self.shape)
 
     @cached_property
     def records(self) -> RecordAnalysis:
-        """What is known of the records that lanes read and write."""
+        """The analysis of the records that lanes read and write."""
         return RecordAnalysis(self.analysis)
 
     # the order, and the cuts ---------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Arrangement:
         return tuple(self._cut.parts)
 
     def order(self, scope: Scope, after: bool = False) -> Sequence[Item | Outlined]:
-        """What is written of a scope, ``after`` a loop's test or, else, before it; all of others.
+        """Items to write of a scope, ``after`` a loop's test or, else, before it; all of others.
 
         A store stands behind what computes its value, where nobody reads what is stored.
         """
@@ -129,7 +129,7 @@ class Arrangement:
 
     @cached_property
     def names(self) -> Mapping[Buffer, str]:
-        """What buffers are called, however their kernel calls them."""
+        """Names of buffers, however their kernel calls them."""
         return {b: f"m{k}" for k, b in enumerate(self.kernel.buffers)}
 
     @cached_property
@@ -264,7 +264,7 @@ class Arrangement:
         return {i: k for k, i in enumerate(crossing)}
 
     def _needed_in_memory(self, items: Sequence[Item]) -> set[int]:
-        """What items need that needs memory, has no copy for them, and is none of them."""
+        """Needs of items that need memory, have no copy for them, and are none of them."""
         a = self.analysis
         arena, nodes = a.graph.nodes, [i for i in items if isinstance(i, int)]
         if self.copies:
@@ -290,7 +290,7 @@ class Arrangement:
         return sources
 
     def _arguments_of(self, i: int) -> Sequence[int]:
-        """What is needed where a lazy value is written: of an index also what it is made of."""
+        """Needs of a lazy value where it is written: of an index also its parts."""
         graph, lazy = self.analysis.graph, self.analysis.lazy
         args = [*graph.args(i)]
         for a in args if isinstance(graph.nodes[i][0], Read) else ():  # they grow
@@ -322,7 +322,7 @@ class _Cutter:
             *analysis.products,
             *analysis.reloaded.values(),
         }
-        """What is written with what needs it."""
+        """Items that are written with those that need them."""
         self.parts: list[Outlined] = []
         self.owners: dict[Item, int] = {}
         self.orders: dict[tuple[Scope, bool], Sequence[Item | Outlined]] = {}
@@ -345,7 +345,7 @@ class _Cutter:
                     self._arrange(part, inner, at, isinstance(item, For) and _is_plain(item))
 
     def _needed(self, item: Item) -> Iterable[int]:
-        """What a statement needs."""
+        """Needs of a statement."""
         return () if isinstance(item, int) else self._analysis.values(item)
 
     def _stored_early(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -404,7 +404,7 @@ class _Cutter:
         return [*order, *self._pieces(run, masked, apart)]
 
     def _pieces(self, run: list[Item], masked: bool, apart: bool) -> Sequence[Item | Outlined]:
-        """What is written of a run: iterations of a loop without carries are called, if long.
+        """The items to write of a run: iterations of a loop without carries are called, if long.
 
         They go through memory anyhow, and values from around would take registers from them.
         """
@@ -475,7 +475,7 @@ def _ordered(
     """By how many calls one behind another each item waits for; statements keep their order."""
     nodes, level = graph.nodes, dict[int, int]()
     groups: defaultdict[tuple[int, str], list[Item]] = defaultdict(list)
-    """What waits for so many calls, and, by the names of the functions, the calls among it."""
+    """Items that wait for so many calls, and the calls among them by their functions' names."""
     last = 0
     for item in run:
         if isinstance(item, int):

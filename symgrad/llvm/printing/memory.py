@@ -139,7 +139,7 @@ class Memory:
         self._write.do(f"store {one} {value}, ptr {at}")
 
     def _of_first_lane(self, kind: str, value: str) -> str:
-        """What the first of the lanes that go on has."""
+        """The value of the first of the lanes that go on."""
         lanes, write, lane = self._lanes, self._write, "0"
         if self._values.mask:
             bits = f"i{lanes}"

@@ -24,14 +24,14 @@ BITS: Final = {"float32": 32, "float64": 64}
 _ONE: Final = (CONST, float_bits(1.0))
 
 _MERGED: Final = frozenset((ops.add, ops.sub, ops.mul))
-"""What may be written otherwise than by an instruction of its own."""
+"""Operations that may be written otherwise than by an instruction of their own."""
 
 _MAY_BE_ONE: Final = frozenset((CONST, ops.opaque))
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What instructions work on: ``lanes`` numbers of ``dtype`` at once.
+    """The shape that instructions work on: ``lanes`` numbers of ``dtype`` at once.
 
     ``fused`` says whether a product and a sum become one instruction: where the CPU has it, and
     always or never for the same graph, so that a point alone gives the bits it gives in a batch.
@@ -90,7 +90,7 @@ class Shape:
 
     @cached_property
     def vocabulary(self) -> dict[str, str]:
-        """What the texts of the op table's rows may name beside their arguments."""
+        """Names that the texts of the op table's rows may use beside their arguments."""
         digits, bits = DIGITS[self.dtype], BITS[self.dtype]
         bias = (1 << (bits - digits - 2)) - 1
         return {

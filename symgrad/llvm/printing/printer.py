@@ -160,7 +160,7 @@ class _Module:
                 yield from of_each(op, calls.beside)
 
     def _body(self) -> Body:
-        """What writes a function."""
+        """The writer of a function."""
         names = map("%%%d".__mod__, itertools.count())
         vector = self.vector if self.shape.lanes > 1 else self.shape
         return Body(self.arrangement, self.calls, names, vector)

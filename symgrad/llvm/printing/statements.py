@@ -216,7 +216,7 @@ class Body:
         self._count_apart(s, iterations, span, varies)
 
     def _whole_and_masked(self, iterations: _Iterations, whole: str) -> Sequence[str]:
-        """What a loop carries behind all iterations, of which all lanes take the ``whole`` ones."""
+        """Carries behind all iterations of a loop, of which all lanes take the ``whole`` ones."""
         loop, trips, kinds = iterations.loop, iterations.trips, iterations.kinds
         values: Sequence[str] = self.values.alike(loop.inits, loop.params)
         if whole == "0":
@@ -355,7 +355,7 @@ class _Iterations:
         return self._write.value(f"icmp ult {words} {values.spread('u', at)}, {self.span}")
 
     def _chosen(self, carried: Sequence[str]) -> list[str]:
-        """What is carried on: of lanes that do not take the iteration, what they had."""
+        """Values to carry on: of lanes that do not take the iteration, what they had."""
         values = self._values
         assert values.mask, "not all lanes take the iteration"
         return [
@@ -376,4 +376,4 @@ def _size(scope: Scope) -> int:
 
 
 def _nothing(item: object) -> None:
-    """What a statement without instructions is written as."""
+    """Writes nothing, for a statement without instructions."""

@@ -26,7 +26,7 @@ from symgrad.llvm.printing.source import CACHE_LINE_BYTES
 from symgrad.mathlib.define import Function
 
 _SUMS: Final = frozenset({*OVER_LANES, widen, narrow, wide_add, wide_mul})
-"""What is written here rather than by the op table."""
+"""Operations that are written in this module rather than by the op table."""
 
 
 class Calls:
@@ -49,7 +49,7 @@ class Calls:
 
 
 class Lazy(Protocol):
-    """What reads a number where it is first needed, and stores one as soon as it is known."""
+    """Reads a number where it is first needed, and stores one as soon as it is known."""
 
     def read(self, i: int) -> str:
         """The number, or the numbers, that a node reads."""
@@ -124,7 +124,7 @@ class Values:
         return i in self._writer(i).names
 
     def _writer(self, i: int) -> _Nodes:
-        """What writes a value as it is."""
+        """The writer of a value as it is."""
         return self._vectors if i in self._varying else self._scalars
 
     def spread(self, kind: str, name: str) -> str:
@@ -205,7 +205,7 @@ class Values:
         return writer.names[i]
 
     def _special(self, i: int) -> str:
-        """What an invocation is."""
+        """A value that tells an invocation."""
         k, words = self.kernel, self.type("u", True)
         if i in k.arguments:
             return f"%{k.arguments[i]}"
@@ -361,7 +361,7 @@ class Values:
             del names[a]
 
     def sums(self, op: Op, args: Any, wide: bool) -> str:
-        """What sums are made of."""
+        """The operations of sums."""
         if op in OVER_LANES:
             return self._over_lanes(op, self.operand(args[0], True))
         values = [self.operand(a, wide) for a in args]
@@ -376,7 +376,7 @@ class Values:
         return self.write.value(f"fptrunc {double} {values[0]} to {float_}")
 
     def _over_lanes(self, op: Op, value: str) -> str:
-        """What a sum, or an extreme, over all lanes is; of sums, from the first to the last."""
+        """A sum, or an extreme, over all lanes; of sums, from the first to the last."""
         if self.lanes == 1:
             return value
         one, many = self.type(op.result, False), self.type(op.result, True)

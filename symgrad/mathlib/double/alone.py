@@ -1,4 +1,4 @@
-"""What float64 has on CPUs, and not, or not on every driver, in WGSL: rounding, and powers of 2."""
+"""Rounding and powers of 2: float64 has them on CPUs, and not on every driver in WGSL."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ STIRLING: Final = coefficients("""
     0.0008396986609711161 -0.0018571139493824675 0.005230888962047681 -0.013656086953161645
     0.020575188571867648
 """)
-"""What Stirling's formula lacks, times x, in 1/x**2, x >= 7/2."""
+"""The remainder of Stirling's formula, times x, in 1/x**2, x >= 7/2."""
 
 DIGAMMA: Final = coefficients("""
     0.7853075386041053 -0.2607389546830014 0.10899991701762615 -0.049551032917669255

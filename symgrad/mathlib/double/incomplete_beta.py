@@ -20,7 +20,7 @@ DOUBLE_BETA: Final = BetaDigits(DOUBLE, 8, 24, odd_powers(24), 600.0)
 
 
 def betainc(a: Expr, b: Expr, x: Expr) -> Expr:
-    """What precedes it times a series and an integral, or 1 less that of the upper function."""
+    """The factor before it times a series and an integral, or 1 less the upper function."""
     return lower(a, b, x, DOUBLE_BETA)
 
 

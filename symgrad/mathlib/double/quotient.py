@@ -86,7 +86,7 @@ def _reduced(a: Expr, n: Expr) -> Expr:
 
 
 def _product_modulo(n: Expr) -> Callable[[Expr, Expr], Expr]:
-    """What multiplies two whole numbers up to n/2 in size modulo n, to another.
+    """A product of whole numbers up to n/2 in size modulo n.
 
     The second factor is taken in halves. With 26 bits of it, and of the quotient by n, all products
     of halves are exact, and so are their sums in this order.

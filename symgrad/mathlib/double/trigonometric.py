@@ -67,7 +67,7 @@ DIGITS: Final = (
 )  # fmt: skip
 """2/pi in digits of 24 bits, after two that are 0."""
 DIGITS_USED: Final = 10
-"""What is left out of a product is below 2**-140, while no quarter turn is nearer than 2**-61."""
+"""Digits in use: the rest of a product is below 2**-140, no quarter turn nearer than 2**-61."""
 HALF_PI_PAIR: Final = (1.5707963109016418, 1.5893254773528196e-08)
 """pi/2: its 26 leading bits, and the rest."""
 

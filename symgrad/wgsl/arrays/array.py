@@ -23,7 +23,7 @@ REDUCING: Final = frozenset({"axis", "keepdims"})
 """The arguments of reductions that kernels know."""
 
 INSTEAD: Final = "use what is returned, or np.asarray(x)"
-"""What to do where NumPy would write to an array."""
+"""The remedy where NumPy would write to an array."""
 
 SCANNED: Final = (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)
 """The ufuncs whose ``accumulate`` computes on the device."""
@@ -72,7 +72,7 @@ class DeviceArray(StoredArray, NDArrayOperatorsMixin):
     __imatmul__ = NDArrayOperatorsMixin.__matmul__
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """What operators and NumPy's ufuncs do with arrays on a GPU."""
+        """Calls operators and NumPy's ufuncs on arrays on a GPU."""
         if method == "reduce" and ufunc in IDENTITIES and set(options) <= REDUCING:
             return _reduced(ufunc, inputs[0], **{"axis": 0, **options})
         if method == "accumulate" and ufunc in SCANNED and _is_scanned(*inputs, **options):
@@ -87,7 +87,7 @@ class DeviceArray(StoredArray, NDArrayOperatorsMixin):
         return result if out is None else _put(out, result)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """What NumPy's other functions do with arrays on a GPU."""
+        """Calls NumPy's other functions on arrays on a GPU."""
         if func in FUNCTIONS and _binds(FUNCTIONS[func], args, kwargs):
             return FUNCTIONS[func](*args, **kwargs)
         target = args[0] if func in WRITING and args else kwargs.get("out")
@@ -338,7 +338,7 @@ def clip(a: DeviceArray, a_min: Any = None, a_max: Any = None) -> Any:
 
 
 JOINING: Final = (concatenate, stack)
-"""Those that take several arrays."""
+"""Functions that take several arrays."""
 
 FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.concatenate: concatenate,

@@ -126,7 +126,7 @@ class Addressing:
         return self.first + self.lengths + len(self.dense) + strided
 
     def numbers(self, views: Sequence[View]) -> list[int]:
-        """What stands in the block from ``first`` on: lengths, and for each view its place."""
+        """The numbers of the block from ``first`` on: lengths, and for each view its place."""
         block = list(views[0].shape)
         for view, dense in zip(views, self.dense, strict=True):
             block += [view.first, *(() if dense else view.strides)]
@@ -295,10 +295,10 @@ class Planned:
     pipeline: Any
     block: Storage
     numbers: np.ndarray
-    """What stands in the block."""
+    """The numbers of the block."""
     windows: tuple[tuple[int, int], ...]
     floats: np.dtype[Any]
-    """What it computes in."""
+    """The dtype that it computes in."""
     across: int
     down: int
 

@@ -24,7 +24,7 @@ from symgrad.wgsl.memory.transfer import Segment, Upload
 DOUBLE: Final = np.dtype(np.float64)
 
 DTYPES: Final = (FLOAT, DOUBLE, np.dtype(np.int32), np.dtype(np.uint32))
-"""What elements may be; kernels compute in floats, the others are for indices."""
+"""Dtypes of elements; kernels compute in floats, the others are for indices."""
 
 
 class StoredArray(ResidentArray):
@@ -145,7 +145,7 @@ class StoredArray(ResidentArray):
         return result
 
     def into(self, target: np.ndarray) -> Segment:
-        """What `Download.get` fills an array of this shape from, with elements of its dtype."""
+        """The segment for `Download.get` of an array of this shape, with elements of its dtype."""
         buffer = self._storage and self._storage.buffer
         return Segment(target, buffer, self._first, self.dtype)
 
@@ -189,7 +189,7 @@ class StoredArray(ResidentArray):
     # shapes ---------------------------------------------------------------------------------------
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
-        """The same elements in another shape, of which one length may be -1; nothing is copied."""
+        """These elements in another shape, of which one length may be -1; nothing is copied."""
         requested = shape[0] if len(shape) == 1 and hasattr(shape[0], "__len__") else shape
         lengths = wanted = tuple(map(operator.index, cast(Sequence[int], requested)))
         if -1 in wanted:
@@ -209,11 +209,11 @@ class StoredArray(ResidentArray):
         return self if wanted == self.shape else self._seen(self._view.broadcast(wanted))
 
     def ravel(self) -> Self:
-        """The same elements with one axis; nothing is copied."""
+        """These elements with one axis; nothing is copied."""
         return self.reshape(-1)
 
     def copy(self) -> Self:
-        """The same elements in memory of their own."""
+        """These elements in memory of their own."""
         return self._gathered(self.view) if self._storage else self
 
     def __copy__(self) -> Self:

@@ -75,7 +75,7 @@ class View:
         return replace(self, first=self.first + start * self.strides[axis], shape=shape)
 
     def indexed(self, key: Any) -> View:
-        """What NumPy's basic indexing takes: integers, slices, ``...`` and None.
+        """Takes a part by NumPy's basic indexing: integers, slices, ``...`` and None.
 
         Raises:
             InputTypeError: for any other index. InputError: for an index out of bounds.

@@ -30,7 +30,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 
 
 def copying(gpu: Gpu, nbytes: int) -> tuple[Callable[[int], None], int]:
-    """What has a GPU copy so many bytes, or as many as it binds, over and over; and how many."""
+    """Has a GPU copy so many bytes, or as many as it binds, over and over; and says how many."""
     nbytes = min(nbytes, gpu.max_binding, gpu.max_buffer) // QUAD_BYTES * QUAD_BYTES
     arrays = [gpu.storage(nbytes) for _ in "st"]
     count = nbytes // QUAD_BYTES

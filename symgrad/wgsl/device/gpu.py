@@ -28,12 +28,12 @@ from symgrad.wgsl.memory.queue import Queue
 from symgrad.wgsl.memory.transfer import Segment, Transfers
 
 Range = tuple[Any, int, int]
-"""What is bound of a buffer: the buffer, the first byte, and how many."""
+"""A bound part of a buffer: the buffer, the first byte, and how many."""
 
 STORAGE = "STORAGE|COPY_SRC|COPY_DST"
 
 FLOAT = np.dtype(np.float32)
-"""What kernels compute in, unless they say something else."""
+"""The dtype that kernels compute in, unless they say something else."""
 
 MAX_IN_FLIGHT = 128
 """Calls that wait for nothing, before waiting anyway, which bounds what is in flight."""
@@ -75,7 +75,7 @@ class Gpu:
         self.info = info
         about = (adapter.info.get(key, "") for key in ("vendor", "description"))
         self.driver = ", ".join(filter(None, about)) or "unknown"
-        """What the driver calls itself, with its version where it says it."""
+        """The driver's name for itself, with its version where it says it."""
         self._native = native
         self.pid = os.getpid()
         self.lost = False
@@ -175,12 +175,12 @@ class Gpu:
             return group, self._keep(pipeline)
 
     def tool(self, make: Callable[[Gpu], Any]) -> Any:
-        """What ``make`` makes of this GPU, made once and kept as long as the GPU."""
+        """The tool that ``make`` makes of this GPU, made once and kept as long as the GPU."""
         return self._tools.get(make, lambda: make(self))
 
     @property
     def encoder(self) -> Encoder:
-        """What encodes all that is submitted."""
+        """The encoder of all that is submitted."""
         return self.queue.encoder
 
     def timestamps(self) -> Timestamps | None:

@@ -25,7 +25,7 @@ Adapters = tuple[tuple[GpuInfo, Any], ...]
 
 @dataclass
 class _Process:
-    """What this process knows of its GPUs."""
+    """The GPUs of this process."""
 
     adapters: Adapters | None = None
     trouble: str = "wgpu found no adapter"

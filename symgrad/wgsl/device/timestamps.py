@@ -11,7 +11,7 @@ from symgrad.wgsl.memory.encoding import Copy, NativeEncoder
 from symgrad.wgsl.memory.mapping import STAGING, Mapper
 
 FEATURE: Final = "timestamp-query"
-"""What an adapter has to have for it."""
+"""The feature that an adapter needs for it."""
 
 PASSES: Final = 512
 """Compute passes of which the times are kept: those of later ones are not known."""

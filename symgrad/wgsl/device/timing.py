@@ -25,11 +25,11 @@ WAYS: Final = {
     "upload": ((Upload, "put"), (Upload, "flush"), (Upload, "__exit__")),
     "download": ((Download, "get"), (Download, "__exit__"), (Staging, "read")),
 }
-"""What moves numbers, by its stage."""
+"""Methods that move numbers, by their stage."""
 
 
 class GpuWatch:
-    """What a GPU does for a call that is watched; ``used`` says whether that is anything.
+    """The work of a GPU for a call that is watched; ``used`` says whether that is anything.
 
     ``by_timestamps`` says whether kernels are timed by the device's clock, or else by how much
     longer one waits for them than for nothing.

@@ -1,1 +1,1 @@
-"""What runs compiled kernels on a GPU: points, sums over rows, iterations and launches."""
+"""Dispatch of compiled kernels on a GPU: points, sums over rows, iterations and launches."""

@@ -55,11 +55,11 @@ MATRIX_INVOCATIONS: Final = 32, 64
 """Invocations of a workgroup: the fewest that have a block of products each."""
 
 _costs: Once[Any, StepCost] = Once(64)
-"""What steps cost that are done by an invocation each."""
+"""Costs of steps that are done by an invocation each."""
 
 
 def steps_target(iteration: Iteration, together: bool) -> WorkgroupTarget:
-    """What a kernel of steps is written for: an invocation for each problem, or a workgroup.
+    """The target of a kernel of steps: an invocation for each problem, or a workgroup.
 
     It is a workgroup where the rows of a problem are worked on ``together``, and for a matrix.
 

@@ -103,7 +103,7 @@ class Rows:
         return points
 
     def _launched(self, count: int, parameters: int) -> Launched:
-        """What puts so many points together."""
+        """The launch that puts so many points together."""
         return Launched(self.gpu, self.pattern.launch(count, parameters), self._style)
 
 

@@ -231,7 +231,7 @@ class Launched:
 
     @property
     def steps(self) -> Steps:
-        """What is repeated."""
+        """The steps that are repeated."""
         assert self._repeated, f"{self.launch.name} is run once"
         return self._repeated
 
@@ -325,7 +325,7 @@ class Launched:
         results: Sequence[np.ndarray],
         *transfers: Any,
     ) -> Callable[[int, int], None]:
-        """What runs some of the points, by these transfers if there are any."""
+        """A function that runs some of the points, by these transfers if there are any."""
         if not self.launch.has_batch:
             return lambda start, end: run(1, inputs, results, *transfers)
 

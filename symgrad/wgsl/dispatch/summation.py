@@ -77,7 +77,7 @@ def emit_reduction(
 
 @dataclass(frozen=True)
 class _Emit:
-    """What makes modules, of one choice of mathematics."""
+    """The maker of modules, of one choice of mathematics."""
 
     functions: Mapping[Op, Function]
     style: Style
@@ -118,7 +118,7 @@ class _Emit:
 
 
 def _header(tile: Tile, style: Style) -> Iterator[str]:
-    """What the kernel computes, for its reader."""
+    """The head of the kernel, for its reader."""
     r, k, labels = tile.whole, tile.whole.columns, tile.labels
     nbytes = style.floats.dtype.itemsize * k
     sums = ", ".join(f"{o.name} ({len(o.nodes)})" for o in r.summed)

@@ -37,7 +37,7 @@ Place = Range
 
 @dataclass(frozen=True)
 class Slot:
-    """What is bound to a buffer: a table of the kernel's, or an array of a call."""
+    """A slot of a buffer: a table of the kernel's, or an array of a call."""
 
     table: Range | None
     array: int
@@ -47,7 +47,7 @@ class Slot:
     """Where a part of the array begins, in bytes."""
 
     def range(self, places: Sequence[Place]) -> Range:
-        """What is bound, where the arrays of a call stand at these places."""
+        """The range to bind, where the arrays of a call stand at these places."""
         if self.table:
             return self.table
         buffer, start, nbytes = places[self.array]
@@ -116,7 +116,7 @@ class Frame:
 
 
 MakeFrame = Callable[["Workspace", int], Frame]
-"""What says how a call of so many points runs in a workspace."""
+"""Says how a call of so many points runs in a workspace."""
 
 
 class Workspace:

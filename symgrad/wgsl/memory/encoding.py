@@ -86,7 +86,7 @@ class NativeEncoder:
         self._device, self._queue = device, device.queue
         self._one = self._ffi.typeof("WGPUCommandBuffer[1]")
         self.passes: Any = self._ffi.NULL
-        """What compute passes are begun with: nothing, or where they write their times."""
+        """The argument that begins compute passes: nothing, or where they write their times."""
 
     def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
         """See ``Encoder``."""
@@ -109,7 +109,7 @@ class NativeEncoder:
             self._lib.wgpuCommandBufferRelease(commands)
 
     def _without_error(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What a call returns, or what wgpu found wrong, as an exception."""
+        """The result of a call, or what wgpu found wrong, as an exception."""
         self._errors.capture("symgrad")
         try:
             result = call(*arguments)

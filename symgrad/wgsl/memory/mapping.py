@@ -104,7 +104,7 @@ class WaitingMapper:
     def __init__(self, device: Any) -> None:
         self._device = device
         self._drafts: dict[int, np.ndarray] = {}
-        """What is to be written to a buffer, by its id, as only copies can be."""
+        """Drafts of what is written to a buffer, by its id, as only copies can be."""
 
     def map(self, buffer: Any, nbytes: int) -> np.ndarray:
         """See ``Mapper``."""
@@ -140,7 +140,7 @@ class WaitingMapper:
 
 
 _callbacks: list[object] = []
-"""What wgpu may call as long as the process lives."""
+"""Functions that wgpu may call as long as the process lives."""
 
 
 _waiting: set[int] = set()

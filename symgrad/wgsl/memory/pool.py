@@ -171,7 +171,7 @@ class Pool:
                 self._live -= buffer.size
 
     def _surplus(self, size: int) -> list[Any]:
-        """What is to go before a buffer of this size is made, the longest unused first."""
+        """Buffers to drop before one of this size is made, the longest unused first."""
         limit = math.inf if self.limit is None else self.limit
         if self._live + size > limit:
             raise DeviceMemoryError(

@@ -25,7 +25,7 @@ GATHER_SECONDS: Final = 2e-3
 
 
 class Queue:
-    """What a device is to do, in the order of the calls; any number of threads may use it.
+    """The queue of a device, in the order of the calls; any number of threads may use it.
 
     A submit takes the host as long as several steps take to encode, and the device pauses between
     two of them. So a step that nobody waits for starts at once only if there was no submit just

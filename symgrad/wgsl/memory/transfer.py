@@ -156,7 +156,7 @@ def _piece(nbytes: int) -> int:
 
 
 def _loads(parts: Sequence[Segment]) -> Iterator[list[Segment]]:
-    """What goes through a slot together: pieces that follow one another."""
+    """Loads of a slot: pieces that follow one another."""
     size = _piece(sum(part.nbytes for part in parts))
     load: list[Segment] = []
     free = size

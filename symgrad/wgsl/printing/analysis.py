@@ -1,4 +1,4 @@
-"""What is known of a kernel before it is written: where its arrays stand, what makes vectors."""
+"""Analysis of a kernel before it is written: where its arrays stand, what makes vectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRIVATE: Final = 64
 known at run time only a chain of choices: 256 take llvmpipe 5 s, and run no faster than memory."""
 
 KNOWN: Final = 1024
-"""Those that it has besides in arrays of which every index is known, which are as good as variables
+"""Further ones in arrays of which every index is known, which are as good as variables
 one by one: half of what WGSL promises."""
 
 _LOADED: Final = {
@@ -125,7 +125,7 @@ class Own:
                 yield f"var{space} {self.names[b]}: array<{self.floats.types[b.kind]}, {b.size}>;"
 
     def place(self, b: Buffer, index: Text, component: str = "") -> str:
-        """What is at an index of an array, or of any other buffer, to be assigned to.
+        """The place at an index of an array, or of any other buffer, to be assigned to.
 
         Of vectors it is all of one, or a ``component``.
         """

@@ -80,7 +80,7 @@ def _statements(
     names: Mapping[Op, str],
     floats: Floats,
 ) -> Iterator[str]:
-    """What the roots need and has no text yet; their own texts are expressions."""
+    """Lines for what the roots need and has no text yet; their own texts are expressions."""
     order = [i for i in reachable(graph, roots) if graph.nodes[i][0].arity and i not in texts]
     bound = bind(graph, order, roots) - set(roots)
     for i in order:

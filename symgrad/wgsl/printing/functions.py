@@ -55,7 +55,7 @@ class Shader:
         self._values.taken.update(f"s{row}" for row in piece.fetches)
         self._values.functions += _STRIDE if plan.scratch else []
         self._element = element_of(style.floats, plan.kinds <= {"f", "b"})
-        """What a row of scratch memory is a vector of."""
+        """The type that a row of scratch memory is a vector of."""
 
     @property
     def scratch(self) -> str:
@@ -63,7 +63,7 @@ class Shader:
         return f"vec4<{self._element}>" if self._plan.scratch else ""
 
     def _nodes_of_several_parts(self) -> set[int]:
-        """What one function makes and another, or the end of the shader, needs."""
+        """Values that one function makes and another, or the end of the shader, needs."""
         plan, piece = self._plan, self._piece
         if len(piece.parts) < 2:
             return set()

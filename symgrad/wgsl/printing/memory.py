@@ -23,17 +23,17 @@ class Memory:
         self._values, self._own, self._vectors = values, own, vectors
         self._addresses = Addresses(values, vectors)
         self._names: dict[int, str] = {}
-        """What the vectors of numbers that are read together are called."""
+        """Names of the vectors of numbers that are read together."""
 
     # reads ---------------------------------------------------------------------------------------
 
     def loaded(self, s: Load) -> str:
-        """What a statement loads."""
+        """The text of what a statement loads."""
         index = self._addresses.index(s.buffer, s.index)
         return self._own.loaded(s.buffer, *index, agreed=s.agreed)
 
     def load(self, s: Load) -> Iterator[str]:
-        """What a loop has kept of a carry is called as the carry."""
+        """Writes a load; what a loop has kept of a carry is called as the carry."""
         values, result = self._values, s.result
         if result not in values.uses.counts:
             return

@@ -44,7 +44,7 @@ _WORDS: Final = """
 _RESERVED: Final = frozenset(_WORDS.split())
 """WGSL's types and built-ins, its keywords and reserved words."""
 _TAKEN: Final = frozenset(_DEFINED.split())
-"""What a kernel of straight code defines itself."""
+"""Names that a kernel of straight code defines itself."""
 
 
 def is_reserved(name: str) -> bool:

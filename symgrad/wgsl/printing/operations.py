@@ -42,7 +42,7 @@ class Floats:
 
     @property
     def type(self) -> str:
-        """What WGSL calls them."""
+        """WGSL's name of the type."""
         return f"f{self.bits}"
 
     @property
@@ -57,7 +57,7 @@ class Floats:
 
     @cached_property
     def vocabulary(self) -> Mapping[str, str]:
-        """What the texts of the op table's rows may name beside their arguments."""
+        """Names that the texts of the op table's rows may use beside their arguments."""
         digits, bits, largest = self.digits, self.bits, (1 << self.bits) - 1
         bias = (1 << (bits - digits - 2)) - 1
         words = {

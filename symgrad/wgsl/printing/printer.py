@@ -37,7 +37,7 @@ that it does not matter how they are stored."""
 
 
 def plan_map(computation: Computation, limits: Limits | None = None) -> Plan:
-    """What stands in which shader of a computation without loops at every point of a batch."""
+    """The plan of the shaders of a computation without loops at every point of a batch."""
     return schedule(map_program(computation, WorkgroupTarget(computation.workgroup)), limits)
 
 
@@ -136,7 +136,7 @@ def _place_of(kernel: KernelIR, parts: Split) -> Iterator[str]:
 
 
 _CLASH: Final = {"read": "in", "write": "out", "own": "own", "group": "all"}
-"""What ends the name of a buffer that a value has as well, by spaces."""
+"""Endings of the name of a buffer that a value has as well, by spaces."""
 
 
 def _names_of_buffers(kernels: Sequence[KernelIR]) -> dict[Buffer, str]:

@@ -44,7 +44,7 @@ class Records:
         self.unread = len(self._uses.columns)
         """How many numbers of rows are yet to be read."""
         self._quads: dict[tuple[Buffer, int], str] = {}
-        """What fours of numbers of rows are called, by their buffers and places."""
+        """Names of fours of numbers of rows, by their buffers and places."""
         kernel, stored = values.kernel, {s.buffer: s.values for s in self._uses.stored}
         shared = any(b.space == "group" for b in kernel.buffers)
         rows = enumerate(stored.values())
@@ -115,7 +115,7 @@ class Stores:
     """
 
     names: Sequence[str]
-    """What the arrays are called."""
+    """Names of the arrays."""
     widths: Sequence[int]
     """How many columns they have."""
     stores: Sequence[Column]

@@ -1,4 +1,4 @@
-"""What a printed kernel is: its modules, and what they say of themselves, for their reader."""
+"""Printed kernels: their modules, and what they say of themselves, for their reader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from symgrad.wgsl.printing.operations import FLOATS, Floats
 
 @dataclass(frozen=True)
 class Style:
-    """What the source says beside the code."""
+    """The remarks of the source beside the code."""
 
     math: str = "accurate"
     comments: bool = True
@@ -24,7 +24,7 @@ class Style:
     columns_out: bool = False
     """Whether results stand column by column."""
     dtype: str = "float32"
-    """What the kernel computes in."""
+    """The dtype that the kernel computes in."""
 
     @property
     def floats(self) -> Floats:
@@ -57,7 +57,7 @@ class Printed:
 
 
 def header(computation: Computation, style: Style, operations: int = 0) -> Iterator[str]:
-    """What a map computes, of what, in arrays of which order; how many operations, if known."""
+    """The head of a map: what it computes, of what, in which arrays, in how many operations."""
     n, outputs = len(computation.graph.names), computation.outputs
     columns = ", ".join(f"{o.name} (B, {len(o.nodes)})" for o in outputs)
     order = _order(style.columns_in, style.columns_out)

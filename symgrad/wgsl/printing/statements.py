@@ -63,7 +63,7 @@ class Body:
         self._vectors = Vectors(kernel, self.uses)
         self._memory = memory = Memory(self.values, own, self._vectors)
         self._called: dict[Routine, str] = {}
-        """What routines are called."""
+        """Names of routines."""
         self._writers: Final[Mapping[type, Callable[[Any], Iterator[str]]]] = {
             Load: memory.load,
             Store: memory.store,

@@ -22,10 +22,10 @@ COMMENT_COLUMN = 56
 OURS: Final = frozenset(
     {"main", "params", "scratch", "cell", "stride", "group", "groups", "group_number", "local"}
 )
-"""What every kernel may define."""
+"""Names that every kernel may define."""
 
 STAGED: Final = OURS | {"first", "rows", "tile", "tile_quad"}
-"""What one may define whose results go through a group's memory."""
+"""Names that one may define whose results go through a group's memory."""
 
 
 class Writer:
@@ -144,7 +144,7 @@ class Values(Writer):
         self.taken: set[str] = {*STAGED, *own.names.values()}
         """The names that something around has."""
         self._suggested: dict[int, str] = {}
-        """What values are called that nobody else has named."""
+        """Names of values that nobody else has named."""
         self._numbered = 0
         names = {kernel.cell: "cell", kernel.count: "params.count", kernel.local: "local"}
         names |= {kernel.group: "group_number" if kernel.target.grid else "group.x"}
