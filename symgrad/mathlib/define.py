@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -44,6 +45,8 @@ from symgrad.mathlib.barriers import DIVISIONS, with_barriers
 from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double import alone
 from symgrad.mathlib.meeting import Meetings, Passage, passage
+from symgrad.mathlib.pair import all as pair_all
+from symgrad.mathlib.pair.expression import paired
 
 Math = Literal["accurate", "fast", "strict"]
 
@@ -112,6 +115,12 @@ DOUBLE: Final[Mapping[Op, Formula]] = _by_operation(*double_all.FORMULAS)
 
 DOUBLE_ALONE: Final[Mapping[Op, Formula]] = _by_operation(*alone.FORMULAS)
 """Further definitions of what has no reliable counterpart in WGSL's float64."""
+
+PAIRED: Final[Mapping[Op, Formula]] = _by_operation(*pair_all.FORMULAS)
+"""The definitions on pairs of float32, by the operations on floats that they are beside."""
+
+OF_PAIRS: Final = {paired(op): formula for op, formula in PAIRED.items()}
+"""The same by the operations on pairs."""
 
 _RARE: Final = frozenset(
     {ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus}
@@ -182,7 +191,8 @@ def functions(math: str, dtype: str = "float32") -> Mapping[Op, Function]:
     With ``math="fast"``, only those that WGSL lacks or has wrong by design: a row of the op table
     that carries a WGSL text is then left to the device. With ``math="strict"``, quotients and roots
     that are rounded correctly are among them. In float64 devices have no more than quotients and
-    roots, which they round correctly, and the functions are the same for any ``math``.
+    roots, which they round correctly, and the functions are the same for any ``math``. In
+    float32x2 they are those of pairs, and of float32 what these call.
 
     Raises:
         InputError: for a name that is not in `MATH`.
@@ -191,16 +201,39 @@ def functions(math: str, dtype: str = "float32") -> Mapping[Op, Function]:
     if dtype == "float64":
         every = {**DOUBLE, **DOUBLE_ALONE}
         return Functions(every, partial(_with_barriers, math=math, dtype=dtype))
+    if dtype == "float32x2":
+        return _of_pairs(functions("strict" if math == "strict" else "accurate"), math)
     return _named({**_formulas(math), **(ROUNDED if math == "strict" else {})}, math)
 
 
 @cache
-def rounding_functions(math: str) -> Mapping[Op, Function]:
+def rounding_functions(math: str, dtype: str = "float32") -> Mapping[Op, Function]:
     """The functions for a back end whose own quotients and roots are rounded correctly.
 
     Its comparisons are those of IEEE 754, too.
     """
+    if dtype == "float32x2":
+        return _of_pairs(rounding_functions("strict" if math == "strict" else "accurate"), math)
     return _named({**_formulas(math), **COMPARED}, math)
+
+
+def _of_pairs(single: Mapping[Op, Function], math: str) -> Mapping[Op, Function]:
+    """The functions of pairs, beside those of float32, which they call.
+
+    They say themselves what must be opaque, unless all is.
+    """
+
+    def finish(function: Function) -> Function:
+        graph, (root,) = with_barriers(function.graph, [function.root], math, variable=False)
+        return replace(function, graph=graph, root=root, arguments=tuple(inputs_of(graph)))
+
+    return ChainMap(Functions(OF_PAIRS, finish), single)  # type: ignore[arg-type]
+
+
+def operation(op: Op, dtype: str) -> Op:
+    """The operation that kernels of a dtype have of one of the op table."""
+    pairs = dtype == "float32x2" and op in PAIRED
+    return paired(op) if pairs else op
 
 
 def _formulas(math: str) -> dict[Op, Formula]:
@@ -219,26 +252,28 @@ def double() -> Mapping[Op, Function]:
 
 
 def name_of(op: Op) -> str:
-    """The name of the function of an operation."""
-    return f"sg_{op.name}"
+    """The name of the function of an operation; those of pairs bear the operation's own."""
+    return op.name if op in OF_PAIRS else f"sg_{op.name}"
 
 
 @cache
 def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
     """The operations that ``simplify(..., definitions=)`` expands, and how.
 
-    In float64 those that are functions there, from pairs of numbers, are not expanded.
+    In float64, and in pairs, those that are functions there are not expanded; powers of pairs are
+    products by repeated squaring, as they have digits to spare.
 
     Raises:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
-    kept = DOUBLE if dtype == "float64" else {}
+    kept: Mapping[Op, Formula] = {"float64": DOUBLE, "float32x2": PAIRED}.get(dtype, {})
     expanded = {op: _expansion(op, f) for op, f in INLINE.items() if op not in kept}
+    by_squares = math == "fast" or dtype == "float32x2"
     return MappingProxyType(
         {
             **expanded,
-            ops.integer_pow: _expand_fast_integer_pow if math == "fast" else _expand_integer_pow,
+            ops.integer_pow: _expand_fast_integer_pow if by_squares else _expand_integer_pow,
             ops.pow: _expand_pow,
             ops.pow_times: _expand_pow_times,
         }
@@ -259,7 +294,7 @@ def lower(
     if dtype == "float32":
         graph, lowered = _arranged(graph, roots, math)
     meetings = None
-    if math != "strict":
+    if math != "strict" and dtype != "float32x2":  # sums of pairs are opaque themselves
         callee, sums = partial(_passage, math=math, dtype=dtype), math == "accurate"
         meetings = Meetings(graph, lowered, callee, dtype, sums, ends=reread)
     return with_barriers(graph, lowered, math, meetings=meetings)

@@ -1,0 +1,339 @@
+"""Arithmetic of pairs: sums, products, quotients, roots, order, whole numbers, and integers.
+
+Sums are exact to 3 * 2**-48 (Joldes, Muller and Popescu, 2017, "Tight and rigorous error bounds
+for basic building blocks of double-word arithmetic", algorithm 6), products, quotients and roots to
+2**-44 of the result. What compilers would undo is opaque. Where a result is not finite, it is
+float32's; numbers below 2**-102 lose digits, as their low parts would be subnormal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from symgrad.expr import ops
+from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.expr.tracers.integers import SignedWord, Word
+from symgrad.mathlib.pair.expression import Paired, call, constant, pair
+from symgrad.mathlib.pairs import product, two_sum
+from symgrad.mathlib.quotient import LARGE
+
+
+def fast_sum(high: Any, low: Any) -> tuple[Expr, Expr]:
+    """high + low, rounded, and what that loses, where high is 0 or not the smaller."""
+    total = ops.opaque(high + low)
+    return total, low - ops.opaque(total - high)
+
+
+def finished(high: Any, low: Any, plain: Any) -> Paired:
+    """A pair of two terms, high not the smaller; float32's ``plain`` where that is not finite, or 0.
+
+    So the sign of 0 is float32's.
+    """
+    total, rest = fast_sum(high, low)
+    sound = ops.isfinite(total) & (total != 0.0)
+    return pair(ops.where(sound, total, plain), ops.where(sound, rest, 0.0))
+
+
+def add(a: Paired, b: Paired) -> Paired:
+    """a + b."""
+    high, lost = two_sum(a.high, b.high)
+    low, rest = two_sum(a.low, b.low)
+    total, less = fast_sum(high, lost + low)
+    return _finished_sum(total, less + rest, high)
+
+
+def _finished_sum(high: Expr, low: Expr, plain: Expr) -> Paired:
+    """As `finished`, where what is left may be 0 although float32's sum is not."""
+    total, rest = fast_sum(high, low)
+    sound = ops.isfinite(total) & ((total != 0.0) | (plain != 0.0))
+    return pair(ops.where(sound, total, plain), ops.where(sound, rest, 0.0))
+
+
+def sub(a: Paired, b: Paired) -> Paired:
+    """a - b."""
+    return a + pair(-b.high, -b.low)
+
+
+def mul(a: Paired, b: Paired) -> Paired:
+    """a * b."""
+    high, lost = product(a.high, b.high)
+    return finished(high, lost + (a.high * b.low + a.low * b.high), high)
+
+
+def div(a: Paired, b: Paired) -> Paired:
+    """a / b: float32's quotient, and the rest from what that leaves of a."""
+    scale = ops.where(ops.abs(b.high) > LARGE, 0.25, 1.0)
+    over, under = a.high * scale, b.high * scale
+    ratio = ops.opaque(over / under)
+    high, lost = product(ratio, under)
+    left = (ops.opaque(over - high) - lost) + (a.low * scale - ratio * (b.low * scale))
+    return finished(ratio, left / under, ratio)
+
+
+def wide_div(a: Paired, b: Paired) -> Paired:
+    """a / b."""
+    return a / b
+
+
+def ratio(a: Paired, b: Paired) -> Paired:
+    """a / b."""
+    return a / b
+
+
+def reciprocal(a: Paired) -> Paired:
+    """1 / a."""
+    return 1.0 / a
+
+
+def sqrt(a: Paired) -> Paired:
+    """The square root: Newton's step from float32's."""
+    near = ops.opaque(ops.sqrt(a.high))
+    square, lost = product(near, near)
+    left = (ops.opaque(a.high - square) - lost) + a.low
+    share = 0.5 / ops.where(a.high > 0.0, near, 1.0)
+    return finished(near, left * share, near)
+
+
+def root(a: Paired) -> Paired:
+    """The square root."""
+    return call(ops.sqrt, a)
+
+
+def rsqrt(a: Paired) -> Paired:
+    """1 / sqrt(a)."""
+    return 1.0 / call(ops.sqrt, a)
+
+
+def fma(a: Paired, b: Paired, c: Paired) -> Paired:
+    """a * b + c."""
+    return a * b + c
+
+
+def neg(a: Paired) -> Paired:
+    """-a."""
+    return pair(-a.high, -a.low)
+
+
+def abs(a: Paired) -> Paired:
+    """|a|."""
+    return pair(ops.abs(a.high), ops.where(a.high < 0.0, -a.low, a.low))
+
+
+def sign(a: Paired) -> Paired:
+    """-1, 0 or 1; NaN of NaN."""
+    return pair(ops.sign(a.high))
+
+
+def copysign(a: Paired, b: Paired) -> Paired:
+    """|a| with the sign of b."""
+    turn = ops.copysign(1.0, a.high) * ops.copysign(1.0, b.high)
+    return pair(a.high * turn, a.low * turn)
+
+
+def opaque(a: Paired) -> Paired:
+    """a, as a value that compilers cannot see through."""
+    return pair(ops.opaque(a.high), ops.opaque(a.low))
+
+
+# Order.
+
+
+def lt(a: Paired, b: Paired) -> Condition:
+    """a < b."""
+    return (a.high < b.high) | ((a.high == b.high) & (a.low < b.low))
+
+
+def le(a: Paired, b: Paired) -> Condition:
+    """a <= b."""
+    return (a.high < b.high) | ((a.high == b.high) & (a.low <= b.low))
+
+
+def eq(a: Paired, b: Paired) -> Condition:
+    """a == b."""
+    return (a.high == b.high) & (a.low == b.low)
+
+
+def ne(a: Paired, b: Paired) -> Condition:
+    """a != b."""
+    return ~((a.high == b.high) & (a.low == b.low))
+
+
+def isnan(a: Paired) -> Condition:
+    """Whether a is NaN."""
+    return ops.isnan(a.high)
+
+
+def isinf(a: Paired) -> Condition:
+    """Whether a is infinite."""
+    return ops.isinf(a.high)
+
+
+def isfinite(a: Paired) -> Condition:
+    """Whether a is a number, and finite."""
+    return ops.isfinite(a.high)
+
+
+def where(c: Condition, a: Paired, b: Paired) -> Paired:
+    """a where c holds, else b."""
+    return pair(ops.where(c, a.high, b.high), ops.where(c, a.low, b.low))
+
+
+def minimum(a: Paired, b: Paired) -> Paired:
+    """The smaller of a and b; NaN if either is."""
+    return call(ops.where, (a < b) | ops.isnan(a.high), a, b)
+
+
+def maximum(a: Paired, b: Paired) -> Paired:
+    """The larger of a and b; NaN if either is."""
+    return call(ops.where, (b < a) | ops.isnan(a.high), a, b)
+
+
+def relu(a: Paired) -> Paired:
+    """max(a, 0); NaN of NaN."""
+    return call(ops.where, a.high < 0.0, constant(a, 0.0), a)
+
+
+def saturate(a: Paired) -> Paired:
+    """a limited to [0, 1]."""
+    return call(ops.minimum, call(ops.maximum, a, constant(a, 0.0)), constant(a, 1.0))
+
+
+# Whole numbers.
+
+
+def _whole(a: Paired, op: Callable[[Expr], Expr]) -> Paired:
+    """Floor or ceil: that of the low part counts where the high one is whole."""
+    high = op(a.high)
+    return finished(high, ops.where(high == a.high, op(a.low), 0.0), high)
+
+
+def floor(a: Paired) -> Paired:
+    """The largest whole number that is at most a."""
+    return _whole(a, ops.floor)
+
+
+def ceil(a: Paired) -> Paired:
+    """The smallest whole number that is at least a."""
+    return _whole(a, ops.ceil)
+
+
+def trunc(a: Paired) -> Paired:
+    """a without the digits behind the point."""
+    return call(ops.where, a.high < 0.0, call(ops.ceil, a), call(ops.floor, a))
+
+
+def round(a: Paired) -> Paired:
+    """The nearest whole number, half to even: the low part decides what is half way in float32."""
+    near = ops.round(a.high)
+    left = a.high - near
+    odd = a.high != 2.0 * ops.floor(0.5 * a.high)
+    last = ops.where(odd & (ops.abs(a.low) == 0.5), 2.0 * a.low, ops.round(a.low))
+    beyond = (ops.abs(left) == 0.5) & (left * a.low > 0.0)
+    return finished(near, ops.where(left == 0.0, last, ops.where(beyond, 2.0 * left, 0.0)), near)
+
+
+def remainder(a: Paired, b: Paired) -> Paired:
+    """a - b floor(a/b); a itself by an infinite b of its sign."""
+    left = a - b * call(ops.floor, a / b)
+    same = ops.isinf(b.high) & ~((a.high < 0.0) ^ (b.high < 0.0)) & ops.isfinite(a.high)
+    return call(ops.where, same, a, left)
+
+
+def modulus(a: Paired, b: Paired) -> Paired:
+    """a - b floor(a/b), b >= 0."""
+    return call(ops.remainder, a, b)
+
+
+def fmod(a: Paired, b: Paired) -> Paired:
+    """a - b trunc(a/b), with the sign of a; a itself by an infinite b."""
+    left = a - b * call(ops.trunc, a / b)
+    return call(ops.where, ops.isinf(b.high) & ops.isfinite(a.high), a, left)
+
+
+# Digits and exponents.
+
+
+def scalb(x: Paired, k: Paired) -> Paired:
+    """x * 2**k, k whole."""
+    return pair(ops.scalb(x.high, k.high), ops.scalb(x.low, k.high))
+
+
+def power_of_two(k: Paired) -> Paired:
+    """2**k, k whole."""
+    return pair(ops.power_of_two(k.high))
+
+
+def exponent(x: Paired) -> Paired:
+    """floor(log2(|x|)), of the high part."""
+    return pair(ops.exponent(x.high))
+
+
+def significand(x: Paired) -> Paired:
+    """x / 2**exponent(x)."""
+    scale = ops.power_of_two(-ops.exponent(x.high))
+    return pair(x.high * scale, x.low * scale)
+
+
+def upper(x: Paired) -> Paired:
+    """The high part, which is half of the digits."""
+    return pair(x.high)
+
+
+def first_digits(x: Paired) -> Paired:
+    """A quarter of the digits."""
+    return pair(ops.upper(x.high))
+
+
+# Integers.
+
+
+def word_float(w: Word) -> Paired:
+    """A word below 2**24."""
+    return pair(ops.word_float(w))
+
+
+def signed_float(w: Word) -> Paired:
+    """A word taken as a signed number, below 2**24 in size."""
+    return pair(ops.signed_float(w))
+
+
+def uint32_float(w: Word) -> Paired:
+    """A word: the sum of its two halves is exact."""
+    return pair(*fast_sum(ops.word_float(w >> 16) * 65536.0, ops.word_float(w & 0xFFFF)))
+
+
+def int32_float(w: Word) -> Paired:
+    """A word taken as a signed number, exactly."""
+    integer = SignedWord(w.graph, w.id)
+    size = call(ops.uint32_float, integer.magnitude())
+    return call(ops.where, integer.is_negative(), -size, size)
+
+
+def nearest_word(x: Paired) -> Word:
+    """The nearest whole number as a signed word: of its upper half, its lower half, and the rest."""
+    whole = call(ops.round, x)
+    upper = ops.floor(whole.high * 2.0**-16)
+    lower = whole.high - upper * 65536.0
+    return (
+        (ops.nearest_word(upper) << 16) + ops.nearest_word(lower) + ops.nearest_word(whole.low)
+    )
+
+
+def bits_float(w: Word) -> Paired:
+    """The float32 of these bits."""
+    return pair(ops.bits_float(w))
+
+
+def float_bits(x: Paired) -> Word:
+    """The bits of the high part."""
+    return ops.float_bits(x.high)
+
+
+FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
+    add, sub, mul, div, wide_div, ratio, reciprocal, sqrt, root, rsqrt, fma, neg, abs, sign,
+    copysign, opaque, lt, le, eq, ne, isnan, isinf, isfinite, where, minimum, maximum, relu,
+    saturate, floor, ceil, trunc, round, remainder, modulus, fmod, scalb, power_of_two, exponent,
+    significand, upper, first_digits, word_float, signed_float, uint32_float, int32_float,
+    nearest_word, bits_float, float_bits,
+)  # fmt: skip

@@ -1,0 +1,183 @@
+"""What formulas of pairs are written with: values that are pairs, their parts, and calls.
+
+A pair (high, low) of float32 stands for high + low, low at most half a ULP of high. In graphs it
+is a value of the type "p". An operation of the op table on floats has one on pairs beside it,
+which back ends print as a call of the function that `symgrad.mathlib.pair` defines for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import Graph, Handle, Op
+from symgrad.expr.tracers.expression import WRAP, Expr, operand
+
+
+def _given(*_: Any) -> Any:
+    raise AssertionError("pairs are computed by kernels alone")
+
+
+PAIR: Final = Op(
+    name="pair", signature="ff->p", reference=_given, meaning="high + low, as one number",
+    wgsl="vec2<f32>({0}, {1})",
+)  # fmt: skip
+HIGH: Final = Op(
+    name="pair_high", signature="p->f", reference=_given, meaning="the float32 nearest to a pair",
+    wgsl="{0}.x",
+)  # fmt: skip
+LOW: Final = Op(
+    name="pair_low", signature="p->f", reference=_given, meaning="what that leaves of it",
+    wgsl="{0}.y",
+)  # fmt: skip
+
+PARTS: Final = frozenset({PAIR, HIGH, LOW})
+"""What takes pairs apart, and puts them together."""
+
+
+@cache
+def paired(op: Op) -> Op:
+    """The operation on pairs that means what one of the op table means on floats."""
+    signature = op.signature.replace("f", "p")
+    return Op(
+        name=f"pair_{op.name}",
+        signature=signature,
+        reference=_given,
+        meaning=op.meaning,
+        cost=12 * op.cost,
+        commutative=op.commutative,
+    )
+
+
+def parts(value: float) -> tuple[float, float]:
+    """A number of float64 as a pair: the nearest float32, and the one nearest to the rest.
+
+    What is beyond float32's largest number is infinite.
+    """
+    with np.errstate(over="ignore"):
+        high = float(np.float32(value))
+        return high, float(np.float32(value - high)) if math.isfinite(high) else 0.0
+
+
+class Paired(Handle):
+    """A pair, with Python's operators, each a call of the function of that name."""
+
+    __slots__ = ()
+
+    def build(self, op: Op, args: Sequence[Any]) -> Any:
+        """The value of an operation of the op table, on pairs; numbers beside them are pairs."""
+        if op.compose is not None:
+            return op.compose(*args)
+        if op in PARTS:
+            return _node(self.graph, op, args)
+        return _node(self.graph, paired(op), args)
+
+    @property
+    def high(self) -> Expr:
+        """The float32 nearest to it."""
+        return self._part(HIGH, 1)
+
+    @property
+    def low(self) -> Expr:
+        """What that leaves of it."""
+        return self._part(LOW, 2)
+
+    def _part(self, op: Op, which: int) -> Expr:
+        node = self.graph.nodes[self.id]
+        i = node[which] if node[0] is PAIR else self.graph.add(op, self.id)
+        return Expr(self.graph, i)
+
+    def __add__(self, other: Any) -> Paired:
+        return ops.add(self, other)
+
+    def __radd__(self, other: Any) -> Paired:
+        return ops.add(other, self)
+
+    def __sub__(self, other: Any) -> Paired:
+        return ops.sub(self, other)
+
+    def __rsub__(self, other: Any) -> Paired:
+        return ops.sub(other, self)
+
+    def __mul__(self, other: Any) -> Paired:
+        return ops.mul(self, other)
+
+    def __rmul__(self, other: Any) -> Paired:
+        return ops.mul(other, self)
+
+    def __truediv__(self, other: Any) -> Paired:
+        return ops.div(self, other)
+
+    def __rtruediv__(self, other: Any) -> Paired:
+        return ops.div(other, self)
+
+    def __neg__(self) -> Paired:
+        return ops.neg(self)
+
+    def __abs__(self) -> Paired:
+        return ops.abs(self)
+
+    def __lt__(self, other: Any) -> Any:
+        return ops.lt(self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return ops.le(self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return ops.lt(other, self)
+
+    def __ge__(self, other: Any) -> Any:
+        return ops.le(other, self)
+
+    def __eq__(self, other: Any) -> Any:
+        return ops.eq(self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return ops.ne(self, other)
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.id))
+
+
+WRAP["p"] = Paired
+
+
+def _node(graph: Graph, op: Op, args: Sequence[Any]) -> Any:
+    """The value of an operation, of pairs or not."""
+    ids = [_operand(graph, a, kind) for a, kind in zip(args, op.signature, strict=False)]
+    return WRAP[op.result](graph, graph.add(op, *ids))
+
+
+def _operand(graph: Graph, value: Any, kind: str) -> int:
+    if kind != "p":
+        return operand(graph, value, kind)
+    if isinstance(value, Paired):
+        return value.id
+    assert not isinstance(value, Handle), "a float32 becomes a pair by pair(x, 0.0)"
+    return graph.add(PAIR, *map(graph.constant, parts(float(value))))
+
+
+def call(op: Op, *args: Any) -> Any:
+    """The value of an operation of the op table on pairs, also where a condition comes first."""
+    graph = next(a.graph for a in args if isinstance(a, Handle))
+    return op.compose(*args) if op.compose is not None else _node(graph, paired(op), args)
+
+
+def pair(high: Any, low: Any = 0.0) -> Paired:
+    """Two float32, the second at most half a ULP of the first, as a pair."""
+    graph = next(a.graph for a in (high, low) if isinstance(a, Handle))
+    if all(isinstance(a, Expr) for a in (high, low)):
+        first, second = graph.nodes[high.id], graph.nodes[low.id]
+        if first[0] is HIGH and second[0] is LOW and first[1] == second[1]:
+            return Paired(graph, first[1])
+    return _node(graph, PAIR, (high, low))
+
+
+def constant(like: Handle, value: float) -> Paired:
+    """A number of float64 as a pair, in the graph of another value."""
+    return Paired(like.graph, _operand(like.graph, value, "p"))
