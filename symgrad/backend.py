@@ -13,6 +13,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.derivatives.strips import MemoryBudget
+from symgrad.kernel.copying import memory_dtype
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
@@ -342,7 +343,7 @@ class Wgpu:
 
     def array(self, values: np.ndarray, dtype: Any = None) -> DeviceArray:
         """In the memory of the GPU: see `Backend`."""
-        return DeviceArray.from_numpy(self.owner, values, np.dtype(dtype or self.dtype))
+        return DeviceArray.from_numpy(self.owner, values, memory_dtype(str(dtype or self.dtype)))
 
     def in_blocks(
         self,
@@ -353,7 +354,7 @@ class Wgpu:
         dtype: DTypeName,
     ) -> None:
         """Two of them at a time: see `Backend`."""
-        in_blocks(self.owner, blocks, arrays, run, prepare, np.dtype(dtype))
+        in_blocks(self.owner, blocks, arrays, run, prepare, memory_dtype(dtype))
 
     def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> JoinedRows:
         """Rows that go up once: see `Backend`."""
@@ -380,7 +381,8 @@ class Wgpu:
         if dtype not in self.device.dtypes:
             raise DeviceError(
                 f"{self.device} has no {dtype}: its driver lacks what WGSL needs for it (wgpu's "
-                f'features {" and ".join(FLOAT64_FEATURES)}); use device="cpu"'
+                f'features {" and ".join(FLOAT64_FEATURES)}); use dtype="float32x2", which has 12 '
+                'digits on every GPU, or device="cpu"'
             )
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> RowSums:
@@ -521,7 +523,7 @@ class MultiDevice:
         """Each device has a share of the points: see `Backend`."""
         compiled = [(part.device, part.map(computation, options, title)) for part in self.parts]
         columns = [len(o.nodes) for o in computation.outputs]
-        return several_launch.Launched(compiled, columns, np.dtype(options.dtype))
+        return several_launch.Launched(compiled, columns, options.floats)
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """Each device says for itself what is quicker: see `Backend`."""

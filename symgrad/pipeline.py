@@ -39,6 +39,7 @@ from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel import watch
+from symgrad.kernel.copying import host_dtype
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
@@ -46,7 +47,7 @@ from symgrad.mathlib.define import Math, inlined, lower
 from symgrad.mathlib.signs import place_signs
 from symgrad.values.results import Array, Result
 
-DTypeName = Literal["float32", "float64"]
+DTypeName = Literal["float32", "float64", "float32x2"]
 
 DType = DTypeName | type[float] | type[np.float32] | np.dtype[np.float32] | np.dtype[np.float64]
 """The type that kernels compute in: by its name, or as NumPy has it. NumPy's float64 is a float."""
@@ -76,9 +77,14 @@ class Options:
         return CheckpointPolicy(self.checkpoint, self.budget)
 
     @property
+    def floats(self) -> np.dtype[Any]:
+        """The dtype that the kernel's numbers have on the host: pairs are float64 there."""
+        return host_dtype(self.dtype)
+
+    @property
     def rounding(self) -> float:
         """By how much constants may be off, relatively: a part of what the dtype rounds by."""
-        return 2.0 ** (-51 if self.dtype == "float64" else -28)
+        return 2.0 ** {"float32": -28, "float64": -51, "float32x2": -50}[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -293,7 +299,9 @@ def dtype_name(dtype: Any) -> DTypeName:
     for choice in DTYPES:
         if name == choice:
             return choice
-    raise InputError(f"dtype={name!r} is not a choice: use {' or '.join(DTYPES)}")
+    raise InputError(
+        f"dtype={name!r} is not a choice: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}"
+    )
 
 
 def require_options(options: Options) -> None:
@@ -306,7 +314,7 @@ def require_options(options: Options) -> None:
 
 def _require_range(graph: Graph, roots: Sequence[int], dtype: str) -> None:
     """Refuse the user's constants that a float32 kernel cannot hold."""
-    if dtype != "float32":
+    if dtype == "float64":
         return
     _require_float32(graph, roots)
     for body in regions(graph, roots):

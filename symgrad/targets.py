@@ -16,7 +16,7 @@ from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import DTYPES
 from symgrad.wgsl.device.gpus import list_gpus, open_gpu
 
-FLOATS: Final = ("float32", "float64")
+FLOATS: Final = ("float32", "float32x2", "float64")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Device:
     backend: str
     number: int = 0
     """Which of the GPUs of its name and back end it is, from 1 on; 0 if it is the only one."""
-    dtypes: tuple[str, ...] = ("float32",)
+    dtypes: tuple[str, ...] = FLOATS[:2]
     """The dtypes that kernels for it can compute in."""
 
     @property
@@ -97,7 +97,7 @@ def devices() -> list[Device]:
         (1.0, array([-2., -2.], dtype=float32))
     """
     gpus = [
-        Device(k, g.name, g.kind, g.backend, g.number, FLOATS[: 1 + g.float64])
+        Device(k, g.name, g.kind, g.backend, g.number, FLOATS[: 2 + g.float64])
         for k, g in enumerate(list_gpus())
     ]
     return [*gpus, _cpu(len(gpus))]

@@ -279,11 +279,13 @@ def test_a_kernel_reads_as_in_float32() -> None:
 
 def test_devices_say_what_they_compute_in() -> None:
     for device in sg.devices():
-        assert device.dtypes in (("float32",), ("float32", "float64"))
+        assert device.dtypes in (("float32", "float32x2"), ("float32", "float32x2", "float64"))
     assert "float64" in sg.devices()[-1].dtypes
 
 
 def test_a_gpu_without_float64_is_named() -> None:
     lacking = sg.Device(0, "Small GPU", "integrated", "Metal")
-    with pytest.raises(sg.DeviceError, match=r'Small GPU .* has no float64.* use device="cpu"'):
+    with pytest.raises(
+        sg.DeviceError, match=r'Small GPU .* has no float64.*"float32x2".*device="cpu"'
+    ):
         sg.fused_forward(1, lambda v: v[0], device=lacking, dtype="float64")

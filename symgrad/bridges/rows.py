@@ -97,7 +97,7 @@ class RowFunction:
     ) -> None:
         self._graph, self._roots = graph, tuple(roots)
         self._options, self._device = options, device
-        self.dtype = np.dtype(options.dtype)
+        self.dtype = options.floats
         self.n, self.m = len(graph.names), len(self._roots)
 
     def run(self, x: np.ndarray) -> np.ndarray:

@@ -272,7 +272,7 @@ class Running(KernelBase):
         self._computation, self._options = shaders.computation, shaders.options
         self._inputs, self._results = interface.inputs, interface.results
         self._single = interface.single
-        self._dtype = np.dtype(self._options.dtype)
+        self._dtype = self._options.floats
         self._backend = backend_of(device)
         self._backend.require(self._options.dtype)
         # the shape of a point that goes straight to the CPU; None where none does
@@ -353,7 +353,7 @@ class Running(KernelBase):
 
     def _packed(self, arrays: Sequence[Any]) -> tuple[Any, tuple[int, ...]]:
         """The points of the host's arrays, and their batch; a GPU converts them on their way."""
-        return self._inputs.pack(arrays, self._options.dtype, self._backend.on_host)
+        return self._inputs.pack(arrays, str(self._options.floats), self._backend.on_host)
 
     def _must_copy(self, points: np.ndarray, outs: Sequence[list[np.ndarray]]) -> bool:
         """Whether results cannot be written to the user's arrays as they are computed."""

@@ -87,7 +87,7 @@ class Runner:
                 return array
             array = array.numpy()
         if array.dtype.kind == "f":
-            return np.ascontiguousarray(array, self.options.dtype)
+            return np.ascontiguousarray(array, self.options.floats)
         if array.dtype.itemsize > 2 and array.size:
             low, high = array.min(), array.max()
             if low < -(2**31) or high >= 2**31:

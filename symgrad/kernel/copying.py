@@ -12,6 +12,9 @@ import numpy as np
 
 Result = TypeVar("Result")
 
+PAIRS: Final = np.dtype([("high", np.float32), ("low", np.float32)])
+"""Numbers in the memory of kernels in float32x2, each the sum of two; on the host, float64."""
+
 THREADS: Final = 8
 """Threads that copy for a device at a time, at most."""
 
@@ -61,9 +64,41 @@ def divided(array: np.ndarray, most: int) -> Iterator[np.ndarray]:
             yield from [array[k : k + step]] if step else divided(array[k], most)
 
 
+def memory_dtype(name: str) -> np.dtype[Any]:
+    """What the floats of kernels in a dtype, by its name, are in a GPU's memory."""
+    return PAIRS if name == "float32x2" else np.dtype(name)
+
+
+def host_dtype(dtype: Any) -> np.dtype[Any]:
+    """What numbers of a dtype in a kernel's memory, or of kernels in one, are on the host."""
+    kind = memory_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+    return np.dtype(np.float64) if kind == PAIRS else kind
+
+
+def assign(target: np.ndarray, source: np.ndarray) -> None:
+    """Have an array hold the numbers of another, rounded to its dtype; either may be pairs.
+
+    A number of float64 is the float32 nearest to it and the one nearest to the rest; beyond
+    float32's largest number it is infinite.
+    """
+    if source.dtype == target.dtype or PAIRS not in (source.dtype, target.dtype):
+        target[...] = source
+    elif source.dtype == PAIRS:
+        target[...] = np.add(source["high"], source["low"], dtype=np.float64)
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            target["high"] = source
+            rest = source - target["high"].astype(np.float64)
+            target["low"] = np.where(np.isfinite(rest), rest, 0.0)
+
+
 def converted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """The array in C order, its numbers rounded to a dtype; itself if it is so."""
     if array.dtype == dtype and array.flags.c_contiguous:
         return array
+    if PAIRS in (array.dtype, dtype):
+        result = np.empty(array.shape, dtype)
+        assign(result, array)
+        return result
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(array, dtype)

@@ -120,7 +120,7 @@ PAIRED: Final[Mapping[Op, Formula]] = _by_operation(*pair_all.FORMULAS)
 """The definitions on pairs of float32, by the operations on floats that they are beside."""
 
 OF_PAIRS: Final = {paired(op): formula for op, formula in PAIRED.items()}
-"""The same by the operations on pairs."""
+"""The definitions on pairs, by the operations on pairs."""
 
 _RARE: Final = frozenset(
     {ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus}

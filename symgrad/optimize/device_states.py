@@ -57,7 +57,7 @@ class DeviceStates:
         self._stays = any(isinstance(a, ResidentArray) for a in (starts, data.shared, data.own))
         self._together = lead.rows_together(Problems(len(starts), data.rows))
         steps = lead.launched(self._together).steps
-        self._dtype = np.dtype(task.options.dtype)
+        self._dtype = task.options.floats
         if isinstance(starts, ResidentArray):
             starts.require(self._dtype)
         else:
@@ -133,7 +133,7 @@ def streamed_through(
     There are more and smaller blocks of problems if the device has no memory for these.
     """
     own = 0 if data.own is None else math.prod(data.own.shape[1:])
-    itemsize, count = np.dtype(task.options.dtype).itemsize, len(starts)
+    itemsize, count = task.options.floats.itemsize, len(starts)
     nbytes = itemsize * (2 * task.problem.n + 3 + own)
     number = max(1, min(count * nbytes // BLOCK_BYTES, count // BLOCK_PROBLEMS))
     while True:
@@ -157,7 +157,7 @@ def _streamed_in(
 ) -> Ends:
     """All steps for the problems of each block; the steps are made while the first is sent."""
     dtype = task.options.dtype
-    collected = Collected(len(starts), task.problem.n, np.dtype(dtype))
+    collected = Collected(len(starts), task.problem.n, task.options.floats)
     shared = data.shared
     if isinstance(shared, np.ndarray):
         shared = backend.array(shared, dtype)

@@ -176,7 +176,7 @@ def minimized(
     by_rows = None if runner or on_device else _by_rows(task, search)
     if by_rows:
         task = replace(task, by_gpu=False)
-        begin = replace(begin, rows=np.asarray(begin.rows, search.options.dtype))
+        begin = replace(begin, rows=np.asarray(begin.rows, search.options.floats))
     make = runner or by_rows or (lambda step: Compiled(step, search.options, backend))
     if isinstance(search.device, Devices) and runner is None:
         require_unwatched(watched, search.device)

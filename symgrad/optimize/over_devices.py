@@ -57,7 +57,7 @@ def shared_out(
     tasks = _alike(tasks)
     lead = tasks[devices.parts[0]]
     pool = _pools.get((lead.stages[0][0], devices), lambda: _pool(devices))
-    collected = Collected(len(starts), lead.problem.n, np.dtype(lead.options.dtype))
+    collected = Collected(len(starts), lead.problem.n, lead.options.floats)
     memories: list[np.ndarray] = []
     if memory:
         states = np.empty((len(starts), lead.layout.size), collected.x.dtype)

@@ -103,7 +103,7 @@ class Stepwise:
     ) -> None:
         self.iteration, self._options, self._device = iteration, options, device
         self._evaluate = evaluate
-        dtype, update = np.dtype(options.dtype), iteration.update
+        dtype, update = options.floats, iteration.update
         self._x = np.empty((1, len(update.graph.names)), dtype)
         self._next = np.empty((1, iteration.state), dtype)
         launched = backend_of(choose("cpu")).map(update, options)
@@ -129,5 +129,5 @@ class Stepwise:
         assert rows is not None, "there are no rows to sum over"
         key = rows, options.math, options.dtype, device
         make = partial(backend_of(device).sums, rows, options, f"{rows.name}: a step over rows")
-        bound = _sums.get(key, make).bind(np.ascontiguousarray(data.shared, options.dtype))
+        bound = _sums.get(key, make).bind(np.ascontiguousarray(data.shared, options.floats))
         return lambda row: bound.run(row[: rows.parameters].copy())

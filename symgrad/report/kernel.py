@@ -62,7 +62,7 @@ class KernelBase:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype that it computes in, and gives."""
-        return np.dtype(self._options.dtype)
+        return self._options.floats
 
     @property
     def modules(self) -> tuple[str, ...]:

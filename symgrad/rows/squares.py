@@ -12,6 +12,7 @@ from symgrad.deprecated import renamed_argument
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
+from symgrad.kernel.copying import host_dtype
 from symgrad.pipeline import DType
 from symgrad.report.progress import Asked
 from symgrad.rows.fit import Target, Task, limits_of, scale_of_residuals
@@ -133,7 +134,7 @@ class LeastSquaresKernel(DataKernel):
         )
 
     def _task(self, dtype: str) -> Task:
-        nest = replace(self._parameters, dtype=np.dtype(dtype))
+        nest = replace(self._parameters, dtype=host_dtype(dtype))
         return Task(self.request, self._traced, nest)
 
     def _sum_outputs(self) -> list[SumOutput]:

@@ -44,7 +44,7 @@ class CompiledArrays:
         self.program, self.options, self.backend = program, options, backend
         target = backend.device_target(options.dtype, options.math)
         self.plan = planned(program, target, options)
-        self._dtypes = {"f": np.dtype(options.dtype), "i": np.dtype(np.int32)}
+        self._dtypes = {"f": options.floats, "i": np.dtype(np.int32)}
         self._parts = [
             partial(self._host, part) if isinstance(part, HostStep) else self._segment(part)
             for part in self.plan.parts

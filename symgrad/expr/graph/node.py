@@ -43,12 +43,12 @@ class Op:
     """One row of the op table: everything that symgrad knows about an operation.
 
     ``signature`` reads ``"ff->f"`` with f float, b bool, i int32, u uint32, F and W arrays of
-    floats and of words, p a pair of floats (in definitions), t the results of a loop or a choice. ``reference`` is the
-    meaning, a NumPy function. Of ``partials(y, *args)`` and ``vjp(g, y, *args)`` a row has at most
-    one: the partial derivatives, or, where a product would turn 0*inf into NaN, the cotangents
-    themselves; None marks a structural zero. A row with ``compose`` is never a node: calling it
-    builds its definition from other rows. ``special`` gives what the operation is of particular
-    arguments, as of constants, and None for all others.
+    floats and of words, p a pair of floats (in definitions), t the results of a loop or a choice.
+    ``reference`` is the meaning, a NumPy function. Of ``partials(y, *args)`` and ``vjp(g, y,
+    *args)`` a row has at most one: the partial derivatives, or, where a product would turn 0*inf
+    into NaN, the cotangents themselves; None marks a structural zero. A row with ``compose`` is
+    never a node: calling it builds its definition from other rows. ``special`` gives what the
+    operation is of particular arguments, as of constants, and None for all others.
     """
 
     name: str
@@ -200,7 +200,9 @@ WORD: Final = _constant("word", "u")
 TRUTH: Final = _constant("truth", "b")
 INPUT: Final = Op(name="input", signature="->f", reference=_leaf("input"))
 
-INPUTS: Final = _leaves_of("input") | {"f": INPUT, "p": Op(name="input_p", signature="->p", reference=_leaf("input"))}
+_PAIR: Final = Op(name="input_p", signature="->p", reference=_leaf("input"))
+
+INPUTS: Final = _leaves_of("input") | {"f": INPUT, "p": _PAIR}
 """Inputs by their types, ``(op, number)``; of an array ``(op, number, length)``."""
 
 ANY_INPUT: Final = frozenset(INPUTS.values())

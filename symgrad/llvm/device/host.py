@@ -57,7 +57,8 @@ class Host:
     def shape(self, dtype: str, batch: bool, fuse: bool = True) -> Shape:
         """The shape of instructions here: single numbers or whole vectors; fused, if wanted."""
         lanes = self.vector_bits // BITS[dtype] if batch else 1
-        return Shape(dtype, lanes, self.fused and fuse, self.vector_bits == 512)
+        fused = self.fused and fuse and dtype != "float32x2"
+        return Shape(dtype, lanes, fused, self.vector_bits == 512)
 
     def require(self) -> None:
         """Refuse to run code for a CPU that this machine is not.

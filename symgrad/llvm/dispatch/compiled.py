@@ -130,7 +130,9 @@ class Calls:
     memory. What is small stays with the thread.
     """
 
-    def __init__(self, launch: Launch, chains: Sequence[Sequence[Planned]], dtype: str) -> None:
+    def __init__(
+        self, launch: Launch, chains: Sequence[Sequence[Planned]], dtype: np.dtype[Any]
+    ) -> None:
         self._chains = [[(p, p.arguments) for p in chain] for chain in chains]
         self._places: dict[str, list[tuple[list[Any], int, Part | None]]] = {}
         for planned, arguments in itertools.chain.from_iterable(self._chains):
@@ -190,7 +192,7 @@ STAYING_BYTES: Final = 2**20
 """Bytes of scratch arrays that stay with a thread, at most."""
 
 
-def arena(launch: Launch, dtype: str) -> tuple[dict[str, int], int]:
+def arena(launch: Launch, dtype: np.dtype[Any]) -> tuple[dict[str, int], int]:
     """Where each scratch array begins in memory that all of them share, and how large that is.
 
     Each gets the first gap that is large enough, of what no other one needs while it is needed.

@@ -15,6 +15,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel import watch
+from symgrad.kernel.copying import host_dtype
 from symgrad.kernel.launch import Dispatch, Launch, Program, Use
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import RowData
@@ -51,10 +52,10 @@ class Launched:
     ) -> None:
         """Some programs' kernels may be compiled already, of a launch that is known to be right."""
         start = time.perf_counter()
-        self.launch, self.dtype = launch, np.dtype(dtype)
+        self.launch, self.dtype = launch, host_dtype(dtype)
         self._kernels = kernels or {}
-        self.inputs = {a.name: (a.dtype(dtype), a.size) for a in launch.inputs}
-        self._outputs = [(a.name, a.dtype(dtype), a.of(1)) for a in launch.outputs]
+        self.inputs = {a.name: (a.dtype(self.dtype), a.size) for a in launch.inputs}
+        self._outputs = [(a.name, a.dtype(self.dtype), a.of(1)) for a in launch.outputs]
         self._local = threading.local()
         self._points: Points | None = None
         self._steps: Steps | None = None
@@ -149,7 +150,7 @@ class Launched:
         try:
             return self._local.calls
         except AttributeError:
-            self._local.calls = Calls(self.launch, self._chains, self.dtype.name)
+            self._local.calls = Calls(self.launch, self._chains, self.dtype)
             return self._local.calls
 
     def hold(self, resident: Mapping[str, np.ndarray]) -> Held:

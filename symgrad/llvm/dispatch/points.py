@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.graph.node import Op
+from symgrad.kernel.copying import host_dtype
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.memory import LARGE_BYTES, POOL, is_aligned
 from symgrad.kernel.shapes import Computation
@@ -38,14 +39,14 @@ def definitions_for(math: str, dtype: str) -> Mapping[Op, Definition]:
     """
     if dtype == "float64":
         return double()
-    return rounding_functions("accurate" if math == "fast" else math)
+    return rounding_functions("accurate" if math == "fast" else math, dtype)
 
 
 class Points:
     """A dispatch over a batch, each point by itself, on all cores. Any number of threads may."""
 
     def __init__(self, computation: Computation, math: str, dtype: str) -> None:
-        self.computation, self.dtype = computation, np.dtype(dtype)
+        self.computation, self._name, self.dtype = computation, dtype, host_dtype(dtype)
         self.seconds = 0.0
         """How long it took to compile what has been run so far."""
         self._math = math
@@ -65,7 +66,7 @@ class Points:
         return map_program(self.computation, SimdTarget(self._vector(True).lanes))
 
     def _vector(self, batch: bool) -> Shape:
-        return host().shape(str(self.dtype), batch, self._math != "strict")
+        return host().shape(self._name, batch, self._math != "strict")
 
     @cached_property
     def _block(self) -> Shape:
@@ -79,7 +80,7 @@ class Points:
 
     def _writer(self, batch: bool) -> Callable[[bool], Source]:
         vector = self._vector(True)
-        functions = definitions_for(self._math, str(self.dtype))
+        functions = definitions_for(self._math, self._name)
         shape = self._block if batch else self._vector(False)
 
         def write(thorough: bool) -> Source:

@@ -72,7 +72,7 @@ def of_each(op: Op, shape: Shape) -> Iterator[str]:
 
 def _definition(function: Function, shape: Shape, calls: Container[Op], hint: str) -> Iterator[str]:
     """The lines of a function, with what the compiler should do with calls of it."""
-    op, kinds = function.op, function.op.signature
+    op, kinds, shape = function.op, function.op.signature, shape.parts
     names = {a: _argument(function, a) for a in function.arguments}
     parameters = ", ".join(
         f"{shape.types[kind]} {name}" for kind, name in zip(kinds, names.values(), strict=False)

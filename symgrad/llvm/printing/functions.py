@@ -446,7 +446,8 @@ class Packed(dict[Op, bool]):
         self._functions = functions
 
     def __missing__(self, op: Op) -> bool:
-        is_packed = op in self._functions and {*op.signature[: op.arity], op.result} == {"f"}
+        kinds = {*op.signature[: op.arity], op.result}
+        is_packed = op in self._functions and kinds in ({"f"}, {"p"})
         self[op] = is_packed
         return is_packed
 

@@ -56,10 +56,12 @@ class Memory:
             return
         records = self._arrangement.records.loaded(s) if self._lanes > 1 else None
         if records is None or self._values.mask is not None:
-            self._values.define(s.result, self._loaded(s.buffer, s.index))
+            number = self._loaded(s.buffer, s.index)
         else:
             column = self._arrangement.records.column(s.index)
-            self._values.define(s.result, self.records.column(records, column))
+            number = self.records.column(records, column)
+        wide = self._values.varies(s.result)
+        self._values.define(s.result, self._values.taken(s.buffer, number, wide))
 
     def _loaded(self, buffer: Buffer, index: int) -> str:
         values, write, kind = self._values, self._write, buffer.kind
@@ -117,25 +119,23 @@ class Memory:
 
     def _store_vector(self, s: Store) -> None:
         values, at = self._values, self._addresses.vector(s.buffer, s.index)
-        wide, value = values.type(s.buffer.kind, True), values.operand(s.value, True)
+        wide, value = values.type(s.buffer.kind, True), values.given(s.buffer, s.value, True)
         old = self._whole_vector(s.buffer, at) if s.add or values.mask else ""
         if s.add:
-            value = self._sum(s.buffer, wide, old, value)
+            value = values.sum(s.buffer, True, old, value)
         if values.mask:
             value = values.chosen(values.mask, wide, value, old)
         align = self._addresses.alignment(s.buffer)
         self._write.do(f"store {wide} {value}, ptr {at}, align {align}")
 
-    def _sum(self, buffer: Buffer, kind: str, a: str, b: str) -> str:
-        return self._write.value(f"{'fadd' if buffer.kind in 'fd' else 'add'} {kind} {a}, {b}")
-
     def _store_one(self, s: Store) -> None:
         values, at = self._values, self._addresses.one(s.buffer, s.index)
-        one, value = values.type(s.buffer.kind, False), values.operand(s.value)
+        one, value = values.type(s.buffer.kind, False), values.given(s.buffer, s.value)
         if values.varies(s.value):
             value = self._of_first_lane(values.type(s.buffer.kind, True), value)
         if s.add:
-            value = self._sum(s.buffer, one, self._write.value(f"load {one}, ptr {at}"), value)
+            old = self._write.value(f"load {one}, ptr {at}")
+            value = values.sum(s.buffer, False, old, value)
         self._write.do(f"store {one} {value}, ptr {at}")
 
     def _of_first_lane(self, kind: str, value: str) -> str:
@@ -153,9 +153,9 @@ class Memory:
     def _store_many(self, s: Store) -> None:
         values, kind = self._values, s.buffer.kind
         wide, align = values.type(kind, True), self._arrangement.size(kind)
-        name, value = f"v{self._lanes}{self._scalar(kind)}", values.operand(s.value, True)
+        name, value = f"v{self._lanes}{self._scalar(kind)}", values.given(s.buffer, s.value, True)
         if s.add:
-            value = self._sum(s.buffer, wide, self._loaded(s.buffer, s.index), value)
+            value = values.sum(s.buffer, True, self._loaded(s.buffer, s.index), value)
         if s.buffer.space == "own" or self._analysis.indices.step(s.index) != 1:
             at = self._addresses.anywhere(s.buffer, s.index)
             call = f"call void @llvm.masked.scatter.{name}.v{self._lanes}p0({wide} {value}"

@@ -6,7 +6,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import count
 from typing import Final
@@ -15,11 +15,13 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, INTEGER, TRUTH, Graph, Node, Op, float_bits
-from symgrad.mathlib.define import name_of
+from symgrad.mathlib.define import name_of, operation
+from symgrad.mathlib.pair.expression import parts
 
-NAMES: Final = {"float32": "float", "float64": "double"}
-DIGITS: Final = {"float32": 23, "float64": 52}
-BITS: Final = {"float32": 32, "float64": 64}
+NAMES: Final = {"float32": "float", "float64": "double", "float32x2": "double"}
+"""The types of numbers; a pair of float32 has the bits of both in one of float64."""
+DIGITS: Final = {"float32": 23, "float64": 52, "float32x2": 23}
+BITS: Final = {"float32": 32, "float64": 64, "float32x2": 64}
 
 _ONE: Final = (CONST, float_bits(1.0))
 
@@ -64,12 +66,27 @@ class Shape:
             "b": self.vector("i1"),
             "i": self.vector("i32"),
             "u": self.vector("i32"),
+            "p": self.vector("double"),
         }
 
     @property
+    def in_pairs(self) -> bool:
+        """Whether numbers are pairs of float32."""
+        return self.dtype == "float32x2"
+
+    @property
+    def parts(self) -> Shape:
+        """The shape of what functions compute with: of pairs, of their parts, never fused."""
+        return replace(self, dtype="float32", fused=False) if self.in_pairs else self
+
+    def operation(self, op: Op) -> Op:
+        """The operation that a kernel has of one of the op table."""
+        return op if op is ops.where else operation(op, self.dtype)
+
+    @property
     def suffix(self) -> str:
-        """How the names of intrinsics end."""
-        scalar = f"f{BITS[self.dtype]}"
+        """How the names of intrinsics, and of functions, end."""
+        scalar = "f64" if self.dtype == "float64" else "f32"
         return scalar if self.lanes == 1 else f"v{self.lanes}{scalar}"
 
     @property
@@ -79,9 +96,12 @@ class Shape:
 
     def number(self, value: float) -> str:
         """A constant of the shape's dtype, rounded to it."""
-        with np.errstate(over="ignore"):
-            rounded = float(np.dtype(self.dtype).type(value))
-        (bits,) = struct.unpack("<Q", struct.pack("<d", rounded))
+        if self.in_pairs:
+            packed = struct.pack("<ff", *parts(value))
+        else:
+            with np.errstate(over="ignore"):
+                packed = struct.pack("<d", float(np.dtype(self.dtype).type(value)))
+        (bits,) = struct.unpack("<Q", packed)
         return self.splat(NAMES[self.dtype], f"0x{bits:016X}")
 
     def word(self, value: int) -> str:
@@ -93,7 +113,7 @@ class Shape:
         """Names that the texts of the op table's rows may use beside their arguments."""
         digits, bits = DIGITS[self.dtype], BITS[self.dtype]
         bias = (1 << (bits - digits - 2)) - 1
-        return {
+        return self._of_parts | {
             "f": self.float, "b": self.types["b"], "u": self.types["u"], "m": self.suffix,
             "w": self.vector(f"i{bits}"), "true": self.splat("i1", "true"),
             "zero": self.number(0.0), "half": self.number(0.5), "one": self.number(1.0),
@@ -108,6 +128,19 @@ class Shape:
             "whole": self.word((bias + digits) << digits),
             "whole_bias": self.number(2.0**digits + bias),
         }  # fmt: skip
+
+    @property
+    def _of_parts(self) -> dict[str, str]:
+        """What texts that take pairs apart may name."""
+        n = self.lanes
+        masks = {"even": range(0, 2 * n, 2), "odd": range(1, 2 * n, 2)}
+        masks["zipped"] = [k + n * half for k in range(n) for half in (0, 1)]
+        texts = {
+            name: f"<{len(lanes)} x i32> <{', '.join(f'i32 {k}' for k in lanes)}>"
+            for name, lanes in masks.items()
+        }
+        types = {"s": self.vector("float"), "d": self.vector("double")}
+        return texts | types | {"sv": f"<{n} x float>", "ss": f"<{2 * n} x float>"}
 
 
 @dataclass(frozen=True)
@@ -144,7 +177,7 @@ def single(op: Op, shape: Shape) -> str:
 
 def called(op: Op, shape: Shape) -> str:
     """The name of the library's function of an operation, for numbers of this shape."""
-    return f"{name_of(op)}.{shape.suffix}"
+    return f"{name_of(shape.operation(op))}.{shape.suffix}"
 
 
 @cache
@@ -255,16 +288,16 @@ class Writer:
                     name = names[i] = next(fresh)
                     write(form % (name, a, b))
             else:
-                names[i] = self._made(op, *[names[a] for a in node[1:]])
+                names[i] = self.made(op, *[names[a] for a in node[1:]])
             if op in counted:
-                self.used[op] += 1
+                self.used[self.shape.operation(op)] += 1
 
     def _form(self, op: Op) -> str:
         """The line of an operation of one instruction, or "" if it has none, or more.
 
         The names of the value and of the arguments are left open.
         """
-        if op in self.calls:
+        if self.shape.operation(op) in self.calls:
             self._counted.add(op)
             types, kinds = self.shape.types, op.signature[: op.arity]
             arguments = ", ".join(f"{types[kind]} %s" for kind in kinds)
@@ -276,15 +309,13 @@ class Writer:
         if op is ops.opaque:
             self.names[i] = self.names[node[1]]
         elif i not in self._products:
-            self.names[i] = self._made(op, *[self.names[a] for a in node[1:]])
+            self.names[i] = self.made(op, *[self.names[a] for a in node[1:]])
 
     def _merged(self, op: Op, a: int, b: int) -> str:
         """A product that may be one of its factors; a sum, and a product that it alone needs."""
         if op is ops.mul:
             same = self._times_one(a, b)
-            return (
-                self._made(op, self.names[a], self.names[b]) if same is None else self.names[same]
-            )
+            return self.made(op, self.names[a], self.names[b]) if same is None else self.names[same]
         if b in self._products:
             return self._fused(op, b, a, op is ops.sub)
         return self._fused(op, a, b, False)
@@ -301,7 +332,7 @@ class Writer:
                     return other
         return None
 
-    def _made(self, op: Op, *arguments: str) -> str:
+    def made(self, op: Op, *arguments: str) -> str:
         """The value of an operation."""
         form = self._forms.get(op) or self._form(op)
         if form:
@@ -324,7 +355,7 @@ class Writer:
             same = self._times_one(left, right)
             if same is not None:
                 pair = (rest, same) if negative or op is ops.add else (same, rest)
-                return self._made(op, *[names[a] for a in pair])
+                return self.made(op, *[names[a] for a in pair])
         c, a, b = names[rest], names[left], names[right]
         if op is ops.sub:
             a, c = (self._negated(a), c) if negative else (a, self._negated(c))

@@ -94,7 +94,7 @@ class Transposed:
         values, records = self._values, self._records.whole[s]
         assert values.mask is None, "all lanes store their rows"
         if self._lanes > 1 and not self._arrangement.in_memory:
-            columns = {c: values.operand(i, True) for c, i in enumerate(s.values)}
+            columns = {c: values.given(s.buffer, i, True) for c, i in enumerate(s.values)}
             self.results[records] = columns
             return
         for c, i in enumerate(s.values):
@@ -107,7 +107,7 @@ class Transposed:
         align = self._addresses.alignment(records.buffer) if wide else itemsize
         memory = self._arrangement.transposed
         base = memory[records] if wide else self._addresses.of(records.buffer)
-        value = f"{self._values.shape.float} {self._values.operand(i, wide)}"
+        value = f"{self._values.shape.float} {self._values.given(records.buffer, i, wide)}"
         at = self._addresses.column(base, column)
         self._write.do(f"store {value}, ptr {at}, align {align}")
 
@@ -115,13 +115,13 @@ class Transposed:
         """Put a value where it waits for the other columns of its records, if that can be."""
         column, memory = self._records.column(s.index), self._arrangement.transposed.get(records)
         if memory is not None:
-            value = self._values.operand(s.value, True)
+            value = self._values.given(s.buffer, s.value, True)
             self._write.store(value, memory, column * self._lanes, True)
             return True
         if self._values.mask is not None or self._arrangement.part_of(s) is not None:
             return False
         columns = self.results.setdefault(records, {})
-        columns[column] = self._values.operand(s.value, True)
+        columns[column] = self._values.given(s.buffer, s.value, True)
         if len(columns) == records.stride and records not in self._records.known:
             base, write = self._base(records), self._write.of(self._vector)
             for k, vector in enumerate(self._rows(records)):

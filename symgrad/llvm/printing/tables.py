@@ -151,7 +151,7 @@ class Tables:
         """A float that is added, 0 where its lane does not go on."""
         op, *args = self._nodes[i]
         assert op is widen, "floats are added to tables of wide ones"
-        value = self._values.operand(args[0], True)
+        value = self._values.in_float64(args[0], True)
         if self._values.mask is None:
             return value
         return self._values.chosen(
@@ -173,7 +173,7 @@ class Tables:
     def _add_row(self, table: str, at: str, row: str, sizes: Sequence[int]) -> None:
         """Add the numbers of a vector to those of a table, in pieces."""
         write, kind, taken = self._write, self._shape.float, 0
-        cast = "bitcast" if self._shape.dtype == "float64" else "fpext"
+        cast = "fpext" if self._shape.dtype == "float32" else "bitcast"
         for size in sizes:
             wide = f"<{size} x double>"
             mask = ", ".join(f"i32 {k}" for k in range(taken, taken + size))

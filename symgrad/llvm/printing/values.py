@@ -8,10 +8,13 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
+from symgrad.expr import ops
 from symgrad.expr.graph.node import Node, Op
 from symgrad.kernel.language import narrow, wide_add, widen
 from symgrad.kernel.statements import (
+    BOUND,
     OVER_LANES,
+    Buffer,
     Read,
     ReadRow,
     lane_max,
@@ -22,6 +25,7 @@ from symgrad.llvm.printing.analysis import Records
 from symgrad.llvm.printing.builder import Builder
 from symgrad.llvm.printing.functions import LEAST_CALLS, Arrangement, Packed
 from symgrad.llvm.printing.operations import Shape, Writer, called, constant
+from symgrad.llvm.printing.pairs import PUT_TOGETHER, TAKEN_APART
 from symgrad.llvm.printing.source import CACHE_LINE_BYTES
 from symgrad.mathlib.define import Function
 
@@ -114,6 +118,43 @@ class Values:
         wide = i in self._varying if wide is None else wide
         return (self._vectors if wide else self._scalars).names[i]
 
+    def taken(self, buffer: Buffer, name: str, wide: bool) -> str:
+        """A number, or a vector of them, that was read from a buffer, as a value."""
+        if not self._is_converted(buffer):
+            return name
+        return self._made(TAKEN_APART, wide, name)
+
+    def given(self, buffer: Buffer, i: int, wide: bool | None = None) -> str:
+        """The name of a value as a buffer has it: see `operand`."""
+        wide = self.varies(i) if wide is None else wide
+        name = self.operand(i, wide)
+        return self._made(PUT_TOGETHER, wide, name) if self._is_converted(buffer) else name
+
+    def _is_converted(self, buffer: Buffer) -> bool:
+        """Whether the numbers of a buffer are the host's, and float64 rather than pairs."""
+        host = buffer.space in BOUND and buffer.data is None
+        return self.shape.in_pairs and host and buffer.kind == "f"
+
+    def _made(self, op: Op, wide: bool, *arguments: str) -> str:
+        """The value of an operation that has instructions."""
+        writer = self._vectors if wide else self._scalars
+        return writer.made(op, *arguments)
+
+    def sum(self, buffer: Buffer, wide: bool, a: str, b: str) -> str:
+        """The sum of two numbers as a buffer has them."""
+        kind = buffer.kind
+        if kind == "f" and self.shape.in_pairs and not self._is_converted(buffer):
+            writer = self._vectors if wide else self._scalars
+            writer.used[self.shape.operation(ops.add)] += 1
+            return writer.made(ops.add, a, b)
+        how = "fadd" if kind in "fd" else "add"
+        return self.write.value(f"{how} {self.type(kind, wide)} {a}, {b}")
+
+    def in_float64(self, i: int, wide: bool) -> str:
+        """A pair as a number of float64; any other value as it is."""
+        name = self.operand(i, wide)
+        return self._made(PUT_TOGETHER, wide, name) if self.shape.in_pairs else name
+
     def define(self, i: int, name: str) -> None:
         """Give a value its name, and leave it to whatever else needs it."""
         self._writer(i).names[i] = name
@@ -197,9 +238,12 @@ class Values:
             assert slot is not None or i in a.special, f"value {i} was never computed"
             return self._special(i) if slot is None else self.fetch(slot, self.type_of(i))
         if i in a.row_reads:
-            return self.lazy.read_of_row(*a.row_reads[i])
-        if isinstance(self.graph.nodes[i][0], Read) or i in a.reloaded:
-            return self.lazy.read(i)
+            s, column = a.row_reads[i]
+            return self.taken(s.buffer, self.lazy.read_of_row(s, column), self.varies(i))
+        op = self.graph.nodes[i][0]
+        if isinstance(op, Read) or i in a.reloaded:
+            buffer = op.buffer if isinstance(op, Read) else a.reloaded[i].buffer
+            return self.taken(buffer, self.lazy.read(i), self.varies(i))
         writer = self._writer(i)
         writer.write((i,))
         return writer.names[i]
@@ -286,7 +330,7 @@ class Values:
 
     def _packed(self, i: int) -> Op | None:
         """The function that a node calls, if it may be called in a vector."""
-        op = self.graph.nodes[i][0]
+        op = self.shape.operation(self.graph.nodes[i][0])
         return op if self._calls.packed[op] else None
 
     def _as_one(self, op: Op, nodes: Sequence[int], shape: Shape) -> None:
@@ -363,29 +407,34 @@ class Values:
     def sums(self, op: Op, args: Any, wide: bool) -> str:
         """The operations of sums."""
         if op in OVER_LANES:
-            return self._over_lanes(op, self.operand(args[0], True))
+            return self._over_lanes(op, args[0])
         values = [self.operand(a, wide) for a in args]
         float_, double = self.type("f", wide), self.type("d", wide)
         if op in (wide_add, wide_mul):
             how = "fadd" if op is wide_add else "fmul"
             return self.write.value(f"{how} {double} {values[0]}, {values[1]}")
+        if self.shape.in_pairs:
+            return self._made(PUT_TOGETHER if op is widen else TAKEN_APART, wide, values[0])
         if float_ == double:
             return values[0]
         if op is widen:
             return self.write.value(f"fpext {float_} {values[0]} to {double}")
         return self.write.value(f"fptrunc {double} {values[0]} to {float_}")
 
-    def _over_lanes(self, op: Op, value: str) -> str:
+    def _over_lanes(self, op: Op, i: int) -> str:
         """A sum, or an extreme, over all lanes; of sums, from the first to the last."""
         if self.lanes == 1:
-            return value
+            return self.operand(i, True)
+        in_pairs = self.shape.in_pairs and op.result == "f"
+        value = self.in_float64(i, True) if in_pairs else self.operand(i, True)
         one, many = self.type(op.result, False), self.type(op.result, True)
         suffix = f"v{self.lanes}{'f32' if one == 'float' else 'f64'}"
         extremes = {lane_max: "fmaximum", lane_min: "fminimum"}
         how = extremes.get(op, "fadd")
         first = "" if op in extremes else f"{one} -0.0, "
         call = f"call {one} @llvm.vector.reduce.{how}.{suffix}({first}{many} {value})"
-        return self.write.value(call)
+        total = self.write.value(call)
+        return self._made(TAKEN_APART, False, total) if in_pairs else total
 
 
 class _Nodes(Writer):

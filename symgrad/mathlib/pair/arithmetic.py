@@ -26,9 +26,9 @@ def fast_sum(high: Any, low: Any) -> tuple[Expr, Expr]:
 
 
 def finished(high: Any, low: Any, plain: Any) -> Paired:
-    """A pair of two terms, high not the smaller; float32's ``plain`` where that is not finite, or 0.
+    """A pair of two terms, high not the smaller; ``plain`` where that is not finite, or 0.
 
-    So the sign of 0 is float32's.
+    That is what float32 has of it, so that the sign of 0 is float32's.
     """
     total, rest = fast_sum(high, low)
     sound = ops.isfinite(total) & (total != 0.0)
@@ -311,13 +311,11 @@ def int32_float(w: Word) -> Paired:
 
 
 def nearest_word(x: Paired) -> Word:
-    """The nearest whole number as a signed word: of its upper half, its lower half, and the rest."""
+    """The nearest whole number as a signed word: of its halves, and of the low part."""
     whole = call(ops.round, x)
     upper = ops.floor(whole.high * 2.0**-16)
     lower = whole.high - upper * 65536.0
-    return (
-        (ops.nearest_word(upper) << 16) + ops.nearest_word(lower) + ops.nearest_word(whole.low)
-    )
+    return (ops.nearest_word(upper) << 16) + ops.nearest_word(lower) + ops.nearest_word(whole.low)
 
 
 def bits_float(w: Word) -> Paired:

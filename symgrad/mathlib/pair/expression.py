@@ -26,18 +26,27 @@ def _given(*_: Any) -> Any:
 PAIR: Final = Op(
     name="pair", signature="ff->p", reference=_given, meaning="high + low, as one number",
     wgsl="vec2<f32>({0}, {1})",
+    llvm="a = bitcast {s} {0} to {sv}; b = bitcast {s} {1} to {sv}; "
+    "c = shufflevector {sv} {a}, {sv} {b}, {zipped}; bitcast {ss} {c} to {d}",
 )  # fmt: skip
 HIGH: Final = Op(
     name="pair_high", signature="p->f", reference=_given, meaning="the float32 nearest to a pair",
     wgsl="{0}.x",
+    llvm="v = bitcast {d} {0} to {ss}; e = shufflevector {ss} {v}, {ss} poison, {even}; "
+    "bitcast {sv} {e} to {s}",
 )  # fmt: skip
 LOW: Final = Op(
     name="pair_low", signature="p->f", reference=_given, meaning="what that leaves of it",
     wgsl="{0}.y",
+    llvm="v = bitcast {d} {0} to {ss}; o = shufflevector {ss} {v}, {ss} poison, {odd}; "
+    "bitcast {sv} {o} to {s}",
 )  # fmt: skip
 
-PARTS: Final = frozenset({PAIR, HIGH, LOW})
-"""What takes pairs apart, and puts them together."""
+TAKEN_APART: Final = frozenset({HIGH, LOW})
+"""What takes pairs apart."""
+
+PARTS: Final = TAKEN_APART | {PAIR}
+"""What takes them apart, and puts them together."""
 
 
 @cache

@@ -28,7 +28,8 @@ from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.definitions import Library
-from symgrad.wgsl.printing.operations import FLOATS, PRIMARY, Floats
+from symgrad.wgsl.printing.operations import PRIMARY, Floats
+from symgrad.wgsl.printing.pairs import FLOATS
 from symgrad.wgsl.printing.source import Style
 from symgrad.wgsl.printing.values import Writer
 

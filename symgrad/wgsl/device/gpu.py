@@ -18,6 +18,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.kernel import watch
+from symgrad.kernel.copying import PAIRS, converted
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
 from symgrad.wgsl.device.guard import Guard
 from symgrad.wgsl.device.timestamps import FEATURE, Timestamps
@@ -229,7 +230,7 @@ class Gpu:
 
     def constants(self, numbers: Sequence[float], dtype: np.dtype[Any] = FLOAT) -> Storage:
         """Floats of a dtype in a storage buffer, which nobody changes."""
-        data = np.array(numbers, dtype)
+        data = converted(np.array(numbers, np.float64), dtype)
         storage = self.storage(data.nbytes)
         self.write(storage.buffer, 0, data)
         return storage
@@ -326,8 +327,9 @@ class Gpu:
 
         Zero is a word as wide as the floats, of which the block is a whole multiple.
         """
-        wide = dtype.itemsize // 4
-        floats = np.array([0.0, np.inf, np.nan], dtype).view(np.uint32)
+        scalar = FLOAT if dtype == PAIRS else dtype
+        wide = scalar.itemsize // 4
+        floats = np.array([0.0, np.inf, np.nan], scalar).view(np.uint32)
         rest = [*arguments, *[0] * (len(arguments) % wide)]
         block = np.array([count, *[0] * (wide - 1), *floats, *rest], np.uint32)
         buffer = self.buffer(block.nbytes, "UNIFORM|COPY_DST")

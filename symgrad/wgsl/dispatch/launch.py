@@ -22,7 +22,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.expr.graph.verify import is_verified
-from symgrad.kernel.copying import QUEUED_BYTES, converted
+from symgrad.kernel.copying import QUEUED_BYTES, converted, host_dtype
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.layout import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
 from symgrad.kernel.memory import POOL, in_pieces
@@ -249,7 +249,7 @@ class Launched:
             return self._run_on_device(inputs)
         batch = self._batch(inputs)
         results = [
-            POOL.empty(shape, kind, aligned=False)
+            POOL.empty(shape, host_dtype(kind), aligned=False)
             for shape, kind in zip(self._results(batch), self._output_kinds, strict=True)
         ]
         self._run_into(inputs, results)

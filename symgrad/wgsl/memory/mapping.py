@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from symgrad.kernel.copying import assign
 from symgrad.wgsl.memory.pool import rounded
 
 STAGING = "MAP_READ|COPY_DST"
@@ -81,7 +82,7 @@ class Staging:
         data = self._mapper.map(self._buffer, nbytes)
         for first, array, dtype in parts:
             numbers = data[first : first + array.size * dtype.itemsize].view(dtype)
-            array[...] = numbers.reshape(array.shape)
+            assign(array, numbers.reshape(array.shape))
         self._mapper.unmap(self._buffer)
         self._busy = False
 

@@ -20,6 +20,7 @@ from symgrad.kernel.copying import (
     LEAST_PIECE_BYTES,
     QUEUED_BYTES,
     THREADS,
+    assign,
     converted,
     cores,
     divided,
@@ -175,7 +176,7 @@ def _copied(slot: Slot, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
     assert slot.buffer is not None, "the slot has no memory"
     with np.errstate(over="ignore", invalid="ignore"):
         for target, source in pairs:
-            np.copyto(target, source.reshape(target.shape), casting="unsafe")
+            assign(target, source.reshape(target.shape))
 
 
 class _Transfer:

@@ -20,7 +20,7 @@ class Addresses:
         if buffer.vector == 1:
             return self.of_vector(buffer, Vector(i, 0)), ""
         vector, component = self._vectors.of(buffer, i)
-        return self.of_vector(buffer, vector), f".{component}"
+        return self.of_vector(buffer, vector), self._values.floats.component(component)
 
     def of_vector(self, buffer: Buffer, vector: Vector) -> Text:
         """The index of a vector of a buffer."""

@@ -9,13 +9,12 @@ from typing import Final
 
 from symgrad.expr.graph.node import WORD, Graph
 from symgrad.kernel.accesses import accesses
+from symgrad.kernel.copying import PAIRS
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer, Load, Routine, Scope, Statement, Store, scopes_of
 from symgrad.kernel.uses import Uses
 from symgrad.kernel.vectors import Vector, vector_of
 from symgrad.wgsl.printing.operations import PRODUCT, Floats, Text, wrapped
-
-COMPONENTS: Final = "xyzw"
 
 PRIVATE: Final = 64
 """Numbers that an invocation has in variables, all arrays together. Compilers give an index that is
@@ -30,6 +29,11 @@ _LOADED: Final = {
     "f32": {"b": "{0} != 0.0f"},
     "u64": {"f": "bitcast<f64>({0})", "b": "({0} != 0lu)", "i": "i32(u32({0}))", "u": "u32({0})"},
     "f64": {"b": "{0} != 0.0lf"},
+    "vec2<f32>": {
+        "b": "{0}.x != 0.0f",
+        "u": "(u32({0}.x) << 16u | u32({0}.y))",
+        "i": "bitcast<i32>(u32({0}.x) << 16u | u32({0}.y))",
+    },
 }
 _STORED: Final = {
     "u32": {"f": "bitcast<u32>({0})", "b": "select(0u, 1u, {0})", "i": "bitcast<u32>({0})"},
@@ -41,6 +45,11 @@ _STORED: Final = {
         "u": "u64({0})",
     },
     "f64": {"b": "f64({0})"},
+    "vec2<f32>": {
+        "b": "vec2<f32>(f32({0}), 0.0f)",
+        "u": "vec2<f32>(f32({0} >> 16u), f32({0} & 0xffffu))",
+        "i": "vec2<f32>(f32(bitcast<u32>({0}) >> 16u), f32(bitcast<u32>({0}) & 0xffffu))",
+    },
 }
 """Values as memory of words, or of floats, has them: these would not keep the bits of words."""
 
@@ -56,8 +65,11 @@ def stored_as(element: str, kind: str) -> str:
 
 
 def element_of(floats: Floats, of_floats: bool) -> str:
-    """The type of memory's elements: floats if all that it holds are, and else words as wide."""
-    return floats.type if of_floats else floats.word
+    """The type of memory's elements: floats if all that it holds are, and else words as wide.
+
+    A pair has a word as the numbers that its halves are.
+    """
+    return floats.type if of_floats or floats.dtype == PAIRS else floats.word
 
 
 def zero_of(floats: Floats, element: str) -> str:
@@ -203,11 +215,11 @@ class Vectors:
         if any(b.vector > 1 for b in kernel.buffers):
             self._scope(kernel.main)
 
-    def of(self, buffer: Buffer, index: int) -> tuple[Vector, str]:
+    def of(self, buffer: Buffer, index: int) -> tuple[Vector, int]:
         """The vector of an index, and which component of it."""
         location = vector_of(self._kernel.graph, index, buffer.vector)
         assert location is not None, f"the index {index} is of no known number of a vector"
-        return location[0], COMPONENTS[location[1]]
+        return location[0], location[1]
 
     def joined(self, items: Iterable[int | Statement]) -> Iterator[int | Statement | Together]:
         """The items, stores of all numbers of a vector as one."""
@@ -236,7 +248,7 @@ class Vectors:
         buffer = item.buffer
         vector, component = self.of(buffer, item.index)
         same = [s.buffer is buffer and self.of(buffer, s.index)[0] == vector for s in waiting]
-        return all(same) and component == COMPONENTS[len(waiting)]
+        return all(same) and component == len(waiting)
 
     def _scope(self, scope: Scope) -> None:
         """Find what is read together: nodes of a scope, or loads with no other statement between.

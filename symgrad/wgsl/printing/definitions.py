@@ -8,7 +8,9 @@ from functools import cache
 from symgrad.expr.graph.node import INPUT, Graph, Op, reachable
 from symgrad.kernel.binding import bind
 from symgrad.mathlib.define import Function, name_of
+from symgrad.mathlib.pair.expression import TAKEN_APART
 from symgrad.wgsl.printing.operations import PRIMARY, SINGLE, Floats, Text, render
+from symgrad.wgsl.printing.pairs import OPAQUE, PAIR, PART
 
 
 class Library:
@@ -16,12 +18,16 @@ class Library:
 
     def __init__(self, functions: Mapping[Op, Function], floats: Floats = SINGLE) -> None:
         self.names = {op: name_of(op) for op in functions}
-        self._functions, self._floats = functions, floats
+        self._functions, self._in_pairs = functions, floats is PAIR
+        self._floats = PART if self._in_pairs else floats
         self._texts: dict[Op, list[str]] = {}
 
     def definitions(self, used: Iterable[Op]) -> Iterator[str]:
         """The lines of the functions that these operations need."""
-        for op in _in_order(used, self._functions):
+        needed = _in_order(used, self._functions)
+        if needed and self._in_pairs:
+            yield from OPAQUE
+        for op in needed:
             if op not in self._texts:
                 self._texts[op] = list(_function(self._functions[op], self.names, self._floats))
             yield from self._texts[op]
@@ -54,6 +60,11 @@ def _function(function: Function, names: Mapping[Op, str], floats: Floats) -> It
     graph = function.graph
     texts: dict[int, Text] = {
         i: (graph.names[graph.nodes[i][1]], PRIMARY) for i in function.arguments
+    }
+    texts |= {  # parts of pairs need no names
+        i: (f"{texts[node[1]][0]}{node[0].wgsl[-2:]}", PRIMARY)
+        for i, node in enumerate(graph.nodes)
+        if node[0] in TAKEN_APART and node[1] in texts
     }
     parameters = ", ".join(
         f"{texts[i][0]}: {floats.types[kind]}"

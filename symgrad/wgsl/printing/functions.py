@@ -9,7 +9,6 @@ from symgrad.expr.graph.node import INPUT, Graph, Op
 from symgrad.kernel.layout import POINTS_PER_WORKGROUP
 from symgrad.kernel.schedule import Piece, Plan
 from symgrad.wgsl.printing.analysis import (
-    COMPONENTS,
     Own,
     element_of,
     loaded_as,
@@ -60,7 +59,7 @@ class Shader:
     @property
     def scratch(self) -> str:
         """The type of what scratch memory consists of, or "" if there is none."""
-        return f"vec4<{self._element}>" if self._plan.scratch else ""
+        return self._values.floats.vector(4, self._element) if self._plan.scratch else ""
 
     def _nodes_of_several_parts(self) -> set[int]:
         """Values that one function makes and another, or the end of the shader, needs."""
@@ -111,8 +110,9 @@ class Shader:
 
     def _fetch(self, row: int) -> Iterator[str]:
         yield f"  let s{row} = scratch[{row}u * stride() + cell];"
-        for i, component in zip(self._plan.scratch[row], COMPONENTS, strict=False):
-            value = loaded_as(self._element, self._plan.graph.type(i)).format(f"s{row}.{component}")
+        for k, i in enumerate(self._plan.scratch[row]):
+            number = f"s{row}{self._values.floats.component(k)}"
+            value = loaded_as(self._element, self._plan.graph.type(i)).format(number)
             yield f"  {self._values.declare(i)} = {value};"
 
     def _spills(self) -> Iterator[str]:
@@ -125,7 +125,7 @@ class Shader:
                 for i in nodes
             ]
             packed = ", ".join(values + [zero] * (4 - len(values)))
-            yield f"  scratch[{row}u * stride() + cell] = vec4<{element}>({packed});"
+            yield f"  scratch[{row}u * stride() + cell] = {self.scratch}({packed});"
 
 
 def place_of(plan: Plan, number: int) -> Iterator[str]:

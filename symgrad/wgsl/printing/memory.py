@@ -8,7 +8,7 @@ from typing import Final
 
 from symgrad.kernel.statements import Buffer, Fill, Load, Read, Store
 from symgrad.wgsl.printing.addresses import Addresses
-from symgrad.wgsl.printing.analysis import COMPONENTS, Own, Together, Vectors
+from symgrad.wgsl.printing.analysis import Own, Together, Vectors
 from symgrad.wgsl.printing.operations import PRIMARY
 from symgrad.wgsl.printing.values import Values
 
@@ -63,7 +63,7 @@ class Memory:
             self._names[i] = values.free(f"{self._own.names[buffer]}_{kind}")
             text = self._own.place(buffer, self._addresses.of_vector(buffer, vector))
             yield values.line(f"let {self._names[i]} = {text};", i)
-        number = f"{self._names[first]}.{component}"
+        number = self._names[first] + values.floats.component(component)
         if values.uses.is_named(i) or i in values.shared:
             yield values.line(f"{values.declare(i)} = {number};", i)
         else:
@@ -84,10 +84,11 @@ class Memory:
         place = own.place(s.buffer, *index)
         if s.buffer.atomic:
             text = f"atomicAdd(&{place}, {value});"
-        elif s.add and own.stored(s.buffer, "") == "":
+        elif s.add and own.stored(s.buffer, "") == "" and values.has_sums(s.buffer.kind):
             text = f"{place} += {value};"
         else:
-            value = f"{own.loaded(s.buffer, *index)} + {value}" if s.add else value
+            if s.add:
+                value = values.sum(s.buffer.kind, own.loaded(s.buffer, *index), value)
             text = f"{place} = {own.stored(s.buffer, value)};"
         yield values.assigned(text, s.value)
 
@@ -99,12 +100,12 @@ class Memory:
     def _vector(self, s: Together) -> str:
         """Numbers as a vector: the one that was read, if they are all of one."""
         whole, values = self._names.get(s.values[0]), [self._values.text(v) for v in s.values]
-        components = COMPONENTS[: s.buffer.vector]
-        if whole and values == [f"{whole}.{c}" for c in components]:
-            return whole
         floats = self._values.floats
+        components = map(floats.component, range(s.buffer.vector))
+        if whole and values == [f"{whole}{c}" for c in components]:
+            return whole
         listed = "" if set(values) == {floats.number(0.0)[0]} else ", ".join(values)
-        return f"vec{s.buffer.vector}<{floats.types[s.buffer.kind]}>({listed})"
+        return f"{floats.vector(s.buffer.vector, floats.types[s.buffer.kind])}({listed})"
 
     def fill(self, s: Fill) -> Iterator[str]:
         """The line that makes all numbers of an array 0."""

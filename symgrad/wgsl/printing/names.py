@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 _OURS: Final = re.compile(r"^(s\d+|saved_\d+_\d+|part_\d+)$")
-_NUMBERED: Final = re.compile(r"^(t\d+|sg_.*)$")
+_NUMBERED: Final = re.compile(r"^(t\d+|sg_.*|pair_.*|opaque)$")
 
 _DEFINED: Final = """
     x params Params tile scratch main stride point cell first local group rows k

@@ -20,6 +20,9 @@ _BINDING: Final = {"*": PRODUCT, "/": PRODUCT, "+": SUM, "-": SUM}
 _INFIX: Final = re.compile(r"^\{0\} (\S+) \{1\}$")
 _PREFIX: Final = re.compile(r"^([-!])\{0\}$")
 _AFTER: Final = re.compile(r"^(\S+) / \{0\}$")
+COMPONENTS: Final = "xyzw"
+
+_PART: Final = re.compile(r"^\{0\}(\.[xy])$")
 _CALL: Final = re.compile(r"^[\w<>]+\(.*\)$")
 
 Text = tuple[str, int]
@@ -53,7 +56,19 @@ class Floats:
     @cached_property
     def types(self) -> Mapping[str, str]:
         """The types of values by their letters in signatures."""
-        return {"f": self.type, "b": "bool", "i": "i32", "u": "u32"}
+        return {"f": self.type, "b": "bool", "i": "i32", "u": "u32", "p": "vec2<f32>"}
+
+    def vector(self, size: int, kind: str = "") -> str:
+        """The type of several floats, or of values of another kind, side by side."""
+        return f"vec{size}<{kind or self.type}>"
+
+    def component(self, k: int) -> str:
+        """What follows the name of such a vector to be one of its numbers."""
+        return f".{COMPONENTS[k]}"
+
+    def operation(self, op: Op) -> Op:
+        """The operation that a kernel has of one of the op table."""
+        return op
 
     @cached_property
     def vocabulary(self) -> Mapping[str, str]:
@@ -130,9 +145,6 @@ class Floats:
 SINGLE: Final = Floats(np.dtype(np.float32), 23, "f")
 DOUBLE: Final = Floats(np.dtype(np.float64), 52, "lf")
 
-FLOATS: Final[Mapping[str, Floats]] = {"float32": SINGLE, "float64": DOUBLE}
-"""How WGSL has the floats of a kernel, by its dtype."""
-
 
 @lru_cache(maxsize=4096)
 def _literal(floats: Floats, node: Node) -> Text:
@@ -164,6 +176,9 @@ def form_of(pattern: str) -> Callable[..., Text]:
     if match := _PREFIX.match(pattern):
         sign = match[1]
         return lambda a: (f"{sign}{wrapped(a, PRIMARY)}", UNARY)
+    if match := _PART.match(pattern):
+        part = match[1]
+        return lambda a: (wrapped(a, PRIMARY) + part, PRIMARY)
     if match := _AFTER.match(pattern):
         head = match[1]
         return lambda a: (f"{head} / {wrapped(a, PRIMARY)}", PRODUCT)
@@ -208,7 +223,7 @@ def render(
     """The expression of node i from those of its arguments."""
     nodes = graph.nodes
     node = nodes[i]
-    op = node[0]
+    op = floats.operation(node[0])
     args = [texts.get(a) or floats.literal(nodes[a]) for a in node[1:]]
     if op in functions:
         return f"{functions[op]}({', '.join([a[0] for a in args])})", PRIMARY

@@ -209,7 +209,7 @@ def _array(b: Buffer, own: Own, vector: int) -> str:
     """The name of a buffer of vectors of so many numbers, and its type."""
     kind, size = own.floats.types[b.kind], b.size
     if vector > 1:
-        kind, size = f"vec{vector}<{kind}>", b.size // vector
+        kind, size = own.floats.vector(vector, kind), b.size // vector
     if b.atomic:
         kind = f"atomic<{kind}>"
     if b.row:

@@ -14,7 +14,7 @@ from functools import cached_property
 from symgrad.expr import ops
 from symgrad.kernel.schedule import Column
 from symgrad.kernel.statements import Buffer, ReadRow
-from symgrad.wgsl.printing.analysis import COMPONENTS, Own
+from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.operations import Floats
 from symgrad.wgsl.printing.values import Values
 
@@ -74,7 +74,7 @@ class Records:
         """Where a number of a row stands."""
         s, column = self._uses.columns[i]
         if s.buffer in self.in_quads:
-            return f"{self._quad(s, column // 4)}.{COMPONENTS[column % 4]}"
+            return self._quad(s, column // 4) + self._values.floats.component(column % 4)
         at = place(column, s.width, self._values.text(s.row), self._by_columns)
         return f"{self._names[s.buffer]}[{at}]"
 
@@ -183,7 +183,8 @@ class Stores:
             yield f"var<workgroup> tile: array<{kind}, {self.workgroup * self.row_length}>;"
         if self.quads:
             numbers = ", ".join(f"tile[at{f' + {c}u' if c else ''}]" for c in range(4))
-            yield f"fn tile_quad(at: u32) -> vec4<{kind}> {{ return vec4<{kind}>({numbers}); }}"
+            quad = self.floats.vector(4)
+            yield f"fn tile_quad(at: u32) -> {quad} {{ return {quad}({numbers}); }}"
 
     def lines(self) -> Iterator[str]:
         """The statements."""

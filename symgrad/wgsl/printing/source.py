@@ -9,7 +9,8 @@ from symgrad.kernel.layout import POINTS_PER_WORKGROUP
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.statements import Buffer
 from symgrad.wgsl.printing.names import printable
-from symgrad.wgsl.printing.operations import FLOATS, Floats
+from symgrad.wgsl.printing.operations import Floats
+from symgrad.wgsl.printing.pairs import FLOATS
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Writer:
 
     def expression(self, i: int) -> Text:
         """An operation, of the texts of its arguments."""
-        op = self.graph.nodes[i][0]
+        op = self.floats.operation(self.graph.nodes[i][0])
         if op is ops.div and ops.wide_div in self.calls and self._may_divide_by_much(i):
             self.used.add(ops.wide_div)
             return render_wide(self.graph, i, self.texts, self.calls[ops.wide_div])
@@ -203,11 +203,23 @@ class Values(Writer):
 
         llvmpipe makes parts of it anew behind the barrier, and takes others for them.
         """
-        op = self.graph.nodes[i][0]
+        op = self.floats.operation(self.graph.nodes[i][0])
         if (op in self.calls or op is ops.where) and i in self.uses.over_barriers:
             text, _ = expression or self.expression(i)
             expression = self.floats.pattern(ops.opaque).format(text), PRIMARY
         return super().write(i, expression)
+
+    def has_sums(self, kind: str) -> bool:
+        """Whether WGSL adds two values of a kind by an operator."""
+        return kind != "f" or self.floats.operation(ops.add) is ops.add
+
+    def sum(self, kind: str, a: str, b: str) -> str:
+        """The text of the sum of two values of a kind."""
+        if self.has_sums(kind):
+            return f"{a} + {b}"
+        op = self.floats.operation(ops.add)
+        self.used.add(op)
+        return f"{self.calls[op]}({a}, {b})"
 
     def assigned(self, text: str, i: int) -> str:
         """A line that gives a value to something: the user's is behind what computes it."""
