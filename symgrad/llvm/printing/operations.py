@@ -133,8 +133,11 @@ class Shape:
     def _of_parts(self) -> dict[str, str]:
         """What texts that take pairs apart may name."""
         n = self.lanes
-        masks = {"even": range(0, 2 * n, 2), "odd": range(1, 2 * n, 2)}
-        masks["zipped"] = [k + n * half for k in range(n) for half in (0, 1)]
+        masks = {
+            "even": [*range(0, 2 * n, 2)],
+            "odd": [*range(1, 2 * n, 2)],
+            "zipped": [k + n * half for k in range(n) for half in (0, 1)],
+        }
         texts = {
             name: f"<{len(lanes)} x i32> <{', '.join(f'i32 {k}' for k in lanes)}>"
             for name, lanes in masks.items()
