@@ -65,12 +65,12 @@ def divided(array: np.ndarray, most: int) -> Iterator[np.ndarray]:
 
 
 def memory_dtype(name: str) -> np.dtype[Any]:
-    """What the floats of kernels in a dtype, by its name, are in a GPU's memory."""
+    """The dtype of floats in a GPU's memory, of kernels in one of this name."""
     return PAIRS if name == "float32x2" else np.dtype(name)
 
 
 def host_dtype(dtype: Any) -> np.dtype[Any]:
-    """What numbers of a dtype in a kernel's memory, or of kernels in one, are on the host."""
+    """The dtype on the host of numbers of one in a GPU's memory, or of kernels in one by its name."""
     kind = memory_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
     return np.dtype(np.float64) if kind == PAIRS else kind
 

@@ -131,7 +131,7 @@ class Shape:
 
     @property
     def _of_parts(self) -> dict[str, str]:
-        """What texts that take pairs apart may name."""
+        """The words that texts may name which take pairs apart."""
         n = self.lanes
         masks = {
             "even": [*range(0, 2 * n, 2)],

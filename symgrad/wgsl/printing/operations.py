@@ -63,7 +63,7 @@ class Floats:
         return f"vec{size}<{kind or self.type}>"
 
     def component(self, k: int) -> str:
-        """What follows the name of such a vector to be one of its numbers."""
+        """The text behind the name of such a vector that takes one of its numbers."""
         return f".{COMPONENTS[k]}"
 
     def operation(self, op: Op) -> Op:

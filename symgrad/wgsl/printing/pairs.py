@@ -27,7 +27,7 @@ class Pairs(Floats):
 
     @property
     def type(self) -> str:
-        """What WGSL calls them: see `Floats`."""
+        """The name in WGSL: see `Floats`."""
         return "vec2<f32>"
 
     @cached_property
