@@ -70,7 +70,7 @@ def memory_dtype(name: str) -> np.dtype[Any]:
 
 
 def host_dtype(dtype: Any) -> np.dtype[Any]:
-    """The dtype on the host of numbers of one in a GPU's memory, or of kernels in one by its name."""
+    """The dtype that numbers in a kernel's memory, or of kernels in one, have on the host."""
     kind = memory_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
     return np.dtype(np.float64) if kind == PAIRS else kind
 
