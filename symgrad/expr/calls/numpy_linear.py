@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from symgrad.expr.graph.node import Handle
 from symgrad.expr.linear.matrices import powers, square
 from symgrad.expr.tracers.along import (
     add_elements,
+    balanced,
     is_zero,
     matmul,
     multiply_elements,
     reals,
     reduce,
+    reduce_lists,
 )
 from symgrad.expr.tracers.array import ExprArray, array, call, map_elements, plain
 from symgrad.lazy import linalg
@@ -89,10 +91,6 @@ def matrix_power(a: Any, n: int) -> Any:
     return array(result)
 
 
-MOST_BY_HYPOT: Final = 8
-"""Elements of vectors whose norms are those of norms of two."""
-
-
 # --- norms ----------------------------------------------------------------------------------------
 
 
@@ -100,7 +98,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """np.linalg.norm: every norm of vectors; of matrices those that need no singular values."""
     x = reals(x)
     if axis is None and ord is None:
-        return _magnitude(x, None, keepdims)
+        return reduce_lists(_length, x, None, keepdims)
     axes = tuple(range(x.ndim)) if axis is None else tuple(np.atleast_1d(axis).tolist())
     if len(axes) > 2:
         raise TraceError(located("np.linalg.norm takes one axis, or two of a matrix"))
@@ -113,7 +111,7 @@ def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) 
     """np.linalg.vector_norm, of any order."""
     x = reals(x)
     if ord == 2:
-        return _magnitude(x, axis, keepdims)
+        return reduce_lists(_length, x, axis, keepdims)
     if ord == 0:
         is_nonzero = map_elements(lambda v: call(ops.where, v != 0.0, 1.0, 0.0), x)
         return reduce(add_elements, is_nonzero, axis, keepdims)
@@ -131,39 +129,44 @@ def matrix_norm(x: Any, keepdims: bool = False, ord: Any = "fro") -> Any:
     return _matrix_norm(reals(x), (-2, -1), keepdims, ord)
 
 
-def _magnitude(x: Any, axis: Any, keepdims: bool) -> Any:
-    """The root of the sum of squares: of few by hypot, whose second derivatives are exact too.
+def _length(elements: list[Any]) -> Any:
+    """The root of the sum of squares, scaled by a power of two: none overflows or vanishes.
 
-    More are scaled by a power of two, so that no square overflows or vanishes.
+    The largest element stands apart from the others, the smaller ones of all pairs on its way.
     """
-    x = plain(x)
-    axes = range(x.ndim) if axis is None else np.atleast_1d(axis)
-    count = int(np.prod([x.shape[k] for k in axes]))
-    sizes = map_elements(abs, x)
-    if 0 < count <= MOST_BY_HYPOT:
-        return reduce(_hypot, sizes, axis, keepdims)
-    if not count:
-        return call(ops.sqrt, reduce(add_elements, sizes, axis, keepdims))
-    largest = reduce(_larger, sizes, axis, keepdims=True)
-    pairs = [powers(e) if isinstance(e, Handle) else (1.0, 1.0) for e in plain(largest).flat]
-    up, down = (
-        np.array(part, dtype=object).reshape(np.shape(largest)) for part in zip(*pairs, strict=True)
-    )
-    squares = map_elements(lambda v, scale: (v * scale) * (v * scale), x, up)
-    magnitudes = map_elements(
-        operator.mul, call(ops.sqrt, reduce(add_elements, squares, axis, True)), down
-    )
-    shape = np.shape(reduce(add_elements, sizes, axis, keepdims))
-    return array(plain(magnitudes).reshape(shape))[()]
+    elements = [v for v in elements if not is_zero(v)]
+    if len(elements) <= 2 or not any(isinstance(v, Handle) for v in elements):
+        return balanced(lambda a, b: call(ops.hypot, a, b), [abs(v) for v in elements], 0.0)
+    smaller: list[Any] = []
+
+    def larger(a: Any, b: Any) -> Any:
+        beyond = abs(b) > abs(a)
+        smaller.append(call(ops.where, beyond, a, b))
+        return call(ops.where, beyond, b, a)
+
+    largest = balanced(larger, elements)
+    up, down = powers(abs(largest))
+    others = balanced(add_elements, [(v * up) * (v * up) for v in smaller])
+    return _root(largest * up, others) * down
 
 
-def _hypot(a: Any, b: Any) -> Any:
-    return b if is_zero(a) else a if is_zero(b) else call(ops.hypot, a, b)
+def _root(a: Any, others: Any) -> Any:
+    """sqrt(a**2 + others), for a small sum of others as |a| sqrt(1 + others/a**2).
+
+    The second derivative by ``a`` is others/root**3. Of sqrt(a**2 + others) it is the difference of
+    1/root and a**2/root**3, which cancels where ``a`` is large, and of the other form a sum that
+    does not. It is 0 for zeros.
+    """
+    square = a * a
+    share = others / (square + call(ops.where, square > 0.0, 0.0, 1.0))
+    is_small = (others < square) | (square == 0.0)
+    near, far = abs(a) * call(ops.sqrt, 1.0 + share), call(ops.sqrt, square + others)
+    return call(ops.where, is_small, near, far)
 
 
 def _matrix_norm(x: np.ndarray, axes: Sequence[int], keepdims: bool, ord: Any) -> Any:
     if ord == "fro":
-        return _magnitude(x, tuple(axes), keepdims)
+        return reduce_lists(_length, x, tuple(axes), keepdims)
     if ord not in (1, -1, np.inf, -np.inf):
         raise TraceError(
             located(f"np.linalg.norm(ord={ord!r}) of a matrix needs its singular values")

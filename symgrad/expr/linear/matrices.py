@@ -142,6 +142,10 @@ def elements(a: Array, n: int, m: int) -> np.ndarray:
     return entries.reshape(n, m)
 
 
+SUBNORMAL: Final = 52.0
+"""By how many powers of two subnormal numbers stay below 1: their inverses are infinite."""
+
+
 def powers(size: Any) -> tuple[Any, Any]:
     """A power of two by which a number of this size is near 1, and its inverse.
 
@@ -149,4 +153,6 @@ def powers(size: Any) -> tuple[Any, Any]:
     """
     is_scalable = (size > 0.0) & ops.isfinite(size)
     exponent = ops.exponent(ops.stop_gradient(ops.where(is_scalable, size, 2.0))) - 1.0
+    is_subnormal = ops.isinf(ops.scalb(1.0, -exponent))
+    exponent = exponent + ops.where(is_subnormal, SUBNORMAL, 0.0)
     return tuple(ops.stop_gradient(ops.scalb(1.0, e)) for e in (-exponent, exponent))  # type: ignore[return-value]

@@ -64,6 +64,13 @@ def reduce(
     initial: Any = None,
 ) -> Any:
     """The elements along one or several axes, or all of them, combined by ``function``."""
+    return reduce_lists(lambda values: balanced(function, values, initial), a, axis, keepdims)
+
+
+def reduce_lists(
+    function: Callable[[list[Any]], Any], a: Any, axis: Any = 0, keepdims: bool = False
+) -> Any:
+    """The result of ``function`` for the elements along one or several axes, or for all of them."""
     a = plain(a)
     axes = range(a.ndim) if axis is None else np.atleast_1d(np.asarray(axis))
     axes = sorted({int(k) % a.ndim for k in axes}) if a.ndim else []
@@ -74,7 +81,7 @@ def reduce(
     each = rows.reshape(result.size, rows.shape[-1])
     with OnePlace(graph_of([rows])):
         for k, values in enumerate(each):
-            result.flat[k] = balanced(function, list(values), initial)
+            result.flat[k] = function(list(values))
     if keepdims:
         result = np.expand_dims(result, tuple(axes))
     return result.view(ExprArray) if result.ndim else result[()]
