@@ -302,8 +302,8 @@ class SizeWarning(UserWarning):
     Example:
         >>> import warnings, numpy as np, symgrad as sg
         >>> def product(v):
-        ...     a = v.reshape(160, 160)
-        ...     return np.sum(a @ np.ones(160))
+        ...     a = np.array([*v]).reshape(160, 160)  # element by element
+        ...     return np.sum(a @ v[:160])
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
         ...     kernel = sg.fused_forward(160 * 160, product, device="cpu")

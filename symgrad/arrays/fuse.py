@@ -14,7 +14,7 @@ from typing import Final
 from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Counted, Result, Scan, Scatter, Tabulate, ordered
-from symgrad.arrays.scalars import Array, Read, Reduce
+from symgrad.arrays.scalars import Array, Read, Reduce, Scalars
 
 TRAFFIC: Final = 8
 """The cost of storing or loading an element, in additions."""
@@ -36,6 +36,17 @@ def fused(b: Builder, outputs: Sequence[Array]) -> list[Array]:
     for array in order:
         plan.take(array)
     return [plan.new[o] for o in outputs]
+
+
+def flops(b: Scalars, outputs: Sequence[Array]) -> int:
+    """The operations of all elements of the arrays that some need, in additions."""
+    assert isinstance(b, Builder), "programs of tapes are built by one"
+    costs, total = _Plan(b, set()), 0
+    for array in ordered(b, outputs):
+        if isinstance(array, Counted):
+            count = _product(b, array.counters)
+            total += count * sum(costs.cost(i) for i in array.scalars)
+    return total
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NoReturn
@@ -17,7 +18,7 @@ from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
 from symgrad.expr.graph.node import ANY_INPUT, Graph, Handle, Op
 from symgrad.expr.graph.region import has_regions
 from symgrad.expr.tracers.expression import WRAP, Expr
-from symgrad.expr.tracers.whole import ElementsNeededError, Whole, whole_among
+from symgrad.expr.tracers.whole import ElementsNeededError, NoSuchNameError, Whole, whole_among
 
 
 def _operator(ufunc: np.ufunc, swapped: bool = False) -> Any:
@@ -293,12 +294,14 @@ class WholeArray(Whole):
         own = self.functions.get(func)
         if own is None:
             raise ElementsNeededError(f"{func.__name__} of whole arrays")
+        if kwargs:
+            _require_options(own, func.__name__, kwargs)
         return own(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         method = self.methods.get(name)
         if method is None:
-            raise AttributeError(f"a whole array has no {name!r}")
+            raise NoSuchNameError(f"a whole array has no {name!r}")
         return functools.partial(method, self)
 
     def __getitem__(self, key: Any) -> Any:
@@ -336,6 +339,20 @@ class WholeArray(Whole):
     def item(self) -> NoReturn:
         """Its one number, which is not known yet."""
         refuse_number("float")
+
+
+def _require_options(function: Callable[..., Any], name: str, options: dict[str, Any]) -> None:
+    """Refuse options that a function of whole arrays does not have: elements may."""
+    unknown = options.keys() - _parameters(function)
+    if unknown and None not in _parameters(function):
+        raise ElementsNeededError(f"{name}(..., {min(unknown)}=) of whole arrays")
+
+
+@functools.lru_cache(512)
+def _parameters(function: Callable[..., Any]) -> frozenset[str | None]:
+    """The names of a function's parameters; None among them where it takes any."""
+    parameters = inspect.signature(function).parameters.values()
+    return frozenset(None if p.kind is p.VAR_KEYWORD else p.name for p in parameters)
 
 
 _NUMBERS: Final = frozenset((int, float, bool))

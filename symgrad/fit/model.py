@@ -19,6 +19,7 @@ from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.derivatives.differentiate import deriving
 from symgrad.expr.graph.node import inputs_of, reachable
+from symgrad.expr.graph.region import has_regions
 from symgrad.expr.tracers.expression import lift
 from symgrad.fit.fingerprint import fingerprint
 from symgrad.front.deriving import Making, gradient_kernel
@@ -27,6 +28,7 @@ from symgrad.front.kernels import Kernel, shared
 from symgrad.llvm.dispatch.dense import Triangle
 from symgrad.mathlib.pairs import in_pairs
 from symgrad.optimize.evaluation import Accumulation, Weighted
+from symgrad.optimize.method import array_of
 from symgrad.optimize.models import one_value
 from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
@@ -452,12 +454,34 @@ def pair_kernel(
 
 
 def _at_row(f: Model, n: int, flat: bool) -> Callable[[Any], Any]:
+    """The model at one x, given as a number or, where f broadcasts it, as all x of one row."""
+
     @functools.wraps(f)
     def at_row(v: Any) -> Any:
-        x = v[n] if flat else v[n:]
-        return one_value(f, x, f(x, *v[:n].tolist()))
+        x, p = v[n] if flat else v[n:], v[:n].tolist()
+        try:
+            return one_value(f, x, f(x, *p))
+        except MISTAKES:
+            value = _broadcast(f, v[n:] if flat else v[n:, None], p)
+            if value is None:
+                raise
+            return value
 
     return at_row
+
+
+def _broadcast(f: Model, x: Any, p: Sequence[Any]) -> Any:
+    """The one value of a model at an array of one x; None where there is none, or by a loop.
+
+    A loop may be over all of x.
+    """
+    try:
+        values = array_of(f(x, *p))
+    except MISTAKES:
+        return None
+    if values.shape != (1,) or has_regions(x.flat[0].graph):
+        return None
+    return values[0]
 
 
 def system(factor: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

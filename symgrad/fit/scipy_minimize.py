@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of
 from symgrad.errors import InputTypeError
 from symgrad.expr.tracers.tree import Tree
@@ -195,6 +196,8 @@ def _loss_of(f: Callable[..., Any], args: tuple[Any, ...], with_gradient: bool) 
         result = f(v, *args)
         if with_gradient and isinstance(result, tuple) and len(result) == 2:
             result = result[0]  # f gives its gradient as well: the traced one is exact
+        if isinstance(result, WholeArray):
+            return result.reshape(()) if result.shape == (1,) else result
         values = array_of(result)
         return values[0] if np.shape(values) == (1,) else result
 

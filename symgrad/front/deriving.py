@@ -19,9 +19,10 @@ from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.expression import lift
 from symgrad.expr.tracers.tree import Sizes, Tree
-from symgrad.expr.tracing.trace import Trace, scalar, variables
+from symgrad.expr.tracing.trace import Trace, require_feasible, scalar, variables
 from symgrad.front.kernels import Kernel, assemble
 from symgrad.front.running import Inputs
+from symgrad.front.whole_kernels import gradient_of_whole, whole_or_elements
 from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name
@@ -105,6 +106,12 @@ def gradient_kernel(
     tree = variables_of(n)
     result = derivatives(tree) if wrt is None else Array((wrt,))
 
+    def whole() -> Kernel:
+        return gradient_of_whole(f, tree, making.options, making.device)
+
+    def by_elements() -> Kernel:
+        return kernel_of(f, tree, derivation, "loss and gradient", making)
+
     def derive(traced: Trace) -> list[Wanted]:
         traced, more = _with_aux(traced, f) if aux else (traced, [])
         loss = scalar(traced, f).outputs[0]
@@ -115,14 +122,25 @@ def gradient_kernel(
         return [Wanted("loss", (loss,), Scalar()), wanted, *more]
 
     derivation = Derivation(("gradient", result, aux, mode), derive)
-    return kernel_of(f, tree, derivation, "loss and gradient", making)
+    if wrt is not None or aux or mode != "reverse":
+        return by_elements()
+    return whole_or_elements(tree, whole, by_elements)
+
+
+def pair_of(f: Function, result: Any) -> Any:
+    """The loss and what else a function returned.
+
+    Raises:
+        TraceError: if it is no pair.
+    """
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TraceError(f"{describe(f)} did not return a pair: has_aux=True needs (loss, aux)")
+    return result
 
 
 def _with_aux(traced: Trace, f: Function) -> tuple[Trace, list[Wanted]]:
     """The trace of the loss alone, and what was returned beside it."""
-    parts = traced.structure.children
-    if traced.structure.kind is not tuple or len(parts) != 2:
-        raise TraceError(f"{describe(f)} did not return a pair: has_aux=True needs (loss, aux)")
+    parts = pair_of(f, traced.structure.children if traced.structure.kind is tuple else ())
     loss, rest = traced.outputs[: parts[0].size], traced.outputs[parts[0].size :]
     alone = replace(traced, outputs=loss, structure=parts[0])
     return alone, [Wanted("aux", rest, nested_result(parts[1]))]
@@ -147,6 +165,7 @@ def kernel_of(
 def names_of(names: Sequence[str] | None, tree: Tree) -> Sequence[str]:
     """The user's names for the variables, or those of the arrays that they stand in."""
     n = tree.size
+    require_feasible(n)
     if names is None and tree.is_leaf:
         return [f"x{k}" for k in range(n)]
     if names is None:

@@ -25,7 +25,7 @@ from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
 from symgrad.expr.tracers.tree import Block, flatten
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
-from symgrad.front.deriving import Making, gradient_kernel, options_of
+from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
 from symgrad.front.kernels import shared
 from symgrad.front.whole import (
     BY_ELEMENTS,
@@ -216,13 +216,15 @@ def value_and_grad(
         try:
             with whole_instead():
                 return alone(by_elements(arguments, chosen))
-        except (ManyElementsError, TraceError) as error:
+        except ManyElementsError:
+            with suppress(*BY_ELEMENTS, TraceError):
+                return alone(whole())
+            return alone(by_elements(arguments, chosen))
+        except TraceError as error:  # such as that of a factor of too large a matrix
             try:
                 return alone(whole())
-            except (*BY_ELEMENTS, TraceError):
-                if not isinstance(error, ManyElementsError):
-                    raise error from None
-        return alone(by_elements(arguments, chosen))
+            except Exception:
+                raise error from None
 
     def by_elements(arguments: Arguments, chosen: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
         call, on_device = _Call(f, arguments, has_aux), arguments.device_arrays
@@ -262,14 +264,15 @@ def _whole(
     run = runner(options, target_of(None, *on_device) if on_device and device is None else device)
     traced = WholeTrace(f, arguments.real)
     result = traced.call(lambda leaves: arguments.whole(leaves, chosen))
-    value, aux = result if has_aux else (result, None)
+    value, aux = pair_of(f, result) if has_aux else (result, None)
     variables = traced.variables[: len(arguments.arrays) - len(arguments.data)]
     leaves, tree = flatten(aux)
     kept = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
     loss = traced.number(value)
     outputs = [loss, *gradients(loss, variables), *kept]
     stays = bool(on_device) and not backend_of(run.device).on_host
-    results = values_of(outputs, run.run(traced.tape, outputs, stays))
+    compiled = run.compiled(traced.tape, outputs)
+    results = values_of(outputs, run.run(compiled, traced.tape.arrays, stays))
     first = next(results)
     number = first if isinstance(first, ResidentArray) else first.item()
     grads = tuple(arguments.nested(k, results) for k in chosen)

@@ -44,6 +44,7 @@ from symgrad.front.keywords import (
     penalty_of,
 )
 from symgrad.front.running import Inputs
+from symgrad.front.whole_kernels import values_of_whole, whole_or_elements
 from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Derivation, DType, Wanted, build, size
@@ -269,8 +270,12 @@ def fused_forward(
             return [Wanted("values", traced.outputs, nested_result(traced.structure))]
 
         derivation = Derivation("values", derive)
-        tree = variables_of(n)
-        return kernel_of(f, tree, derivation, "values", Making(options, device, names), single=True)
+        tree, making = variables_of(n), Making(options, device, names)
+        return whole_or_elements(
+            tree,
+            lambda: values_of_whole(f, tree, options, device),
+            lambda: kernel_of(f, tree, derivation, "values", making, single=True),
+        )
 
 
 @overload

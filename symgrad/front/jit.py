@@ -92,7 +92,7 @@ class Jitted:
         run = runner(self._options, target_of(None, *on_device) if is_free else self._device)
         stays = bool(on_device) and not backend_of(run.device).on_host
         self._last = run.compiled(traced.tape, outputs)
-        return values_of(outputs, run.run(traced.tape, outputs, stays))
+        return values_of(outputs, run.run(self._last, traced.tape.arrays, stays))
 
     @property
     def stages(self) -> Any:

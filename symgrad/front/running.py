@@ -26,6 +26,7 @@ from symgrad.kernel.layout import whole_workgroups
 from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.target import WorkgroupTarget
+from symgrad.pipeline import Options
 from symgrad.report.kernel import KernelBase, Shaders
 from symgrad.targets import Device
 from symgrad.values.arrays import real_numbers
@@ -268,8 +269,12 @@ class Running(KernelBase):
     _process = "_launched", "_by_columns", "_bound", "_lock", "_local"
 
     def __init__(self, shaders: Shaders, interface: Interface, device: targets.Device) -> None:
-        self._shaders, self._interface, self.device = shaders, interface, device
-        self._computation, self._options = shaders.computation, shaders.options
+        self._shaders, self._computation = shaders, shaders.computation
+        self._stand(interface, shaders.options, device)
+
+    def _stand(self, interface: Interface, options: Options, device: targets.Device) -> None:
+        """Note what calls take and give, and where they run."""
+        self._interface, self._options, self.device = interface, options, device
         self._inputs, self._results = interface.inputs, interface.results
         self._single = interface.single
         self._dtype = self._options.floats

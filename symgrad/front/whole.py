@@ -43,7 +43,7 @@ CACHED_RUNNERS: Final = 64
 
 _compiled: Once[Any, CompiledArrays] = Once(CACHED_PROGRAMS)
 
-BY_ELEMENTS: Final = (ElementsNeededError, UnsupportedError, AttributeError, TypeError)
+BY_ELEMENTS: Final = (ElementsNeededError, UnsupportedError)
 """Errors of functions that have to be traced by their elements."""
 
 
@@ -66,10 +66,9 @@ class Runner:
     options: Options
     device: Device
 
-    def run(self, tape: Tape, outputs: Sequence[WholeArray], on_device: bool) -> list[Any]:
-        """The values of whole arrays of a tape, from the numbers of its inputs."""
-        compiled = self.compiled(tape, outputs)
-        return compiled.run([self._given(a, compiled) for a in tape.arrays], on_device)
+    def run(self, compiled: CompiledArrays, arrays: Sequence[Any], on_device: bool) -> list[Any]:
+        """The values of a program, from the numbers of its inputs."""
+        return compiled.run([self._given(a, compiled) for a in arrays], on_device)
 
     def compiled(self, tape: Tape, outputs: Sequence[WholeArray]) -> CompiledArrays:
         """The program of some arrays of a tape, compiled once for equal tapes."""

@@ -61,12 +61,17 @@ class CompiledArrays:
     @property
     def wgsl(self) -> str:
         """The kernels as a GPU gets them, each once, in the order in which they run."""
+        return "\n".join(self.modules)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The WGSL modules, each complete in itself, with the entry point ``main``."""
         gpu_plan = self.plan
         if self.backend.on_host:
             gpu_plan = planned(self.program, WorkgroupTarget(), self.options)
         segments = (part for part in gpu_plan.parts if isinstance(part, Segment))
         sources = (s for part in segments for s in sources_of(part.launch, self.options, ""))
-        return "\n".join(dict.fromkeys(sources))
+        return tuple(dict.fromkeys(sources))
 
     def run(self, inputs: Sequence[Any], on_device: bool = False) -> list[Any]:
         """The outputs: arrays of the host, or of the device where that is asked for."""

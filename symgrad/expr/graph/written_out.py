@@ -85,9 +85,9 @@ def _counts(op: Op) -> bool:
 def _warn(count: int, place: Place | None) -> None:
     warn(
         f"{count:,} operations are written out one by one by a single line, and more by its "
-        "derivatives: that takes seconds to minutes; write a loop (sg.fori_loop, sg.scan), which "
-        "is as short for any number of iterations, a loss over data as a kernel over rows "
-        "(columns=), or products of matrices by sg.linear and sg.network"
-        + (f"\n  at {place}" if place else ""),
+        "derivatives: that takes seconds to minutes; write operations on arrays that take no "
+        "elements apart, of which sg.value_and_grad and sg.jit make kernels that do not grow with "
+        "them, a loop (sg.fori_loop, sg.scan), which is as short for any number of iterations, or "
+        "a loss over data as a kernel over rows (columns=)" + (f"\n  at {place}" if place else ""),
         SizeWarning,
     )

@@ -12,6 +12,10 @@ class ElementsNeededError(TraceError):
     """A function asks for the elements of an array one by one, and so has to be traced by them."""
 
 
+class NoSuchNameError(ElementsNeededError, AttributeError):
+    """A whole array lacks an attribute that arrays of elements may have."""
+
+
 class Whole:
     """An array of any size, of which a trace knows the shape and how an element is computed.
 

@@ -125,6 +125,7 @@ def trace(
     Raises TraceError if f returns anything but expressions and numbers, InputError for a bad n.
     """
     graph, count = Graph(), checked_count(n)
+    require_feasible(count)
     graph.repeats, graph.notes = [], {type(note): note for note in notes}
     inputs = tuple(graph.input(name) for name in names or [f"x{k}" for k in range(count)])
     with WatchingRandomNumbers(f), Explaining(), Tracing(graph):
@@ -150,7 +151,6 @@ def checked_count(n: Any) -> int:
         raise TraceError(f"the number of variables is an integer, not {n!r}")
     if n < 1:
         raise InputError(f"a kernel needs at least one variable, not {n}")
-    require_feasible(int(n))
     return int(n)
 
 
