@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +48,7 @@ from symgrad.mathlib.double import alone
 from symgrad.mathlib.meeting import Meetings, Passage, passage
 from symgrad.mathlib.pair import all as pair_all
 from symgrad.mathlib.pair.expression import paired
+from symgrad.mathlib.pair.shared import on_pairs
 
 Math = Literal["accurate", "fast", "strict"]
 
@@ -119,8 +121,14 @@ DOUBLE_ALONE: Final[Mapping[Op, Formula]] = _by_operation(*alone.FORMULAS)
 PAIRED: Final[Mapping[Op, Formula]] = _by_operation(*pair_all.FORMULAS)
 """The definitions on pairs of float32, by the operations on floats that they are beside."""
 
-OF_PAIRS: Final = {paired(op): formula for op, formula in PAIRED.items()}
-"""The definitions on pairs, by the operations on pairs."""
+SHARED: Final[Mapping[Op, Formula]] = _by_operation(*pair_all.SHARED)
+"""Those of float64 that are taken on pairs operation by operation."""
+
+OF_PAIRS: Final = {paired(op): formula for op, formula in PAIRED.items()} | {
+    paired(op): on_pairs(formula, lambda: inlined("accurate", "float32x2"))
+    for op, formula in SHARED.items()
+}
+"""All definitions on pairs, by the operations on pairs."""
 
 _RARE: Final = frozenset(
     {ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus}
@@ -232,7 +240,7 @@ def _of_pairs(single: Mapping[Op, Function], math: str) -> Mapping[Op, Function]
 
 def operation(op: Op, dtype: str) -> Op:
     """The operation that kernels of a dtype have of one of the op table."""
-    pairs = dtype == "float32x2" and op in PAIRED
+    pairs = dtype == "float32x2" and paired(op) in OF_PAIRS
     return paired(op) if pairs else op
 
 
@@ -267,7 +275,7 @@ def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
         InputError: for a name that is not in `MATH`.
     """
     _require(math)
-    kept: Mapping[Op, Formula] = {"float64": DOUBLE, "float32x2": PAIRED}.get(dtype, {})
+    kept = {"float64": DOUBLE, "float32x2": {**PAIRED, **SHARED}}.get(dtype, {})
     expanded = {op: _expansion(op, f) for op, f in INLINE.items() if op not in kept}
     by_squares = math == "fast" or dtype == "float32x2"
     return MappingProxyType(
@@ -354,7 +362,7 @@ def _trace(op: Op, formula: Formula) -> tuple[Graph, int]:
     """The graph of a definition, whose inputs are named as its parameters, and its root."""
     graph = Graph()
     graph.tracing = False
-    code = formula.__code__
+    code = inspect.unwrap(formula).__code__
     names = code.co_varnames[: code.co_argcount]
     kinds = zip(names, op.signature, strict=False)
     parameters = [WRAP[t](graph, graph.input(n, t)) for n, t in kinds]

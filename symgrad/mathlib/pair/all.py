@@ -5,6 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from symgrad.mathlib.double import (
+    cylinder,
+    elliptic,
+    error_function,
+    exponential,
+    faddeeva,
+    gamma,
+    incomplete,
+    incomplete_beta,
+    trigonometric,
+)
 from symgrad.mathlib.pair import arithmetic
 
 FORMULAS: Final[tuple[Callable[..., Any], ...]] = (*arithmetic.FORMULAS,)
+
+SHARED: Final[tuple[Callable[..., Any], ...]] = (
+    exponential.exp, exponential.exp2, exponential.expm1, exponential.exp_neg_square,
+    exponential.exp_square,
+    exponential.log, exponential.log2, exponential.log10, exponential.log1p,
+    trigonometric.sin, trigonometric.cos, trigonometric.tan,
+    trigonometric.far_sin, trigonometric.far_cos, trigonometric.far_tan,
+    trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
+    trigonometric.sinh, trigonometric.cosh, trigonometric.tanh,
+    trigonometric.asinh, trigonometric.acosh, trigonometric.atanh,
+    exponential.pow, exponential.cbrt, exponential.hypot, error_function.erf,
+    error_function.erfc,
+    error_function.bell, error_function.normal_cdf,
+    trigonometric.real_reciprocal, trigonometric.real_reciprocal_square, trigonometric.direction,
+    gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
+    trigonometric.sinc, trigonometric.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
+    error_function.log_ndtr, error_function.mills_excess, error_function.erfinv,
+    error_function.ndtri,
+    elliptic.ellipkm1, elliptic.ellipe, elliptic.elliptic_b, elliptic.elliptic_d,
+    faddeeva.faddeeva_real, faddeeva.faddeeva_imag, faddeeva.faddeeva_real_slope,
+    faddeeva.faddeeva_imag_slope, faddeeva.faddeeva_real_bend, faddeeva.faddeeva_imag_bend,
+    incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
+    incomplete.gammainc_slope, incomplete.gammainc_bend,
+    incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
+    incomplete_beta.betainc_slope_a, incomplete_beta.betainc_slope_b,
+)  # fmt: skip
