@@ -108,35 +108,40 @@ def _turns(x: Expr) -> tuple[Word, Word]:
     bits = ops.float_bits(x) & 0x7FFFFFFF
     m = (bits & 0x7FFFFF) | 0x800000
     first, second, third = _bits_of_two_over_pi((bits >> 23) - 120)
-    carried = _high_product(m, third)
+    carried = high_product(m, third)
     low = m * second + carried
     carry = ops.word_where(low < carried, 1, 0)
-    return m * first + (_high_product(m, second) + carry), low
+    return m * first + (high_product(m, second) + carry), low
 
 
 def _bits_of_two_over_pi(start: Word) -> list[Word]:
     """Three words of `TWO_OVER_PI` from bit ``start`` on, start < 135: chosen, then shifted."""
-    chosen = _skip(TWO_OVER_PI, 1, start & 32)
-    chosen = _skip(chosen, 2, start & 64)[:4]
+    chosen = skip(TWO_OVER_PI, 1, start & 32)
+    chosen = skip(chosen, 2, start & 64)[:4]
     beyond = [
         ops.word_where(ops.word_lt(0, start & 128), far, near)
         for near, far in zip(chosen, TWO_OVER_PI[4:], strict=True)
     ]
+    return shifted(beyond, start)
+
+
+def shifted(words: Any, start: Word) -> list[Word]:
+    """The words but the last, from bit ``start`` modulo 32 on."""
     shift = start & 31
     down = ops.word_sub(31, shift)
     return [
         ops.word_shift_left(a, shift) | ops.word_shift_right(b >> 1, down)  # both below 32
-        for a, b in pairwise(beyond)
+        for a, b in pairwise(words)
     ]
 
 
-def _skip(words: Any, count: int, condition: Word) -> list[Word]:
+def skip(words: Any, count: int, condition: Word) -> list[Word]:
     """The words, without the first ``count`` of them where the condition is not 0."""
     skipped = ops.word_lt(0, condition)
     return [ops.word_where(skipped, b, a) for a, b in zip(words, words[count:], strict=False)]
 
 
-def _high_product(m: Word, word: Word) -> Word:
+def high_product(m: Word, word: Word) -> Word:
     """The upper 32 bits of m*word, m of 24 bits, from products of halves."""
     m_high, m_low, high, low = m >> 16, m & 0xFFFF, word >> 16, word & 0xFFFF
     middle = m_high * low + ((m_low * low) >> 16)

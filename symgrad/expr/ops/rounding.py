@@ -93,7 +93,7 @@ scalb = Op(
     wgsl="ldexp({0}, i32({1}))", points=((1.5, 3.0), (-0.7, -5.0)),
 )
 power_of_two = Op(
-    name="power_of_two", signature="f->f", reference=np.exp2, cost=2,
+    name="power_of_two", signature="f->f", reference=reference.power_of_two, cost=2,
     meaning="2**k, k a whole number of a normal power", points=((3.0,), (-5.0,)),
     llvm="p = fadd {f} {0}, {biased}; pw = bitcast {f} {p} to {w}; ps = shl {w} {pw}, {digits}; "
     "bitcast {w} {ps} to {f}",

@@ -376,6 +376,11 @@ def scalb(x: Array, k: Array) -> Array:
     return np.ldexp(x, np.clip(k, -2100, 2100).astype(np.int32))
 
 
+def power_of_two(k: Array) -> Array:
+    """2**k for a whole k, exactly."""
+    return np.ldexp(np.ones_like(k), np.clip(k, -2100, 2100).astype(np.int32))
+
+
 def exponent(x: Array) -> Array:
     """The exponent in the bits of x: floor(log2(|x|)) where x is normal."""
     x = np.asarray(x)

@@ -9,30 +9,26 @@ from symgrad.mathlib.double import (
     cylinder,
     elliptic,
     error_function,
-    exponential,
+    logistic,
     faddeeva,
     gamma,
     incomplete,
     incomplete_beta,
     trigonometric,
 )
-from symgrad.mathlib.pair import arithmetic
+from symgrad.mathlib.double import exponential as powers
+from symgrad.mathlib.pair import arithmetic, circular, exponential, plane
 
-FORMULAS: Final[tuple[Callable[..., Any], ...]] = (*arithmetic.FORMULAS,)
+FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
+    *arithmetic.FORMULAS, *exponential.FORMULAS, *circular.FORMULAS, *plane.FORMULAS,
+)  # fmt: skip
+"""Those of their own."""
 
 SHARED: Final[tuple[Callable[..., Any], ...]] = (
-    exponential.exp, exponential.exp2, exponential.expm1, exponential.exp_neg_square,
-    exponential.exp_square,
-    exponential.log, exponential.log2, exponential.log10, exponential.log1p,
-    trigonometric.sin, trigonometric.cos, trigonometric.tan,
-    trigonometric.far_sin, trigonometric.far_cos, trigonometric.far_tan,
-    trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
-    trigonometric.sinh, trigonometric.cosh, trigonometric.tanh,
-    trigonometric.asinh, trigonometric.acosh, trigonometric.atanh,
-    exponential.pow, exponential.cbrt, exponential.hypot, error_function.erf,
+    powers.pow, error_function.erf,
     error_function.erfc,
-    error_function.bell, error_function.normal_cdf,
-    trigonometric.real_reciprocal, trigonometric.real_reciprocal_square, trigonometric.direction,
+    error_function.normal_cdf,
+    logistic.gelu_tanh, logistic.gelu_tanh_slope,
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
     trigonometric.sinc, trigonometric.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
     error_function.log_ndtr, error_function.mills_excess, error_function.erfinv,
@@ -45,3 +41,4 @@ SHARED: Final[tuple[Callable[..., Any], ...]] = (
     incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
     incomplete_beta.betainc_slope_a, incomplete_beta.betainc_slope_b,
 )  # fmt: skip
+"""Those of float64, taken operation by operation."""

@@ -106,8 +106,11 @@ def rsqrt(a: Paired) -> Paired:
 
 
 def fma(a: Paired, b: Paired, c: Paired) -> Paired:
-    """a * b + c."""
-    return a * b + c
+    """a * b + c, what the product and the sum lose being added to the low parts."""
+    high, lost = product(a.high, b.high)
+    total, rest = two_sum(high, c.high)
+    low = rest + ((lost + c.low) + (a.high * b.low + a.low * b.high))
+    return _finished_sum(total, low, total)
 
 
 def neg(a: Paired) -> Paired:
@@ -255,8 +258,12 @@ def fmod(a: Paired, b: Paired) -> Paired:
 
 
 def scalb(x: Paired, k: Paired) -> Paired:
-    """x * 2**k, k whole."""
-    return pair(ops.scalb(x.high, k.high), ops.scalb(x.low, k.high))
+    """x * 2**k, in two steps, of which only the second may leave the range."""
+    half = ops.floor(0.5 * k.high)
+    first, second = ops.power_of_two(half), ops.power_of_two(k.high - half)
+    high = ops.opaque(x.high * first) * second
+    low = ops.opaque(x.low * first) * second
+    return pair(high, ops.where(ops.isfinite(high), low, 0.0))
 
 
 def power_of_two(k: Paired) -> Paired:
