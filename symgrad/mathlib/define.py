@@ -122,7 +122,7 @@ PAIRED: Final[Mapping[Op, Formula]] = _by_operation(*pair_all.FORMULAS)
 """The definitions on pairs of float32, by the operations on floats that they are beside."""
 
 SHARED: Final[Mapping[Op, Formula]] = _by_operation(*pair_all.SHARED)
-"""Those of float64 that are taken on pairs operation by operation."""
+"""The definitions in float64 that are taken on pairs operation by operation."""
 
 OF_PAIRS: Final = {paired(op): formula for op, formula in PAIRED.items()} | {
     paired(op): on_pairs(formula, lambda: inlined("accurate", "float32x2"))
@@ -130,10 +130,13 @@ OF_PAIRS: Final = {paired(op): formula for op, formula in PAIRED.items()} | {
 }
 """All definitions on pairs, by the operations on pairs."""
 
-_RARE: Final = frozenset(
-    {ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus}
-)
-"""Operations that are worth a branch: long, and needed by few arguments."""
+_SELDOM: Final = (
+    ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus,
+)  # fmt: skip
+_RARE: Final = frozenset({*_SELDOM, *map(paired, _SELDOM)})
+"""What is worth a branch: long, and needed by few arguments."""
+
+_CHOICES: Final = frozenset({ops.where, paired(ops.where)})
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,7 @@ class Function:
         """
         nodes = self.graph.nodes
         node = nodes[self.root]
-        chooses = node[0] is ops.where and nodes[node[2]][0] in _RARE
+        chooses = node[0] in _CHOICES and nodes[node[2]][0] in _RARE
         return node[1:3] if chooses else ()
 
 
@@ -293,14 +296,17 @@ def lower(
 ) -> tuple[Graph, list[int]]:
     """A simplified graph, and its regions, as back ends get it.
 
-    In float32, constants that differ in float64 only are one, sines of multiples of pi are those of
-    turns, and sines and cosines of one argument share their reduction. What compilers must not see
-    through is opaque, also from roots, by their numbers, that are ``reread``, as inputs.
+    In float32, constants that differ in float64 only are one, and sines of multiples of pi are
+    those of turns; in float32 and in pairs, sines and cosines of one argument share their
+    reduction. What compilers must not see through is opaque, also from roots, by their numbers,
+    that are ``reread``, as inputs.
     """
     _require(math)
     lowered = list(roots)
     if dtype == "float32":
         graph, lowered = _arranged(graph, roots, math)
+    if dtype == "float32x2":
+        graph, lowered = _shared(graph, roots)
     meetings = None
     if math != "strict" and dtype != "float32x2":  # sums of pairs are opaque themselves
         callee, sums = partial(_passage, math=math, dtype=dtype), math == "accurate"
@@ -314,6 +320,11 @@ def _arranged(graph: Graph, roots: Sequence[int], math: str) -> tuple[Graph, lis
     if math == "fast":
         return merge_constants(graph, arranged)
     return share_reductions(*merge_constants(*in_turns(graph, arranged)))
+
+
+def _shared(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+    """A graph, and its regions, with shared reductions."""
+    return share_reductions(*in_regions(graph, roots, _shared))
 
 
 @cache

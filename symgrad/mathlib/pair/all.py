@@ -9,25 +9,25 @@ from symgrad.mathlib.double import (
     cylinder,
     elliptic,
     error_function,
-    logistic,
     faddeeva,
     gamma,
     incomplete,
     incomplete_beta,
+    logistic,
     trigonometric,
 )
 from symgrad.mathlib.double import exponential as powers
 from symgrad.mathlib.pair import arithmetic, circular, exponential, plane
+from symgrad.mathlib.pair import error_function as errors
 
 FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     *arithmetic.FORMULAS, *exponential.FORMULAS, *circular.FORMULAS, *plane.FORMULAS,
+    *errors.FORMULAS,
 )  # fmt: skip
-"""Those of their own."""
+"""The definitions of their own."""
 
 SHARED: Final[tuple[Callable[..., Any], ...]] = (
-    powers.pow, error_function.erf,
-    error_function.erfc,
-    error_function.normal_cdf,
+    powers.pow,
     logistic.gelu_tanh, logistic.gelu_tanh_slope,
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
     trigonometric.sinc, trigonometric.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
@@ -41,4 +41,4 @@ SHARED: Final[tuple[Callable[..., Any], ...]] = (
     incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
     incomplete_beta.betainc_slope_a, incomplete_beta.betainc_slope_b,
 )  # fmt: skip
-"""Those of float64, taken operation by operation."""
+"""The definitions of float64 that hold on pairs, taken operation by operation."""

@@ -257,13 +257,19 @@ def fmod(a: Paired, b: Paired) -> Paired:
 # Digits and exponents.
 
 
-def scalb(x: Paired, k: Paired) -> Paired:
-    """x * 2**k, in two steps, of which only the second may leave the range."""
-    half = ops.floor(0.5 * k.high)
-    first, second = ops.power_of_two(half), ops.power_of_two(k.high - half)
+def scaled(x: Paired, k: Expr) -> Paired:
+    """x * 2**k, |k| <= 252, in two steps, of which only the second may leave the range."""
+    half = ops.floor(0.5 * k)
+    first, second = ops.power_of_two(half), ops.power_of_two(k - half)
     high = ops.opaque(x.high * first) * second
     low = ops.opaque(x.low * first) * second
     return pair(high, ops.where(ops.isfinite(high), low, 0.0))
+
+
+def scalb(x: Paired, k: Paired) -> Paired:
+    """x * 2**k, k whole."""
+    above = ops.where(k.high < -252.0, -252.0, k.high)
+    return scaled(x, ops.where(above > 252.0, 252.0, above))
 
 
 def power_of_two(k: Paired) -> Paired:

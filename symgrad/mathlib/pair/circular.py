@@ -118,13 +118,17 @@ def _turns(x: Paired) -> list[Word]:
     return total
 
 
+def _fraction(word: Word, unit: float) -> Paired:
+    """A word behind the point, times a power of two."""
+    high, low = ops.word_float(word >> 16), ops.word_float(word & 0xFFFF)
+    return pair(*fast_sum(high * (unit * 2.0**-16), low * (unit * 2.0**-32)))
+
+
 def far_quarters(x: Paired) -> Paired:
     """12582912 + k, k modulo 4 the quarter turns nearest to x, for 6,000 < |x| < inf."""
     k = (_turns(x)[0] + 0x20000000) >> 30
     negative = ops.word_lt(0x7FFFFFFF, ops.float_bits(x.high))
-    return pair(
-        ops.bits_float(ops.word_where(negative, ops.word_sub(0, k), k) + 0x4B400000)
-    )
+    return pair(ops.bits_float(ops.word_where(negative, ops.word_sub(0, k), k) + 0x4B400000))
 
 
 def far_angle(x: Paired) -> Paired:
@@ -132,14 +136,8 @@ def far_angle(x: Paired) -> Paired:
     words = _turns(x)
     words = [(a << 2) | (b >> 30) for a, b in zip(words, [*words[1:], words[3] & 0], strict=True)]
     flip = ops.word_sub(0, words[0] >> 31)  # above a half, a fraction less 1 is its complement
-    value = None
-    for k, word in reversed(list(enumerate(words))):
-        digits = word ^ flip
-        halves = (ops.word_float(w) * 2.0 ** (-16 * j - 32 * k)
-                  for j, w in ((1, digits >> 16), (2, digits & 0xFFFF)))
-        part = pair(*fast_sum(*halves))
-        value = part if value is None else part + value
-    size = value * (math.pi / 2)
+    first, *others = [_fraction(word ^ flip, 2.0 ** (-32 * k)) for k, word in enumerate(words)]
+    size = (first + (others[0] + (others[1] + others[2]))) * (math.pi / 2)
     negative = ops.word_lt(0x7FFFFFFF, words[0] ^ ops.float_bits(x.high))
     signed = choose(negative, -size, size)
     return choose(ops.isfinite(x.high), signed, constant(x, math.nan))

@@ -1,8 +1,8 @@
 """Exponentials, logarithms and hyperbolic functions of pairs.
 
-exp(x) is 2**k exp(r), r = x - k ln 2 from products that are exact; log(x) is k ln 2 plus a series in
-s = f/(2 + f) for x = 2**k (1 + f). Of each polynomial, float64's, the terms that are below 2**-22
-of the sum are float32's.
+exp(x) is 2**k exp(r), r = x - k ln 2 from products that are exact; log(x) is k ln 2 plus a series
+in s = f/(2 + f) for x = 2**k (1 + f). The polynomials are float64's; of their terms those below
+2**-22 of the sum are computed in float32.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import polynomial as in_float32
 from symgrad.mathlib.double.exponential import EXP, LOG
-from symgrad.mathlib.double.logistic import SILU_ROOT, SILU_SLOPE
-from symgrad.mathlib.pair.arithmetic import fast_sum, finished
+from symgrad.mathlib.pair.arithmetic import fast_sum, finished, scaled
 from symgrad.mathlib.pair.expression import Paired, call, constant, pair
-from symgrad.mathlib.pair.expression import parts as split
 from symgrad.mathlib.pairs import parts, product, two_sum
 
 LN2: Final = parts(math.log(2.0), (16, 16))
@@ -81,14 +79,10 @@ def _slope(r: Paired) -> Paired:
     return call(ops.fma, polynomial(r, EXP, 5), r, constant(r, 1.0))
 
 
-def _scaled(x: Paired, k: Expr) -> Paired:
-    return call(ops.scalb, x, pair(k))
-
-
 def _power(x: Paired, rest: Expr | float = 0.0, shift: float = 0.0) -> Paired:
     """exp(x + rest) 2**shift, |x| <= 110."""
     k, r = _reduced(x, rest)
-    return _scaled(call(ops.fma, _slope(r), r, constant(r, 1.0)), k + shift)
+    return scaled(call(ops.fma, _slope(r), r, constant(r, 1.0)), k + shift)
 
 
 def exp(x: Paired) -> Paired:
@@ -101,7 +95,7 @@ def exp2(x: Paired) -> Paired:
     high = ops.where(x.high > 200.0, 200.0, ops.where(x.high < -200.0, -200.0, x.high))
     k = ops.round(high)
     r = pair(*fast_sum(high - k, ops.where(high == x.high, x.low, 0.0))) * math.log(2.0)
-    return _scaled(call(ops.fma, _slope(r), r, constant(r, 1.0)), k)
+    return scaled(call(ops.fma, _slope(r), r, constant(r, 1.0)), k)
 
 
 def _quarter(x: Paired) -> Paired:
@@ -109,7 +103,7 @@ def _quarter(x: Paired) -> Paired:
     k, r = _reduced(x)
     k = k - 2.0
     less = pair(*two_sum(ops.power_of_two(k), _float(r, -0.25)))
-    return _scaled(_slope(r) * r, k) + less
+    return scaled(_slope(r) * r, k) + less
 
 
 def expm1(x: Paired) -> Paired:
@@ -258,7 +252,7 @@ def log2(x: Paired) -> Paired:
 
 
 def log10(x: Paired) -> Paired:
-    """k log10(2) plus log(1 + f)/ln 10."""
+    """As `log2`, to base 10: that of 2 in three parts."""
     k, f = _split(x)
     of_f = constant(x, 1.0 / math.log(10.0))
     return _at_ends(call(ops.fma, _series(f), of_f, _multiple(k, LOG10_2)), x)
@@ -274,7 +268,7 @@ def log1p(x: Paired) -> Paired:
     return keep_tiny(value, x, 2.0**-60)
 
 
-# The cube root, and activations.
+# The cube root, and decay.
 
 
 def cbrt(x: Paired) -> Paired:
@@ -299,38 +293,7 @@ def decay_between(a: Paired, b: Paired) -> Paired:
     return _power(_within(apart), rest)
 
 
-def _share(x: Paired) -> tuple[Paired, Paired]:
-    """e = exp(-|x|) and 1/(1 + e)."""
-    e = call(ops.exp, -call(ops.abs, x))
-    return e, 1.0 / (1.0 + e)
-
-
-def silu(x: Paired) -> Paired:
-    """x r for x >= 0, else x r e, r = 1/(1 + e), e = exp(-|x|); 0 at -inf."""
-    e, r = _share(x)
-    near = choose(x.high < -FAR, constant(x, -FAR), x)
-    return near * choose(x.high >= 0.0, r, e * r)
-
-
-def near_root(
-    slope: Paired, x: Paired, root: Sequence[float], coefficients: Sequence[float]
-) -> Paired:
-    """The slope, but d (a + d P(d)) within 1/8 of its root, d the distance."""
-    d = x - root[0] - (root[0] - sum(split(root[0])) + root[1])
-    near = d * polynomial(d, (root[2] + root[3], *coefficients), 5)
-    return choose(ops.abs(d.high) < 0.125, near, slope)
-
-
-def silu_slope(x: Paired) -> Paired:
-    """r (1 + e x r) for x >= 0, else r e (1 + x r), r = 1/(1 + e), e = exp(-|x|)."""
-    e, r = _share(x)
-    near = choose(ops.abs(x.high) > FAR, with_sign(constant(x, FAR), x), x) * r
-    right = x.high >= 0.0
-    slope = r * choose(right, 1.0 + near * e, (1.0 + near) * e)
-    return near_root(slope, x, SILU_ROOT, SILU_SLOPE)
-
-
 FORMULAS: Final = (
     exp, exp2, expm1, exp_neg_square, exp_square, bell, sinh, cosh, tanh, asinh, acosh, atanh,
-    log, log2, log10, log1p, cbrt, decay_between, silu, silu_slope,
+    log, log2, log10, log1p, cbrt, decay_between,
 )  # fmt: skip

@@ -73,6 +73,12 @@ def parts(value: float) -> tuple[float, float]:
         return high, float(np.float32(value - high)) if math.isfinite(high) else 0.0
 
 
+def less(value: float) -> float:
+    """What the pair of a number of float64 lacks: 0, or below 2**-48 of it."""
+    lost = value - sum(parts(value))
+    return lost if math.isfinite(lost) else 0.0
+
+
 class Paired(Handle):
     """A pair, with Python's operators, each a call of the function of that name."""
 

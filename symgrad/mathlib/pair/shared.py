@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -12,7 +11,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import ANY_INPUT, CONST, Graph, Op, inputs_of, reachable
 from symgrad.expr.laws.simplify import Definition, simplify
 from symgrad.expr.tracers.expression import WRAP, Expr
-from symgrad.mathlib.pair.expression import Paired, call, constant, parts
+from symgrad.mathlib.pair.expression import Paired, call, constant, less
 
 Formula = Callable[..., Any]
 
@@ -25,8 +24,9 @@ def on_pairs(formula: Formula, definitions: Callable[[], Mapping[Op, Definition]
         graph = Graph()
         graph.tracing = False
         names = formula.__code__.co_varnames
-        values = formula(*[Expr(graph, graph.input(n)) for n, _ in zip(names, arguments)])
-        simple, (root,) = simplify(graph, [values.id], True, definitions())
+        inputs = [graph.input(n) for n, _ in zip(names, arguments, strict=False)]
+        value = formula(*[Expr(graph, i) for i in inputs])
+        simple, (root,) = simplify(graph, [value.id], True, definitions())
         given = dict(zip(inputs_of(simple), arguments, strict=True))
         return translated(simple, root, given)
 
@@ -36,7 +36,8 @@ def on_pairs(formula: Formula, definitions: Callable[[], Mapping[Op, Definition]
 def translated(graph: Graph, root: int, given: Mapping[int, Paired]) -> Paired:
     """The value of a graph of floats on pairs, its inputs being given.
 
-    What is opaque on floats is a sum, and sums of pairs are so anyway. A product that nothing but a sum with a constant uses is one with it, as in Horner's rule.
+    What is opaque on floats is a sum, and sums of pairs are so anyway. A product that nothing but a
+    sum with a constant uses is one with it, as in Horner's rule.
     """
     order = reachable(graph, [root])
     uses = Counter(a for i in order if graph.nodes[i][0].arity for a in graph.nodes[i][1:])
@@ -46,8 +47,8 @@ def translated(graph: Graph, root: int, given: Mapping[int, Paired]) -> Paired:
         op, *arguments = graph.nodes[i]
         if op is ops.opaque:
             values[i] = values[arguments[0]]
-        elif op is ops.sub and (root := graph.value(arguments[1])):
-            values[i] = _from_root(values[arguments[0]], root)
+        elif op is ops.sub and (origin := graph.value(arguments[1])):
+            values[i] = _from_root(values[arguments[0]], origin)
         elif op is ops.add and (terms := _fused(graph, arguments, uses)):
             values[i] = call(ops.fma, *[values[t] for t in terms])
         elif op.arity:
@@ -76,5 +77,5 @@ def _fused(graph: Graph, terms: Sequence[int], uses: Mapping[int, int]) -> tuple
 
 def _from_root(value: Paired, root: float) -> Paired:
     """The distance from a constant, which may be a root, and has more digits than a pair."""
-    lost = root - sum(parts(root))
-    return value - root - lost if 0.0 < abs(lost) < math.inf else value - root
+    lost = less(root)
+    return value - root - lost if lost else value - root
