@@ -72,7 +72,7 @@ class LevenbergMarquardt(Method):
     exponential that underflows, every gradient is small: that is no success, but status -3.
     Residuals that are no more than what rounding of the variables makes of them end a fit too.
     None of this depends on the unit of the residuals, nor on how far away a fit has started, where
-    the dtype has their fourth powers: in float32 residuals from 1e-9 to 1e9.
+    the dtype has their squares, and these times eps: in float32 residuals from 1e-14 to 1e17.
 
     Example:
         >>> import symgrad as sg
@@ -169,7 +169,7 @@ class LevenbergMarquardt(Method):
     def tolerances(self, eps: float) -> Tolerances:
         """The tolerances of a loss that is a sum: it has few more digits than its terms."""
         return Tolerances(
-            gradient=_gradient_unit(eps),
+            gradient=_least_cosine(eps),
             loss=DECREASE_ROUNDINGS * eps,
             step=DECREASE_ROUNDINGS * eps,
         )
@@ -231,8 +231,8 @@ def _move(at: Evaluation, seen: _Judged, state: _State, move: Move) -> Move:
     """The move, with what tells of its end."""
     eps, loss, promised = at.eps, state.loss, state.promised
     active = at.bounds.active(state.point, state.gradient)
-    left = where_free(state.gradient, active) * (1.0 / _gradient_unit(eps))
-    squares = [g * g for g in left]
+    left = [abs(g) for g in where_free(state.gradient, active)]
+    lengths = np.sqrt(state.diagonal)
     gone = _gone(state, eps)
     ratio = promised * seen.inverse
     good = seen.blind | (seen.lower & (seen.quality > 0.25))
@@ -240,17 +240,17 @@ def _move(at: Evaluation, seen: _Judged, state: _State, move: Move) -> Move:
     worn = seen.blind & ~seen.first & still
     near = promised <= functions.maximum(DECREASE_ROUNDINGS * eps * loss, eps**2 * state.size)
     lost = worn & ~near & ~state.known
-    told = functions.isfinite(np.sum(squares)) & ~lost
+    told = functions.isfinite(np.sum(array(left))) & ~lost
     return replace(
         move,
-        measure=_orthogonal(squares, state.diagonal, loss, promised, eps),
+        measure=_orthogonal(left, lengths, loss, promised),
         settled=_close(promised, ratio, loss, good),
         finite=seen.sound | ~seen.first,
-        slight=_slight(squares, state.diagonal, loss, state.size, eps, told),
+        slight=_slight(left, lengths, loss, state.size, eps, told),
         solved=lambda _: gone,
         stuck=lost | (state.damping > 1.0 / eps**2),
         worn=worn & near,
-        flat=_flat(state.diagonal, state.scales, state.point, loss, active, eps),
+        flat=_flat(state, lengths, active, eps),
         onward=(promised > 0.0) & seen.hidden(promised) & state.known,
     )
 
@@ -263,8 +263,9 @@ def _gone(state: _State, eps: float) -> Any:
     hides what a step promises.
     """
     loss = state.loss
-    rounding = loss <= (RESIDUAL_ROUNDINGS * eps) ** 2 * state.size
-    vanishing = (loss <= eps * state.size) & (loss <= eps**2 * state.begun)
+    unit = RESIDUAL_ROUNDINGS * eps
+    rounding = loss * (1.0 / unit) <= unit * state.size
+    vanishing = (loss <= eps * state.size) & (loss * (1.0 / eps) <= eps * state.begun)
     return rounding | (vanishing & ~state.known)
 
 
@@ -318,13 +319,13 @@ def _hidden(size: Any, loss: Any, eps: float) -> Callable[[Any], Any]:
     """Whether a change of the loss is no more than what the rounding of the model makes of it.
 
     Values of the model are about as long as J x, and r are the residuals: rounding changes the loss
-    by up to eps |J x| |r|. Squares are compared; where they overflow, the loss counts alone.
+    by up to eps |J x| |r|.
     """
-    most = 2.0 * loss * size
+    most = np.sqrt(2.0 * loss) * np.sqrt(size)
 
     def within(change: Any) -> Any:
-        scaled = change * (1.0 / eps)
-        return (abs(scaled) <= PROMISED_ROUNDINGS * loss) | (scaled * scaled < most)
+        scaled = abs(change) * (1.0 / eps)
+        return (scaled <= PROMISED_ROUNDINGS * loss) | (scaled < most)
 
     return within
 
@@ -338,14 +339,12 @@ def _close(promised: Any, ratio: Any, loss: Any, good: Any) -> Callable[[float],
     """
 
     def within(tolerance: float) -> Any:
-        return good & (promised * ratio <= (0.125 * tolerance) ** 1.5 * loss)
+        return good & (promised * ratio * (0.125 * tolerance) ** -1.5 <= loss)
 
     return within
 
 
-def _flat(
-    diagonal: Any, scales: Any, x: Any, loss: Any, active: Sequence[Condition | None], eps: float
-) -> Any:
+def _flat(state: _State, lengths: Any, active: Sequence[Condition | None], eps: float) -> Any:
     """Whether the model has all but ceased to depend on some variable, where it cannot matter.
 
     Its column of the Jacobian has shrunk to the rounding of what it was, and all of the variable
@@ -353,53 +352,55 @@ def _flat(
     that is not used. Where a bound is active, others may well be without effect: what
     a weight of 0 multiplies.
     """
-    least, floor = eps * eps, _least_scale(eps)
+    floor, most = _least_scale(eps), 2.0**0.5 * eps * np.sqrt(state.loss)
     tests = [
-        (d < least * (s - floor)) & (d * v * v <= 2.0 * least * loss)
-        for d, s, v in zip(diagonal, scales, x, strict=True)
+        (d * (1.0 / eps) < eps * (s - floor)) & (abs(v) * length <= most)
+        for d, s, v, length in zip(state.diagonal, state.scales, state.point, lengths, strict=True)
     ]
     free = [~h for h in active if h is not None]
-    return functools.reduce(operator.and_, free, functools.reduce(operator.or_, tests) & (loss > 0))
+    return functools.reduce(
+        operator.and_, free, functools.reduce(operator.or_, tests) & (state.loss > 0)
+    )
 
 
 def _orthogonal(
-    squares: Sequence[Any], diagonal: Any, loss: Any, promised: Any, eps: float
+    left: Sequence[Any], lengths: Any, loss: Any, promised: Any
 ) -> Callable[[float], Any]:
     """Whether no cosine between a column of the Jacobian and the residuals is above a tolerance.
 
-    A cosine is g / sqrt(d * 2 loss); what is compared are squares, multiplied out, those of the
-    gradient in units of `_gradient_unit`. Nor may that of all columns together be, by what the step
-    promises, for columns may be nearly the same.
+    A cosine is the gradient's component over the column's length and that of the residuals. Nor may
+    that of all columns together be, by what the step promises, for columns may be nearly the same.
     """
+    root = np.sqrt(2.0 * loss)
 
     def within(tolerance: float) -> Any:
-        most = 2.0 * (tolerance / _gradient_unit(eps)) ** 2 * loss
-        tests = [g <= d * most for g, d in zip(squares, diagonal, strict=True)]
-        together = promised <= max(tolerance, LEAST_TOLERANCE) ** 2 * loss
+        tests = [g <= length * (tolerance * root) for g, length in zip(left, lengths, strict=True)]
+        least = max(tolerance, LEAST_TOLERANCE)
+        together = promised * (1.0 / least) <= least * loss
         return functools.reduce(operator.and_, tests, together)
 
     return within
 
 
 def _slight(
-    squares: Sequence[Any], diagonal: Any, loss: Any, size: Any, eps: float, told: Any
+    left: Sequence[Any], lengths: Any, loss: Any, size: Any, eps: float, told: Any
 ) -> Callable[[float], Any]:
     """Whether a change of a single variable, by its column alone, would hardly lower the loss.
 
-    It would by g**2 / 2d. Rounding of the variables moves the residuals by some |J| eps |x|.
-    ``told`` is where squares tell of it at all.
+    It would by g**2 / 2d, of the gradient and the square of the column's length. Rounding of the
+    variables moves the residuals by some |J| eps |x|. ``told`` is where gradients tell of it at
+    all.
     """
 
     def within(tolerance: float) -> Any:
         part = (GRADIENT_ROUNDINGS * eps) ** 2 / tolerance
-        scale = tolerance / _gradient_unit(eps) ** 2
-        most = functions.maximum(2.0 * loss, part * size) * scale
-        tests = [g <= d * most for g, d in zip(squares, diagonal, strict=True)]
+        most = np.sqrt(functions.maximum(2.0 * loss, part * size)) * tolerance**0.5
+        tests = [g <= length * most for g, length in zip(left, lengths, strict=True)]
         return functools.reduce(operator.and_, tests, told)
 
     return within
 
 
-def _gradient_unit(eps: float) -> float:
-    """The unit of gradients: their squares do not vanish beside those of tolerances."""
+def _least_cosine(eps: float) -> float:
+    """The cosine of a column and the residuals at which a fit ends."""
     return eps**0.75

@@ -74,15 +74,16 @@ def decay(p: Any, row: Any) -> Any:
     return p[0] * np.exp(-p[1] * row[0]) - row[1]
 
 
-def decaying(scale: float) -> np.ndarray:
+def decaying(scale: float, noise: float = 0.02) -> np.ndarray:
     """x and y of a decay with noise of a hundredth, y times the scale, (40, 2)."""
     x = np.linspace(0.0, 4.0, 40)
-    noise = 0.02 * np.random.default_rng(0).normal(size=x.size)
-    return np.stack([x, (2.5 * np.exp(-1.3 * x) + noise) * scale], axis=1)
+    errors = noise * np.random.default_rng(0).normal(size=x.size)
+    return np.stack([x, (2.5 * np.exp(-1.3 * x) + errors) * scale], axis=1)
 
 
+GPUS = [d.index for d in sg.devices() if d.is_gpu][:1]
 METHODS = [sg.LevenbergMarquardt(), sg.GaussNewton()]
-POWERS = {"float32": (-40, -20, 20), "float64": (-200, -40, 200)}
+POWERS = {"float32": (-47, -20, 52), "float64": (-430, -40, 450)}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -109,6 +110,23 @@ def test_ends_do_not_depend_on_the_unit_of_residuals(method: Any, dtype: DTypeNa
         found = sg.minimize_from(lambda p, row, unit=2.0**power: unit * decay(p, row), **fit)
         assert found.success[0] and found.nit[0] == plain.nit[0]
         np.testing.assert_array_equal(found.x, plain.x)
+
+
+@pytest.mark.parametrize(
+    ("device", "noise"), [("cpu", 1e-4), ("cpu", 0.0), *[(d, 0.0) for d in GPUS]]
+)
+def test_residuals_whose_fourth_powers_vanish(device: Any, noise: float) -> None:
+    """In float32: an end is found as it is in the unit of y, from near and from far, or none is."""
+    fit: Any = {"n": 2, "method": sg.LevenbergMarquardt(), "steps": 200, "device": device}
+    plain = sg.minimize_from(decay, starts=[[1.0, 1.0]], shared=decaying(1.0, noise), **fit)
+    for power in (-52, -46, -40, 52):
+        unit = 2.0**power
+        data = decaying(unit, noise)
+        found = sg.minimize_from(decay, starts=[[unit, 1.0], [1.0, 1.0]], shared=data, **fit)
+        right = np.all(np.abs(found.x / np.array([unit, 1.0]) / plain.x - 1) < 2e-7, axis=1)
+        assert right[0] and found.nit[0] == plain.nit[0]
+        assert (found.success == right).all()
+        assert right[1] or abs(power) > 48
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-6, 1e-9, 1e-12])
