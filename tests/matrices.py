@@ -46,7 +46,7 @@ class Waves:
 
         def residual(p: Any, row: Any) -> Any:
             first = waves(row[0], p) - row[1]
-            more = [0.5 * first * p[k] for k in range(self.residuals - 1)]
+            more = [0.5 * first * p[k % self.n] for k in range(self.residuals - 1)]
             return array([first, *more])
 
         options = Options("waves", "accurate", self.dtype, True, False)

@@ -8,7 +8,7 @@ from matrices import Waves
 
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import Target
-from symgrad.kernel.skeletons.normal import ACTIVE, DONE, normal_program
+from symgrad.kernel.skeletons.normal import ACTIVE, DONE, normal_program, parts_of
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 
@@ -39,6 +39,17 @@ def test_steps(n: int, target: Target) -> None:
     if target.threads > 1:
         taken = case.layout.split(want)[2][:, 0]
         assert progress[DONE] >= taken.sum() and progress[ACTIVE] == (want[:, -1] != 0).sum()
+
+
+def test_residuals_of_a_row_that_share_their_computation() -> None:
+    case = Waves(3, 2, 17, residuals=9)
+    rows, many = case.made().rows, Waves(3, 1, 1, residuals=70).made().rows
+    assert rows and many
+    assert [len(part) for part in parts_of(rows, alone=False)] == [9]
+    assert [len(part) for part in parts_of(many, alone=True)] == [35, 35]
+    for target in WorkgroupTarget(32, grid=True), SimdTarget(2):
+        want, (found, _) = case.expected(STEPS), run(case, target)
+        np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-12 * np.abs(want).max())
 
 
 def test_more_groups_than_problems() -> None:

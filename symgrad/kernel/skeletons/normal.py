@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import islice, pairwise
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, paused_gc, reachable
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.lower import Value, inline
-from symgrad.kernel.shapes import Call, Iteration, Output
-from symgrad.kernel.skeletons.products import SIDE, Row, products_of, tile_numbers
+from symgrad.kernel.shapes import Call, Computation, Iteration, Output
+from symgrad.kernel.skeletons.products import (
+    ROWS_PER_TILE,
+    SIDE,
+    Residuals,
+    products_of,
+    tile_numbers,
+)
 from symgrad.kernel.skeletons.solve import FIXED, RIGHT, System, half, multiply
+from symgrad.kernel.stats import operations
 from symgrad.kernel.thread_group import ThreadGroup
 from symgrad.kernel.views import constants
 
@@ -162,7 +170,7 @@ class _Program:
         k, update = self.k, self.iteration.update
         k.names |= {v: f"s{i}" for v, i in zip(state, self.numbers, strict=True)}
         current = dict(zip(self.numbers, state, strict=True))
-        self.products.add_up(self.rows, self._fillers(current), self.matrix.weight)
+        self.products.add_up(self.rows, self._residuals(current), self.matrix.weight)
         inputs = _inputs(update.graph, update.outputs)
         values: dict[int, Value] = {**self.tables[0]}
         values |= {
@@ -176,23 +184,20 @@ class _Program:
         after = [update.outputs[0].nodes[i] for i in self.numbers]
         return inline(k, update.graph, after, values)
 
-    def _fillers(self, state: dict[int, int]) -> list[Row]:
-        """Functions that compute the derivatives and the residual of a row, for each residual."""
-        data = self.data
-        inputs = [_inputs(data.graph, [o]) for o in data.outputs]
-        return [
-            partial(self._row, state, nodes, o)
-            for nodes, o in zip(inputs, data.outputs, strict=True)
-        ]
+    def _residuals(self, state: dict[int, int]) -> list[Residuals]:
+        """All residuals of a row with their derivatives, in parts."""
+        parts = parts_of(self.data, self.threads.alone)
+        return [Residuals(len(some), partial(self._row, state, some)) for some in parts]
 
-    def _row(
-        self, state: dict[int, int], inputs: dict[int, int], output: Output, row: int
-    ) -> list[int]:
+    def _row(self, state: dict[int, int], outputs: Sequence[Output], row: int) -> list[list[int]]:
+        """The numbers of some residuals of a row."""
+        data, inputs = self.data, _inputs(self.data.graph, outputs)
         values = {
-            i: state[n] if n < self.data.parameters else self._column(row, n)
-            for n, i in inputs.items()
+            i: state[n] if n < data.parameters else self._column(row, n) for n, i in inputs.items()
         }
-        return inline(self.k, self.data.graph, output.nodes, {**self.tables[1], **values})
+        nodes = [i for o in outputs for i in o.nodes]
+        numbers = iter(inline(self.k, data.graph, nodes, {**self.tables[1], **values}))
+        return [[*islice(numbers, len(o.nodes))] for o in outputs]
 
     def _column(self, row: int, number: int) -> int:
         """A column of a row: what is shared comes first."""
@@ -255,3 +260,28 @@ def _inputs(graph: Graph, outputs: Iterable[Output]) -> dict[int, int]:
     nodes = graph.nodes
     order = reachable(graph, [i for o in outputs for i in o.nodes])
     return {nodes[i][1]: i for i in order if nodes[i][0] is INPUT}
+
+
+def parts_of(rows: Computation, alone: bool) -> list[tuple[Output, ...]]:
+    """The outputs of rows, the residuals, in parts that an invocation computes together.
+
+    All are one part where an invocation works ``alone``, but for those that fill no tile.
+    """
+    count = len(rows.outputs)
+    most = ROWS_PER_TILE if alone else _worth_computing_together(rows)
+    parts = -(-count // min(most, ROWS_PER_TILE))
+    ends = [count * part // parts for part in range(parts + 1)]
+    return [tuple(rows.outputs[a:b]) for a, b in pairwise(ends)]
+
+
+def _worth_computing_together(rows: Computation) -> int:
+    """How many residuals of a row one of a group should compute, so that most of it is shared.
+
+    All of a group have rows to compute as long as each computes one residual of them, and many do
+    not otherwise; but then what the residuals share is computed, and written, once for each.
+    """
+    each = sum(operations(rows.graph, output.nodes) for output in rows.outputs)
+    together = operations(rows.graph, [i for output in rows.outputs for i in output.nodes])
+    count = len(rows.outputs)
+    shared = (each - together) // max(count - 1, 1)
+    return max(1, shared * count // max(together - shared, 1))

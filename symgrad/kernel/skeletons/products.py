@@ -1,12 +1,14 @@
 """Sums over rows of all products of a row's numbers with each other, by a thread group.
 
-The numbers of `ROWS_PER_TILE` rows go to the quads of a tile. Then products are added up in
-blocks of `SIDE` by `SIDE`, of which those of the lower half are all there are.
+A row has the numbers of one residual, or of several, which then count as rows. Those of
+`ROWS_PER_TILE` rows go to the quads of a tile. Then products are added up in blocks of `SIDE` by
+`SIDE`, of which those of the lower half are all there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -31,8 +33,14 @@ ROWS_PER_PRODUCT_SUM: Final = 16
 ROWS_UNROLLED: Final = 4
 """Rows of a block that stand there without a loop."""
 
-Row = Callable[[int], Sequence[int]]
-"""The numbers of a row, n + 1 of them, by its number."""
+
+@dataclass(frozen=True)
+class Residuals:
+    """Residuals of rows that are computed together: ``of(row)`` has n + 1 numbers for each."""
+
+    count: int
+    of: Callable[[int], Sequence[Sequence[int]]]
+
 
 Place = tuple[int, int]
 """The row and the column of a block: how many are above it, and before it."""
@@ -58,6 +66,11 @@ def tile_numbers(n: int) -> int:
     return SIDE * quads(n) * QUADS_PER_FOUR
 
 
+def rows_per_tile(residuals: Iterable[int]) -> int:
+    """The rows of a tile, of which so many residuals are computed together in each part."""
+    return ROWS_PER_TILE // max(residuals)
+
+
 def products_of(threads: ThreadGroup, n: int, tile: Buffer, sums: Buffer) -> Products:
     """Adds up the products of rows of n + 1 numbers, in the way that suits a thread group."""
     enough = blocks(n) <= threads.size
@@ -71,21 +84,21 @@ class Products:
         self.threads, self.k, self.n = threads, threads.k, n
         self.tile, self.sums = tile, sums
 
-    def add_up(self, rows: int, fill: Sequence[Row], weight: float) -> None:
-        """Write the sums, times their weight, over so many rows, of which each is several."""
+    def add_up(self, rows: int, parts: Sequence[Residuals], weight: float) -> None:
+        """Write the sums, times their weight, over so many rows, of which each has all parts."""
         k = self.k
         self.threads.share(k.word(half(self.n + 1)), self._clear)
-        count = Index(k, rows)
-        tiles = count.ceil_div(ROWS_PER_TILE)
+        count, most = Index(k, rows), rows_per_tile(part.count for part in parts)
+        tiles = count.ceil_div(most)
 
         def tile(t: int, totals: list[int]) -> list[int]:
-            start = Index(k, t) * ROWS_PER_TILE
-            end = (count - start).at_most(ROWS_PER_TILE)
+            start = Index(k, t) * most
+            end = (count - start).at_most(most)
             self._call("total", totals)
-            for numbers in fill:
-                self._fill(start, end, numbers)
+            for residuals in parts:
+                self._fill(start, end, residuals)
                 self.threads.wait()
-                totals = self._added(totals, end)
+                totals = self._added(totals, end * residuals.count)
                 self.threads.wait()
             return totals
 
@@ -107,19 +120,21 @@ class Products:
         """Write the sums."""
         raise NotImplementedError
 
-    def _fill(self, start: Index, end: Index, numbers: Row) -> None:
+    def _fill(self, start: Index, end: Index, residuals: Residuals) -> None:
         """Rows' numbers, and zeros behind the last row up to whole groups of `ROWS_UNROLLED`."""
-        k, zero = self.k, self.k.constant(0.0)
-        count = SIDE * quads(self.n)
+        k, zero, count = self.k, self.k.constant(0.0), residuals.count
+        size = SIDE * quads(self.n)
 
-        def row(slot: int) -> None:
-            values = [*numbers((start + Index(k, slot)).id)]
-            self._put(slot, values + [zero] * (count - len(values)))
+        def row(i: int) -> None:
+            for r, values in enumerate(residuals.of((start + Index(k, i)).id)):
+                slot = Index(k, i) * count + r
+                self._put(slot.id, [*values, *[zero] * (size - len(values))])
 
         self.threads.share(end.id, row)
-        missing = end.ceil_div(ROWS_UNROLLED) * ROWS_UNROLLED - end
-        zeros = [zero] * count
-        self.threads.share(missing.id, lambda i: self._put((end + Index(k, i)).id, zeros))
+        filled = end * count
+        missing = filled.ceil_div(ROWS_UNROLLED) * ROWS_UNROLLED - filled
+        zeros = [zero] * size
+        self.threads.share(missing.id, lambda i: self._put((filled + Index(k, i)).id, zeros))
 
     def _put(self, slot: int, values: Sequence[int]) -> None:
         k = self.k

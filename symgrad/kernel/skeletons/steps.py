@@ -22,11 +22,12 @@ from symgrad.kernel.launch import (
 )
 from symgrad.kernel.shapes import Computation, Iteration, Matrix
 from symgrad.kernel.skeletons.iterate import iterate_program
-from symgrad.kernel.skeletons.normal import normal_program
+from symgrad.kernel.skeletons.normal import normal_program, parts_of
 from symgrad.kernel.skeletons.products import (
     ROWS_PER_PRODUCT_SUM,
     ROWS_PER_TILE,
     ROWS_UNROLLED,
+    rows_per_tile,
     shares,
 )
 from symgrad.kernel.skeletons.solve import ACROSS, half
@@ -86,7 +87,7 @@ def cost_of(iteration: Iteration, target: Target) -> StepCost:
     update, rows = _weight(iteration.update), iteration.rows
     row = _weight(rows) if rows else 0
     if iteration.matrix and rows:
-        return _cost_with_matrix(iteration.matrix, len(rows.outputs), update, row, target)
+        return _cost_with_matrix(iteration.matrix, rows, update, target)
     gathering = target.threads // 4 if target.threads > 1 and rows else 0
     return StepCost(
         operations=update,
@@ -99,14 +100,15 @@ def cost_of(iteration: Iteration, target: Target) -> StepCost:
     )
 
 
-def _cost_with_matrix(
-    matrix: Matrix, residuals: int, update: int, row: int, target: Target
-) -> StepCost:
-    """The cost with a matrix; each residual is a row, and a tile of them is shared."""
+def _cost_with_matrix(matrix: Matrix, rows: Computation, update: int, target: Target) -> StepCost:
+    """The cost with a matrix: tiles of rows are shared, for each part of their residuals."""
     n, width = matrix.n, target.threads
+    parts = [len(part) for part in parts_of(rows, width == 1)]
+    at_a_time = rows_per_tile(parts)
     shared = shares(n, width)
     block = 1 + ROWS_PER_PRODUCT_SUM // ROWS_UNROLLED
-    tile = 1 + ROWS_PER_TILE // width + ROWS_PER_TILE // ROWS_PER_PRODUCT_SUM // shared * block
+    fill = -(-at_a_time // width) * (1 + _iterations(rows))
+    tile = 1 + fill + ROWS_PER_TILE // ROWS_PER_PRODUCT_SUM // shared * block
     across = max(width // ACROSS, 1), ACROSS
     down, over = ([-(-(n + 1 - j) // k) for j in range(n + 1)] for k in across)
     inner = sum(1 + a * (1 + b) for a, b in zip(down, over, strict=True))
@@ -118,10 +120,10 @@ def _cost_with_matrix(
     return StepCost(
         operations=width * update + solves * n**3 // 3,
         iterations=8 + n + sums + matrix_iterations,
-        row_operations=row + n * n,
+        row_operations=_weight(rows) + n * n,
         row_iterations=tile,
         threads=ROWS_PER_TILE,
-        terms=residuals,
+        terms=len(parts) * -(-ROWS_PER_TILE // at_a_time),
     )
 
 
