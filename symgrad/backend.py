@@ -13,7 +13,6 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.derivatives.strips import MemoryBudget
-from symgrad.kernel.copying import memory_dtype
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
@@ -33,6 +32,7 @@ from symgrad.multi_device.sums import SharedSums
 from symgrad.pipeline import DTypeName, Options
 from symgrad.sums import RowSums
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any
+from symgrad.values.dtypes import host_dtype, memory_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
@@ -242,7 +242,8 @@ class Cpu:
 
     def array(self, values: np.ndarray, dtype: Any = None) -> np.ndarray:
         """On the host: see `Backend`."""
-        return np.array(values, dtype or (values.dtype if values.dtype in FLOATS else self.dtype))
+        own = values.dtype if values.dtype in FLOATS else self.dtype
+        return np.array(values, host_dtype(own if dtype is None else dtype))
 
     def in_blocks(
         self,
@@ -343,7 +344,9 @@ class Wgpu:
 
     def array(self, values: np.ndarray, dtype: Any = None) -> DeviceArray:
         """In the memory of the GPU: see `Backend`."""
-        return DeviceArray.from_numpy(self.owner, values, memory_dtype(str(dtype or self.dtype)))
+        kind = dtype or self.dtype
+        kind = memory_dtype(kind) if isinstance(kind, str) else np.dtype(kind)
+        return DeviceArray.from_numpy(self.owner, values, kind)
 
     def in_blocks(
         self,

@@ -21,7 +21,7 @@ from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.expression import Expr
 from symgrad.front.fused import fused_forward_backward
 from symgrad.front.kernels import Kernel
-from symgrad.pipeline import DTypeName, dtype_name
+from symgrad.pipeline import DTypeName
 from symgrad.report.progress import Asked, reporting
 from symgrad.rows.kernel import DataKernel, retraced
 
@@ -250,7 +250,7 @@ class AtRows:
 
 def _others(kernel: Any, chosen: Any) -> dict[str, Any]:
     """The kernel on the devices that it is to be compared on, by what a column is called."""
-    dtype = dtype_name(kernel.dtype)
+    dtype = kernel.precision
     wanted: list[tuple[targets.Device, DTypeName]]
     if chosen is None:
         wanted = [(kernel.device, dtype), (targets.choose("cpu"), dtype)]
@@ -270,7 +270,7 @@ def _label(device: targets.Device, dtype: DTypeName) -> str:
 
 def _on(kernel: Any, device: targets.Device, dtype: DTypeName) -> Any:
     """The kernel on a device; in another dtype it is traced again from its loss."""
-    if kernel.dtype == dtype:
+    if kernel.precision == dtype:
         return kernel if device == kernel.device else kernel.to(device)
     if isinstance(kernel, DataKernel):
         return retraced(kernel, device, dtype)

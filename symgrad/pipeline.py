@@ -39,12 +39,12 @@ from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel import watch
-from symgrad.kernel.copying import host_dtype
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import Math, inlined, lower
 from symgrad.mathlib.signs import place_signs
+from symgrad.values.dtypes import host_dtype
 from symgrad.values.results import Array, Result
 
 DTypeName = Literal["float32", "float64", "float32x2"]

@@ -12,6 +12,7 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.llvm.device.host import host
 from symgrad.values.arrays import real_numbers
+from symgrad.values.dtypes import is_float, memory_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import DTYPES
 from symgrad.wgsl.device.gpus import list_gpus, open_gpu
@@ -197,7 +198,8 @@ def device_array(x: Any, device: DeviceChoice = None, dtype: Any = "float32") ->
     """An array that lives on a GPU: kernels given one return such arrays, copying nothing.
 
     ``x`` is array-like, of any real dtype; ``device`` as everywhere, but never the CPU. ``dtype``
-    is float32, float64 on a GPU that has it, or int32 or uint32 for indices.
+    is float32, float32x2 (pairs of float32; NumPy has them as float64), float64 on a GPU that has
+    it, or int32 or uint32 for indices.
 
     Raises:
         DeviceError: if the device is no GPU, or has no float64. InputTypeError: if x holds no real
@@ -211,15 +213,15 @@ def device_array(x: Any, device: DeviceChoice = None, dtype: Any = "float32") ->
         >>> (kernel.run(x) + 1.0).tolist()
         [7.0, 21.0]
     """
-    kind = np.dtype(dtype)
+    kind = memory_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
     if kind not in DTYPES:
-        kinds = "float32, float64, int32 or uint32"
+        kinds = "float32, float32x2, float64, int32 or uint32"
         raise InputTypeError(f"dtype={dtype!r}: arrays on a GPU are {kinds}")
     target = choose(device) if device is not None else _first_or_real()
     if not target.is_gpu:
         raise DeviceError(f"{target} has no memory of its own: on the CPU use NumPy arrays")
     values = real_numbers(x, "x")
-    if kind.kind != "f":
+    if not is_float(kind):
         with np.errstate(invalid="ignore"):
             indices = values.astype(kind)
         if not np.array_equal(indices, values):

@@ -93,11 +93,9 @@ def curve_fit(
             `fused_jacobian`. It matters to models that need all of x at once, as simulations do.
         device: the CPU by default. A GPU evaluates the model in float32 up to the neighbourhood of
             the minimum, which the CPU reaches in float64.
-        dtype: "float64" by default. "float32" evaluates the model and its derivatives to the end on
-            the device, as pairs of float32: data and parameters keep the digits they have in
-            float64, and sums, products, powers, exponentials, logarithms, sines, cosines and arc
-            tangents about 13 of them; others have float32's own, as have models that need all of x
-            at once. Steps are the CPU's.
+        dtype: "float64" by default. "float32x2" evaluates the model and its derivatives to the end
+            on the device, in pairs of float32, which have 12 digits and float32's range; so does
+            "float32", whose own digits end no fit. Steps are the CPU's.
         progress: True to show how far a fit is that takes longer than a second, or a function that
             is called with a `Progress`. If it raises StopIteration, a FitError names the best end.
         kwargs: ``maxfev`` or ``max_nfev`` limits the evaluations of each attempt; SciPy's
@@ -131,14 +129,15 @@ def curve_fit(
     start, box = _start(f, p0, bounds, method)
     target, limit = choose_any(device if device is not None else "cpu"), _limit(kwargs, jac)
     kind = "float64" if dtype is None else dtype_name(dtype)
+    kind = "float32x2" if kind == "float32" else kind
     rows_on = partial(data.rows, f, len(start), mode)
     with reporting(progress, "evaluations") if progress else nullcontext() as report:
         told = Told(report).of if report else untold
         if dtype is None and device is not None and backend_of(target).dtype == "float32":
-            coarse = rows_on(target, "float32", pairs=False)
+            coarse = rows_on(target, "float32")
             _require_rows(coarse.count, len(start), box, method)
             start, target = near(coarse, start, box, limit, told), choose("cpu")
-        rows = rows_on(target, kind, pairs=kind == "float32")
+        rows = rows_on(target, kind)
         _require_rows(rows.count, len(start), box, method)
         fitted = fit(rows, start, box, limit, told)
     popt, pcov = fitted.end.p, fitted.covariance(absolute_sigma)

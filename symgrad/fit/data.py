@@ -57,12 +57,9 @@ class Data:
         mode: Mode,
         device: DeviceChoice,
         dtype: DTypeName,
-        pairs: bool,
     ) -> Rows:
         """The model of n parameters at these rows."""
-        return Rows(
-            f, self.x, self.y, self.scale, n, self.shape, device, dtype, pairs=pairs, mode=mode
-        )
+        return Rows(f, self.x, self.y, self.scale, n, self.shape, device, dtype, mode=mode)
 
 
 def _taken(

@@ -78,10 +78,9 @@ class DataInBlocks:
         mode: Mode,
         device: DeviceChoice,
         dtype: DTypeName,
-        pairs: bool,
     ) -> RowsInBlocks:
         """The model of n parameters at the rows of each block, bound where that is."""
-        return RowsInBlocks(self, f, n, Making(mode, device, dtype, pairs))
+        return RowsInBlocks(self, f, n, Making(mode, device, dtype))
 
     def some(self) -> Data:
         """A few rows."""
@@ -101,7 +100,6 @@ class Making:
     mode: Mode
     device: DeviceChoice
     dtype: DTypeName
-    pairs: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +125,7 @@ class ModelOfBlocks:
         data, how = Data.of(x.T, y, sigma, self.refused), self.making
         if len(data.y) == 0:
             return None
-        rows = data.rows(self.model, self.n, how.mode, how.device, how.dtype, how.pairs)
+        rows = data.rows(self.model, self.n, how.mode, how.device, how.dtype)
         rows.trace_row()
         return rows
 
@@ -144,8 +142,8 @@ class RowsInBlocks:
 
     def __init__(self, data: DataInBlocks, f: Callable[..., Any], n: int, making: Making) -> None:
         device_here(None)  # so many threads as this process has, if it is a worker
-        self.calls, self.dtype, self.paired, self._n = 0, making.dtype, making.pairs, n
-        self._some = data.some().rows(f, n, making.mode, "cpu", "float64", pairs=False)
+        self.calls, self.dtype, self._n = 0, making.dtype, n
+        self._some = data.some().rows(f, n, making.mode, "cpu", "float64")
         self._f, self._data, self._making = f, data, making
         model = _travelling(f, data.predictors, n)
         self._blocks = kept(ModelOfBlocks(model, n, data.refused, making), data.tables)

@@ -41,6 +41,7 @@ from symgrad.optimize.search import MOST_STEPS, search_of
 from symgrad.optimize.starts import Starts, on_host, starts_of, target_of
 from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose
+from symgrad.values.dtypes import host_dtype
 from symgrad.values.tables import NanPolicy
 
 WATCHING: Final = "callback", "history", "memory"
@@ -290,7 +291,7 @@ def _starts(
     starts = real_matrix(p0, "p0", n, dtype, convert or box.finite)
     if len(starts) not in (1, count):
         raise InputError(f"p0 has shape {np.shape(p0)}: (n,) or ({count}, n) is needed")
-    low, high = np.asarray(box.low, dtype), np.asarray(box.high, dtype)
+    low, high = (np.asarray(end, host_dtype(dtype)) for end in (box.low, box.high))
     if box.finite and (np.any(starts < low) or np.any(starts > high)):
         raise InputError("`x0` is infeasible: p0 is outside of the bounds")
     return np.broadcast_to(starts, (count, starts.shape[1]))

@@ -15,18 +15,14 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError, SymgradError
-from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.derivatives.accumulate import Mode
-from symgrad.expr.derivatives.differentiate import deriving
 from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.graph.region import has_regions
-from symgrad.expr.tracers.expression import lift
 from symgrad.fit.fingerprint import fingerprint
 from symgrad.front.deriving import Making, gradient_kernel
-from symgrad.front.fused import fused_forward, fused_jacobian
+from symgrad.front.fused import fused_jacobian
 from symgrad.front.kernels import Kernel, shared
 from symgrad.llvm.dispatch.dense import Triangle
-from symgrad.mathlib.pairs import in_pairs
 from symgrad.optimize.evaluation import Accumulation, Weighted
 from symgrad.optimize.method import array_of
 from symgrad.optimize.models import one_value
@@ -34,7 +30,6 @@ from symgrad.optimize.point import Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import DeviceChoice, choose, choose_any
-from symgrad.values.arrays import warn_if_rounded
 
 JACOBIAN_ROWS: Final = 2**16
 """Rows whose Jacobian is in memory at a time."""
@@ -51,8 +46,9 @@ MOST_ROWS_TRACED: Final = 20_000
 RANGES: Final[dict[str, tuple[float, float]]] = {
     "float32": (2.0**-100, float(np.finfo(np.float32).max)),
     "float64": (0.0, np.inf),
+    "float32x2": (2.0**-100, float(np.finfo(np.float32).max)),
 }
-"""Sizes of data that a dtype has; the low parts of pairs are 2^-24 of them."""
+"""Sizes of data that a dtype has."""
 
 ALL: Final = slice(None)
 
@@ -93,8 +89,6 @@ class Rows:
     shape: Shape
     device: DeviceChoice
     dtype: DTypeName
-    pairs: bool = False
-    """Whether float32 is used in pairs, for a model that is traced at one row."""
     mode: Mode = "auto"
     """How derivatives are made."""
     calls: int = 0
@@ -103,7 +97,6 @@ class Rows:
     _kernel: Any = field(default=None, init=False)
     rowwise: bool = field(default=True, init=False)
     """Whether the model is traced at one row: all rows together have the same values."""
-    _paired: Any = field(default=None, init=False)
     _sums: Any = field(default=None, init=False)
     _buffers: _Buffers | None = field(default=None, init=False)
 
@@ -131,8 +124,6 @@ class Rows:
 
     def _trace_all(self) -> None:
         """Trace the model at all rows at once."""
-        if self.pairs:  # which there are none of where all of x is a constant of the kernel
-            warn_if_rounded(self.x, "xdata", "float32")
         if len(self.y) > MOST_ROWS_TRACED:
             raise InputError(
                 "f cannot be traced for one x, as its value there is another than for all x "
@@ -151,11 +142,9 @@ class Rows:
         flat = self.shape == "flat"
         mode: Mode = "reverse" if self.mode == "auto" else self.mode
         where = self.n, len(self.x), flat, self.device, self.dtype, mode
-        known = fingerprint(self.f) if self.dtype == "float64" else None
+        known = None if self.dtype == "float32" else fingerprint(self.f)
         make = functools.partial(row_kernel, self.f, *where)
         self._kernel = make() if known is None else _kernels.get((known, *where), make)
-        if self.pairs:
-            self._paired = pair_kernel(self.f, self.n, len(self.x), flat, self.device, mode)
 
     def in_unit(self, unit: float) -> Rows:
         """These rows, with residuals in another unit, a power of two; they count calls on."""
@@ -207,11 +196,6 @@ class Rows:
             return values
         return np.linalg.solve(self.scale, values) if self.scale.ndim == 2 else values / self.scale
 
-    @property
-    def paired(self) -> bool:
-        """Whether the model is evaluated in pairs: it is not where it needs all of x at once."""
-        return self.pairs and self.rowwise
-
     def linear(self) -> Sequence[int]:
         """Parameters that, together, the model is linear in, as far as is known."""
         return linear_parameters(self._kernel, self.n) if self.rowwise else ()
@@ -243,19 +227,11 @@ class Rows:
         if buffers.call is not None:
             buffers.call()
             return buffers.values, buffers.slopes
-        if self.pairs:
-            return self._in_pairs(points)
         values, slopes = (np.asarray(a, float) for a in self._kernel.run(points))
         # what rounding took from the inputs, to first order
         lost = points - points.astype(np.float32)
         values = values + np.sum(slopes * np.where(np.isfinite(slopes), lost, 0.0), axis=1)
         return values, slopes[:, : self.n]
-
-    def _in_pairs(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        high = points.astype(np.float32)
-        outputs = np.asarray(self._paired.run(np.concatenate([high, points - high], axis=1)), float)
-        outputs = (outputs[: self.n + 1] + outputs[self.n + 1 :]).T
-        return outputs[:, 0], outputs[:, 1:]
 
     def _buffers_for(self, rows: slice) -> _Buffers:
         """The buffers of these rows; those of a single block are made once, and filled anew."""
@@ -268,7 +244,7 @@ class Rows:
             if looped
             else (np.empty(count), np.empty((count, self.n)))
         )
-        call = self._kernel.bound(points, out) if self.dtype == "float64" else None
+        call = None if self.dtype == "float32" else self._kernel.bound(points, out)
         buffers = _Buffers(points, *out, call)
         if len(self.y) <= JACOBIAN_ROWS:
             self._buffers = buffers
@@ -430,27 +406,6 @@ def row_kernel(
     wrt = n + k if dtype == "float32" else n
     making = Making(options, device, make=shared)
     return gradient_kernel(n + k, _at_row(f, n, flat), making, wrt, mode=mode)
-
-
-def pair_kernel(
-    f: Model, n: int, k: int, flat: bool, device: DeviceChoice, mode: Mode = "reverse"
-) -> Kernel:
-    """The kernel of the value and the derivatives by the parameters as pairs of float32.
-
-    Of 2(n + k) numbers, the high parts of parameters and columns and then the low ones, it makes
-    the high parts of what is wanted and then the low ones.
-    """
-
-    def values(v: Any) -> list[Any]:
-        value, graph = _at_row(f, n, flat)(v[: n + k]), v[0].graph
-        with deriving(graph):
-            slopes = jacobian([value], v[:n], mode).toarray()[0]
-            wanted = [lift(graph, e) for e in (value, *slopes)]
-            given = {a.id: (a, b) for a, b in zip(v[: n + k], v[n + k :], strict=True)}
-            high, low = zip(*in_pairs(wanted, given), strict=True)
-        return [*high, *low]
-
-    return fused_forward(2 * (n + k), values, device=device)
 
 
 def _at_row(f: Model, n: int, flat: bool) -> Callable[[Any], Any]:

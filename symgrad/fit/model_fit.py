@@ -141,7 +141,7 @@ class ModelFit:
     def _is_of_one_x(self) -> bool:
         """Whether the model has the same values for each x alone as for all of them together."""
         data = Data.of(self.x, self.y, None, Refused(check_finite=False))
-        rows = data.rows(self.model, len(self.names), "auto", "cpu", "float64", False)
+        rows = data.rows(self.model, len(self.names), "auto", "cpu", "float64")
         rows.prepare(self.popt)
         return rows.rowwise
 

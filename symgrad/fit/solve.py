@@ -29,6 +29,7 @@ from symgrad.optimize.result import (
     scipy_optimize,
 )
 from symgrad.report.progress import Report
+from symgrad.values.dtypes import EPSILON
 
 Measure = Callable[[np.ndarray], Point]
 
@@ -206,8 +207,8 @@ Measured = Rows | RowsInBlocks
 Telling = Callable[[Measure, float], Measure]
 """Turns evaluations, whose residuals have a unit, into those that are reported."""
 
-TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-2}
-"""The relative offset from which an end is no minimum; pairs of float32 have float64's."""
+TOLERANCE: Final = {"float64": 1e-6, "float32x2": 1e-6, "float32": 3e-2}
+"""The relative offset from which an end is no minimum."""
 
 MOST_DESCENTS: Final = 4
 """How often Levenberg and Marquardt's method goes on from where Newton's has led."""
@@ -309,7 +310,7 @@ def _settled(
         gradient = np.array([np.dot(one.z, T) for one, T in zip(seen, slopes, strict=True)])
         return Slopes(0.5 * np.array([one.cost for one in seen]), gradient, diagonal)
 
-    eps = float(np.finfo(rows.dtype).eps)
+    eps = EPSILON[rows.dtype]
     setting = Setting(measured, box.low / units, box.high / units, (sizes / units)[None], eps)
     settled = settle(setting, (end.p / units)[None], limit // (2 * len(sizes) + 1))
     moved = settled.loss[0] < 0.5 * end.cost
@@ -369,11 +370,11 @@ def _approached(rows: Measured, start: Point, box: Box, limit: int) -> np.ndarra
 def _is_minimum(end: Point, box: Box, rows: Measured) -> bool:
     """Whether a step would remove next to nothing of the residuals, or no more than rounding."""
     left = offset(end, box)
-    if left <= TOLERANCE["float64" if rows.paired else rows.dtype]:
+    if left <= TOLERANCE[rows.dtype]:
         return True
     # residuals as small as the rounding of the model have no direction, nor have those that the
     # rounding of the parameters makes, as of b in x - b: they are float64's, or pairs
-    noise = np.finfo(rows.dtype).eps * rows.length()
+    noise = EPSILON[rows.dtype] * rows.length()
     noise += np.finfo(float).eps * float(np.linalg.norm(end.lengths * end.p))
     return left * np.sqrt(end.cost) <= 100.0 * noise
 

@@ -14,6 +14,7 @@ from symgrad.errors import PrecisionWarning
 from symgrad.expr.tracers.tree import tree_of
 from symgrad.optimize.arguments import bounds_of
 from symgrad.optimize.result import Messages, scipy_optimize
+from symgrad.values.dtypes import EPSILON, LARGEST, SMALLEST
 
 WIDTH: Final = 8
 """Powers of two from one unit to the next."""
@@ -83,7 +84,7 @@ def refit(result: Any, given: Given, dtype: str, absolute: bool, fit: Callable[.
     for unit, ratio in np.unique(np.stack([units, ratios], axis=1)[again], axis=0):
         chosen = places[again & (units == unit) & (ratios == ratio)]
         # scales of what are outliers in these units would slow a fit down from the first start
-        near = result.fun[chosen] <= np.finfo(dtype).eps ** 1.5
+        near = result.fun[chosen] <= EPSILON[dtype] ** 1.5
         starts = np.where(near[:, None], result.x[chosen], given.starts[chosen])
         powers = _powers(starts)
         with warnings.catch_warnings():
@@ -101,10 +102,10 @@ def _doubtful(fun: np.ndarray, sigma: np.ndarray | None, dtype: str) -> np.ndarr
 
     Of most curves none is, and their data are not looked at.
     """
-    limits = np.finfo(dtype)
-    plain = (fun > limits.eps**1.5) & (fun < limits.max * limits.eps)
+    most, eps = LARGEST[dtype], EPSILON[dtype]
+    plain = (fun > eps**1.5) & (fun < most * eps)
     if sigma is not None:
-        usual = (sigma > limits.tiny**0.25) & ((sigma < limits.max**0.25) | np.isinf(sigma))
+        usual = (sigma > SMALLEST[dtype] ** 0.25) & ((sigma < most**0.25) | np.isinf(sigma))
         plain &= np.atleast_1d(usual).all(axis=-1)
     return np.flatnonzero(~plain)
 
@@ -114,22 +115,23 @@ def _units(given: Given, fun: np.ndarray, dtype: str) -> tuple[np.ndarray, np.nd
 
     It is where y is out of range, and where the residuals are 0 beside y.
     """
-    limits, y = np.finfo(dtype), np.asarray(given.Y, float)
+    least, most, eps = SMALLEST[dtype], LARGEST[dtype], EPSILON[dtype]
+    y = np.asarray(given.Y, float)
     sizes = deviations = _largest(y)
     if given.sigma is not None:
         with np.errstate(over="ignore", under="ignore"):
             deviations = _largest(y / given.sigma)
-    status = np.where(sizes > limits.max, NOT_FINITE, np.where(sizes < limits.tiny, FLAT, 0))
+    status = np.where(sizes > most, NOT_FINITE, np.where(sizes < least, FLAT, 0))
     status[(sizes == 0.0) | np.isinf(sizes)] = 0
     with np.errstate(over="ignore", under="ignore"):
-        gone = (fun > limits.tiny / limits.eps**2) & (fun <= _nothing(deviations**2, dtype))
-    status[gone & (fun < limits.max * limits.eps)] = AT_MINIMUM
+        gone = (fun > least / eps**2) & (fun <= _nothing(deviations**2, dtype))
+    status[gone & (fun < most * eps)] = AT_MINIMUM
     return _unit(sizes), _unit(deviations), status
 
 
 def _nothing(squares: Any, dtype: str) -> Any:
     """The sum of squares that is rounding beside these."""
-    return np.finfo(dtype).eps ** 1.5 * squares
+    return EPSILON[dtype] ** 1.5 * squares
 
 
 def _largest(y: np.ndarray) -> np.ndarray:

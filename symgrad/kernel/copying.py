@@ -10,10 +10,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-Result = TypeVar("Result")
+from symgrad.values.dtypes import PAIRS
 
-PAIRS: Final = np.dtype([("high", np.float32), ("low", np.float32)])
-"""Numbers in the memory of kernels in float32x2, each the sum of two; on the host, float64."""
+Result = TypeVar("Result")
 
 THREADS: Final = 8
 """Threads that copy for a device at a time, at most."""
@@ -64,17 +63,6 @@ def divided(array: np.ndarray, most: int) -> Iterator[np.ndarray]:
             yield from [array[k : k + step]] if step else divided(array[k], most)
 
 
-def memory_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of floats in a GPU's memory, of kernels in one of this name."""
-    return PAIRS if name == "float32x2" else np.dtype(name)
-
-
-def host_dtype(dtype: Any) -> np.dtype[Any]:
-    """The dtype that numbers in a kernel's memory, or of kernels in one, have on the host."""
-    kind = memory_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
-    return np.dtype(np.float64) if kind == PAIRS else kind
-
-
 def assign(target: np.ndarray, source: np.ndarray) -> None:
     """Have an array hold the numbers of another, rounded to its dtype; either may be pairs.
 
@@ -84,7 +72,9 @@ def assign(target: np.ndarray, source: np.ndarray) -> None:
     if source.dtype == target.dtype or PAIRS not in (source.dtype, target.dtype):
         target[...] = source
     elif source.dtype == PAIRS:
-        target[...] = np.add(source["high"], source["low"], dtype=np.float64)
+        high = source["high"]
+        target[...] = np.add(high, source["low"], dtype=np.float64)
+        np.copyto(target, high, where=high == 0.0)  # which may be -0
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             target["high"] = source

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from symgrad.errors import InputTypeError
+from symgrad.values.dtypes import name_of
 
 
 class ResidentArray:
@@ -56,7 +57,8 @@ class ResidentArray:
     def require(self, dtype: np.dtype[Any]) -> None:
         """Refuse elements of another dtype than a kernel takes."""
         if self._dtype != dtype:
-            raise InputTypeError(f"kernels compute with {dtype}, and this array is {self._dtype}")
+            mine, needed = name_of(self._dtype), name_of(dtype)
+            raise InputTypeError(f"kernels compute with {needed}, and this array is {mine}")
 
     @property
     def is_shared(self) -> bool:

@@ -10,7 +10,7 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, UnsupportedError
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Node, Op, inputs_of, reachable
 from symgrad.expr.graph.region import in_regions
@@ -242,9 +242,21 @@ def _of_pairs(single: Mapping[Op, Function], math: str) -> Mapping[Op, Function]
 
 
 def operation(op: Op, dtype: str) -> Op:
-    """The operation that kernels of a dtype have of one of the op table."""
-    pairs = dtype == "float32x2" and paired(op) in OF_PAIRS
-    return paired(op) if pairs else op
+    """The operation that kernels of a dtype have of one of the op table.
+
+    Raises:
+        UnsupportedError: for one on floats that pairs do not have.
+    """
+    if dtype != "float32x2" or "f" not in op.signature:
+        return op
+    own = paired(op)
+    if own in OF_PAIRS:
+        return own
+    if op in FORMULAS or op in INLINE or op.wgsl:
+        raise UnsupportedError(
+            f'{op.name} is not defined for dtype="float32x2": use dtype="float64" or "float32"'
+        )
+    return op
 
 
 def _formulas(math: str) -> dict[Op, Formula]:

@@ -22,8 +22,9 @@ from symgrad.fit.fingerprint import fingerprint
 from symgrad.front.fused import fused_forward
 from symgrad.ode.request import Request, Values, solved
 from symgrad.ode.solution import OdeResult
-from symgrad.pipeline import DType
+from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose_any
+from symgrad.values.dtypes import host_dtype
 
 MOST_KERNELS: Final = 64
 """Kernels that are kept for further calls."""
@@ -206,7 +207,7 @@ def solved_now(
     if not call.is_batch:
         return _of_one(request, values, kernel.run(call.shared()))
     batch = call.batch
-    results = kernel.run(call.shared(), call.own(batch, kind))
+    results = kernel.run(call.shared(), call.own(batch, host_dtype(dtype_name(kind))))
     return _of_many(request, values, results, batch)
 
 

@@ -14,6 +14,7 @@ from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.tracers.tree import Tree
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.values.arrays import warn_if_rounded
+from symgrad.values.dtypes import EPSILON, host_dtype
 from symgrad.values.parameters import rows_of
 
 VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
@@ -70,10 +71,11 @@ def as_given(values: Any, name: str) -> np.ndarray:
 
 
 def _rounded(array: np.ndarray, dtype: str) -> np.ndarray:
-    if array.dtype == dtype:
+    kind = host_dtype(dtype)
+    if array.dtype == kind:
         return np.ascontiguousarray(array) if array.ndim else array.copy()
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, dtype) if array.ndim else array.astype(dtype)
+        return np.ascontiguousarray(array, kind) if array.ndim else array.astype(kind)
 
 
 def real_matrix(values: Any, name: str, n: int, dtype: str, convert: bool = True) -> np.ndarray:
@@ -128,7 +130,7 @@ def tolerances_of(tol: float | Tolerances | None, method: Method, dtype: str) ->
         return Tolerances(
             **{k: None if v is None else _tolerance(v, f"Tolerances({k}=...)") for k, v in parts}
         )
-    own = method.tolerances(float(np.finfo(dtype).eps))
+    own = method.tolerances(EPSILON[dtype])
     return own if tol is None else Tolerances(_tolerance(tol, "tol"), own.loss, own.step)
 
 

@@ -31,6 +31,7 @@ from symgrad.optimize.method import Bounds
 from symgrad.optimize.runner import Compiled
 from symgrad.optimize.states import Collected, Ends, Task
 from symgrad.pipeline import VALUES, DTypeName, Options, build
+from symgrad.values.dtypes import host_dtype, memory_dtype
 
 BLOCK_BYTES: Final = 1 << 27
 """Bytes of problems, and of their results, that are worth a block of their own on a GPU."""
@@ -57,7 +58,7 @@ class DeviceStates:
         self._stays = any(isinstance(a, ResidentArray) for a in (starts, data.shared, data.own))
         self._together = lead.rows_together(Problems(len(starts), data.rows))
         steps = lead.launched(self._together).steps
-        self._dtype = task.options.floats
+        self._dtype = memory_dtype(task.options.dtype)
         if isinstance(starts, ResidentArray):
             starts.require(self._dtype)
         else:
@@ -102,7 +103,7 @@ class DeviceStates:
         if self._stays:
             x, *others, _ = self._gathered()
             return Ends(x, *(a.reshape(-1) for a in others))
-        collected = Collected(len(self.state), self.layout.n, self._dtype)
+        collected = Collected(len(self.state), self.layout.n, host_dtype(self._dtype))
         self._data.fetch(self.collected(slice(None), collected))
         return collected.ends()
 

@@ -29,6 +29,7 @@ from symgrad.optimize.method import (
     where_free,
 )
 from symgrad.optimize.normal import Normal, kept
+from symgrad.values.dtypes import EPSILON
 
 GRADIENT_ROUNDINGS: Final = 1.0
 """How many rounding errors of the variables and of the model a gradient may stem from."""
@@ -287,7 +288,8 @@ def _added(damping: Any, scales: Any, rounding: Sequence[Any], eps: float) -> An
 
 def _least_scale(eps: float) -> float:
     """The scale where J has only zeros: times eps it still has an inverse."""
-    return 4.0 * float(np.finfo(np.float32 if eps > 1e-10 else np.float64).tiny) / eps
+    wide = eps <= EPSILON["float64"]
+    return 4.0 * float(np.finfo(np.float64 if wide else np.float32).tiny) / eps
 
 
 def _larger(a: Any, b: Any) -> Any:

@@ -82,13 +82,13 @@ def minimize_over_data(
         )
     if of.reduce == "mean" and of.weight is not None:
         raise InputError('weights with reduce="mean" are not minimised: use reduce="sum"')
-    table = _table(data, of, str(kernel.dtype))
+    table = _table(data, of, kernel.precision)
     if looked_up:
         kernel.bind(np.reshape(on_host(table), (-1, of.columns.count)))  # refuses indices beyond
     if of.reduce == "sum":
         of = replace(of, share=1.0 / max(table.shape[-2], 1))
     given = {"shared" if table.ndim == 2 else "own": table, "reduce": of.reduce}
-    given |= {"device": kernel.device, "dtype": str(kernel.dtype)} | options
+    given |= {"device": kernel.device, "dtype": kernel.precision} | options
     f = of.residuals if method.needs == "squares" else of.loss
     return minimize_from(f, kernel.tree, starts, method, **given)
 
@@ -105,7 +105,7 @@ def minimize_bound(
     kernel = bound.kernel
     run, second = bound.as_scipy(), "hessian" in kernel.outputs and method.needs == "hessian"
     loss: Any = Evaluated(with_hessian() if second else run, kernel.tree.size, second)
-    given = {"device": kernel.device, "dtype": str(kernel.dtype)} | options
+    given = {"device": kernel.device, "dtype": kernel.precision} | options
     return minimize_from(loss, kernel.tree, starts, method, **given)
 
 

@@ -30,7 +30,7 @@ def minimize_kernel(
         >>> minimize_kernel(kernel, [[0.0]], sg.Newton(), 5).x
         array([[2.]], dtype=float32)
     """
-    f, where = minimized(kernel, method), {"device": kernel.device, "dtype": str(kernel.dtype)}
+    f, where = minimized(kernel, method), {"device": kernel.device, "dtype": kernel.precision}
     return minimize_from(f, kernel.tree, starts, method, steps, tol, **(where | options))
 
 

@@ -31,6 +31,7 @@ from symgrad.optimize.method import (
 )
 from symgrad.optimize.normal import Calls, Stored, unpacked
 from symgrad.pipeline import VALUES, Options, build
+from symgrad.values.dtypes import EPSILON
 
 LARGEST_CACHED: Final = 2**10
 """Nodes of the largest trace whose problem is cached."""
@@ -138,7 +139,7 @@ def iteration(
     Raises:
         TraceError: if f returns what the method cannot minimise, or cannot be traced.
     """
-    layout, eps = layout_of(method, problem.n), float(np.finfo(options.dtype).eps)
+    layout, eps = layout_of(method, problem.n), EPSILON[options.dtype]
     needs = "gradient" if method.needs == "slope" else method.needs
 
     def step(state: Any, sums: Any, calls: Calls | None = None) -> list[Any]:
@@ -166,7 +167,7 @@ def blind_iteration(
     It leaves the loss of the state as it is: `final_iteration` computes it in the end.
     """
     layout, where = layout_of(method, problem.n), functions.where
-    eps = float(np.finfo(options.dtype).eps)
+    eps = EPSILON[options.dtype]
 
     def step(state: Any, gradient: Any) -> list[Any]:
         x, memory, (count, limit, loss, *_) = layout.split(state)

@@ -34,6 +34,7 @@ from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import each_of
 from symgrad.tensor.kernel import Runner, Shape, TensorKernel, Work, launched
 from symgrad.values.arrays import real_numbers
+from symgrad.values.dtypes import memory_dtype
 
 
 @dataclass(frozen=True)
@@ -307,8 +308,9 @@ class Program(TensorKernel):
         return _single([memory[a.name] for a in self.code.of("output")])
 
     def _dtype_of(self, name: str) -> np.dtype[Any]:
-        dtypes = (_numbers(a, self.dtype) for a in self.code.arrays if a.name == name)
-        return next(dtypes, self.dtype)
+        floats = memory_dtype(self.precision)
+        dtypes = (_numbers(a, floats) for a in self.code.arrays if a.name == name)
+        return next(dtypes, floats)
 
     def _last_call(self) -> tuple[Work, str, tuple[Shape, ...]]:
         """The last call, or what the first one will be: all shapes are known."""

@@ -15,6 +15,7 @@ from symgrad.backend import backend_of
 from symgrad.kernel.stats import flops
 from symgrad.pipeline import VALUES, DTypeName, Options, build
 from symgrad.targets import Device, DeviceChoice, choose
+from symgrad.values.dtypes import host_dtype
 from symgrad.wgsl.device.bandwidth import copying
 
 LEAST_SECONDS: Final = 0.01
@@ -65,7 +66,7 @@ class Limits:
 def limits_of(device: Device, dtype: DTypeName) -> Limits:
     """The limits of a device for numbers of a dtype: measured when first asked for, and kept."""
     work = WORK.get(device.kind, REAL)
-    nbytes = np.dtype(dtype).itemsize * work.copied
+    nbytes = host_dtype(dtype).itemsize * work.copied
     owner = backend_of(device).owner
     if owner is not None:
         copy, nbytes = copying(owner, nbytes)

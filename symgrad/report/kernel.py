@@ -12,7 +12,7 @@ from symgrad.kernel.launch import Launch
 from symgrad.kernel.schedule import Plan
 from symgrad.kernel.shapes import Computation, Reduction
 from symgrad.mathlib.define import functions
-from symgrad.pipeline import Clock, Options
+from symgrad.pipeline import Clock, DTypeName, Options
 from symgrad.report.profiling import Size
 from symgrad.report.screen import html
 from symgrad.targets import Device
@@ -61,8 +61,13 @@ class KernelBase:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype that it computes in, and gives."""
+        """The dtype of its results: that in which it computes, or float64 of pairs of float32."""
         return self._options.floats
+
+    @property
+    def precision(self) -> DTypeName:
+        """The name of the dtype that it computes in."""
+        return self._options.dtype
 
     @property
     def modules(self) -> tuple[str, ...]:

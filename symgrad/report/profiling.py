@@ -16,7 +16,6 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.watch import Watch, current, watching
-from symgrad.pipeline import dtype_name
 from symgrad.report.device import WARM_UP_SECONDS, Limits, limits_of
 from symgrad.targets import Device, Devices
 from symgrad.wgsl.device.gpus import Gpu, opened_gpus
@@ -281,7 +280,7 @@ def _size(kernel: Profiled, points: int) -> dict[str, Any]:
         "points": points,
         "bytes": stats.bytes_per_point * points,
         "operations": stats.flops * points,
-        "limits": limits_of(kernel.device, dtype_name(kernel.dtype)),
+        "limits": limits_of(kernel.device, kernel.precision),
     }
 
 

@@ -22,6 +22,7 @@ from symgrad.rows.sparse_errors import variances
 from symgrad.rows.sparse_fit import Ending, Limits, descend
 from symgrad.rows.sparse_rows import RowSystem, Run
 from symgrad.rows.table import Table, read_table
+from symgrad.values.dtypes import EPSILON
 from symgrad.values.parameters import Nest
 
 MOST_STEPS: Final = 2**31 - 1
@@ -106,7 +107,7 @@ class Task:
             raise InputError("the start is outside of the bounds")
         table = self.table(rows, target.dtype)
         system = self.system(table, target, loss, scale)
-        eps = float(np.finfo(target.dtype).eps)
+        eps = EPSILON[target.dtype]
         with reporting(progress, "steps") as report:
             end = descend(system, x, box, limits, eps, report)
         result = self._result(end, system.residuals(end.state.x), self._share(table))

@@ -473,7 +473,7 @@ class DataKernel(KernelBase):
         )
         return (
             f"<symgrad data kernel {self.name}: {self.n_inputs} parameters, rows of {row}; "
-            f"{self.request.reduce}, {self.dtype} on {self.device}>"
+            f"{self.request.reduce}, {self.precision} on {self.device}>"
         )
 
     def _shown(self, name: str) -> str:
@@ -503,7 +503,7 @@ class DataKernel(KernelBase):
         """
         backend = backend_of(self.device) if on_gpu and self._stays_there(rows) else None
         policy = self.request.nan_policy
-        return read_table(rows, self._traced, str(self.dtype), policy, own, backend)
+        return read_table(rows, self._traced, self.request.options.dtype, policy, own, backend)
 
     # numbers in, numbers out ---------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from symgrad.errors import DeviceError, InputError
 from symgrad.expr.tracers.tree import Block
 from symgrad.kernel.resident import ResidentArray
 from symgrad.values.codes import require_shape
+from symgrad.values.dtypes import name_of
 from symgrad.values.tables import (
     Columns,
     require_columns,
@@ -68,7 +69,7 @@ def _numbers(
     if not places:
         return
     if not isinstance(part, ResidentArray):
-        warn_of_rounding(part, start, columns, dtype.name)
+        warn_of_rounding(part, start, columns, name_of(dtype))
         yield backend.array(part[:, places], dtype)
     elif len(places) == part.shape[1]:
         yield part

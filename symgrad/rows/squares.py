@@ -12,7 +12,6 @@ from symgrad.deprecated import renamed_argument
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
-from symgrad.kernel.copying import host_dtype
 from symgrad.pipeline import DType
 from symgrad.report.progress import Asked
 from symgrad.rows.fit import Target, Task, limits_of, scale_of_residuals
@@ -21,6 +20,7 @@ from symgrad.rows.loss import Request, require_request, traced_squares
 from symgrad.rows.sparse_rows import RowSystem
 from symgrad.rows.table import Table
 from symgrad.targets import DeviceChoice
+from symgrad.values.dtypes import host_dtype
 from symgrad.values.results import derivatives
 from symgrad.web.kernels import SumOutput
 
@@ -157,7 +157,7 @@ class LeastSquaresKernel(DataKernel):
         return not self._traced.gathers and super()._stays_there(rows)
 
     def _system(self, table: Table) -> RowSystem:
-        kind = str(self.dtype)
+        kind = self.precision
         return self._task(kind).system(table, Target(self.device, kind))
 
     def _resident(self, table: Table) -> Any:

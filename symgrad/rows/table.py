@@ -13,6 +13,7 @@ from symgrad.errors import InputError, warn
 from symgrad.expr.tracers.tree import Block
 from symgrad.rows.loss import Traced
 from symgrad.rows.on_device import is_there, read_there
+from symgrad.values.dtypes import memory_dtype
 from symgrad.values.tables import read
 
 
@@ -51,7 +52,7 @@ def read_table(
     columns = traced.columns
     resident, coded = None, set(columns.codes)
     if backend and is_there(rows):
-        resident = read_there(rows, columns, backend, policy, np.dtype(dtype))
+        resident = read_there(rows, columns, backend, policy, memory_dtype(dtype))
     numbers, indices = resident or read(rows, columns, dtype, policy, own)
     if len(coded) < len(columns.codes):
         _warn_of_few(traced, set(columns.codes) - coded)

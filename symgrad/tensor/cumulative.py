@@ -11,6 +11,7 @@ import numpy as np
 from symgrad.kernel.resident import ResidentArray
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.scans import associative_scan
+from symgrad.values.dtypes import name_of
 
 
 @functools.cache
@@ -22,5 +23,5 @@ def accumulated(ufunc: np.ufunc, x: ResidentArray, axis: int) -> ResidentArray:
     """The array that ``ufunc.accumulate`` gives along an axis, counted from the first."""
     rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     shape = (rows, x.shape[axis], columns) if columns > 1 else (rows, x.shape[axis])
-    kernel = _kernel(ufunc, -2 if columns > 1 else -1, x.device.index, x.dtype)
+    kernel = _kernel(ufunc, -2 if columns > 1 else -1, x.device.index, name_of(x.dtype))
     return kernel.run(x.reshape(shape)).reshape(x.shape)

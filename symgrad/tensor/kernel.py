@@ -24,6 +24,7 @@ from symgrad.report.kernel import KernelBase, sources_of, style_of
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.tensor.recorded import Pull, tape_of
 from symgrad.values.arrays import real_numbers
+from symgrad.values.dtypes import host_dtype, memory_dtype, name_of
 from symgrad.web.kernels import launch_exported, require_float32
 
 Shape = tuple[int, ...]
@@ -220,7 +221,7 @@ class TensorKernel(KernelBase):
         for a, name in zip(arguments, names, strict=True):
             wanted = self._dtype_of(name)
             if not isinstance(a, ResidentArray):
-                a = np.asarray(real_numbers(a, name), wanted, order="C")
+                a = np.asarray(real_numbers(a, name), host_dtype(wanted), order="C")
                 arrays.append(backend.array(a, wanted) if on_device and owner else a)
                 continue
             if owner is None or a.gpu is not owner:
@@ -229,13 +230,15 @@ class TensorKernel(KernelBase):
                     "or the kernel's .to(device)"
                 )
             if a.dtype != wanted:
-                raise InputTypeError(f"{name} is of {a.dtype}, and {self.name} takes {wanted}")
+                raise InputTypeError(
+                    f"{name} is of {name_of(a.dtype)}, and {self.name} takes {name_of(wanted)}"
+                )
             arrays.append(a)
         return arrays
 
     def _dtype_of(self, name: str) -> np.dtype[Any]:
-        """The dtype of an array that it takes."""
-        return self.dtype
+        """The dtype of an array that it takes, on a device."""
+        return memory_dtype(self.precision)
 
     def _runner(self, work: Work, kind: str, shapes: Sequence[Shape]) -> Runner:
         """The runner of a call of a work that the kernel keeps."""
@@ -341,7 +344,7 @@ class TensorKernel(KernelBase):
 
     def __repr__(self) -> str:
         names = ", ".join(self.arguments)
-        return f"<symgrad kernel {self.name}({names}); {self.dtype} on {self.device}>"
+        return f"<symgrad kernel {self.name}({names}); {self.precision} on {self.device}>"
 
 
 def _single(results: Sequence[Any]) -> Any:

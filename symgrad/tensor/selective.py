@@ -28,7 +28,7 @@ Discretization = Literal["zoh", "euler"]
 SERIES_BELOW: Final = 0.5
 """Where |x| is less, (exp(x) - 1)/x is a polynomial times exp(x/2)."""
 
-TERMS: Final = {"float32": 4, "float64": 7}
+TERMS: Final = {"float32": 4, "float64": 7, "float32x2": 7}
 """The terms of it, by dtypes: what is left out of its derivative is below its rounding."""
 
 

@@ -15,6 +15,7 @@ from symgrad.expr.tracers.tree import Block, Tree
 from symgrad.expr.tracing.trace import require_feasible
 from symgrad.values.arrays import real_numbers, warn_if_rounded
 from symgrad.values.codes import Codes, declared
+from symgrad.values.dtypes import host_dtype
 
 NanPolicy = Literal["propagate", "raise", "omit"]
 
@@ -184,6 +185,7 @@ def read(
         InputTypeError: for what holds no real numbers.
     """
     len_of(rows)  # refuses what only promises a table
+    kind = host_dtype(dtype)
     parts = _columns_by_name(rows, columns) if columns.names else [_by_number(rows, columns)]
     starts = list(itertools.accumulate((part.shape[1] for part in parts), initial=0))
     indices = [
@@ -196,12 +198,12 @@ def read(
         warn_of_rounding(part, start, columns, dtype)
     with np.errstate(over="ignore"):
         if len(parts) > 1:
-            numbers = np.empty((len(parts[0]), columns.count), dtype)
+            numbers = np.empty((len(parts[0]), columns.count), kind)
             np.concatenate(parts, axis=1, out=numbers, casting="unsafe")
         elif own:
-            numbers = np.array(parts[0], dtype=dtype, order="C")
+            numbers = np.array(parts[0], dtype=kind, order="C")
         else:
-            numbers = np.ascontiguousarray(parts[0], dtype=dtype)
+            numbers = np.ascontiguousarray(parts[0], dtype=kind)
     index_columns = np.stack(indices, axis=1) if indices else np.empty((len(numbers), 0), np.int64)
     return _screened(numbers, index_columns, policy, columns)
 

@@ -129,7 +129,10 @@ def test_dtypes_are_names_or_numpys(dtype: DTypeName) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "nonsense", 3])
 def test_other_dtypes_are_refused(dtype: Any) -> None:
-    y, message = decay(X, 2.5, 1.3, 0.5), f"dtype='{dtype}' is not a choice: use float32 or float64"
+    y, message = (
+        decay(X, 2.5, 1.3, 0.5),
+        f"dtype='{dtype}' is not a choice: use float32, float64 or float32x2",
+    )
     with pytest.raises(sg.InputError, match=message):
         sg.curve_fit(decay, X, y, [1, 1, 1], dtype=dtype)
     with pytest.raises(sg.InputError, match=message):
@@ -443,7 +446,7 @@ def test_a_start_whose_squares_overflow() -> None:
 
 @pytest.mark.parametrize("size", [1e-200, 1e100])
 def test_data_that_float32_has_not(size: float) -> None:
-    with pytest.raises(sg.InputError, match='is what float32 has: use dtype="float64"'):
+    with pytest.raises(sg.InputError, match='is what float32x2 has: use dtype="float64"'):
         sg.curve_fit(decay, X, noisy() * size, dtype="float32")
 
 

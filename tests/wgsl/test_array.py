@@ -160,7 +160,7 @@ def test_indices_keep_their_bits() -> None:
     for wrong in ([0.5], [2**31], [np.nan]):
         with pytest.raises(InputError, match="not int32"):
             sg.device_array(wrong, "gpu", dtype="int32")
-    with pytest.raises(InputTypeError, match="float32, float64, int32 or uint32"):
+    with pytest.raises(InputTypeError, match="float32, float32x2, float64, int32 or uint32"):
         sg.device_array([1.0], "gpu", dtype="float16")
 
 

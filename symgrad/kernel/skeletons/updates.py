@@ -15,10 +15,10 @@ from symgrad.kernel.statements import Buffer
 SQUARES_PER_GROUP: Final = 16_384
 """Numbers whose squares a group adds up."""
 
-LARGE: Final = {"float32": 2.0**48, "float64": 2.0**480}
+LARGE: Final = {"float32": 2.0**48, "float64": 2.0**480, "float32x2": 2.0**48}
 """Numbers above this are scaled down before they are squared, those below its reciprocal up."""
 
-SCALE: Final = {"float32": 2.0**80, "float64": 2.0**600}
+SCALE: Final = {"float32": 2.0**80, "float64": 2.0**600, "float32x2": 2.0**80}
 """The factor by which, so that sums of 2**31 squares of each range are normal numbers."""
 
 RANGES: Final = 3

@@ -15,7 +15,6 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel import watch
-from symgrad.kernel.copying import host_dtype
 from symgrad.kernel.launch import Dispatch, Launch, Program, Use
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import RowData
@@ -23,6 +22,7 @@ from symgrad.kernel.skeletons.map import Map
 from symgrad.llvm.dispatch.compiled import Calls, Compiled, Planned
 from symgrad.llvm.dispatch.points import Points
 from symgrad.llvm.dispatch.until import Steps, Visit, stream
+from symgrad.values.dtypes import host_dtype
 
 CACHED_FUNCTIONS: Final = 256
 """Most compiled kernels that are cached."""

@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.copying import host_dtype
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.memory import LARGE_BYTES, POOL, is_aligned
 from symgrad.kernel.shapes import Computation
@@ -27,6 +26,7 @@ from symgrad.llvm.printing.printer import block_of, print_kernel
 from symgrad.llvm.printing.source import Source
 from symgrad.mathlib.define import Function as Definition
 from symgrad.mathlib.define import double, rounding_functions
+from symgrad.values.dtypes import host_dtype
 
 STREAMED_BYTES: Final = 2**23
 """Bytes of results from which they go past the cache."""

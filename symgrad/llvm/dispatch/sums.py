@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.kernel.copying import host_dtype
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.sums_in_lanes import LaneSums, LaneSumsLaunch, lane_sums_launch
 from symgrad.kernel.stats import weight_of
@@ -21,6 +20,7 @@ from symgrad.llvm.dispatch.compiled import Compiled
 from symgrad.llvm.dispatch.launch import Held, Launched
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.source import CACHE_LINE_BYTES, LONG_BATCH
+from symgrad.values.dtypes import host_dtype
 
 ROWS_PER_PIECE: Final = 2**15
 """Rows that are summed in one piece: what the sums are does not depend on who computes them."""

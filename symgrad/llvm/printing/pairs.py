@@ -27,9 +27,10 @@ TAKEN_APART: Final = Op(
 
 PUT_TOGETHER: Final = Op(
     name="float64_of_pair", signature="f->d", reference=_given,
-    meaning="the sum of a pair, rounded to float64",
+    meaning="the sum of a pair, rounded to float64, with the sign of 0 that the first has",
     llvm="v = bitcast {d} {0} to {ss}; "
     "e = shufflevector {ss} {v}, {ss} poison, {even}; h = bitcast {sv} {e} to {s}; "
     "o = shufflevector {ss} {v}, {ss} poison, {odd}; l = bitcast {sv} {o} to {s}; "
-    "hw = fpext {s} {h} to {d}; lw = fpext {s} {l} to {d}; fadd {d} {hw}, {lw}",
+    "hw = fpext {s} {h} to {d}; lw = fpext {s} {l} to {d}; both = fadd {d} {hw}, {lw}; "
+    "none = fcmp oeq {s} {h}, zeroinitializer; select {b} {none}, {d} {hw}, {d} {both}",
 )  # fmt: skip

@@ -14,8 +14,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from symgrad import lazy
 from symgrad.errors import DeviceError, InputError, InputTypeError, TraceError
+from symgrad.values.dtypes import LARGEST, is_float, name_of
 from symgrad.wgsl.arrays.elementwise import IDENTITIES, Arithmetic, Call, definition
-from symgrad.wgsl.arrays.stored import StoredArray
+from symgrad.wgsl.arrays.stored import DTYPES, StoredArray
 from symgrad.wgsl.arrays.strided import checked_axes
 from symgrad.wgsl.device.gpus import Gpu
 
@@ -182,7 +183,7 @@ def _applied(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
     gpu = _gpu_of(inputs)
     call = Call(ufunc, _constants(ufunc, inputs))
     dtype = _common(inputs[: call.variables])
-    definition(call, dtype.name)
+    definition(call, name_of(dtype))
     values = [_operand(gpu, a, dtype) for a in inputs[: call.variables]]
     shape = np.broadcast_shapes(*(v.shape for v in values if isinstance(v, DeviceArray)))
     result = DeviceArray.empty(gpu, shape, dtype)
@@ -205,11 +206,11 @@ def _constants(ufunc: np.ufunc, inputs: Sequence[Any]) -> tuple[tuple[int, float
 
 
 def _common(inputs: Sequence[Any]) -> np.dtype[Any]:
-    """The dtype of what is computed of arrays on a GPU: float64 if one of them is."""
+    """The dtype of what is computed of arrays on a GPU: the one with most digits."""
     dtypes = [a.dtype for a in inputs if isinstance(a, DeviceArray)]
-    if other := next((dtype for dtype in dtypes if dtype.kind != "f"), None):
+    if other := next((dtype for dtype in dtypes if not is_float(dtype)), None):
         raise TraceError(f"kernels compute with floats, not {other}")
-    return np.result_type(*dtypes)
+    return max(dtypes, key=DTYPES.index)
 
 
 def _operand(gpu: Gpu, value: Any, dtype: np.dtype[Any]) -> Any:
@@ -222,14 +223,14 @@ def _operand(gpu: Gpu, value: Any, dtype: np.dtype[Any]) -> Any:
     if array.ndim:
         return DeviceArray.from_numpy(gpu, array, dtype)
     number = float(array)
-    if math.isfinite(number) and abs(number) > float(np.finfo(dtype).max):
-        raise InputError(f"{number} is beyond {dtype}'s largest number")
+    if math.isfinite(number) and abs(number) > LARGEST[name_of(dtype)]:
+        raise InputError(f"{number} is beyond {name_of(dtype)}'s largest number")
     return number
 
 
 def _reduced(ufunc: np.ufunc, x: DeviceArray, axis: Any = None, keepdims: bool = False) -> Any:
     """The ufunc of all elements along some axes."""
-    if x.dtype.kind != "f":
+    if not is_float(x.dtype):
         reduced = np.asarray(ufunc.reduce(x.numpy(), axis, keepdims=keepdims))
         return _sent(x.gpu, reduced, x.dtype)
     axes = _axes(axis, x.ndim)
@@ -254,7 +255,7 @@ def _accumulated(ufunc: np.ufunc, x: DeviceArray, axis: int | None) -> DeviceArr
     """The ufunc of all elements up to each one."""
     x = x.ravel() if axis is None else x
     (along,) = _axes(0 if axis is None else axis, x.ndim)
-    if x.dtype.kind != "f":
+    if not is_float(x.dtype):
         accumulated = ufunc.accumulate(x.numpy(), along)
         return _sent(x.gpu, accumulated, np.dtype(accumulated.dtype.kind + "4"))
     return lazy.cumulative.accumulated(ufunc, x, along)
@@ -298,9 +299,9 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> DeviceArray:
 def _sent(gpu: Gpu, value: Any, dtype: np.dtype[Any]) -> DeviceArray:
     """An array of the host's, or a list, on the GPU beside those of a dtype."""
     array = np.asarray(value)
-    if array.dtype.kind not in ("fiub" if dtype.kind == "f" else "iub"):
+    if array.dtype.kind not in ("fiub" if is_float(dtype) else "iub"):
         raise InputTypeError(f"an array of {array.dtype} does not go beside one of {dtype}")
-    if dtype.kind != "f" and (array != array.astype(dtype)).any():
+    if not is_float(dtype) and (array != array.astype(dtype)).any():
         raise InputError(f"some numbers are not {dtype}: use x.numpy()")
     return DeviceArray.from_numpy(gpu, array, dtype)
 

@@ -21,15 +21,17 @@ from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.binding import bind
+from symgrad.kernel.copying import converted
 from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.mathlib.define import functions, inlined, lower
+from symgrad.values.dtypes import name_of
 from symgrad.wgsl.arrays.strided import ALIGNMENT, View, bound, c_strides, collapsed, pieces
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.definitions import Library
-from symgrad.wgsl.printing.operations import PRIMARY, Floats
-from symgrad.wgsl.printing.pairs import FLOATS
+from symgrad.wgsl.printing.operations import PRIMARY, SINGLE, Floats
+from symgrad.wgsl.printing.pairs import FLOATS, PAIR
 from symgrad.wgsl.printing.source import Style
 from symgrad.wgsl.printing.values import Writer
 
@@ -159,7 +161,7 @@ class Addressing:
 
 def floats_of(view: View) -> Floats:
     """How WGSL has the floats of a view."""
-    return FLOATS[f"float{8 * view.itemsize}"]
+    return FLOATS[view.dtype]
 
 
 def _preamble(kinds: Sequence[str], kind: str, floats: Floats, title: str) -> Iterator[str]:
@@ -190,7 +192,7 @@ def _elementwise(
     for is_array in arrays:
         if is_array:
             element = f"x{array}[{at.place(array, 'i', 'k')}]"
-            values.append(element if kinds[array] == kind else f"{kind}({element})")
+            values.append(_as_floats(element, each[array], floats) if call else element)
             array += 1
         else:
             values.append(_from_block(number, floats))
@@ -198,7 +200,7 @@ def _elementwise(
     value = f"apply({', '.join(values)})" if call else values[0]
     lines = [
         *_preamble(kinds, kind, floats, title),
-        *(definition(call, floats.dtype.name) if call else ()),
+        *(definition(call, views[-1].dtype) if call else ()),
         f"@compute @workgroup_size({ELEMENTWISE_INVOCATIONS})",
         "fn main(@builtin(global_invocation_id) id: vec3<u32>,",
         "        @builtin(num_workgroups) groups: vec3<u32>) {",
@@ -213,9 +215,25 @@ def _elementwise(
 
 def _from_block(number: int, floats: Floats) -> str:
     """A float whose bits stand in the block from a number on."""
-    if floats.bits == 32:
+    if floats is SINGLE:
         return f"bitcast<f32>(block[{number}])"
+    if floats is PAIR:
+        return f"bitcast<vec2<f32>>(vec2<u32>(block[{number}], block[{number + 1}]))"
     return f"bitcast<f64>(u64(block[{number}]) | (u64(block[{number + 1}]) << 32u))"
+
+
+def _as_floats(element: str, given: Floats, floats: Floats) -> str:
+    """An element as a wider float."""
+    if given is floats:
+        return element
+    if floats is PAIR:
+        return f"vec2<f32>({element}, 0.0f)"
+    return f"f64({element}.x) + f64({element}.y)" if given is PAIR else f"f64({element})"
+
+
+def _numbers(values: Sequence[float], dtype: np.dtype[Any]) -> np.ndarray:
+    """The words of floats of a dtype."""
+    return converted(np.array(values, np.float64), dtype).view(np.uint32)
 
 
 def _reduction(
@@ -229,7 +247,7 @@ def _reduction(
     body, kind = _by_groups if by_groups else _by_invocations, floats.type
     lines = [
         *_preamble([kind], kind, floats, f"{call.ufunc.__name__}.reduce"),
-        *definition(call, floats.dtype.name),
+        *definition(call, name_of(floats.dtype)),
         *body(outputs, reduced, floats),
     ]
     return "\n".join(lines) + "\n"
@@ -316,11 +334,10 @@ class Arithmetic:
         """Write the call of these arguments, of y's shape or numbers, to y; None copies bits."""
         arrays = tuple(isinstance(a, View) for a in arguments)
         views = [*(a for a in arguments if isinstance(a, View)), y]
-        key = call, arrays, tuple([(v.itemsize, *v.places) for v in views])
+        key = call, arrays, tuple([(v.dtype, *v.places) for v in views])
         plans = self._plans.get(key, lambda: self._planned(call, arrays, views))
-        floats = floats_of(y).dtype
-        numbers = np.array([a for a in arguments if not isinstance(a, View)], floats)
-        self._start(plans, [v.buffer for v in views], numbers.view(np.uint32))
+        numbers = [a for a in arguments if not isinstance(a, View)]
+        self._start(plans, [v.buffer for v in views], _numbers(numbers, floats_of(y).dtype))
 
     def _planned(
         self, call: Call | None, arrays: tuple[bool, ...], views: list[View]
@@ -391,13 +408,13 @@ class Arithmetic:
         if parts > 1:
             between = self._gpu.storage(y.itemsize * parts * math.prod(y.shape))
             shape = (math.prod(y.shape), parts)
-            target = View(between.buffer, 0, shape, c_strides(shape), y.itemsize)
-        key = ufunc, x.itemsize, x.places, tuple(axes), target.first
+            target = View(between.buffer, 0, shape, c_strides(shape), y.dtype)
+        key = ufunc, x.dtype, x.places, tuple(axes), target.first
         sizes = length, part, parts
         plans = self._plans.get(key, lambda: [self._reducing(ufunc, x, axes, target, sizes)])
         self._start(plans, [x.buffer, target.buffer])
         if parts > 1:
-            flat = View(y.buffer, y.first, (math.prod(y.shape),), (1,), y.itemsize)
+            flat = View(y.buffer, y.first, (math.prod(y.shape),), (1,), y.dtype)
             self.reduce(ufunc, target, [1], flat)
 
     def _reducing(
@@ -411,7 +428,7 @@ class Arithmetic:
         at = Addressing(len(outer.shape), (outer.is_contiguous,))
         below = Addressing(len(inner.shape), (inner.is_contiguous,), at.end)
         outputs = math.prod(outer.shape)
-        identity = np.array([IDENTITIES[ufunc]], floats.dtype).view(np.uint32).tolist()
+        identity = _numbers([IDENTITIES[ufunc]], floats.dtype).tolist()
         places = [*at.numbers([outer]), *below.numbers([inner])]
         block = [outputs, *places, *sizes, y.first, *identity]
         groups = outputs * sizes[2] if by_groups else -(-outputs // ELEMENTWISE_INVOCATIONS)
@@ -433,7 +450,7 @@ class Arithmetic:
             self.reduce(ufunc, halves[1], axes, y.part(place, middle, x.shape[axis]))
             return
         partial = [self._gpu.storage(y.itemsize * math.prod(y.shape)) for _ in halves]
-        views = [View(p.buffer, 0, y.shape, c_strides(y.shape), y.itemsize) for p in partial]
+        views = [View(p.buffer, 0, y.shape, c_strides(y.shape), y.dtype) for p in partial]
         for half, view in zip(halves, views, strict=True):
             self.reduce(ufunc, half, axes, view)
         self.compute(Call(ufunc), views, y)

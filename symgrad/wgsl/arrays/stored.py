@@ -13,6 +13,7 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.resident import ResidentArray
+from symgrad.values.dtypes import PAIRS, host_dtype, is_float, name_of
 from symgrad.wgsl.arrays.elementwise import Arithmetic
 from symgrad.wgsl.arrays.strided import ALIGNMENT, View, c_strides, checked_axes
 from symgrad.wgsl.device.gpu import FLOAT
@@ -23,7 +24,7 @@ from symgrad.wgsl.memory.transfer import Segment, Upload
 
 DOUBLE: Final = np.dtype(np.float64)
 
-DTYPES: Final = (FLOAT, DOUBLE, np.dtype(np.int32), np.dtype(np.uint32))
+DTYPES: Final = (FLOAT, PAIRS, DOUBLE, np.dtype(np.int32), np.dtype(np.uint32))
 """Dtypes of elements; kernels compute in floats, the others are for indices."""
 
 
@@ -67,7 +68,9 @@ class StoredArray(ResidentArray):
         """An array with anything in it, for a kernel to fill."""
         gpu.check()
         if dtype == DOUBLE and not gpu.info.float64:
-            raise DeviceError(f"{gpu.info} has no float64: use float32 there, or NumPy's arrays")
+            raise DeviceError(
+                f"{gpu.info} has no float64: use float32x2 or float32 there, or NumPy's arrays"
+            )
         nbytes = dtype.itemsize * math.prod(shape)
         return cls(gpu, shape, gpu.storage(nbytes) if nbytes else None, dtype)
 
@@ -89,7 +92,7 @@ class StoredArray(ResidentArray):
     def rows(self, start: int, count: int) -> Range:
         """Where some rows, elements of the first axis, stand in a buffer, to be bound."""
         assert self._storage, "an array without elements has no buffer"
-        if self.dtype.kind != "f":
+        if not is_float(self.dtype):
             raise InputTypeError(f"kernels compute with floats, and this array is {self.dtype}")
         width = self.dtype.itemsize * math.prod(self.shape[1:])
         return self._storage.buffer, self._first + start * width, count * width
@@ -118,12 +121,13 @@ class StoredArray(ResidentArray):
     @property
     def _view(self) -> View:
         buffer = self._storage and self._storage.buffer
-        each = self._dtype.itemsize
-        return View(buffer, self._first // each, self.shape, c_strides(self.shape), each)
+        floats = name_of(self._dtype) if is_float(self._dtype) else "float32"
+        first = self._first // self._dtype.itemsize
+        return View(buffer, first, self.shape, c_strides(self.shape), floats)
 
     def __repr__(self) -> str:
         name, device = type(self).__name__, str(self.device)
-        return f"{name}(shape={self.shape}, dtype={self.dtype}, device={device!r})"
+        return f"{name}(shape={self.shape}, dtype={name_of(self.dtype)}, device={device!r})"
 
     def __str__(self) -> str:
         return str(self.numpy())
@@ -134,12 +138,15 @@ class StoredArray(ResidentArray):
     # to the host ----------------------------------------------------------------------------------
 
     def numpy(self) -> np.ndarray:
-        """A copy on the host, fresh and writable; waits until the array is computed."""
+        """A copy on the host, fresh and writable; waits until the array is computed.
+
+        Pairs of float32 are float64 there.
+        """
         return self.astype(self.dtype)
 
     def astype(self, dtype: Any) -> np.ndarray:
         """A copy on the host with elements of this dtype; waits until the array is computed."""
-        result = POOL.empty(self.shape, np.dtype(dtype), aligned=False)
+        result = POOL.empty(self.shape, host_dtype(dtype), aligned=False)
         if self._storage is not None:
             self.gpu.download(self._storage, result, self._first, self.dtype)
         return result

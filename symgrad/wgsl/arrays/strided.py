@@ -25,8 +25,13 @@ class View:
     first: int
     shape: Shape
     strides: Shape
-    itemsize: int = 4
-    """The bytes of an element."""
+    dtype: str = "float32"
+    """The floats that elements are, or are as wide as."""
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return 4 if self.dtype == "float32" else 8
 
     @property
     def places(self) -> tuple[int, Shape, Shape]:

@@ -18,7 +18,8 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.kernel import watch
-from symgrad.kernel.copying import PAIRS, converted
+from symgrad.kernel.copying import converted
+from symgrad.values.dtypes import PAIRS
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
 from symgrad.wgsl.device.guard import Guard
 from symgrad.wgsl.device.timestamps import FEATURE, Timestamps

@@ -27,6 +27,7 @@ from symgrad.kernel.skeletons.sums_in_workgroups import (
 )
 from symgrad.kernel.table_gradients import in_order, quads
 from symgrad.mathlib.define import Function
+from symgrad.values.dtypes import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations
@@ -145,7 +146,8 @@ class WorkgroupSums:
         if isinstance(rows, DeviceArray):
             assert rows.dtype == self._floats and rows.gpu is self.gpu, f"not {self._floats}"
         else:
-            assert rows.dtype == self._floats and rows.flags.c_contiguous, f"not {self._floats}"
+            host = host_dtype(self._floats)
+            assert rows.dtype == host and rows.flags.c_contiguous, f"not {host}"
             if indices is not None:
                 rows, indices = in_order(self.reduction, rows, indices)
         plan = self.plan(len(rows), indices)

@@ -24,6 +24,7 @@ from symgrad.kernel.skeletons.steps import PROGRESS_WORDS
 from symgrad.kernel.skeletons.transpose import TILE_SIDE, transpose_program
 from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.kernel.target import WorkgroupTarget
+from symgrad.values.dtypes import name_of
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.blocks import Fetched
@@ -334,7 +335,7 @@ def transpose(gpu: Gpu, source: Range, target: Range, count: int, floats: np.dty
     columns = source[2] // floats.itemsize // count
     bindings = gpu.bind(count, [source, target], 1, (columns,), floats)
     grid = grid_of(-(-count // TILE_SIDE) * -(-columns // TILE_SIDE))
-    source_text = printed_transpose(floats.name).modules[0]
+    source_text = printed_transpose(name_of(floats)).modules[0]
     gpu.submit_unwaited([Step(gpu.pipeline(source_text, 1), bindings, *grid)])
 
 

@@ -12,8 +12,10 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
+from symgrad.kernel.copying import converted
 from symgrad.kernel.launch import Launch, Use
 from symgrad.kernel.memory import POOL
+from symgrad.values.dtypes import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.strided import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
@@ -167,6 +169,7 @@ class Held:
         """Has a copy of each ``resident`` array of the host; what is on the device stays there."""
         self._gpu, self._launch, self._floats = gpu, launch, floats
         self._names = [a.name for a in launch.inputs]
+        self._taken = {a.name: a.dtype(floats) for a in launch.inputs}
         nbytes = [a.dtype(floats).itemsize * a.size for a in launch.inputs]
         places = dict[int, Place]()
         self._storages = dict[str, Storage]()
@@ -192,7 +195,7 @@ class Held:
         """Copy other arrays of the host to the device, which may be shorter than what they are."""
         for name, array in resident.items():
             if name in self._storages and array.size:
-                self._gpu.upload(self._storages[name], array)
+                self._gpu.upload(self._storages[name], array, self._taken[name])
 
     def run(self, use: Use[T], *inputs: np.ndarray) -> T:
         """Run the launch, and give the result of ``use`` of the outputs, each a row of numbers.
@@ -219,7 +222,8 @@ class Held:
             data = POOL.empty((frame.nbytes,), BYTE, aligned=False)
             space.staging.read(frame.nbytes, [(0, data, BYTE)])
             pairs = zip(frame.spans, self._kinds, strict=True)
-            return use([data[span].view(kind) for span, kind in pairs], self._read)
+            numbers = [data[span].view(kind) for span, kind in pairs]
+            return use([converted(x, host_dtype(x.dtype)) for x in numbers], self._read)
 
     def _filled(self, inputs: Sequence[np.ndarray]) -> Frame:
         """How the call runs, after its inputs have been sent."""
@@ -231,7 +235,8 @@ class Held:
                 name = self._names[n]
                 raise AssertionError(f"{name} has {nbytes} bytes, and not {x.nbytes}")
             if x.nbytes:
-                self._gpu.write(space.inputs[n][0], 0, x)
+                kind = self._taken[self._names[n]]
+                self._gpu.write(space.inputs[n][0], 0, converted(x, kind))
         if frame is None:
             frame = self._frame = self._make_frame()
         return frame
@@ -251,8 +256,9 @@ class Held:
         """The numbers of a scratch array, as the last call has left them."""
         scratch = self._launch.scratch
         n = [a.name for a in scratch].index(name)
-        numbers = np.empty(scratch[n].size, scratch[n].dtype(self._floats))
-        self._gpu.download(self._space.others[n], numbers)
+        kind = scratch[n].dtype(self._floats)
+        numbers = np.empty(scratch[n].size, host_dtype(kind))
+        self._gpu.download(self._space.others[n], numbers, dtype=kind)
         return numbers
 
 

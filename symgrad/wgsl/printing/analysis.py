@@ -9,11 +9,11 @@ from typing import Final
 
 from symgrad.expr.graph.node import WORD, Graph
 from symgrad.kernel.accesses import accesses
-from symgrad.kernel.copying import PAIRS
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer, Load, Routine, Scope, Statement, Store, scopes_of
 from symgrad.kernel.uses import Uses
 from symgrad.kernel.vectors import Vector, vector_of
+from symgrad.values.dtypes import PAIRS
 from symgrad.wgsl.printing.operations import PRODUCT, Floats, Text, wrapped
 
 PRIVATE: Final = 64

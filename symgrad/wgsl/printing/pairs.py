@@ -10,9 +10,9 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.copying import PAIRS
 from symgrad.mathlib.define import operation
 from symgrad.mathlib.pair.expression import parts
+from symgrad.values.dtypes import PAIRS
 from symgrad.wgsl.printing.operations import DOUBLE, PRIMARY, SINGLE, Floats, Text
 
 OF_VECTORS: Final = frozenset({ops.neg, ops.where})
@@ -29,6 +29,11 @@ class Pairs(Floats):
     def type(self) -> str:
         """The name in WGSL: see `Floats`."""
         return "vec2<f32>"
+
+    @property
+    def word(self) -> str:
+        """Two words: see `Floats`."""
+        return "vec2<u32>"
 
     @cached_property
     def vocabulary(self) -> Mapping[str, str]:
