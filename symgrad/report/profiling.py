@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.watch import Watch, current, watching
+from symgrad.pipeline import DTypeName
 from symgrad.report.device import WARM_UP_SECONDS, Limits, limits_of
 from symgrad.targets import Device, Devices
 from symgrad.wgsl.device.gpus import Gpu, opened_gpus
@@ -80,8 +79,8 @@ class Profiled(Protocol):
         ...
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype that it computes in."""
+    def precision(self) -> DTypeName:
+        """The name of the dtype that it computes in."""
         ...
 
     @property
