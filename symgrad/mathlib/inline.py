@@ -204,7 +204,7 @@ def logit(x: Expr) -> Expr:
     far = x < 0.25
     near = 2.0 * ops.atanh(2.0 * ops.where(far, 0.5, x) - 1.0)
     odds = ops.where(far, x, 0.125) / (1.0 - ops.where(far, x, 0.125))
-    odds = ops.where(x < 2.0**-30, x, odds)  # devices flush a subnormal quotient
+    odds = ops.where(x < 2.0**-60, x, odds)  # devices flush a subnormal quotient
     return keep_nan(ops.where(far, ops.log(odds), near), x)
 
 

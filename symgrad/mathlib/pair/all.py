@@ -17,17 +17,18 @@ from symgrad.mathlib.double import (
     trigonometric,
 )
 from symgrad.mathlib.double import exponential as powers
-from symgrad.mathlib.pair import arithmetic, circular, exponential, plane
+from symgrad.mathlib.double import quotient as remainders
+from symgrad.mathlib.pair import arithmetic, circular, exponential, plane, quotient
 from symgrad.mathlib.pair import error_function as errors
 
 FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     *arithmetic.FORMULAS, *exponential.FORMULAS, *circular.FORMULAS, *plane.FORMULAS,
-    *errors.FORMULAS,
+    *errors.FORMULAS, *quotient.FORMULAS,
 )  # fmt: skip
 """The definitions of their own."""
 
 SHARED: Final[tuple[Callable[..., Any], ...]] = (
-    powers.pow,
+    remainders.fmod, remainders.remainder, powers.pow,
     logistic.gelu_tanh, logistic.gelu_tanh_slope,
     gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
     trigonometric.sinc, trigonometric.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,

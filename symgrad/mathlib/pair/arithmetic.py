@@ -39,7 +39,7 @@ def add(a: Paired, b: Paired) -> Paired:
     """a + b."""
     high, lost = two_sum(a.high, b.high)
     low, rest = two_sum(a.low, b.low)
-    total, less = fast_sum(high, lost + low)
+    total, less = fast_sum(high, ops.opaque(lost) + low)  # else both parts of a constant meet
     return _finished_sum(total, less + rest, high)
 
 
@@ -109,7 +109,7 @@ def fma(a: Paired, b: Paired, c: Paired) -> Paired:
     """a * b + c, what the product and the sum lose being added to the low parts."""
     high, lost = product(a.high, b.high)
     total, rest = two_sum(high, c.high)
-    low = rest + ((lost + c.low) + (a.high * b.low + a.low * b.high))
+    low = ops.opaque(rest) + ((lost + c.low) + (a.high * b.low + a.low * b.high))
     return _finished_sum(total, low, total)
 
 
@@ -236,24 +236,6 @@ def round(a: Paired) -> Paired:
     return finished(near, ops.where(left == 0.0, last, ops.where(beyond, 2.0 * left, 0.0)), near)
 
 
-def remainder(a: Paired, b: Paired) -> Paired:
-    """a - b floor(a/b); a itself by an infinite b of its sign."""
-    left = a - b * call(ops.floor, a / b)
-    same = ops.isinf(b.high) & ~((a.high < 0.0) ^ (b.high < 0.0)) & ops.isfinite(a.high)
-    return call(ops.where, same, a, left)
-
-
-def modulus(a: Paired, b: Paired) -> Paired:
-    """a - b floor(a/b), b >= 0."""
-    return call(ops.remainder, a, b)
-
-
-def fmod(a: Paired, b: Paired) -> Paired:
-    """a - b trunc(a/b), with the sign of a; a itself by an infinite b."""
-    left = a - b * call(ops.trunc, a / b)
-    return call(ops.where, ops.isinf(b.high) & ops.isfinite(a.high), a, left)
-
-
 # Digits and exponents.
 
 
@@ -344,7 +326,7 @@ def float_bits(x: Paired) -> Word:
 FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
     add, sub, mul, div, wide_div, ratio, reciprocal, sqrt, root, rsqrt, fma, neg, abs, sign,
     copysign, opaque, lt, le, eq, ne, isnan, isinf, isfinite, where, minimum, maximum, relu,
-    saturate, floor, ceil, trunc, round, remainder, modulus, fmod, scalb, power_of_two, exponent,
+    saturate, floor, ceil, trunc, round, scalb, power_of_two, exponent,
     significand, upper, first_digits, word_float, signed_float, uint32_float, int32_float,
     nearest_word, bits_float, float_bits,
 )  # fmt: skip

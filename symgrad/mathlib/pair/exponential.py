@@ -70,7 +70,7 @@ def _reduced(x: Paired, rest: Expr | float = 0.0) -> tuple[Expr, Paired]:
     k = ops.round(x.high * (1.0 / math.log(2.0)))
     first = ops.opaque(x.high - k * LN2[0])
     second, lost = two_sum(first, x.low)
-    third, more = two_sum(second, k * -LN2[1])
+    third, more = two_sum(second, ops.opaque(k * -LN2[1]))
     return k, pair(*fast_sum(third, ((lost + more) + rest) - k * LN2[2]))
 
 

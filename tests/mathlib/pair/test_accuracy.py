@@ -1,0 +1,145 @@
+"""Every function of pairs, and its derivatives, to 42 bits: also on devices that are worse."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from meaning import MEANING
+from mpmath import mp, mpf
+from true_derivatives import (
+    DIFFERENTIABLE,
+    is_derived,
+    smooth_points,
+    true_derivative,
+    variables_of,
+)
+
+import symgrad as sg
+from symgrad.expr import ops
+
+from ..cases import BETA, BOUNDS, FADDEEVA, GAMMA, RANGES, cancelling, grid, truth
+from ..emulate import Array, Emulated
+from .flat import Flat, as_pairs
+
+DIGITS = 2.0**-42
+SMALL, LARGE = 2.0**-78, 2.0**126
+"""Numbers between them have all digits of a pair, and so have products of some of them."""
+
+ROOTED = {"gammaln": lambda x: np.abs(x - 1.5) > 0.75}
+"""Arguments at which SciPy has as many digits as are asked for."""
+
+SUMS = {*BETA, *GAMMA, *FADDEEVA, "voigt_profile"} - {"gamma_density", "faddeeva_real"}
+"""Sums over nodes, of which each is a call of a function: but for two, for slow tests."""
+INNER = {"sign", "wide_div", "sin_turns", "cos_turns", "decay_between"}
+"""Rows without points of their own, and those whose derivatives are asked of others."""
+EXACT = {"fmod", "remainder"}
+
+DEVICES = [
+    Emulated(flushes=True, fuses=1, off=1.9, folds=True),
+    Emulated(fuses=2, off=1.4),
+]
+
+
+def named(names: Any) -> list[Any]:
+    slow = [pytest.mark.slow]
+    return [pytest.param(name, marks=slow if name in SUMS else []) for name in names]
+
+
+def close(found: Any, true: Any) -> bool:
+    """Whether a number has 42 bits, where it is real, neither tiny nor more than float32 has."""
+    if isinstance(true, mp.mpc) or not mp.isfinite(true) or not SMALL < abs(true) < LARGE:
+        return True
+    with mp.workdps(60):
+        return bool(abs(mpf(float(found)) - true) <= DIGITS * abs(true))
+
+
+@pytest.mark.parametrize("name", named(name for name in BOUNDS if name not in INNER | EXACT))
+def test_values_and_slopes_at_the_points_of_a_row(name: str) -> None:
+    """Against mpmath at 60 digits."""
+    op = ops.TABLE[name]
+    points = [p for p in smooth_points(op) if all(not v or SMALL < abs(v) < LARGE for v in p)]
+    slopes = variables_of(op) if op in DIFFERENTIABLE else []
+    assert points
+    found = Flat(name, bool(slopes)).run(Emulated(), *as_pairs(np.array(points, float).T))
+    for point, value, *rest in zip(points, *found, strict=True):
+        at = tuple(as_pairs(np.array(point)).tolist())
+        with mp.workdps(60):
+            true = MEANING[name](*map(mpf, at))
+        assert close(value, true), (at, value)
+        for k, slope in zip(slopes, rest, strict=True):
+            if is_derived(op, (k,)):
+                assert close(slope, true_derivative(op, at, (k,))), (at, k, slope)
+
+
+def arguments(name: str, count: int) -> tuple[Array, ...]:
+    """Pairs all over the range, and where float32's function is worst."""
+    draw = np.random.default_rng(5)
+    given = [
+        np.float64(v) * (1.0 + draw.uniform(-(2.0**-25), 2.0**-25, len(v)))
+        for v in grid(name, count)
+    ]
+    low, high = RANGES.get(name, (-np.inf, np.inf))
+    kept = [(np.abs(v) > SMALL) & (np.abs(v) < LARGE) & (v >= low) & (v <= high) for v in given]
+    kept += [ROOTED[name](given[0])] if name in ROOTED else []
+    return tuple(as_pairs(v[np.all(kept, axis=0)]) for v in given)
+
+
+@pytest.mark.parametrize("name", named(name for name in BOUNDS if name not in EXACT))
+def test_values_on_devices_that_fuse_flush_fold_and_divide_badly(name: str) -> None:
+    """Against NumPy and SciPy."""
+    at = arguments(name, 100 if name in {*BETA, *GAMMA, *FADDEEVA, "voigt_profile"} else 40)
+    want, function = truth(name, *at), Flat(name)
+    largest = 2.0**60 if name.endswith("gamma") else LARGE  # of powers of tiny numbers
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(want), cancelling(name, at))
+        kept = (np.abs(want) > SMALL) & (np.abs(want) < largest)
+    assert np.sum(kept) > len(want) / 8 and len(want) > 8
+    for device in DEVICES:
+        (found,) = function.run(device, *at)
+        with np.errstate(all="ignore"):
+            wrong = np.flatnonzero(kept & ~(np.abs(found - want) <= DIGITS * size))
+        assert not len(wrong), (device, [v[wrong[0]] for v in at], found[wrong[0]], want[wrong[0]])
+
+
+@pytest.mark.parametrize("name", sorted(EXACT))
+def test_remainders_are_exact_however_large_the_quotient_is(name: str) -> None:
+    draw = np.random.default_rng(0)
+    b = (
+        draw.choice([-1, 1], 300)
+        * draw.integers(2**46, 2**47, 300)
+        * 2.0 ** draw.integers(-90, 10, 300)
+    )
+    a = as_pairs(draw.normal(size=300) * 2.0 ** draw.uniform(-30, 120, 300))
+    a[:100] = as_pairs(b[:100] * draw.integers(-(10**6), 10**6, 100))
+    function = Flat(name)
+    for device in DEVICES:
+        for x, y, found in zip(a, b, function.run(device, a, b)[0], strict=True):
+            p, q = Fraction(x), Fraction(y)
+            true = p - q * (math.trunc(p / q) if name == "fmod" else math.floor(p / q))
+            assert abs(Fraction(found) - true) <= Fraction(2.0**-46) * abs(true), (device, x, y)
+
+
+# What a kernel has of them, on the devices here.
+
+GPUS = [d for d in sg.devices() if d.is_gpu]
+NAMES = ("exp", "expm1", "log1p", "sin", "asin", "sinh", "cbrt", "erf")
+
+
+def elementary(v: Any) -> list[Any]:
+    return [ops.TABLE[name](v[0]) for name in NAMES] + [v[0] ** v[1], sg.atan2(v[0], v[1])]
+
+
+@pytest.mark.parametrize("device", ["cpu", *GPUS])
+def test_kernels_have_the_digits(device: Any) -> None:
+    draw = np.random.default_rng(3)
+    at = as_pairs(np.stack([draw.uniform(0.0, 1.0, 60), draw.uniform(-30, 30, 60)], axis=1))
+    made = sg.fused_forward(2, elementary, device=device, dtype="float32x2")
+    for (x, p), found in zip(at, np.stack(made.run(at), axis=-1), strict=True):
+        with mp.workdps(60):
+            true = [MEANING[name](mpf(x)) for name in NAMES] + [mpf(x) ** p, mp.atan2(x, p)]
+        for name, value, want in zip((*NAMES, "pow", "atan2"), found, true, strict=True):
+            assert close(value, want), (name, x, p, value)
