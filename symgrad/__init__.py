@@ -338,7 +338,7 @@ _LATER = {
 }
 """Names by their modules, which are loaded when one is asked for: few programs need all of them."""
 
-_cumulative.stands_for = "symgrad.tensor.cumulative"
+_cumulative.stands_for = "symgrad.tensor.scans"
 
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 

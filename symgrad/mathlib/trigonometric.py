@@ -1,4 +1,9 @@
-"""Inverse trigonometric functions, each a polynomial after one reduction of its argument."""
+"""Inverse trigonometric functions, hyperbolic ones and their inverses, and slopes in the plane.
+
+Inverse trigonometric functions are a polynomial each, after one reduction of the argument; of
+hyperbolic ones odd polynomials near 0, and exponentials away from it. The slopes of distances and
+angles in the plane are made of parts that they share.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import has_sign, keep_nan, keep_tiny, polynomial
+from symgrad.mathlib.coefficients import Coefficients, coefficients
 
 ATAN: Final = (-0.3333295, 0.199777, -0.13877568, 0.08053337)
 """(atan(t) - t)/t**3 in t**2, |t| <= tan(pi/8): atan to 0.37 * 2**-24 of itself (tools/fit.py)."""
@@ -96,3 +102,128 @@ def acos(x: Expr) -> Expr:
     far = ops.where(x > 0.0, 2.0 * angle, _complement(2.0 * angle, 1.0))
     value = ops.where(a <= 0.5, _complement(ops.copysign(angle, x), 0.5), far)
     return keep_nan(ops.where(a > 1.0, math.nan, value), x)
+
+
+# slopes of distances and angles ----------------------------------------------------------------
+
+LARGE, SMALL = 2.0**60, 2.0**-38
+"""Sizes beyond which the squares, their sum or its reciprocal may leave the range."""
+
+NOTHING: Final = 2.0**-126
+"""A number that is nothing beside the sum of the squares, but not 0."""
+
+
+def _scaled(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr, Expr]:
+    """a and b times a power of 2, the sum of their squares, and the power.
+
+    The sum is positive, and to the bit that of b and a.
+    """
+    size = ops.abs(a) + ops.abs(b)
+    scale = ops.where(size > LARGE, 2.0**-70, ops.where(size < SMALL, 2.0**100, 1.0))
+    u, v = a * scale, b * scale
+    return u, v, (u * u + v * v) + NOTHING, scale
+
+
+def _finite(x: Expr) -> Expr:
+    """x, 0 where it is infinite."""
+    return ops.where(ops.isinf(x), 0.0, x)
+
+
+def real_reciprocal(a: Expr, b: Expr) -> Expr:
+    """a/(a**2 + b**2), both scaled by the same 2**k so that no square leaves the range."""
+    u, _, square, scale = _scaled(a, b)
+    return (_finite(u) * ops.reciprocal(square)) * scale
+
+
+def real_reciprocal_square(a: Expr, b: Expr) -> Expr:
+    """(a - b)/s (a + b)/s, s = a**2 + b**2, scaled in the same way."""
+    u, v, square, scale = _scaled(a, b)
+    inverse, u, v = ops.reciprocal(square), _finite(u), _finite(v)
+    return (((u - v) * inverse) * scale) * (((u + v) * inverse) * scale)
+
+
+def direction(a: Expr, b: Expr) -> Expr:
+    """a/sqrt(a**2 + b**2), scaled in the same way."""
+    u, _, square, _ = _scaled(a, b)
+    return ops.where(ops.isinf(u), ops.copysign(1.0, u), u / ops.sqrt(square))
+
+
+# hyperbolic functions -----------------------------------------------------------------------------
+
+SINH: Final = (0.16666667, 0.00833335, 0.0001983616, 2.8169513e-06)
+"""(sinh(x) - x)/x**3 in x**2, |x| <= 1: sinh to 0.09 * 2**-24 of its value (tools/fit.py)."""
+
+TANH: Final = (-0.3333328, 0.13331442, -0.053739715, 0.020639088, -0.0057049873)
+"""(tanh(x) - x)/x**3 in x**2, |x| <= 0.625: tanh to 0.15 * 2**-24."""
+
+ASINH: Final = coefficients("""
+    -0.16666666 0.07499929 -0.044628087 0.030232115 -0.021511193 0.014342809 -0.0073132156
+    0.0019512223
+""")
+"""(asinh(x) - x)/x**3 in x**2, |x| <= 0.75: asinh to 0.02 * 2**-24."""
+
+ATANH: Final = (0.333333, 0.20002519, 0.14222762, 0.118237294, 0.05135825, 0.17669117)
+"""(atanh(x) - x)/x**3 in x**2, |x| <= 0.5: atanh to 0.08 * 2**-24."""
+
+ACOSH: Final = (-0.08333333, 0.018749723, -0.005576656, 0.0018758095, -0.0006243745, 0.0001432455)
+"""(acosh(1 + t)/sqrt(2t) - 1)/t on [0, 0.5]: acosh to 0.02 * 2**-24."""
+
+LN2: Final = math.log(2.0)
+
+
+def _odd(a: Expr, coefficients: Coefficients) -> Expr:
+    square = a * a
+    return a + a * square * polynomial(square, coefficients)
+
+
+def _half_exp(a: Expr) -> Expr:
+    """exp(a)/2 for a >= 0, which does not overflow before its true value does."""
+    large = a > 80.0
+    return ops.where(large, 0.5 * math.e, 0.5) * ops.exp(a - ops.where(large, 1.0, 0.0))
+
+
+def sinh(x: Expr) -> Expr:
+    """(exp(a) - exp(-a))/2 with the sign of x, a = |x|; for a < 1 a polynomial."""
+    a = ops.abs(x)
+    h = _half_exp(a)
+    value = ops.where(a < 1.0, _odd(a, SINH), h - 0.25 / h)
+    return keep_tiny(ops.copysign(value, x), x, TINY)
+
+
+def cosh(x: Expr) -> Expr:
+    """(exp(a) + exp(-a))/2, a = |x|."""
+    h = _half_exp(ops.abs(x))
+    return keep_nan(h + 0.25 / h, x)
+
+
+def tanh(x: Expr) -> Expr:
+    """1 - 2e/(1 + e) with the sign of x, e = exp(-2|x|); for |x| < 0.625 a polynomial."""
+    a = ops.abs(x)
+    e = ops.exp(-ops.abs(2.0 * x))  # written as in the derivative, with which it is shared
+    r = ops.reciprocal(1.0 + e)
+    value = ops.where(a < 0.625, _odd(a, TANH), 1.0 - 2.0 * (e * r))
+    return keep_tiny(ops.copysign(value, x), x, TINY)
+
+
+def asinh(x: Expr) -> Expr:
+    """log(a + sqrt(a**2 + 1)) with the sign of x, a = |x|; for a < 0.75 a polynomial."""
+    a = ops.abs(x)
+    far = ops.where(a > 1e4, ops.log(a) + LN2, ops.log(a + ops.sqrt(a * a + 1.0)))
+    return keep_tiny(ops.copysign(ops.where(a < 0.75, _odd(a, ASINH), far), x), x, TINY)
+
+
+def acosh(x: Expr) -> Expr:
+    """log(x + sqrt(x**2 - 1)); for t = x - 1 < 0.5 sqrt(2t) times a polynomial; NaN for x < 1."""
+    t = x - 1.0
+    near = ops.sqrt(2.0 * t)
+    near = near + near * t * polynomial(t, ACOSH)
+    far = ops.where(x > 1e4, ops.log(x) + LN2, ops.log(x + ops.sqrt(t * (x + 1.0))))
+    return keep_nan(ops.where(x < 1.0, math.nan, ops.where(t < 0.5, near, far)), x)
+
+
+def atanh(x: Expr) -> Expr:
+    """log((1 + a)/(1 - a))/2 with the sign of x, a = |x|; for a < 0.5 a polynomial."""
+    a = ops.abs(x)
+    far = 0.5 * ops.log((1.0 + a) / (1.0 - a))
+    far = ops.where(a < 1.0, far, ops.where(a == 1.0, math.inf, math.nan))
+    return keep_tiny(ops.copysign(ops.where(a < 0.5, _odd(a, ATANH), far), x), x, TINY)

@@ -18,8 +18,7 @@ from symgrad.pipeline import DType, dtype_name
 from symgrad.report.progress import Asked, reporting
 from symgrad.rows.loss import Request, Traced
 from symgrad.rows.products import RowProducts, row_products
-from symgrad.rows.sparse_errors import variances
-from symgrad.rows.sparse_fit import Ending, Limits, descend
+from symgrad.rows.sparse_fit import Ending, Limits, descend, variances
 from symgrad.rows.sparse_rows import RowSystem, Run
 from symgrad.rows.table import Table, read_table
 from symgrad.values.dtypes import EPSILON

@@ -20,8 +20,8 @@ from symgrad.backend import Backend
 from symgrad.errors import InputError
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.skeletons.accumulate import Accumulate
 from symgrad.kernel.skeletons.accumulation import Chunk, Input, Recipe
+from symgrad.kernel.skeletons.group_scan import Accumulate
 from symgrad.kernel.skeletons.parts import Joined
 from symgrad.pipeline import Options
 from symgrad.tensor.dispatches import each_of, sums_of

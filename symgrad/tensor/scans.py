@@ -1,16 +1,22 @@
-"""The verbs of scans: `associative_scan` and `selective_scan`."""
+"""The verbs of scans, `associative_scan` and `selective_scan`, and NumPy's `accumulate`."""
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from symgrad.errors import InputError, InputTypeError
+from symgrad.kernel.resident import ResidentArray
 from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.associative import AssociativeScan, ScanKernel
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.recipes import Combine, Recipes
 from symgrad.tensor.selective import Discretization, SelectiveScan
+from symgrad.values.dtypes import name_of
 
 
 def associative_scan(
@@ -107,3 +113,16 @@ def selective_scan(
     require_options(options)
     work = SelectiveScan(bool(delta_softplus), discretization, bool(state), options)
     return TensorKernel(work, options, device)
+
+
+@functools.cache
+def _kernel(ufunc: np.ufunc, axis: int, device: int, dtype: Any) -> TensorKernel:
+    return associative_scan(ufunc, axis=axis, device=device, dtype=dtype)
+
+
+def accumulated(ufunc: np.ufunc, x: ResidentArray, axis: int) -> ResidentArray:
+    """The array that ``ufunc.accumulate`` gives along an axis, counted from the first."""
+    rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    shape = (rows, x.shape[axis], columns) if columns > 1 else (rows, x.shape[axis])
+    kernel = _kernel(ufunc, -2 if columns > 1 else -1, x.device.index, name_of(x.dtype))
+    return kernel.run(x.reshape(shape)).reshape(x.shape)

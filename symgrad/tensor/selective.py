@@ -16,8 +16,7 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.parts import Joined
 from symgrad.kernel.skeletons.selective import Recurrence, Split
-from symgrad.kernel.skeletons.selective_backward import Backward
-from symgrad.kernel.skeletons.selective_forward import Forward
+from symgrad.kernel.skeletons.selective_passes import Backward, Forward
 from symgrad.pipeline import Options
 from symgrad.tensor.dispatches import each_of, sums_of
 from symgrad.tensor.formulas import Formulas

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from symgrad.kernel.execute import execute
-from symgrad.kernel.skeletons.fold import fold_program
+from symgrad.kernel.skeletons.sums_in_workgroups import fold_program
 from symgrad.kernel.target import WorkgroupTarget
 
 

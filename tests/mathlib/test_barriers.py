@@ -14,9 +14,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, inputs_of, reachable
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.barriers import DIVISIONS, with_barriers
+from symgrad.mathlib.barriers import DIVISIONS, Vanishing, with_barriers
 from symgrad.mathlib.define import Math, functions
-from symgrad.mathlib.vanishing import Vanishing
 
 
 def body(f: Callable[[Any], Any], math: Math) -> str:

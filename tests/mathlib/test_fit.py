@@ -16,7 +16,6 @@ from symgrad.mathlib import (
     error_function,
     exponential,
     gamma,
-    hyperbolic,
     incomplete,
     powers,
     quantile,
@@ -27,7 +26,7 @@ from symgrad.mathlib.double import incomplete as double_incomplete
 
 FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "fit.py"))
 MODULES: tuple[ModuleType, ...] = (
-    exponential, hyperbolic, circular, trigonometric, powers, error_function, gamma, waves,
+    exponential, trigonometric, circular, powers, error_function, gamma, waves,
     quantile, cylinder,
 )  # fmt: skip
 

@@ -9,8 +9,7 @@ import pytest
 from tint import check_with_tint, needs_tint
 
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.skeletons.fold import fold_program
-from symgrad.kernel.skeletons.sums_in_workgroups import FOLD_INVOCATIONS
+from symgrad.kernel.skeletons.sums_in_workgroups import FOLD_INVOCATIONS, fold_program
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.launch import Launched
