@@ -18,7 +18,7 @@ from symgrad.errors import InputError, SymgradError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.graph.region import has_regions
-from symgrad.fit.fingerprint import fingerprint
+from symgrad.expr.tracing.fingerprint import fingerprint
 from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_jacobian
 from symgrad.front.kernels import Kernel, shared

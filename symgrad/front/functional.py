@@ -23,16 +23,17 @@ from symgrad.expr.graph.written_out import ManyElementsError, whole_instead
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
-from symgrad.expr.tracers.tree import Block, flatten
+from symgrad.expr.tracers.tree import Block, Tree, flatten
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
 from symgrad.front.kernels import shared
+from symgrad.front.recall import Recall
 from symgrad.front.whole import (
     BY_ELEMENTS,
+    TracedCall,
     WholeTrace,
     is_large,
     runner,
-    values_of,
 )
 from symgrad.kernel.resident import ResidentArray
 from symgrad.mathlib.define import Math
@@ -123,8 +124,7 @@ class Arguments:
 
     def nested(self, k: int, arrays: Iterator[Any]) -> Any:
         """An argument with the next arrays in the place of those that are traced."""
-        leaves, tree = self.nests[k]
-        return tree.nest(next(arrays) if isinstance(b, Block) else b for b in leaves)
+        return nested(self.nests[k], arrays)
 
     @property
     def device_arrays(self) -> list[ResidentArray]:
@@ -135,6 +135,17 @@ class Arguments:
         """The numbers of all arrays, on a GPU if they stay on one."""
         arrays: list[Any] = [a if stays else np.asarray(a) for a in self.arrays]
         return np.concatenate([a.reshape(-1) for a in arrays]) if arrays else np.empty(0)
+
+
+def nested(nest: tuple[list[Any], Tree], arrays: Iterator[Any]) -> Any:
+    """A nest with the next arrays in the place of its blocks."""
+    leaves, tree = nest
+    return tree.nest(next(arrays) if isinstance(b, Block) else b for b in leaves)
+
+
+def places_of(leaves: Sequence[Any]) -> list[Any]:
+    """Leaves of a result, with blocks in the place of whole arrays."""
+    return [Block("", 0, ()) if isinstance(leaf, WholeArray) else leaf for leaf in leaves]
 
 
 def _is_there(leaf: Any) -> TypeGuard[ResidentArray]:
@@ -180,8 +191,9 @@ def value_and_grad(
 
     As in JAX without ``jit``, f is traced at every call: what it takes from its closure, from
     globals, attributes or arrays is what it is now. Equal traces share a kernel, so that a call
-    like the last one costs no more than a run of f; a constant that has changed makes a kernel
-    anew. Where f never changes, `fused_forward_backward` traces it once.
+    like the last one costs no more than a run of f, and not even that with large arrays where all
+    that f refers to is seen to be unchanged; a constant that has changed makes a kernel anew. Where
+    f never changes, `fused_forward_backward` traces it once.
 
     Raises:
         InputError: if argnums names no argument, or one twice. InputTypeError: where ``argnums``
@@ -196,6 +208,8 @@ def value_and_grad(
         (34.0, 26.0)
     """
     options = options_of(f, None, math, dtype, simplify, True, roll, checkpoint)
+    recall = Recall(f)
+    chosen_among = functools.cache(functools.partial(chosen_of, argnums))
 
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
         if open_tape() is not None:
@@ -203,12 +217,19 @@ def value_and_grad(
             return alone((parts[0], tuple(parts[1])))
         if traced_graph() is not None or any(isinstance(a, EXPRESSIONS) for a in args):
             return value_and_grad_at(f, argnums, has_aux, args, named)
-        chosen = chosen_of(argnums, len(args))
+        chosen = chosen_among(len(args))
+        if (call := recall.find(args, named, chosen)) is not None:
+            warn_of(call.form.arrays[call.form.variables :])
+            return alone(call.run())
         arguments = Arguments([*args, named], chosen)
-        for array in arguments.data:
-            if isinstance(array, np.ndarray):
-                warn_if_rounded(array, "an argument", options.dtype)
-        whole = functools.partial(_whole, f, arguments, chosen, has_aux, options, device)
+        warn_of(arguments.data)
+
+        def whole() -> tuple[Any, tuple[Any, ...]]:
+            before = recall.state()
+            program = _whole(f, arguments, chosen, has_aux, options, device)
+            recall.note(before, args, named, chosen, program)
+            return program.run(arguments.real)
+
         if is_large(arguments.arrays):
             with suppress(*BY_ELEMENTS):
                 return alone(whole())
@@ -225,6 +246,11 @@ def value_and_grad(
                 return alone(whole())
             except Exception:
                 raise error from None
+
+    def warn_of(data: Sequence[Any]) -> None:
+        for array in data:
+            if isinstance(array, np.ndarray):
+                warn_if_rounded(array, "an argument", options.dtype)
 
     def by_elements(arguments: Arguments, chosen: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
         call, on_device = _Call(f, arguments, has_aux), arguments.device_arrays
@@ -254,8 +280,8 @@ def value_and_grad(
 def _whole(
     f: Callable[..., Any], arguments: Arguments, chosen: Sequence[int], has_aux: bool,
     options: Options, device: DeviceChoice,
-) -> tuple[Any, tuple[Any, ...]]:  # fmt: skip
-    """The value, with what else f returns, and the gradients, of arrays that are traced as a whole.
+) -> TracedCall:  # fmt: skip
+    """A call as a program of whole arrays: its value, what else f returns, and the gradients.
 
     Raises:
         ElementsNeededError: where f has to be traced by its elements.
@@ -271,15 +297,15 @@ def _whole(
     loss = traced.number(value)
     outputs = [loss, *gradients(loss, variables), *kept]
     stays = bool(on_device) and not backend_of(run.device).on_host
-    compiled = run.compiled(traced.tape, outputs)
-    results = values_of(outputs, run.run(compiled, traced.tape.arrays, stays))
-    first = next(results)
-    number = first if isinstance(first, ResidentArray) else first.item()
-    grads = tuple(arguments.nested(k, results) for k in chosen)
-    if not has_aux:
-        return number, grads
-    more = (next(results) if isinstance(leaf, WholeArray) else leaf for leaf in leaves)
-    return (number, tree.nest(more)), grads
+    nests, more = [arguments.nests[k] for k in chosen], places_of(leaves)
+
+    def nest(results: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
+        first = next(results)
+        number = first if isinstance(first, ResidentArray) else first.item()
+        grads = tuple([nested(n, results) for n in nests])
+        return ((number, nested((more, tree), results)) if has_aux else number), grads
+
+    return run.call(traced, outputs, stays, nest, has_aux and len(kept) < len(leaves))
 
 
 class _Call:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from symgrad.arrays.mapping import mapped
@@ -15,8 +15,9 @@ from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracers.tree import flatten
 from symgrad.expr.tracers.whole import ElementsNeededError
 from symgrad.front.deriving import options_of
-from symgrad.front.functional import Arguments
-from symgrad.front.whole import WholeTrace, runner, values_of
+from symgrad.front.functional import Arguments, nested, places_of
+from symgrad.front.recall import Recall
+from symgrad.front.whole import TracedCall, WholeTrace, runner
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType
@@ -40,7 +41,8 @@ def jit(
     are NumPy's arrays, or `DeviceArray` where one came in. The text of the kernels does not depend
     on sizes: `print(run.stages)` shows what ran last.
 
-    f is traced at every call, and equal traces share the kernels. Inside a traced function it is f.
+    f is traced at every call, and equal traces share the kernels; where nothing that it refers to
+    can have changed, the trace is left out. Inside a traced function it is f.
 
     Raises:
         UnsupportedError: if f asks for the elements of an array one by one, which `fused_forward`
@@ -62,7 +64,7 @@ class Jitted:
 
     def __init__(self, f: Callable[..., Any], options: Any, device: DeviceChoice) -> None:
         functools.update_wrapper(self, f)
-        self._f, self._options = f, options
+        self._f, self._options, self._recall = f, options, Recall(f)
         self._last: CompiledArrays | None = None
         self._device: Any = device
 
@@ -70,29 +72,32 @@ class Jitted:
         """The results of the function, computed by kernels."""
         if open_tape() is not None:
             return self._f(*args, **named)
-        arguments = Arguments([*args, named], ())
-        traced = WholeTrace(self._f, arguments.arrays)
+        if (call := self._recall.find(args, named)) is not None:
+            self._last = call.program.compiled
+            return call.run()
+        arguments, before = Arguments([*args, named], ()), self._recall.state()
         try:
-            result = traced.call(lambda leaves: arguments.whole(leaves, ()))
-            leaves, tree = flatten(result)
-            outputs = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
-            values = self._run(traced, outputs, arguments)
+            program = self._traced(arguments)
         except ElementsNeededError as error:
             raise UnsupportedError(
                 f"sg.jit cannot trace this as a whole: {error}; sg.fused_forward traces functions "
                 "by the elements of arrays"
             ) from error
-        return tree.nest(next(values) if isinstance(leaf, WholeArray) else leaf for leaf in leaves)
+        self._recall.note(before, args, named, (), program)
+        self._last = program.compiled
+        return program.run(arguments.arrays)
 
-    def _run(
-        self, traced: WholeTrace, outputs: Sequence[WholeArray], arguments: Arguments
-    ) -> Iterator[Any]:
+    def _traced(self, arguments: Arguments) -> TracedCall:
+        """A call as a program."""
+        traced = WholeTrace(self._f, arguments.arrays)
+        leaves, tree = flatten(traced.call(lambda arrays: arguments.whole(arrays, ())))
+        outputs = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
         on_device = arguments.device_arrays
         is_free = bool(on_device) and self._device is None
         run = runner(self._options, target_of(None, *on_device) if is_free else self._device)
         stays = bool(on_device) and not backend_of(run.device).on_host
-        self._last = run.compiled(traced.tape, outputs)
-        return values_of(outputs, run.run(self._last, traced.tape.arrays, stays))
+        nest = functools.partial(nested, (places_of(leaves), tree))
+        return run.call(traced, outputs, stays, nest, len(outputs) < len(leaves))
 
     @property
     def stages(self) -> Any:

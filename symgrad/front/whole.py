@@ -79,6 +79,16 @@ class Runner:
     def _compile(self, tape: Tape, outputs: Sequence[WholeArray]) -> CompiledArrays:
         return compile_arrays(program_of(tape, outputs), self.options, self.device)
 
+    def call(
+        self, traced: WholeTrace, outputs: Sequence[WholeArray], stays: bool,
+        nest: Callable[[Iterator[Any]], Any], others: bool = False,
+    ) -> TracedCall:  # fmt: skip
+        """A call whose result is nested of these outputs, and on the device if it ``stays``."""
+        compiled, taken = self.compiled(traced.tape, outputs), traced.taken
+        constants = [compiled.resident(self._given(a, compiled)) for a in taken]
+        kinds = [o.kind for o in outputs]
+        return TracedCall(self, compiled, constants, stays, nest, kinds, others)
+
     def _given(self, array: Any, compiled: CompiledArrays) -> Any:
         """An input as programs take it: floats in the dtype, others as int32."""
         if isinstance(array, ResidentArray):
@@ -87,7 +97,7 @@ class Runner:
             array = array.numpy()
         if array.dtype.kind == "f":
             return np.ascontiguousarray(array, self.options.floats)
-        if array.dtype.itemsize > 2 and array.size:
+        if array.size and not np.can_cast(array.dtype, np.int32):
             low, high = array.min(), array.max()
             if low < -(2**31) or high >= 2**31:
                 wrong = low if low < -(2**31) else high
@@ -107,12 +117,38 @@ def _runner(options: Options, device: Any, _: str | None) -> Runner:
     return Runner(placed(options, chosen), backend_of(chosen).device)
 
 
+@dataclass(frozen=True)
+class TracedCall:
+    """A call as a program: the numbers that it takes from elsewhere, and what it returns."""
+
+    runner: Runner
+    compiled: CompiledArrays
+    constants: Sequence[Any]
+    stays: bool
+    nest: Callable[[Iterator[Any]], Any]
+    """The result, of the values of the program."""
+    kinds: Sequence[str]
+    """The kinds of these values."""
+    others: bool = False
+    """Whether the result holds what the program does not compute."""
+
+    def run(self, arrays: Sequence[Any]) -> Any:
+        """The result of a call with these arrays."""
+        values = self.runner.run(self.compiled, (*arrays, *self.constants), self.stays)
+        return self.nest(values_of(self.kinds, values))
+
+
 class WholeTrace:
     """A call of a function with whole arrays in the place of its arrays."""
 
     def __init__(self, f: Callable[..., Any], arrays: Sequence[Any]) -> None:
         self.f, self.tape = f, Tape()
         self.variables = variables(self.tape, arrays)
+
+    @property
+    def taken(self) -> list[Any]:
+        """The numbers of the arrays that the function takes from elsewhere."""
+        return self.tape.arrays[len(self.variables) :]
 
     def call(self, filled: Callable[[Sequence[WholeArray]], Iterator[Any]]) -> Any:
         """The result of the function for arguments that ``filled`` makes of the whole arrays."""
@@ -137,10 +173,10 @@ class WholeTrace:
         return value
 
 
-def values_of(outputs: Sequence[WholeArray], results: Sequence[Any]) -> Iterator[Any]:
-    """Results as NumPy has them: numbers of no axes, truth values as such."""
-    for output, result in zip(outputs, results, strict=True):
+def values_of(kinds: Sequence[str], results: Sequence[Any]) -> Iterator[Any]:
+    """Results of whole arrays of these kinds as NumPy has them: numbers, truth values as such."""
+    for kind, result in zip(kinds, results, strict=True):
         if isinstance(result, ResidentArray):
             yield result
         else:
-            yield (result != 0 if output.kind == "b" else result)[()]
+            yield (result != 0 if kind == "b" else result)[()]

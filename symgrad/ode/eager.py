@@ -17,8 +17,8 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.tree import Tree, apart, flatten
+from symgrad.expr.tracing.fingerprint import fingerprint
 from symgrad.expr.tracing.trace import trace
-from symgrad.fit.fingerprint import fingerprint
 from symgrad.front.fused import fused_forward
 from symgrad.ode.request import Request, Values, solved
 from symgrad.ode.solution import OdeResult

@@ -14,7 +14,7 @@ from symgrad.backend import Backend, backend_of
 from symgrad.expr.graph.node import Graph, paused_gc
 from symgrad.kernel.language import Target
 from symgrad.kernel.resident import ResidentArray
-from symgrad.kernel.stages.host_steps import HostStep
+from symgrad.kernel.stages.host_steps import HostStep, ProductStep, ScanStep
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options, simplified
@@ -49,14 +49,24 @@ class CompiledArrays:
             partial(self._host, part) if isinstance(part, HostStep) else self._segment(part)
             for part in self.plan.parts
         ]
+        parts, outputs = self.plan.parts, program.outputs
+        written = {a for part in parts if isinstance(part, Segment) for a in part.outputs}
+        written |= {a for p in parts if isinstance(p, ProductStep | ScanStep) for a in p.writes}
+        self._own = len({*outputs}) == len(outputs) and written.issuperset(outputs)
+        """Whether each output has memory of its own, as all have that kernels and BLAS write."""
         self._known: dict[Array, Any] = {}
         for constant in program.constants:
             self._known[constant] = self._constant(constant)
 
     def _constant(self, constant: Constant) -> Any:
         """Numbers that are known, where they are read."""
-        data = np.ascontiguousarray(constant.data, self._dtypes[constant.kind])
-        return data if self.backend.on_host else self.backend.array(data)
+        return self.resident(np.ascontiguousarray(constant.data, self._dtypes[constant.kind]))
+
+    def resident(self, data: Any) -> Any:
+        """An array that many calls read, in the memory of the device."""
+        if self.backend.on_host or isinstance(data, ResidentArray):
+            return data
+        return self.backend.array(data)
 
     @property
     def wgsl(self) -> str:
@@ -75,12 +85,11 @@ class CompiledArrays:
 
     def run(self, inputs: Sequence[Any], on_device: bool = False) -> list[Any]:
         """The outputs: arrays of the host, or of the device where that is asked for."""
-        arrays = dict(self._known)
-        arrays |= {a: inputs[a.number] for a in self.program.inputs}
+        arrays = self._known | {a: inputs[a.number] for a in self.program.inputs}
         for part in self._parts:
             part(arrays)
         outputs = [self._output(arrays, a, on_device) for a in self.program.outputs]
-        return _apart(outputs, [*inputs, *self._known.values()])
+        return outputs if self._own else _apart(outputs, [*inputs, *self._known.values()])
 
     def _output(self, arrays: dict[Array, Any], array: Array, on_device: bool) -> Any:
         if not array.size:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.expr.tracing.fingerprint import fingerprint
 from symgrad.fit import model
-from symgrad.fit.fingerprint import fingerprint
 
 X = np.linspace(0.1, 2.0, 12)
 RATE = 2.0

@@ -1,0 +1,260 @@
+"""Fingerprints of plain functions: where two are equal, so are the functions' values.
+
+A trace shows all that a function computes, but takes longer than a small fit. A function whose code
+refers to numbers, other such functions, and NumPy's or symgrad's elementwise functions alone always
+computes the same, so that what was made of it serves again. Whatever else may have changed since.
+
+`Fingerprint` also notes where everything was read, so that a later call sees in a few microseconds
+that nothing has changed; and it may take small arrays, which it compares by their bytes.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import sys
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+PURE: Final = frozenset(
+    {abs, all, any, bool, enumerate, float, int, len, list, max, min, pow, range, reversed, round,
+     sum, tuple, zip}
+)  # fmt: skip
+"""The builtins that depend on nothing but their arguments."""
+
+DISPATCHER: Final = type(np.where)
+"""The type of NumPy's functions of arrays; those of files are of another."""
+
+OWN: Final = "symgrad.expr."
+"""How the names of the modules of symgrad's functions of numbers and arrays begin."""
+
+ELEMENTWISE: Final = f"{OWN}tracers.functions"
+"""The module of those that are made from the table of operations."""
+
+OTHER_WAYS: Final = (
+    "IMPORT", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR", "STORE_NAME", "DELETE"
+)  # fmt: skip
+"""How the names of instructions begin by which code reaches, or changes, what is not its own."""
+
+MOST_BYTES: Final = 2**18
+"""Bytes of an array that is a part of a fingerprint, at most: comparing more costs a trace."""
+
+Part = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class _References:
+    """The names that code, with the code within it, looks up: global ones, and attributes."""
+
+    names: tuple[str, ...]
+    attributes: tuple[str, ...]
+    elsewhere: bool
+    """Whether it reaches what is not its own in other ways."""
+
+
+def fingerprint(f: Callable[..., Any]) -> Hashable | None:
+    """A key of all that decides the values of a function; None where something else may.
+
+    Example:
+        >>> import numpy as np
+        >>> def model(rate):
+        ...     return lambda x, a: a * np.exp(-rate * x)
+        >>> [fingerprint(model(2.0)) == fingerprint(model(rate)) for rate in (2.0, 3.0)]
+        [True, False]
+    """
+    try:
+        return Fingerprint(f).key
+    except UnknownStateError:
+        return None
+
+
+class UnknownStateError(Exception):
+    """A function refers to what may change unseen."""
+
+
+class Fingerprint:
+    """All that decides the values of a function: as a ``key``, and where it was read.
+
+    With ``arrays``, arrays of numbers that the function takes from its closure or from globals are
+    a part of it; they are copied, and are none of the key.
+
+    Raises:
+        UnknownStateError: where something else may decide them.
+
+    Example:
+        >>> f = lambda x: rate * x
+        >>> rate = 2.0
+        >>> seen = Fingerprint(f)
+        >>> seen.holds()
+        True
+        >>> rate = 3.0
+        >>> seen.holds()
+        False
+    """
+
+    def __init__(self, f: Callable[..., Any], arrays: bool = False) -> None:
+        self._takes_arrays = arrays
+        self._functions: list[tuple[FunctionType, CodeType, tuple[Any, ...] | None]] = []
+        self._cells: list[tuple[CellType, Any]] = []
+        self._names: list[tuple[dict[str, Any], str, Any]] = []
+        self._arrays: list[tuple[np.ndarray, np.ndarray]] = []
+        self._modules: dict[ModuleType, None] = {}
+        self._attributes: set[str] = set()
+        try:
+            function = self._of_value(f, ())
+        except ValueError as error:  # a cell has no contents: its name is bound later
+            raise UnknownStateError from error
+        self.key: Hashable = function, *self._of_modules()
+
+    def holds(self) -> bool:
+        """Whether all is still what it was: the same objects, and arrays of the same numbers."""
+        try:
+            return (
+                all(
+                    f.__code__ is code and f.__defaults__ is defaults and not f.__dict__
+                    for f, code, defaults in self._functions
+                )
+                and all(cell.cell_contents is value for cell, value in self._cells)
+                and all(_looked_up(names, name) is value for names, name, value in self._names)
+                and all(_same_bits(array, before) for array, before in self._arrays)
+            )
+        except ValueError:  # a cell has lost its contents
+            return False
+
+    def _of_modules(self) -> list[Part]:
+        """The modules: a function of one may read more attributes of others."""
+        while True:
+            before = len(self._modules), len(self._attributes)
+            parts = [(m, *self._of_module(m)) for m in list(self._modules)]
+            if before == (len(self._modules), len(self._attributes)):
+                return parts
+
+    def _of_value(self, value: Any, within: tuple[Any, ...]) -> Part:
+        kind = type(value)
+        if kind is float:
+            return (value.hex(),)  # which tells -0.0 from 0.0
+        if value is None or kind in (bool, int, str):
+            return kind, value
+        if kind is FunctionType and value not in within:
+            return self._of_function(value, (*within, value))
+        if kind in (np.ufunc, DISPATCHER) or (
+            kind in (type, BuiltinFunctionType) and value in PURE
+        ):
+            return kind, value
+        if kind is type and issubclass(value, np.generic):
+            return kind, value
+        if self._takes_arrays and kind is np.ndarray:
+            return self._of_array(value)
+        if self._takes_arrays and isinstance(value, np.number):
+            return kind, value.tobytes()
+        raise UnknownStateError
+
+    def _of_array(self, array: np.ndarray) -> Part:
+        if array.dtype.kind not in "fiub" or array.nbytes > MOST_BYTES:
+            raise UnknownStateError
+        self._arrays.append((array, array.copy()))
+        return np.ndarray, array.shape, array.dtype
+
+    def _of_function(self, f: FunctionType, within: tuple[Any, ...]) -> Part:
+        if _is_own(f):
+            return (f,)
+        if vars(f):
+            raise UnknownStateError
+        references = _references(f.__code__)
+        if references.elsewhere:
+            raise UnknownStateError
+        self._attributes.update(references.attributes)
+        self._functions.append((f, f.__code__, f.__defaults__))
+        cells = [(cell, cell.cell_contents) for cell in f.__closure__ or ()]
+        names = [(f.__globals__, name, _global(f, name)) for name in references.names]
+        self._cells += cells
+        self._names += names
+        parts = [
+            self._of_reference(v, within) for v in (*(v for _, v in cells), *(v for *_, v in names))
+        ]
+        positional = tuple(self._of_value(v, within) for v in f.__defaults__ or ())
+        named = f.__kwdefaults__ or {}
+        self._names += [(named, name, v) for name, v in named.items()]
+        keywords = tuple((name, self._of_value(v, within)) for name, v in named.items())
+        return f.__code__, tuple(parts), positional, keywords
+
+    def _of_reference(self, value: Any, within: tuple[Any, ...]) -> Part:
+        if type(value) is not ModuleType:
+            return self._of_value(value, within)
+        self._modules[value] = None
+        return (value,)
+
+    def _of_module(self, module: ModuleType) -> Part:
+        """The values that a module has for attributes that are read, of it or of other objects."""
+        has = vars(module)
+        names = [n for n in sorted(self._attributes) if n in has or _is_lazy(module, n)]
+        values = [has.get(name, module) for name in names]
+        self._names += [(has, n, v) for n, v in zip(names, values, strict=True) if v is not module]
+        return tuple((n, self._of_attribute(v, module)) for n, v in zip(names, values, strict=True))
+
+    def _of_attribute(self, value: Any, module: ModuleType) -> Part:
+        if value is module:
+            raise UnknownStateError
+        return self._of_reference(value, ())
+
+
+def _is_own(f: FunctionType) -> bool:
+    """Whether it is one of symgrad's functions, none that it has made of a user's."""
+    if f.__module__ == ELEMENTWISE:
+        return True
+    module = sys.modules.get(f.__module__ or "")
+    named = f.__closure__ is None and (f.__module__ or "").startswith(OWN)
+    return named and module is not None and f.__globals__ is vars(module)
+
+
+def _same_bits(array: np.ndarray, before: np.ndarray) -> bool:
+    """Whether an array has the shape, the type and the bits that it had."""
+    if array.shape != before.shape or array.dtype != before.dtype:
+        return False
+    kind = f"u{array.itemsize}"
+    return bool((array.view(kind) == before.view(kind)).all())
+
+
+_MISSING: Final = object()
+
+
+def _looked_up(names: dict[str, Any], name: str) -> Any:
+    value = names.get(name, _MISSING)
+    return vars(builtins).get(name, _MISSING) if value is _MISSING else value
+
+
+def _global(f: FunctionType, name: str) -> Any:
+    value = _looked_up(f.__globals__, name)
+    if value is _MISSING:
+        raise UnknownStateError
+    return value
+
+
+@functools.lru_cache(256)
+def _is_lazy(module: ModuleType, name: str) -> bool:
+    """Whether a module makes an attribute when it is first asked for, as NumPy its ``random``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names that are deprecated
+        return hasattr(module, name)
+
+
+@functools.lru_cache(256)
+def _references(code: CodeType) -> _References:
+    instructions = [i for part in _within(code) for i in dis.get_instructions(part)]
+    names = {i.argval for i in instructions if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    attributes = {i.argval for i in instructions if i.opname in ("LOAD_ATTR", "LOAD_METHOD")}
+    elsewhere = any(i.opname.startswith(OTHER_WAYS) for i in instructions)
+    return _References(tuple(sorted(names)), tuple(sorted(attributes)), elsewhere)
+
+
+def _within(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _within(constant)

@@ -1,0 +1,126 @@
+"""Calls without a trace: a function of large arrays computes what it is now, at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.front import functional, jit
+
+A = np.linspace(-1.0, 1.0, 300).reshape(20, 15)
+SHIFT = 0.5
+SHARES = np.linspace(0.0, 1.0, 15)
+OPTIONS: Any = {"device": "cpu", "dtype": "float64"}
+
+
+def of_globals(a: Any) -> Any:
+    return np.sum(np.cos(a - SHIFT) * SHARES)
+
+
+def of_module(xp: Any) -> Callable[..., Any]:
+    return lambda a: xp.sum(xp.sin(a))
+
+
+def scaled(a: Any, power: Any, *, by: Any = 1.0) -> Any:
+    return np.sum(by * a**power)
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each trace of a function of whole arrays."""
+    noted = list[int]()
+
+    class Noting(functional.WholeTrace):
+        def __init__(self, *args: Any) -> None:
+            noted.append(1)
+            super().__init__(*args)
+
+    monkeypatch.setattr(functional, "WholeTrace", Noting)
+    monkeypatch.setattr(jit, "WholeTrace", Noting)
+    return noted
+
+
+def test_a_plain_function_is_traced_once_for_each_form(traces: list[int]) -> None:
+    run = sg.value_and_grad(scaled, **OPTIONS)
+    for a in (A, A + 1.0):
+        value, grad = run(a, 2, by=3.0)
+        np.testing.assert_allclose(value, 3.0 * np.sum(a**2), rtol=1e-14)
+        np.testing.assert_allclose(grad, 6.0 * a, rtol=1e-14)
+    assert len(traces) == 1
+    value, grad = run(A, 3, by=2.0)
+    np.testing.assert_allclose(grad, 6.0 * A**2, rtol=1e-14)
+    value, grad = run(A[:18], 3, by=-1.0)
+    np.testing.assert_allclose(value, -np.sum(A[:18] ** 3), rtol=1e-14)
+    assert len(traces) == 3
+    value, grad = run(A, 3.0, by=2.0)  # a float is data, and no constant as an int is
+    np.testing.assert_allclose(grad, 6.0 * A**2, rtol=1e-12)
+    assert len(traces) == 4
+
+
+def test_results_are_nested_and_fresh(traces: list[int]) -> None:
+    run = sg.jit(lambda p: {"rows": np.tanh(p["a"] @ p["x"]), "negative": p["a"] < 0.0}, **OPTIONS)
+    first, second = (run({"a": A, "x": x}) for x in (SHARES, SHARES + 1.0))
+    np.testing.assert_allclose(first["rows"], np.tanh(A @ SHARES), rtol=1e-13)
+    np.testing.assert_allclose(second["rows"], np.tanh(A @ (SHARES + 1.0)), rtol=1e-13)
+    assert (second["negative"] == (A < 0.0)).all() and second["negative"].dtype == bool
+    assert len(traces) == 1
+
+
+def test_values_follow_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    value, run = lambda: run(A)[0], sg.value_and_grad(of_globals, **OPTIONS)
+    assert [value(), value()] == [pytest.approx(np.sum(np.cos(A - 0.5) * SHARES))] * 2
+    monkeypatch.setitem(globals(), "SHIFT", 1.5)
+    assert [value(), value()] == [pytest.approx(np.sum(np.cos(A - 1.5) * SHARES))] * 2
+    shares = SHARES.copy()
+    monkeypatch.setitem(globals(), "SHARES", shares)
+    assert value() == value()
+    shares[3] = -7.0
+    assert [value(), value()] == [pytest.approx(np.sum(np.cos(A - 1.5) * shares))] * 2
+    shares[3] = -0.0
+    assert value() == pytest.approx(np.sum(np.cos(A - 1.5) * shares))
+    monkeypatch.setattr(np, "cos", np.exp)
+    assert value() == pytest.approx(np.sum(np.exp(A - 1.5) * shares))
+    changed = FunctionType(scaled.__code__, globals(), "changed", (2,))
+    run = sg.value_and_grad(changed, **OPTIONS)
+    changed.__kwdefaults__ = {"by": 1.0}
+    assert [value(), value()] == [pytest.approx(np.sum(A**2))] * 2
+    changed.__kwdefaults__["by"] = 5.0
+    assert value() == pytest.approx(5.0 * np.sum(A**2))
+    changed.__defaults__ = (3,)
+    assert value() == pytest.approx(5.0 * np.sum(A**3))
+    changed.__code__ = of_globals.__code__
+    assert value() == pytest.approx(np.sum(np.exp(A - 1.5) * shares))
+
+
+def test_a_module_that_is_an_argument_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = of_module(np)
+    run = sg.value_and_grad(lambda a: f(a), **OPTIONS)
+    assert [run(A)[0], run(A)[0]] == [pytest.approx(np.sum(np.sin(A)), abs=1e-12)] * 2
+    monkeypatch.setattr(np, "sin", np.exp)
+    assert run(A)[0] == pytest.approx(np.sum(np.exp(A)))
+
+
+def test_functions_with_a_state_are_traced_at_every_call(traces: list[int]) -> None:
+    calls = list[int]()
+
+    def counting(a: Any) -> Any:
+        calls.append(1)
+        return np.sum(a) * len(calls)
+
+    run = sg.value_and_grad(counting, **OPTIONS)
+    values = [run(A + 1.0)[0] for _ in range(3)]
+    np.testing.assert_allclose(values, np.sum(A + 1.0) * np.arange(1, 4), rtol=1e-14)
+    assert len(traces) == 3
+
+
+def test_integers_that_are_constants_are_compared() -> None:
+    run = sg.value_and_grad(lambda a, rows: np.sum(a[rows] ** 2), **OPTIONS)
+    rows = np.array([1, 3, 3])
+    assert [run(A, rows)[0], run(A, rows)[0]] == [pytest.approx(np.sum(A[rows] ** 2))] * 2
+    rows[0] = 7
+    assert run(A, rows)[0] == pytest.approx(np.sum(A[[7, 3, 3]] ** 2))
