@@ -17,6 +17,7 @@ from symgrad.expr.tracers.tree import tree_of
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for, trace
 from symgrad.fit.blocks import fit_blocks
 from symgrad.fit.curves import Curves, curves_of
+from symgrad.fit.data_form import DataForm
 from symgrad.fit.model import MISTAKES
 from symgrad.fit.units import Given, refit
 from symgrad.kernel.problems import RowData
@@ -78,9 +79,11 @@ def fit_many(
         f: the model, as for `curve_fit`: of one x, or, if it treats x as a whole, as an ODE does,
             of all of a curve's, M values at once; x that all curves share are constants then.
         x: (M,) or (k, M), the same for all curves; or for each its own, (S, k, M), or (S, M) if
-            f takes one number as x. If Y is a ``DataArray``: the name of the coordinate to fit
-            along, or a list of k names.
-        Y: the curves, (S, M); a `DeviceArray` is fitted where it is, in its own unit, for which
+            f takes one number as x; or a table of columns with names, as for `fit_model`: those
+                        that have an axis of curves more, (S, M, ...), are each curve's own. If Y is a
+            ``DataArray``: the name of the coordinate to fit along, or a list of k names.
+        Y: the curves, (S, M), or vectors at each x, (S, M, ...), each number of which is a row of
+            the fit; a `DeviceArray` is fitted where it is, in its own unit, for which
             `LevenbergMarquardt` has limits; or a ``DataArray`` of xarray, or a Dask array, each
             block of which is a task: then results are such arrays too.
         p0: where to start, (n,) for all or (S, n), within the bounds, or a dict by the names of
@@ -119,8 +122,8 @@ def fit_many(
         ``fun``, ``nit``, ``success`` and ``status``, and ``covariance`` if it is wanted.
 
     Raises:
-        InputError: for shapes that do not go together, a p0 beyond the bounds, and a model that
-        uses x as a whole. TraceError: if f cannot be traced.
+        InputError: for shapes that do not go together, and a p0 beyond the bounds.
+        TraceError: if f cannot be traced.
 
     Example:
         >>> import numpy as np
@@ -141,6 +144,11 @@ def fit_many(
         given |= {"sigma": curves.sigma(sigma), "device": device, "dtype": dtype}
         return _labelled(f, curves, x, p0, covariance, given)
     p0, bounds = in_order(f, p0, bounds)
+    form = DataForm.of(x, np.shape(Y), curves=True)
+    if form is not None:
+        given |= {"sigma": form.sigma(sigma, np.shape(Y)), "bounds": bounds}
+        given |= {"device": device, "dtype": dtype, "covariance": covariance}
+        return fit_many(form.model(f), form.x(x, len(Y)), form.y(Y), p0, **given)
     if in_blocks(Y):
         kind = dtype_name(dtype or backend_of(choose(device)).dtype)
         given |= {"bounds": bounds, "sigma": sigma, "device": device, "dtype": kind}

@@ -15,6 +15,7 @@ from symgrad.errors import InputError
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.fit.curve_fit import curve_fit
 from symgrad.fit.data import Data, NanPolicy, Refused
+from symgrad.fit.data_form import DataForm
 from symgrad.front.fused import fused_jacobian
 from symgrad.optimize.arguments import real
 from symgrad.optimize.models import names_of
@@ -30,7 +31,9 @@ class ModelFit:
     ``values`` and ``errors`` are dicts of the parameters and their standard errors, ``covariance``
     is (n, n) in the order of ``names``. With weights 1 / sigma**2, or 1, ``chi_square`` is the
     weighted sum of squared residuals, and ``residuals`` are (M,), y - f(x), unweighted. ``x``,
-    ``y`` and ``sigma`` are the data that count, without the points that were left out.
+    ``y`` and ``sigma`` are the data that count, without the points that were left out. Where y is
+    a vector at each x, its numbers are points here, one after the other; where x is a table,
+    ``x`` are the numbers of its columns, and ``model`` is of them.
 
     Example:
         >>> import numpy as np, symgrad as sg
@@ -50,6 +53,7 @@ class ModelFit:
     popt: np.ndarray
     covariance: np.ndarray = field(repr=False)
     evaluations: int
+    form: DataForm | None = field(default=None, repr=False)
 
     @property
     def values(self) -> dict[str, float]:
@@ -125,17 +129,31 @@ class ModelFit:
         return 1.0 - (_length(self.residuals) / around) ** 2 if around else math.nan
 
     def predict(self, x: Any) -> np.ndarray:
-        """The fitted model at other x: (M,), or (k, M) for k predictors -> (M,).
+        """The fitted model at other x: (M,), (k, M) for k predictors, or a table -> (M,).
 
-        A single x, a number or (k,), gives a number.
+        A single x, a number or (k,), gives a number. Vectors of y are predicted as such, (M, d).
         """
-        return self._curve(real(x, "x"))[0]
+        return self._shaped(x, lambda plain: self._curve(plain)[0])
 
     def band(self, x: Any) -> np.ndarray:
-        """The standard error of the curve at x, (M,): that of a linear model near the minimum."""
-        slopes = self._curve(real(x, "x"))[1]
-        variance = np.einsum("...i,ij,...j->...", slopes, self.covariance, slopes)
-        return np.sqrt(np.maximum(variance, 0.0))
+        """The standard error of what `predict` gives: that of a linear model near the minimum."""
+
+        def errors(plain: np.ndarray) -> np.ndarray:
+            slopes = self._curve(plain)[1]
+            variance = np.einsum("...i,ij,...j->...", slopes, self.covariance, slopes)
+            return np.sqrt(np.maximum(variance, 0.0))
+
+        return self._shaped(x, errors)
+
+    def _shaped(self, x: Any, values: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """The values of a function of plain x, in the form of the data."""
+        form = self.form
+        if form is None:
+            return values(real(x, "x"))
+        single = form.tree is None and np.ndim(x) == (0 if form.flat else 1)
+        given = np.asarray(x)[..., None] if single else x
+        shaped = values(form.x(given)).reshape(-1, *form.vector)
+        return shaped[0] if single else shaped
 
     @cached_property
     def _is_of_one_x(self) -> bool:
@@ -299,11 +317,14 @@ def fit_model(
 
     Args:
         f: the model, as for `curve_fit`: of one x, or of k predictors.
-        x: (M,), or (k, M) for k predictors.
-        y: (M,).
+        x: (M,), or (k, M) for k predictors; or a table of columns with names, (M,) or arrays at
+            each point, (M, ...): a dict, a structured array or a data frame. f then takes
+            ``x.name``, or ``x["name"]``, of one point, or of all if it needs them at once.
+        y: (M,); or a vector or matrix at each x, (M, ...), as f gives it there: each of its numbers
+            is a row of the fit.
         p0: where to start: a dict by the names of the parameters, or all in order.
         sigma: standard deviations of y, a number or (M,), infinite for points to leave out; or
-            their covariance, (M, M).
+            their covariance, (M, M). Of vectors also one for each number, as y is.
         absolute_sigma: whether errors are those that sigma gives, or are scaled so that the
             residuals have the deviations that they have.
         bounds: a dict of (low, high) by names, None for no bound; or as for `curve_fit`.
@@ -329,6 +350,10 @@ def fit_model(
             "data in blocks: fit_model keeps them for its residuals and its plot; use "
             "sg.curve_fit, or bring them here with x.compute() and y.compute()"
         )
+    form = DataForm.of(x, np.shape(y), curves=False)
+    if form is not None:
+        sigma = form.sigma(sigma, np.shape(y))
+        f, x, y = form.model(f), form.x(x), form.y(y)
     x, y = real(x, "x"), real(y, "y")
     if x.ndim not in (1, 2) or y.ndim != 1 or x.shape[-1] != len(y):
         raise InputError(f"x has shape {x.shape}, y {y.shape}: (M,) or (k, M), and (M,) are needed")
@@ -345,7 +370,7 @@ def fit_model(
         **options,
     )
     names = tuple(names_of(f, len(popt)))
-    return ModelFit(f, names, x, y, sigma, popt, pcov, info["nfev"])
+    return ModelFit(f, names, x, y, sigma, popt, pcov, info["nfev"], form)
 
 
 def _counted(

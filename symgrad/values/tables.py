@@ -244,7 +244,7 @@ def _by_number(rows: Any, columns: Columns) -> np.ndarray:
 
 def _columns_by_name(rows: Any, columns: Columns) -> Sequence[np.ndarray]:
     """The columns of a table with names, or all of them in one array without."""
-    names = _names_in(rows)
+    names = names_in(rows)
     if names is None:
         return [_by_number(rows, columns)]
     require_columns(columns, names)
@@ -269,7 +269,7 @@ def require_equal_lengths(columns: Columns, parts: Sequence[Any]) -> None:
         raise InputError(f"columns differ in length: {named}")
 
 
-def _names_in(rows: Any) -> Sequence[str] | None:
+def names_in(rows: Any) -> Sequence[str] | None:
     """The names of a table's columns; None if it has none."""
     if isinstance(rows, Mapping):
         return list(rows)

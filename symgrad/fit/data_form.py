@@ -1,0 +1,184 @@
+"""Data whose x has columns with names, some of them arrays, and whose y may hold a vector at each x.
+
+Fits are of plain columns and of one number in each row: a vector of d numbers becomes d rows, which
+a column behind those of x tells apart.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symgrad.errors import InputError
+from symgrad.expr.graph.place import describe
+from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import Handle
+from symgrad.expr.tracers.tree import Block, Blocks, Tree
+from symgrad.optimize.arguments import as_given
+from symgrad.values.tables import columns_of, names_in
+
+
+@dataclass(frozen=True)
+class DataForm:
+    """The numbers at a point of the data: ``tree`` has the columns of x, None where x is no table.
+
+    ``vector`` is the shape of y at one x, () for a number.
+    """
+
+    tree: Tree | None
+    vector: tuple[int, ...]
+    flat: bool = False
+    """Whether the model takes x as one number."""
+
+    @classmethod
+    def of(cls, x: Any, y_shape: tuple[int, ...], curves: bool) -> DataForm | None:
+        """The form of x and of y, (M, *vector), or (S, M, *vector) of curves; None if it is plain.
+
+        Raises:
+            InputError: for columns that have not the rows of y, and for arrays as x beside vectors.
+        """
+        lead = y_shape[: 1 + curves]
+        named, vector = _columns(x), y_shape[len(lead) :]
+        if named is None and not vector:
+            return None
+        if named is None:
+            shape = np.shape(x)
+            if shape[-1:] != lead[-1:] or len(shape) > 2 + curves:
+                raise InputError(
+                    f"x has shape {shape}, and y {y_shape}, a vector at each x: x of shape "
+                    f"({lead[-1]},) or (k, {lead[-1]}) is needed, or a dict of columns"
+                )
+            return cls(None, vector, len(shape) == 1 or (curves and shape == lead))
+        shapes = {name: _shape_at_row(name, c, lead) for name, c in named.items()}
+        return cls(columns_of(None, shapes).tree, vector)
+
+    @property
+    def size(self) -> int:
+        """How many numbers y has at one x."""
+        return math.prod(self.vector)
+
+    def x(self, given: Any, count: int | None = None) -> np.ndarray:
+        """The plain columns of x, (k, rows), or (count, k, rows) if some are each curve's own."""
+        columns = self._rows(given, count)
+        if not self.vector:
+            return columns
+        repeated = np.repeat(columns, self.size, axis=-1)
+        which = np.resize(np.arange(self.size, dtype=repeated.dtype), repeated.shape[-1])
+        last = np.broadcast_to(which, (*repeated.shape[:-2], 1, len(which)))
+        return np.concatenate([repeated, last], axis=-2)
+
+    def _rows(self, given: Any, count: int | None) -> np.ndarray:
+        if self.tree is None:
+            x = as_given(given, "x")
+            return x[..., None, :] if self.flat else x
+        named = _columns(given)
+        if named is None or not {*self.tree.keys} <= set(named):
+            names = ", ".join(map(repr, self.tree.keys))
+            raise InputError(f"x is a table with the columns {names}, as in the fit")
+        parts = [_numbers(block, named[block.name], count) for block in self.tree.blocks]
+        if len({part.shape[-1] for part in parts}) > 1:
+            lengths = {
+                b.name: part.shape[-1] for b, part in zip(self.tree.blocks, parts, strict=True)
+            }
+            raise InputError(f"the columns of x differ in length: {lengths}")
+        if any(part.ndim == 3 for part in parts):
+            parts = [np.broadcast_to(part, (count or 1, *part.shape[-2:])) for part in parts]
+        return np.concatenate(parts, axis=-2)
+
+    def y(self, given: Any) -> Any:
+        """The numbers of y in one row, or in one for each curve."""
+        given = given if hasattr(given, "reshape") else as_given(given, "y")
+        lead = given.shape[: given.ndim - len(self.vector)]
+        return given.reshape(*lead[:-1], lead[-1] * self.size) if self.vector else given
+
+    def sigma(self, given: Any, y_shape: tuple[int, ...]) -> Any:
+        """The deviations as `y` has its numbers; a number, or one for each x, holds for vectors.
+
+        Raises:
+            InputError: for other shapes.
+        """
+        if given is None or not self.vector or np.ndim(given) == 0:
+            return given
+        deviations, lead = as_given(given, "sigma"), y_shape[: -len(self.vector)]
+        numbers = (lead[-1] * self.size,)
+        if deviations.shape in (lead, lead[-1:]):
+            return np.repeat(deviations, self.size, axis=-1)
+        if deviations.shape == y_shape or deviations.shape == y_shape[len(lead) - 1 :]:
+            return self.y(deviations)
+        if deviations.shape == 2 * numbers:
+            return deviations
+        raise InputError(
+            f"sigma has shape {deviations.shape}: a number, {lead[-1:]} or "
+            f"{y_shape[len(lead) - 1 :]} is needed"
+        )
+
+    def model(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        """The model of plain columns, at one row or at all of them."""
+
+        @functools.wraps(f)
+        def plain(x: Any, *parameters: Any) -> Any:
+            if not self.vector:
+                return f(self._seen(x), *parameters)
+            which, x = x[-1], x[:-1]
+            if np.ndim(which):
+                return self._at_all(f, x, which, parameters)
+            values = array(f(self._seen(x), *parameters))
+            self._require(f, values, self.vector)
+            place: Any = which if isinstance(which, Handle) else int(which)
+            return values.reshape(-1)[place]
+
+        return plain
+
+    def _at_all(self, f: Callable[..., Any], x: Any, which: Any, parameters: Any) -> Any:
+        """The numbers of all vectors, of which the last may be cut."""
+        rows, points = np.shape(which)[0], x[:, :: self.size]
+        known = isinstance(which, np.ndarray) and which.dtype != object
+        if known and not np.array_equal(which, np.arange(rows) % self.size):
+            raise InputError(
+                f"{describe(f)} is of all x at once, and some numbers of its vectors are left out: "
+                "leave out whole points"
+            )
+        values = array(f(self._seen(points), *parameters))
+        self._require(f, values, (points.shape[1], *self.vector))
+        return values.reshape(-1)[:rows]
+
+    def _seen(self, x: Any) -> Any:
+        """x as the user's model takes it, of columns (k,) or (k, rows)."""
+        if self.tree is not None:
+            return self.tree.nest((block.of(x.T) for block in self.tree.blocks), Blocks)
+        return x[0] if self.flat else x
+
+    def _require(self, f: Callable[..., Any], values: Any, shape: tuple[int, ...]) -> None:
+        if np.shape(values) != shape:
+            raise InputError(
+                f"{describe(f)} gave values of shape {np.shape(values)}, and y has {shape} there"
+            )
+
+
+def _columns(x: Any) -> dict[str, np.ndarray] | None:
+    """The columns of a table with names; None of what is none."""
+    names = names_in(x)
+    return None if names is None else {name: as_given(x[name], f"x[{name!r}]") for name in names}
+
+
+def _shape_at_row(name: str, column: np.ndarray, lead: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a column at one row, where rows are (M,), or (S, M) if curves have their own."""
+    for rows in (lead, lead[-1:]):
+        if column.shape[: len(rows)] == rows:
+            return column.shape[len(rows) :]
+    raise InputError(f"x[{name!r}] has shape {column.shape}: y has {lead[-1]} rows")
+
+
+def _numbers(block: Block, column: np.ndarray, count: int | None) -> np.ndarray:
+    """A column as (numbers, M), or (count, numbers, M)."""
+    lead = column.shape[: column.ndim - len(block.shape)]
+    if column.shape[len(lead) :] != block.shape or len(lead) not in (1, 1 + bool(count)):
+        raise InputError(
+            f"x[{block.name!r}] has shape {column.shape}: (M, *{block.shape}) is needed"
+        )
+    return np.swapaxes(column.reshape(*lead, block.size), -1, -2)
