@@ -1,4 +1,4 @@
-"""Data whose x has columns with names, some of them arrays, and whose y may hold a vector at each x.
+"""Data whose x has columns with names, some of them arrays, and whose y may hold vectors.
 
 Fits are of plain columns and of one number in each row: a vector of d numbers becomes d rows, which
 a column behind those of x tells apart.

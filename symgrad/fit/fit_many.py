@@ -80,7 +80,7 @@ def fit_many(
             of all of a curve's, M values at once; x that all curves share are constants then.
         x: (M,) or (k, M), the same for all curves; or for each its own, (S, k, M), or (S, M) if
             f takes one number as x; or a table of columns with names, as for `fit_model`: those
-                        that have an axis of curves more, (S, M, ...), are each curve's own. If Y is a
+            that have an axis of curves more, (S, M, ...), are each curve's own. If Y is a
             ``DataArray``: the name of the coordinate to fit along, or a list of k names.
         Y: the curves, (S, M), or vectors at each x, (S, M, ...), each number of which is a row of
             the fit; a `DeviceArray` is fitted where it is, in its own unit, for which
