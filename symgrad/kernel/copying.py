@@ -74,7 +74,7 @@ def assign(target: np.ndarray, source: np.ndarray) -> None:
     elif source.dtype == PAIRS:
         high = source["high"]
         target[...] = np.add(high, source["low"], dtype=np.float64)
-        np.copyto(target, high, where=high == 0.0)  # which may be -0
+        np.copyto(target, high, "unsafe", high == 0.0)  # which may be -0
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             target["high"] = source

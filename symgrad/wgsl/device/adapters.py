@@ -44,8 +44,8 @@ LIMITS = {
 FLOAT64_FEATURES = ("shader-f64", "shader-int64")
 """wgpu's names of what kernels in float64 need: the floats, and words of their bits."""
 
-FLOAT64_SHARED = 2 * LIMITS["max-compute-workgroup-storage-size"]
-"""Bytes that a workgroup shares in float64, in which the same kernels have numbers twice as wide.
+WIDE_SHARED = 2 * LIMITS["max-compute-workgroup-storage-size"]
+"""Bytes that a workgroup shares in float64, and in pairs, of which numbers are twice as wide.
 
 Drivers that have float64 have them, as it is through Vulkan, on desktops, that wgpu has it."""
 
@@ -109,9 +109,9 @@ def usable(adapter: Any) -> bool:
 def limits(adapter: Any) -> dict[str, int]:
     """The limits to open the adapter with: WebGPU's defaults, but its own sizes."""
     own = adapter.limits
-    shared = FLOAT64_SHARED if has_float64(adapter) else FLOAT64_SHARED // 2
+    shared = "max-compute-workgroup-storage-size"
     return LIMITS | {
-        "max-compute-workgroup-storage-size": shared,
+        shared: min(own[shared], WIDE_SHARED),
         "max-storage-buffer-binding-size": min(own["max-storage-buffer-binding-size"], MAX_BINDING),
         "max-buffer-size": min(own["max-buffer-size"], MAX_BUFFER),
     }
@@ -120,7 +120,7 @@ def limits(adapter: Any) -> dict[str, int]:
 def has_float64(adapter: Any) -> bool:
     """Whether kernels can compute in float64, and have the memory for it."""
     shared = adapter.limits["max-compute-workgroup-storage-size"]
-    return set(FLOAT64_FEATURES) <= set(adapter.features) and shared >= FLOAT64_SHARED
+    return set(FLOAT64_FEATURES) <= set(adapter.features) and shared >= WIDE_SHARED
 
 
 def _backend(adapter: Any) -> int:

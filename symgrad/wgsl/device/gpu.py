@@ -86,6 +86,7 @@ class Gpu:
         self.max_binding = wanted["max-storage-buffer-binding-size"]
         self.max_buffer = rounded_down(wanted["max-buffer-size"])
         self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
+        self.max_shared = wanted["max-compute-workgroup-storage-size"]
         features = [FEATURE] if FEATURE in adapter.features else []
         features += FLOAT64_FEATURES if info.float64 else ()
         with self.guard:

@@ -35,6 +35,12 @@ class Compiled:
             raise DeviceError(
                 f"{gpu.info.name} binds {gpu.max_arrays} arrays, the kernel has {needed}"
             )
+        if printed.shared > gpu.max_shared:
+            raise DeviceError(
+                f"{gpu.info.name} has {gpu.max_shared:,} bytes of memory for a workgroup, too few "
+                f'for the {printed.shared:,} of a kernel in pairs: use dtype="float32", or '
+                'device="cpu"'
+            )
         self.pipelines = [
             gpu.pipeline(source, writable, self.readable) for source in printed.modules
         ]

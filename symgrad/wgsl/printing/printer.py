@@ -117,7 +117,8 @@ def print_kernel(
         scratch, first = _scratch(own), [*head, *_place_of(k, parts)]
         sources[k] = _module(body, body.lines(), scratch, library, first)
     modules, width = tuple(sources[k] for k in parts.kernels), kernel.target.width
-    return Printed(modules, _bound(kernel), own.slots, parts.iterations, width)
+    shared *= style.floats.dtype.itemsize // 4
+    return Printed(modules, _bound(kernel), own.slots, parts.iterations, width, shared)
 
 
 def _bound(kernel: KernelIR) -> tuple[Buffer, ...]:

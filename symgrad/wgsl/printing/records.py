@@ -14,6 +14,7 @@ from functools import cached_property
 from symgrad.expr import ops
 from symgrad.kernel.schedule import Column
 from symgrad.kernel.statements import Buffer, ReadRow
+from symgrad.values.dtypes import PAIRS
 from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.operations import Floats
 from symgrad.wgsl.printing.values import Values
@@ -127,6 +128,11 @@ class Stores:
     staged: bool = True
     """Whether they go through a tile at all."""
 
+    @property
+    def most(self) -> int:
+        """The most columns of its tile: half as many of pairs, which any device has to take."""
+        return TILE_COLUMNS // 2 if self.floats.dtype == PAIRS else TILE_COLUMNS
+
     @cached_property
     def rounds(self) -> list[list[list[Column]]]:
         """The stores that go through the tile: runs of neighbouring columns, cut to its size.
@@ -137,12 +143,12 @@ class Stores:
             run[k : k + most]
             for run in _runs(self.stores)
             if self._is_wide(run)
-            for most in [TILE_COLUMNS // 4 * 4 if run[0].output in self.quads else TILE_COLUMNS]
+            for most in [self.most // 4 * 4 if run[0].output in self.quads else self.most]
             for k in range(0, len(run), most)
         ]
         rounds: list[list[list[Column]]] = []
         for run in cut:
-            if not rounds or sum(map(len, rounds[-1])) + len(run) > TILE_COLUMNS:
+            if not rounds or sum(map(len, rounds[-1])) + len(run) > self.most:
                 rounds.append([])
             rounds[-1].append(run)
         return rounds

@@ -50,6 +50,8 @@ class Printed:
     """The most iterations of an invocation in all loops of a module together."""
     width: int = POINTS_PER_WORKGROUP
     """The invocations of a workgroup."""
+    shared: int = 0
+    """The most bytes that the arrays of a workgroup may have."""
 
     @property
     def tables(self) -> tuple[tuple[float, ...], ...]:
