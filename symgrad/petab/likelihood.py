@@ -80,6 +80,11 @@ class Compared:
         return 0.5 * apart * apart + scale + 0.5 * math.log(2.0 * math.pi)
 
     @property
+    def terms(self) -> tuple[Any, Any]:
+        """Numbers r and w: of normal noise r**2 / 2 + w is minus the logarithm of the density."""
+        return self.standardised, self.negative_log_density - 0.5 * self.standardised**2
+
+    @property
     def information(self) -> tuple[Any, Any]:
         """Two numbers whose squared derivatives add up to the Fisher information."""
         transform, _ = TRANSFORMATIONS[self.observable.transformation]
@@ -114,19 +119,14 @@ class Likelihood:
 
         return fori_loop(0, len(row.time), at_time, 0.0)
 
-    def residuals(self, v: Any, row: Any) -> Any:
-        """The standardised residuals of a row's measurements; 0 where there is none."""
-        return self._at_all_times(v, row, lambda compared: (compared.standardised,))
+    def terms(self, v: Any, row: Any) -> Any:
+        """`Compared.terms` of a row's measurements, by turns; 0 where there is none."""
+        return self._at_all_times(v, row, lambda compared: compared.terms)
 
     @property
-    def knows_noise(self) -> bool:
-        """Whether the size of the noise depends on nothing that is estimated."""
-        known = self.fixed.keys() - self.conditions.simulation.keys()
-        return all(
-            m.has_known_noise
-            and {s.name for s in o.noise.free_symbols} <= known | m.parameters.keys()
-            for o, m in self.observables
-        )
+    def is_normal(self) -> bool:
+        """Whether all noise is normal, on the scales of the observables."""
+        return all(o.distribution == "normal" for o, _ in self.observables)
 
     def information(self, v: Any, row: Any) -> Any:
         """Numbers whose squared derivatives add up to the row's Fisher information."""
@@ -266,13 +266,11 @@ class WholeTable:
         rows = len(self.columns["time"])
         return fori_loop(0, rows, lambda k, total: total + self.likelihood(v, self._row(k)), 0.0)
 
-    def residuals(self, v: Any) -> Any:
-        """The standardised residuals of all measurements."""
+    def terms(self, v: Any) -> Any:
+        """`Compared.terms` of all measurements, by turns."""
         rows = np.arange(len(self.columns["time"]))
-        _, residuals = scan(
-            lambda carry, k: (carry, self.likelihood.residuals(v, self._row(k))), 0.0, rows
-        )
-        return residuals.reshape(-1)
+        _, terms = scan(lambda carry, k: (carry, self.likelihood.terms(v, self._row(k))), 0.0, rows)
+        return terms.reshape(-1)
 
     def _row(self, k: Any) -> Any:
         return SimpleNamespace(**{name: array(column)[k] for name, column in self.columns.items()})

@@ -17,21 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symgrad.errors import InputError, SymgradError
-from symgrad.expr import ops
 from symgrad.front.fused import (
     fused_forward,
     fused_forward_backward,
     fused_hessian,
+    fused_jacobian,
     fused_least_squares,
 )
 from symgrad.optimize.lbfgs import LBFGS
-from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.minimize import minimize_from
 from symgrad.petab.likelihood import Likelihood, Observable, WholeTable
 from symgrad.petab.pictures import plot_fits, plot_profiles, plot_waterfall
 from symgrad.petab.priors import Prior
 from symgrad.petab.profiles import LikelihoodProfile
 from symgrad.petab.sbml import read_model
+from symgrad.petab.scoring import Model, minimized
 from symgrad.petab.simulation import Simulation, Solver
 from symgrad.petab.tables import Entry, Layout, SimulationTable, conditions_of, entry
 from symgrad.targets import DeviceChoice
@@ -42,6 +42,9 @@ TO_SCALE: Final[dict[str, Callable[[Any], Any]]] = {
     "log10": np.log10,
 }
 """From a parameter's own scale to that on which it is estimated."""
+
+MOST_NUMBERS: Final = 2**24
+"""Numbers of Jacobians that are in memory at once."""
 
 
 class PetabProblem:
@@ -138,7 +141,7 @@ class PetabProblem:
         Raises:
             InputError: for noise of Laplace's distribution.
         """
-        if any(o.distribution != "normal" for o, _ in self._likelihood.observables):
+        if not self._likelihood.is_normal:
             raise InputError("fisher is of normal noise; take hessian, of any distribution")
         return self._information.run(self.point(p))[2]
 
@@ -190,9 +193,10 @@ class PetabProblem:
     ) -> Any:
         """Estimate the parameters from many starts at once, within their bounds.
 
-        What is minimised is minus the logarithm of the likelihood and of the prior. Where noise is
-        normal and of known size, and there is no prior, it is a sum of squares, for
-        `LevenbergMarquardt`; otherwise `LBFGS` takes it.
+        What is minimised is minus the logarithm of the likelihood and of the prior: of normal
+        noise, also of a size that is estimated, by Fisher's scoring, whose steps go to the minimum
+        of a quadratic model with the expected Fisher information, within a trust region; of other
+        noise by `LBFGS`.
 
         Args:
             starts: how many, which are drawn as the table of parameters says, by PEtab's own
@@ -206,17 +210,16 @@ class PetabProblem:
             logarithm of likelihood times prior, ``success`` (S,), and ``best``.
         """
         first = self.starts(int(starts), seed) if np.ndim(starts) == 0 else starts
-        first, options = self.point(first), {"bounds": self.bounds, "progress": progress}
-        if not self._is_least_squares:
-            return self._posterior.minimize(first, LBFGS(), steps, **options)
-        result = minimize_from(
-            self._whole.residuals, len(self.ids), first, LevenbergMarquardt(), steps,
-            dtype="float64", device=self._device, **options,
-        )  # fmt: skip
-        best = ... if first.ndim == 1 else result.best
-        constant = -self.loglikelihood(result.x[best]) - np.asarray(result.fun)[best]
-        result.fun = result.fun + constant  # half the squares leave out what no parameter changes
-        return result
+        first = self.point(first)
+        if not self._likelihood.is_normal:
+            return self._posterior.minimize(
+                first, LBFGS(), steps, bounds=self.bounds, progress=progress
+            )
+        if first.ndim == 2:
+            return minimized(self._model, first, *self.bounds, steps, progress)
+        result = minimized(self._model, first[None], *self.bounds, steps, progress)
+        del result.best
+        return type(result)({name: values[0] for name, values in result.items()})
 
     def starts(self, count: int, seed: int = 0) -> NDArray[np.float64]:
         """Starts (count, n) on the scales of estimation, as PEtab's package draws them."""
@@ -243,16 +246,28 @@ class PetabProblem:
         place, best = self.ids.index(parameter), self.point(x)
         low, high = (bound[place] for bound in self.bounds)
         values = np.linspace(max(low, best[place] - span), min(high, best[place] + span), points)
-        fixed = np.zeros((points, len(self.ids), 2))
-        fixed[:, place] = np.stack([np.ones(points), values], axis=1)
-        result = minimize_from(
-            self._with_fixed, len(self.ids), np.tile(best, (points, 1)), LBFGS(), steps,
-            own=fixed.reshape(points, 1, -1), bounds=self.bounds, dtype="float64",
-            device=self._device,
-        )  # fmt: skip
+        result = self._with_fixed(place, values, best, steps)
         ends = result.x.copy()
         ends[:, place] = values
         return LikelihoodProfile(parameter, values, self.loglikelihood(ends), ends, result.success)
+
+    def _with_fixed(
+        self, place: int, values: NDArray[np.float64], best: NDArray[np.float64], steps: int
+    ) -> Any:
+        """The minima of the loss where one parameter has these values, from the best of all."""
+        starts = np.tile(best, (len(values), 1))
+        if self._likelihood.is_normal:
+            low, high = (np.tile(bound, (len(values), 1)) for bound in self.bounds)
+            low[:, place] = high[:, place] = values
+            return minimized(self._scores, starts, low, high, steps)
+
+        def loss(v: Any, row: Any) -> Any:
+            return self._whole.loss([row[0] if k == place else x for k, x in enumerate(v)])
+
+        return minimize_from(
+            loss, len(best), starts, LBFGS(), steps, own=values[:, None, None], bounds=self.bounds,
+            dtype="float64", device=self._device,
+        )  # fmt: skip
 
     # --- pictures ---------------------------------------------------------------------------------
 
@@ -313,11 +328,29 @@ class PetabProblem:
 
         return fused_forward_backward(len(self.ids), loss, dtype="float64", device=self._device)
 
-    def _with_fixed(self, v: Any, row: Any) -> Any:
-        """The loss where a row says which parameters are fixed, and to what."""
-        count = len(self.ids)
-        return self._whole.loss(
-            [ops.where(row[2 * k] > 0.5, row[2 * k + 1], v[k]) for k in range(count)]
+    @cached_property
+    def _terms(self) -> Any:
+        """The terms of normal densities at many points, with their Jacobian."""
+        return fused_jacobian(
+            len(self.ids), self._whole.terms, mode="forward", dtype="float64", device=self._device
+        )
+
+    def _scores(self, points: NDArray[np.float64]) -> Model:
+        """Models of minus the logarithm of the likelihood at points (S, n)."""
+        numbers = 2 * len(self.ids) * sum(m.places.size for _, m in self._likelihood.observables)
+        parts = np.array_split(points, 1 + len(points) * numbers // MOST_NUMBERS)
+        models = [vars(Model.of_normal(*self._terms.run(part))).values() for part in parts]
+        return Model(*(np.concatenate(same) for same in zip(*models, strict=True)))
+
+    def _model(self, points: NDArray[np.float64]) -> Model:
+        """Models of minus the logarithm of likelihood times prior at points (S, n)."""
+        scores = self._scores(points)
+        return scores + Model(*self._prior_model.run(points)) if self._priors else scores
+
+    @cached_property
+    def _prior_model(self) -> Any:
+        return fused_hessian(
+            len(self.ids), self._negative_log_prior, dtype="float64", device=self._device
         )
 
     @cached_property
@@ -342,12 +375,6 @@ class PetabProblem:
         return sum(prior.negative_log_density(v, theta) for prior in self._priors)
 
     # --- measurements -----------------------------------------------------------------------------
-
-    @property
-    def _is_least_squares(self) -> bool:
-        """Whether the loss is half a sum of squares, but for a constant."""
-        kinds = {o.distribution for o, _ in self._likelihood.observables}
-        return kinds == {"normal"} and not self._priors and self._likelihood.knows_noise
 
     def _placed(self, predictions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Predictions of rows, (rows, times * values), as a column of the table of measurements."""

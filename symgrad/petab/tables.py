@@ -92,12 +92,6 @@ class Measured:
     at: tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]
     """The row, the time and the replicate of each."""
 
-    @property
-    def has_known_noise(self) -> bool:
-        """Whether no parameter that is estimated fills a place-holder of the noise."""
-        slots = (s for name, s in self.parameters.items() if name.startswith("noise"))
-        return not any(isinstance(s.constant, str) or s.masks for s in slots)
-
 
 @dataclass(frozen=True)
 class Setting:

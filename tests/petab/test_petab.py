@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 
 import symgrad as sg
@@ -167,13 +168,17 @@ AFTER = f"""<apply><times/><ci>cell</ci><ci>A</ci><piecewise><piece><ci>k</ci>
 TIMES = np.array([0.0, 0.7, 1.4, 1.6, 2.5, 4.0])
 
 
-def written(folder: Path, sbml: str, transformation: str = "lin", noise: str = "normal") -> Path:
+def written(
+    folder: Path, sbml: str, transformation: str = "lin", noise: str = "normal", sigma: str = "0.3"
+) -> Path:
     """A PEtab problem of this model, with one observable of A."""
     (folder / "model.xml").write_text(sbml)
     ids = (
         "observableId\tobservableFormula\tnoiseFormula\tobservableTransformation\tnoiseDistribution"
     )
-    (folder / "observables.tsv").write_text(f"{ids}\nobs\t2 * A\t0.3\t{transformation}\t{noise}\n")
+    (folder / "observables.tsv").write_text(
+        f"{ids}\nobs\t2 * A\t{sigma}\t{transformation}\t{noise}\n"
+    )
     (folder / "conditions.tsv").write_text("conditionId\tconditionName\nc\tonly\n")
     rows = [f"obs\tc\t{3 + 0.1 * t}\t{t}" for t in TIMES]
     head = "observableId\tsimulationConditionId\tmeasurement\ttime"
@@ -231,6 +236,28 @@ def test_events_and_conditions_on_the_time(tmp_path: Path, name: str) -> None:
     for k, direction in enumerate(np.eye(3)):
         ends = [loglikelihood(one.nominal + s * h * direction) for s in (-1, 1)]
         assert gradient[k] == pytest.approx((ends[1] - ends[0]) / (2 * h), rel=1e-5, abs=1e-5)
+
+
+def test_estimation_of_the_size_of_noise(tmp_path: Path) -> None:
+    """Beside SciPy on the solution in closed form: the ends of all starts, also one at a bound."""
+    one = sg.from_petab(written(tmp_path, DECAY.format(rules="", law=LAW, events=""), sigma="dose"))
+    measured, (k, sigma) = 3 + 0.1 * TIMES, (one.ids.index(name) for name in ("k", "dose"))
+
+    def loss(p: Any) -> float:
+        rate, width = 10.0 ** np.asarray(p)
+        return -scipy.stats.norm.logpdf(measured, 6 * np.exp(-rate * TIMES), width).sum()
+
+    wanted = scipy.optimize.minimize(loss, [-1.0, 0.0], method="Nelder-Mead", tol=1e-9)
+    result = one.minimize(8, seed=1)
+    assert result.success.all() and result.x.shape == (8, 3)
+    np.testing.assert_allclose(result.fun, wanted.fun, rtol=1e-6)
+    np.testing.assert_allclose(result.x[:, [k, sigma]], np.tile(wanted.x, (8, 1)), atol=1e-3)
+    single = one.minimize(one.nominal)
+    assert single.x.shape == (3,) and single.fun == pytest.approx(wanted.fun, rel=1e-6)
+    few = one.minimize(8, seed=1, steps=2)
+    assert not few.success.any() and (few.nit == 2).all() and "steps ran out" in few.message[0]
+    profile = one.profile("dose", single.x, span=0.1, points=3)
+    assert profile.success.all() and profile.loglikelihood.argmax() == 1
 
 
 @pytest.mark.parametrize("transformation", ["lin", "log", "log10"])
