@@ -72,7 +72,7 @@ ROOT: Final = (1.4616321325302124, 1.243815e-08)
 """The root of digamma, in two pieces."""
 
 
-def _circles(x: Expr) -> tuple[Expr, Expr]:
+def circles(x: Expr) -> tuple[Expr, Expr]:
     """sin(pi x) and cos(pi x)."""
     return ops.sin_turns(0.5 * x), ops.cos_turns(0.5 * x)
 
@@ -80,7 +80,7 @@ def _circles(x: Expr) -> tuple[Expr, Expr]:
 EVEN: Final = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 """B_2j/(2j)!"""
 
-SINGLE: Final = Fits(LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 3, EVEN, _circles)
+SINGLE: Final = Fits(LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 3, EVEN, circles)
 
 
 def log_gamma(x: Expr, fits: Fits) -> Expr:

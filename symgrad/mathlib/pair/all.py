@@ -7,10 +7,8 @@ from typing import Any, Final
 
 from symgrad.mathlib.double import (
     cylinder,
-    elliptic,
     error_function,
     faddeeva,
-    gamma,
     incomplete,
     incomplete_beta,
     logistic,
@@ -18,7 +16,7 @@ from symgrad.mathlib.double import (
 )
 from symgrad.mathlib.double import exponential as powers
 from symgrad.mathlib.double import quotient as remainders
-from symgrad.mathlib.pair import arithmetic, circular, exponential, plane, quotient
+from symgrad.mathlib.pair import arithmetic, circular, exponential, plane, quotient, special
 from symgrad.mathlib.pair import error_function as errors
 
 FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
@@ -30,11 +28,10 @@ FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
 SHARED: Final[tuple[Callable[..., Any], ...]] = (
     remainders.fmod, remainders.remainder, powers.pow,
     logistic.gelu_tanh, logistic.gelu_tanh_slope,
-    gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
+    *special.FORMULAS,
     trigonometric.sinc, trigonometric.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
     error_function.log_ndtr, error_function.mills_excess, error_function.erfinv,
     error_function.ndtri,
-    elliptic.ellipkm1, elliptic.ellipe, elliptic.elliptic_b, elliptic.elliptic_d,
     faddeeva.faddeeva_real, faddeeva.faddeeva_imag, faddeeva.faddeeva_real_slope,
     faddeeva.faddeeva_imag_slope, faddeeva.faddeeva_real_bend, faddeeva.faddeeva_imag_bend,
     incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,

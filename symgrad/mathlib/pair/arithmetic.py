@@ -266,8 +266,7 @@ def exponent(x: Paired) -> Paired:
 
 def significand(x: Paired) -> Paired:
     """x / 2**exponent(x)."""
-    scale = ops.power_of_two(-ops.exponent(x.high))
-    return pair(x.high * scale, x.low * scale)
+    return scaled(x, -ops.exponent(x.high))
 
 
 def upper(x: Paired) -> Paired:

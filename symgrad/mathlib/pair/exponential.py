@@ -26,6 +26,8 @@ LOG10_2: Final = parts(math.log10(2.0), (16, 16))
 
 FAR: Final = 110.0
 """From here on exp(x) is infinite, and exp(-x) is 0."""
+OVER: Final = 89.6
+"""exp(x)/4 is a number, and sinh(x) is infinite."""
 
 
 def polynomial(x: Paired, coefficients: Sequence[float], exact: int) -> Paired:
@@ -59,10 +61,10 @@ def _float(like: Paired, value: float) -> Expr:
 # Exponentials.
 
 
-def _within(x: Paired) -> Paired:
-    """x within ±110, where exp(x) has passed its last number but infinity and 0."""
-    high = ops.where(x.high > FAR, FAR, ops.where(x.high < -FAR, -FAR, x.high))
-    return pair(high, ops.where(high == x.high, x.low, 0.0))
+def _within(x: Paired, low: float, high: float) -> Paired:
+    """x limited to [low, high]; NaN stays NaN."""
+    near = ops.where(x.high > high, high, ops.where(x.high < low, low, x.high))
+    return pair(near, ops.where(near == x.high, x.low, 0.0))
 
 
 def _reduced(x: Paired, rest: Expr | float = 0.0) -> tuple[Expr, Paired]:
@@ -87,14 +89,14 @@ def _power(x: Paired, rest: Expr | float = 0.0, shift: float = 0.0) -> Paired:
 
 def exp(x: Paired) -> Paired:
     """e**x = 2**k e**r, r = x - k ln 2, |r| <= ln(2)/2."""
-    return _power(_within(x))
+    return _power(_within(x, -FAR, FAR))
 
 
 def exp2(x: Paired) -> Paired:
     """2**k e**r, k the whole number nearest to x and r = (x - k) ln 2."""
-    high = ops.where(x.high > 200.0, 200.0, ops.where(x.high < -200.0, -200.0, x.high))
-    k = ops.round(high)
-    r = pair(*fast_sum(high - k, ops.where(high == x.high, x.low, 0.0))) * math.log(2.0)
+    x = _within(x, -200.0, 200.0)
+    k = ops.round(x.high)
+    r = pair(*fast_sum(x.high - k, x.low)) * math.log(2.0)
     return scaled(call(ops.fma, _slope(r), r, constant(r, 1.0)), k)
 
 
@@ -108,9 +110,7 @@ def _quarter(x: Paired) -> Paired:
 
 def expm1(x: Paired) -> Paired:
     """2**k (exp(r) - 1) and 2**k - 1, a quarter of both."""
-    y = _within(x)
-    y = choose(y.high < -40.0, constant(x, -40.0), y)
-    return keep_tiny(_times_power(_quarter(y), 4.0), x, 2.0**-60)
+    return keep_tiny(_times_power(_quarter(_within(x, -40.0, OVER)), 4.0), x, 2.0**-60)
 
 
 def _times_power(x: Paired, factor: float) -> Paired:
@@ -131,7 +131,7 @@ def _of_square(x: Paired, factor: float) -> Paired:
     """exp(factor x**2), the square of three numbers."""
     inside = ops.abs(x.high) < 15.0
     square, rest = _square(choose(inside, x, constant(x, 15.0)), factor)
-    return choose(ops.isnan(x.high), x, _power(_within(square), rest))
+    return choose(ops.isnan(x.high), x, _power(_within(square, -FAR, FAR), rest))
 
 
 def exp_neg_square(x: Paired) -> Paired:
@@ -152,27 +152,27 @@ def bell(x: Paired) -> Paired:
 # Hyperbolic functions.
 
 
-def _size(x: Paired) -> Paired:
-    """|x|, at most 110."""
-    return _within(call(ops.abs, x))
+def _size(x: Paired, most: float) -> Paired:
+    """|x|, but no more than a limit."""
+    return _within(call(ops.abs, x), 0.0, most)
 
 
 def sinh(x: Paired) -> Paired:
     """(t + t/(1 + t))/2 with the sign of x, t = exp(|x|) - 1."""
-    t = _quarter(_size(x))
+    t = _quarter(_size(x, OVER))
     half = t + t / (_times_power(t, 4.0) + 1.0)
     return keep_tiny(with_sign(_times_power(half, 2.0), x), x, 2.0**-60)
 
 
 def cosh(x: Paired) -> Paired:
     """(exp(a) + exp(-a))/2, a = |x|."""
-    quarter = _power(_size(x), shift=-2.0)
+    quarter = _power(_size(x, FAR), shift=-2.0)
     return _times_power(quarter + 0.0625 / quarter, 2.0)
 
 
 def tanh(x: Paired) -> Paired:
     """-t/(2 + t) with the sign of x, t = exp(-2|x|) - 1."""
-    t = call(ops.expm1, _times_power(_size(x), -2.0))
+    t = call(ops.expm1, _times_power(_size(x, 30.0), -2.0))
     return keep_tiny(with_sign(-t / (t + 2.0), x), x, 2.0**-60)
 
 
@@ -196,7 +196,8 @@ def acosh(x: Paired) -> Paired:
     """log(1 + t + sqrt(t (t + 2))), t = x - 1; NaN for x < 1."""
     large = x.high > 2.0**30
     t = choose(large, constant(x, 1.0), x - 1.0)
-    return _log_or_double(x, large, t + call(ops.sqrt, t * (t + 2.0)))
+    value = _log_or_double(x, large, t + call(ops.sqrt, t * (t + 2.0)))
+    return choose(x.high < 0.0, constant(x, math.nan), value)
 
 
 def atanh(x: Paired) -> Paired:
@@ -211,13 +212,12 @@ def atanh(x: Paired) -> Paired:
 
 def _split(x: Paired) -> tuple[Expr, Paired]:
     """k, f of x = 2**k (1 + f), 1 + f in (sqrt(1/2), sqrt(2)], for a finite x > 0."""
-    small = x.high < 2.0**-100
-    scale = ops.where(small, 2.0**60, 1.0)
+    bits = ops.where(x.high < 2.0**-60, 60.0, ops.where(x.high > 2.0**60, -60.0, 0.0))
+    scale = ops.power_of_two(bits)
     high, low = x.high * scale, x.low * scale
-    k = ops.exponent(high)
-    k = k + ops.where(ops.significand(high) > math.sqrt(2.0), 1.0, 0.0)
+    k = ops.exponent(high) + ops.where(ops.significand(high) > math.sqrt(2.0), 1.0, 0.0)
     unit = ops.power_of_two(-k)
-    return k - ops.where(small, 60.0, 0.0), pair(*fast_sum(high * unit - 1.0, low * unit))
+    return k - bits, pair(*fast_sum(high * unit - 1.0, low * unit))
 
 
 def _series(f: Paired) -> Paired:
@@ -288,9 +288,9 @@ def decay_between(a: Paired, b: Paired) -> Paired:
     high, lost = two_sum(p.high, -q.high)
     low, less = two_sum(p.low, -q.low)
     middle, rest = two_sum(lost, low)
-    apart = choose(call(ops.eq, a, b), constant(a, 0.0), pair(*fast_sum(high, middle)))
-    rest = ops.where(apart.high > -FAR, rest + less, 0.0)
-    return _power(_within(apart), rest)
+    apart = choose(high > -FAR, pair(*fast_sum(high, middle)), pair(high))
+    apart = choose(call(ops.eq, a, b), constant(a, 0.0), apart)
+    return _power(_within(apart, -FAR, 0.0), ops.where(high > -FAR, rest + less, 0.0))
 
 
 FORMULAS: Final = (

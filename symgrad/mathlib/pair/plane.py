@@ -47,7 +47,9 @@ def hypot(a: Paired, b: Paired) -> Paired:
     """sqrt(a**2 + b**2), both scaled by the same power of two."""
     p, q, square, scale = _squares(a, b)
     nothing = (p.high == 0.0) & (q.high == 0.0)
-    value = choose(nothing, constant(a, 0.0), _scaled(call(ops.sqrt, square), 1.0 / scale))
+    back = ops.reciprocal(scale)
+    value = choose(nothing, constant(a, 0.0), _scaled(call(ops.sqrt, square), back))
+    value = choose(ops.isnan(a.high), a, choose(ops.isnan(b.high), b, value))
     infinite = ops.isinf(a.high) | ops.isinf(b.high)
     return choose(infinite, constant(a, math.inf), value)
 

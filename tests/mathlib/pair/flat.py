@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -76,16 +77,30 @@ class Flat:
 
     def run(self, device: Emulated, *arguments: Array) -> list[Array]:
         """The results in float64, of arguments in float64 that are pairs."""
-        with np.errstate(all="ignore"):
-            given: dict[int, Array] = {}
-            for (high, low), x in zip(self.inputs.values(), arguments, strict=True):
-                given[high] = np.float32(x)
-                given[low] = np.float32(x - np.float64(given[high]))
-            halves = [np.float64(v) for v in device.evaluate(self.graph, self.roots, given)]
-            return [high + low for high, low in zip(halves[::2], halves[1::2], strict=True)]
+        given: dict[int, Array] = {}
+        for halves, x in zip(self.inputs.values(), arguments, strict=True):
+            given |= dict(zip(halves, split(x), strict=True))
+        results = [np.float64(v) for v in device.evaluate(self.graph, self.roots, given)]
+        return [
+            np.where(low == 0.0, high, high + low)
+            for high, low in zip(results[::2], results[1::2], strict=True)
+        ]
+
+
+@lru_cache(maxsize=100)
+def flat(name: str) -> Flat:
+    """The values of an operation."""
+    return Flat(name)
+
+
+def split(x: Array) -> tuple[Array, Array]:
+    """Numbers of float64 as the nearest float32, and the one nearest to the rest."""
+    with np.errstate(all="ignore"):
+        high = np.float32(x)
+        return high, np.where(np.isfinite(high), np.float32(x - high), np.float32(0.0))
 
 
 def as_pairs(x: Array) -> Array:
     """Numbers of float64, rounded to pairs."""
-    high = np.float64(np.float32(x))
-    return high + np.float64(np.float32(x - high))
+    high, low = split(x)
+    return np.float64(high) + low

@@ -23,7 +23,7 @@ from symgrad.expr import ops
 
 from ..cases import BETA, BOUNDS, FADDEEVA, GAMMA, RANGES, cancelling, grid, truth
 from ..emulate import Array, Emulated
-from .flat import Flat, as_pairs
+from .flat import Flat, as_pairs, flat
 
 DIGITS = 2.0**-42
 SMALL, LARGE = 2.0**-78, 2.0**126
@@ -92,7 +92,7 @@ def arguments(name: str, count: int) -> tuple[Array, ...]:
 def test_values_on_devices_that_fuse_flush_fold_and_divide_badly(name: str) -> None:
     """Against NumPy and SciPy."""
     at = arguments(name, 100 if name in {*BETA, *GAMMA, *FADDEEVA, "voigt_profile"} else 40)
-    want, function = truth(name, *at), Flat(name)
+    want, function = truth(name, *at), flat(name)
     largest = 2.0**60 if name.endswith("gamma") else LARGE  # of powers of tiny numbers
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(want), cancelling(name, at))
@@ -105,6 +105,25 @@ def test_values_on_devices_that_fuse_flush_fold_and_divide_badly(name: str) -> N
         assert not len(wrong), (device, [v[wrong[0]] for v in at], found[wrong[0]], want[wrong[0]])
 
 
+EDGES = np.array([np.inf, 3.4e38, 1e18, 100.0, 2.5, 1.0, 0.5, 2.0**-13, 0.0])
+
+
+@pytest.mark.parametrize("name", [name for name in BOUNDS if name not in {*SUMS, "faddeeva_real"}])
+def test_edges(name: str) -> None:
+    """What is infinite, NaN or 0 is so, and all else has its digits."""
+    values = as_pairs(np.concatenate([EDGES, -EDGES, [np.nan]]))
+    at = [v.ravel() for v in np.meshgrid(*[values] * ops.TABLE[name].arity)]
+    (found,) = flat(name).run(Emulated(), *at)
+    with np.errstate(all="ignore"):
+        want = truth(name, *at)
+        want = np.where(np.abs(want) > 3.4028235e38, np.copysign(np.inf, want), want)
+        wrong = np.abs(found - want) > DIGITS * np.maximum(np.abs(want), cancelling(name, at))
+        wrong &= np.abs(want) > SMALL
+    wrong |= np.isnan(found) != np.isnan(want)
+    wrong |= np.where(np.isinf(want) | np.isinf(found), found != want, False)
+    assert not wrong.any(), ([v[wrong][0] for v in at], found[wrong][0], want[wrong][0])
+
+
 @pytest.mark.parametrize("name", sorted(EXACT))
 def test_remainders_are_exact_however_large_the_quotient_is(name: str) -> None:
     draw = np.random.default_rng(0)
@@ -115,7 +134,7 @@ def test_remainders_are_exact_however_large_the_quotient_is(name: str) -> None:
     )
     a = as_pairs(draw.normal(size=300) * 2.0 ** draw.uniform(-30, 120, 300))
     a[:100] = as_pairs(b[:100] * draw.integers(-(10**6), 10**6, 100))
-    function = Flat(name)
+    function = flat(name)
     for device in DEVICES:
         for x, y, found in zip(a, b, function.run(device, a, b)[0], strict=True):
             p, q = Fraction(x), Fraction(y)
