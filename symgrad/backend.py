@@ -14,7 +14,7 @@ from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.derivatives.strips import MemoryBudget
 from symgrad.kernel.language import Target
-from symgrad.kernel.launch import Launch
+from symgrad.kernel.launch import Launch, Program
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import Problems
 from symgrad.kernel.shapes import Computation, Iteration, Reduction
@@ -25,6 +25,7 @@ from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import launch as llvm_launch
 from symgrad.llvm.dispatch import until as llvm_until
+from symgrad.llvm.dispatch.compiled import bound
 from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.mathlib.define import Math, functions
 from symgrad.multi_device import launch as several_launch
@@ -539,6 +540,15 @@ def backend_of(device: Device) -> Backend:
     if isinstance(device, Devices):
         return MultiDevice(device)
     return Wgpu(device) if device.is_gpu else Cpu(device)
+
+
+def bound_on_host(program: Program, arrays: Sequence[np.ndarray]) -> Callable[[], Any]:
+    """A call of a kernel of one invocation in float64, on the host and with its arrays, every time.
+
+    They are those of the kernel's buffers, in order, and it keeps them alive. What is as small as
+    that needs no launch: sizes are words among the arrays.
+    """
+    return bound(program, arrays)
 
 
 def placed(options: Options, device: DeviceChoice) -> Options:

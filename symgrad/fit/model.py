@@ -19,10 +19,10 @@ from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.graph.region import has_regions
 from symgrad.expr.tracing.fingerprint import fingerprint
+from symgrad.fit.dense import Triangle
 from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_jacobian
 from symgrad.front.kernels import Kernel, shared
-from symgrad.llvm.dispatch.dense import Triangle
 from symgrad.optimize.evaluation import Accumulation, Weighted
 from symgrad.optimize.method import array_of
 from symgrad.optimize.models import one_value

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, warn
+from symgrad.fit import dense
 from symgrad.fit.data_in_blocks import RowsInBlocks
 from symgrad.fit.model import RANGES, Rows
-from symgrad.llvm.dispatch import dense
 from symgrad.optimize.curvature import Setting, Slopes, settle
 from symgrad.optimize.point import TINY, Box, Frame, Point, offset
 from symgrad.optimize.result import (

@@ -58,7 +58,7 @@ class Point:
 
     @classmethod
     def of_row(cls, p: np.ndarray, row: np.ndarray) -> Point:
-        """The point of what `symgrad.llvm.dispatch.dense.Triangle` found."""
+        """The point of what `symgrad.fit.dense.Triangle` computes."""
         n = len(p)
         square, end = n * n, n * (n + 1)
         *_, cost, inverse = row[end:].tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symgrad.llvm.dispatch.dense import Triangle
+from symgrad.fit.dense import Triangle
 from symgrad.optimize.point import Box, Point, offset
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -190,6 +191,22 @@ class Calls:
 
 STAYING_BYTES: Final = 2**20
 """Bytes of scratch arrays that stay with a thread, at most."""
+
+
+def bound(program: Program, arrays: Sequence[np.ndarray]) -> Callable[[], Any]:
+    """A call of a kernel of one invocation in float64 with these arrays, which it keeps alive.
+
+    They are those of its buffers; it is compiled once, and takes sizes from words among them.
+    """
+    function = _alone(program)
+    return partial(function.call, *map(address, arrays), function.new_workspace())
+
+
+@functools.cache
+def _alone(program: Program) -> Function:
+    kernel, shape = program(SimdTarget(1)), host().shape("float64", False, False)
+    functions = definitions_for("accurate", shape.dtype)
+    return Function(lambda _: print_kernel(kernel, functions, shape))
 
 
 def arena(launch: Launch, dtype: np.dtype[Any]) -> tuple[dict[str, int], int]:

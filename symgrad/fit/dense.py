@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.backend import bound_on_host
 from symgrad.kernel.skeletons.dense import step_program, triangle_program
-from symgrad.kernel.target import SimdTarget
-from symgrad.llvm.device.host import host
-from symgrad.llvm.device.pointers import address
-from symgrad.llvm.device.recompile import Function
-from symgrad.llvm.dispatch.points import definitions_for
-from symgrad.llvm.printing.printer import print_kernel
 
 KEPT_SIZES: Final = 16
 """Sizes for which a thread keeps memory to work in."""
@@ -41,7 +33,7 @@ class Triangle:
         self._results = np.empty(n * (n + 2) + 2)
         memory = np.empty((n + 1) * m), np.empty(n)
         inputs = np.array([m, n], np.uint32), self.values, self.slopes, *map(_double, (y, weights))
-        self._call = _bound(triangle_program, [*inputs, *memory, self._results])
+        self._call = bound_on_host(triangle_program, [*inputs, *memory, self._results])
 
     def __call__(self) -> np.ndarray:
         """T (n, n), z (n,), the lengths (n,), the cost and the norm of the inverse, in a row."""
@@ -57,7 +49,9 @@ class _Step:
         self.point, self.scales, self.damping = np.empty(n * (n + 1)), np.empty(n), np.empty(1)
         self.p, self.results = np.empty(n), np.empty(n + 2)
         inputs = np.array([n], np.uint32), self.point, self.scales, self.damping, self.p
-        self.call = _bound(step_program, [*inputs, np.empty((n + 2) * (n + 1)), self.results])
+        self.call = bound_on_host(
+            step_program, [*inputs, np.empty((n + 2) * (n + 1)), self.results]
+        )
 
 
 def step(
@@ -88,16 +82,3 @@ def _step_of(n: int) -> _Step:
 
 def _double(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, np.float64)
-
-
-def _bound(program: Callable[[Target], KernelIR], arrays: Sequence[np.ndarray]) -> Any:
-    """A call of a program with these arrays, which it keeps alive."""
-    function = _compiled(program)
-    return partial(function.call, *map(address, arrays), function.new_workspace())
-
-
-@functools.cache
-def _compiled(program: Callable[[Target], KernelIR]) -> Function:
-    kernel, shape = program(SimdTarget(1)), host().shape("float64", False, False)
-    functions = definitions_for("accurate", shape.dtype)
-    return Function(lambda _: print_kernel(kernel, functions, shape))

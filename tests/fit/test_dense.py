@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from symgrad.fit.dense import Triangle, step
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.skeletons.dense import step_program, triangle_program
 from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.verify import verify
-from symgrad.llvm.dispatch.dense import Triangle, step
 
 SHAPES = [(1, 1), (2, 3), (5, 5), (50, 3), (40, 12)]
 
