@@ -124,7 +124,7 @@ def fused_forward_backward(
             reciprocal for all that is divided by one denominator; or "strict" for sums and products
             that no compiler fuses or reorders, and quotients and roots that are rounded correctly,
             so that devices whose sums and products are give the same bits, except for subnormals.
-        dtype: "float32", or "float64": see `Device.dtypes`.
+        dtype: "float32", "float32x2" or "float64": see `Device.dtypes`.
         simplify: True for laws that keep every bit of what f gives, and may change the last bits of
             derivatives; "real" for all laws of real numbers, or False.
         name: the kernel's name; f's by default.

@@ -107,7 +107,7 @@ def minimize_from(
             be a `DeviceArray`.
         reduce: "sum" over the rows, or "mean".
         device: as everywhere; None is the first real GPU, or else the CPU.
-        dtype: "float32", or "float64": see `Device.dtypes`.
+        dtype: "float32", "float32x2" or "float64": see `Device.dtypes`.
         math: as for `fused_forward_backward`.
         callback: called between dispatches with the result so far, as ``intermediate_result`` if
             it names that; a true answer or StopIteration ends the run, and problems that are not

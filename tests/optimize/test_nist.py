@@ -35,10 +35,10 @@ def every_fit(floors: Any) -> Any:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("name", "start", "digits"), every_fit(lambda *_: 10.0))
-def test_curve_fit_in_float32(name: str, start: int, digits: float, device: Any) -> None:
+def test_curve_fit_in_pairs_of_float32(name: str, start: int, digits: float, device: Any) -> None:
     case = CASES[name]
     popt, pcov = sg.curve_fit(
-        case.f, case.x, case.y, case.starts[start], device=device, dtype="float32"
+        case.f, case.x, case.y, case.starts[start], device=device, dtype="float32x2"
     )
     assert case.digits(popt) > digits
     np.testing.assert_allclose(np.sqrt(np.diag(pcov)), case.deviations, rtol=1e-6)
