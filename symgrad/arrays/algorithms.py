@@ -6,7 +6,7 @@ Cotangents are arrays of the program again, so that they have cotangents themsel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,10 @@ Pull = Callable[[Builder, Call, int, Array], Sequence[Array | None]]
 """``pull(b, call, k, cotangent)`` are the cotangents of the operands for that of result k."""
 
 
+Together = Callable[[Builder, Call, Mapping[int, Array], set[Array]], Sequence[tuple[Array, Array]]]
+"""``together(b, call, cotangents, active)``: (operand, its cotangent), by those of results."""
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """An algorithm: its results, their shapes and kinds by those of operands, its derivative."""
@@ -37,7 +41,10 @@ class Algorithm:
     shapes: Callable[..., tuple[Shape, ...]]
     """The shapes of the results, by those of the operands and by the options."""
     kinds: str = "f"
+    """The kinds of the results; of a loop its options say them."""
     pull: Pull | None = None
+    together: Together | None = None
+    """A derivative for the cotangents of all results at once."""
 
 
 def calling(
@@ -48,12 +55,13 @@ def calling(
     if key not in b.calls:
         a = ALGORITHMS[name]
         shapes = a.shapes(*[o.shape for o in operands], *options)
+        kinds = a.kinds or options[0].kinds
         results: dict[int, Result] = {}
         call = Call(
-            name=name, operands=tuple(operands), options=options, shapes=shapes, kinds=a.kinds,
+            name=name, operands=tuple(operands), options=options, shapes=shapes, kinds=kinds,
             reference=a.reference,
         )  # fmt: skip
-        for k, (shape, kind) in enumerate(zip(shapes, a.kinds, strict=True)):
+        for k, (shape, kind) in enumerate(zip(shapes, kinds, strict=True)):
             results[k] = Result(shape=shape, kind=kind, call=call, index=k)
         b.calls[key] = call, results
     return b.calls[key][0]
@@ -64,14 +72,22 @@ def result(b: Builder, call: Call, k: int = 0) -> Array:
     return b.calls[call.name, call.operands, call.options][1][k]
 
 
-def pulled(b: Builder, array: Result, cotangent: Array) -> list[tuple[Array, Array]]:
-    """(operand, its cotangent) for each operand, for the cotangent of a result."""
-    call = calling(b, array.call.name, array.call.operands, array.call.options)
-    pull = ALGORITHMS[call.name].pull
-    if pull is None:
+def pulled(
+    b: Builder, of: Call, cotangents: Mapping[int, Array], active: set[Array]
+) -> list[tuple[Array, Array]]:
+    """(operand, its cotangent) for operands that are active, by the cotangents of results."""
+    call = calling(b, of.name, of.operands, of.options)
+    algorithm = ALGORITHMS[call.name]
+    if algorithm.together is not None:
+        pieces = algorithm.together(b, call, cotangents, active)
+        return [p for p in pieces if p[0] in active]
+    if algorithm.pull is None:
         raise UnsupportedError(f"{call.name} has no derivative")
-    pieces = zip(call.operands, pull(b, call, array.index, cotangent), strict=True)
-    return [(operand, piece) for operand, piece in pieces if piece is not None]
+    pairs: list[tuple[Array, Array]] = []
+    for k, cotangent in cotangents.items():
+        each = zip(call.operands, algorithm.pull(b, call, k, cotangent), strict=True)
+        pairs += [(o, piece) for o, piece in each if piece is not None and o in active]
+    return pairs
 
 
 # --- arithmetic of batches of matrices ------------------------------------------------------------

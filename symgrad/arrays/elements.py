@@ -15,8 +15,8 @@ from symgrad.arrays.scalars import (
 )
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
+from symgrad.expr.graph.whole import ElementsNeededError
 from symgrad.expr.tracers.expression import WRAP, Condition, Expr, Scalar
-from symgrad.expr.tracers.whole import ElementsNeededError
 
 
 class IntegerElement(Scalar):

@@ -22,6 +22,8 @@ LANE: Final = 32
 """The longest reduction that may stand within another one's body."""
 REPEAT: Final = 16
 """How often an element is computed again, at most, of an array much larger than what it reads."""
+MOST_READ: Final = 16
+"""Arrays that one reads from which on it is stored: kernels bind a number of them."""
 HEAVY: Final = 400
 """The highest cost of an element that is computed again."""
 
@@ -123,7 +125,8 @@ class _Plan:
         b = self.b
         if isinstance(array, Result):
             operands = [self.new[a] for a in array.arguments]
-            call = algorithms.calling(b, array.call.name, operands, array.call.options)
+            old = b.keeping.get(array.call, array.call)
+            call = algorithms.calling(b, old.name, operands, old.options)
             self.new[array] = algorithms.result(b, call, array.index)
             return
         if not isinstance(array, Counted):
@@ -158,6 +161,8 @@ class _Plan:
         size = max(new.size, 1)
         ratio = self.evaluations.get(array, 0) / size
         sources = {op.array for _, op in b.reads([new.body])}
+        if len(sources) >= MOST_READ:
+            return False
         expanding = size > 2 * sum(s.size for s in sources)
         if inner > LANE and not self.readers.get(array, set()).isdisjoint(self.carrying):
             return False

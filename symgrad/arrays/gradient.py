@@ -8,6 +8,7 @@ transposition law makes a sum again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
@@ -26,20 +27,41 @@ from symgrad.expr.derivatives.cotangents import (
 )
 from symgrad.expr.graph.region import Pick
 
+MOST_ADDED: Final = 8
+"""Cotangents of an array that are added in one expression."""
 
-def cotangents(b: Builder, output: Array, wrt: Sequence[Array], seed: Array) -> list[Array]:
-    """The cotangents of ``wrt``, arrays of floats, for one of the output."""
-    order = list(ordered(b, [output]))
+
+def cotangents(
+    b: Builder, outputs: Sequence[Array], wrt: Sequence[Array], seeds: Sequence[Array]
+) -> list[Array]:
+    """The cotangents of ``wrt``, arrays of floats, for those of outputs."""
+    order = list(ordered(b, outputs))
     active = set(wrt)
     for array in order:
         if array.kind == "f" and not active.isdisjoint(sources(b, array)):
             active.add(array)
-    pieces: dict[Array, list[Array]] = {output: [seed]}
+    calls: dict[Any, list[Result]] = {}
+    for array in order:
+        if isinstance(array, Result):
+            calls.setdefault(array.call, []).append(array)
+    pieces: dict[Array, list[Array]] = {}
+    for output, seed in zip(outputs, seeds, strict=True):
+        pieces.setdefault(output, []).append(seed)
     for array in reversed(order):
-        if array in active and array in pieces and sources(b, array):
-            whole = summed(b, pieces[array])
-            for source, piece in pulled(b, array, whole, active):
-                pieces.setdefault(source, []).append(piece)
+        if not sources(b, array):
+            continue
+        if isinstance(array, Result):
+            results = calls[array.call]
+            if array is not results[0]:
+                continue  # they go together, when all that read one of them has been gone through
+            given = {r.index: summed(b, pieces[r]) for r in results if r in pieces and r in active}
+            pulled = algorithms.pulled(b, array.call, given, active) if given else []
+        elif array in active and array in pieces:
+            pulled = of_elements(b, array, summed(b, pieces[array]), active)
+        else:
+            continue
+        for source, piece in pulled:
+            pieces.setdefault(source, []).append(piece)
     zero = b.graph.constant(0.0)
     return [
         summed(b, pieces[w]) if w in pieces else b.tabulate(w.shape, lambda *_: zero) for w in wrt
@@ -47,9 +69,12 @@ def cotangents(b: Builder, output: Array, wrt: Sequence[Array], seed: Array) -> 
 
 
 def summed(b: Builder, pieces: Sequence[Array]) -> Array:
-    """The sum of arrays of one shape."""
+    """The sum of arrays of one shape; of many, of sums of a few each, which kernels can bind."""
     if len(pieces) == 1:
         return pieces[0]
+    if len(pieces) > MOST_ADDED:
+        parts = range(0, len(pieces), MOST_ADDED)
+        return summed(b, [summed(b, pieces[k : k + MOST_ADDED]) for k in parts])
 
     def body(*index: int) -> int:
         total = b.element(pieces[0], index)
@@ -60,12 +85,10 @@ def summed(b: Builder, pieces: Sequence[Array]) -> Array:
     return b.tabulate(pieces[0].shape, body)
 
 
-def pulled(
+def of_elements(
     b: Builder, array: Array, cotangent: Array, active: set[Array]
 ) -> list[tuple[Array, Array]]:
     """(array that is read, its share of the cotangent) for each read in an array."""
-    if isinstance(array, Result):
-        return [p for p in algorithms.pulled(b, array, cotangent) if p[0] in active]
     if isinstance(array, Scan):
         cotangent = _scan_cotangent(b, array, cotangent)
     if not isinstance(array, Tabulate | Scatter | Scan):

@@ -11,7 +11,7 @@ import numpy as np
 from symgrad.arrays import rules
 from symgrad.arrays.tape import broadcast
 from symgrad.arrays.whole import WholeArray, innermost
-from symgrad.expr.tracers.whole import ElementsNeededError
+from symgrad.expr.graph.whole import ElementsNeededError
 
 Entry = tuple[int | None, int, int]
 """Of an axis of the operand: which axis of the result reads it, from where, by which step."""

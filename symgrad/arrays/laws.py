@@ -39,6 +39,8 @@ class Builder(Integers):
         self._bound: list[frozenset[int]] = []
         self.calls: dict[Any, tuple[Call, dict[int, Result]]] = {}
         """Calls and their results, by algorithms, operands and options."""
+        self.keeping: dict[Call, Call] = {}
+        """Loops of which others give the same results, and more of them, for derivatives."""
         self.apart: set[Array] = set()
         """Arrays that stay what they are, though they are others element by element."""
         self._arrays: dict[Any, Tabulate] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.program import Input
+from symgrad.arrays.program import Call, Input
 from symgrad.arrays.scalars import Array, integer_where
 from symgrad.arrays.tape import Operation
 
@@ -45,6 +45,8 @@ class Lowering:
         """Operands of a function that is mapped, at one place along its axis."""
         self.mapped: dict[Any, tuple[Lowering, list[View]]] = {}
         """The results of functions that are mapped, by the functions and their operands."""
+        self.loops: dict[Any, Call] = {}
+        """Loops, by their bodies and operands."""
 
     def run(self, operations: Sequence[Operation]) -> list[View]:
         """The views of operations, each of those before it."""
@@ -79,8 +81,18 @@ class Lowering:
         """The array of a view's elements; truth values are 1 and 0."""
         if view.stored is not None:
             return view.stored
-        b = self.builder
+        return self.tabled(view)
 
+    def batched(self, view: View) -> Array:
+        """The array of a view's elements for all counters of functions that are mapped."""
+        array = view.stored
+        if array is not None and len(array.shape) == len(self.outer) + len(view.shape):
+            return array
+        return self.tabled(view)
+
+    def tabled(self, view: View) -> Array:
+        """A new array of a view's elements."""
+        b = self.builder
         counters = [b.counter(n) for n in view.shape]
         value = view.read(b.indices(counters))
         if view.kind == "b":

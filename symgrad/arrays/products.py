@@ -15,8 +15,8 @@ from symgrad.arrays.reductions import largest, smallest, total
 from symgrad.arrays.shapes import ravel
 from symgrad.arrays.tape import broadcast
 from symgrad.arrays.whole import WholeArray
+from symgrad.expr.graph.whole import ElementsNeededError
 from symgrad.expr.linear.einsum import letters_of, pairs_of
-from symgrad.expr.tracers.whole import ElementsNeededError
 
 
 def contract(inputs: Sequence[str], output: str, *operands: Any) -> WholeArray:

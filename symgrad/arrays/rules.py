@@ -304,7 +304,7 @@ def called(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> Vi
     """A result of an algorithm on whole arrays: its name, options, and the result's number."""
     name, options, number = attribute
     b = lowering.builder
-    call = algorithms.calling(b, name, [lowering.stored(v) for v in views], options)
+    call = algorithms.calling(b, name, [lowering.batched(v) for v in views], options)
     return lowering.of(algorithms.result(b, call, number))
 
 
@@ -330,7 +330,7 @@ def gradient(
     key = tuple(arrays)
     if key not in lowering.gradients:
         b = lowering.builder
-        lowering.gradients[key] = cotangents(b, arrays[0], arrays[2:], arrays[1])
+        lowering.gradients[key] = cotangents(b, arrays[:1], arrays[2:], arrays[1:2])
     return lowering.of(lowering.gradients[key][which])
 
 

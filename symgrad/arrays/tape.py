@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+
+from symgrad.expr.graph.whole import OPEN_TAPE
 
 Rule = Callable[..., Any]
 """``rule(lowering, attribute, shape, *views)`` is the view that an operation becomes."""
@@ -38,9 +39,11 @@ class Tape:
     ``arrays`` are the numbers of the inputs, those of the arguments first.
     """
 
-    def __init__(self, outer: Tape | None = None) -> None:
+    def __init__(self, outer: Tape | None = None, checkpoint: Any = "auto") -> None:
         self.outer, self.depth = outer, 0 if outer is None else outer.depth + 1
         """The tape of the function around one that is mapped."""
+        self.checkpoint: Any = checkpoint if outer is None else outer.checkpoint
+        """The carries that loops keep for derivatives: see `fused_forward_backward`."""
         self.taken: list[int] = []
         """The operations of the outer tape that are operands, by their numbers there."""
         self.operations: list[Operation] = []
@@ -84,17 +87,20 @@ class Tape:
             known = self._arrays[id(array)] = array, len(self.arrays), self.input(now)
         return known[2]
 
-    def operand(self, number: int, axis: int | None = None) -> int:
-        """The number of an operand of a function that is mapped: one along an axis, or whole."""
+    def operand(self, number: int, axis: int | None = None, fresh: bool = False) -> int:
+        """The number of an operand of a function that is mapped: one along an axis, or whole.
+
+        A ``fresh`` one is another than those of the same number.
+        """
         assert self.outer is not None, "only functions that are mapped have operands"
         whole = self.outer.shapes[number]
         shape = whole if axis is None else (*whole[:axis], *whole[axis + 1 :])
-        if axis is None and number in self._operands:
+        if axis is None and not fresh and number in self._operands:
             return self._operands[number]
         attribute = len(self.taken), axis
         self.taken.append(number)
         new = self.add(operand_rule, attribute, (), shape, self.outer.kinds[number])
-        if axis is None:
+        if axis is None and not fresh:
             self._operands[number] = new
         return new
 
@@ -111,22 +117,19 @@ def _is_as_before(array: Any, before: Any) -> bool:
     return np.array_equal(array, before, equal_nan=array.dtype.kind == "f")
 
 
-_open: ContextVar[Tape | None] = ContextVar("_open", default=None)
-
-
 def open_tape() -> Tape | None:
     """The tape of the innermost function that is being traced as a whole, if there is one."""
-    return _open.get()
+    return OPEN_TAPE.get()
 
 
 @contextmanager
 def opened(tape: Tape) -> Generator[None]:
     """Within, a function is traced on this tape."""
-    token = _open.set(tape)
+    token = OPEN_TAPE.set(tape)
     try:
         yield
     finally:
-        _open.reset(token)
+        OPEN_TAPE.reset(token)
 
 
 def number_key(value: Any) -> tuple[Any, ...]:

@@ -17,8 +17,8 @@ from symgrad.expr.calls.numpy_calls import elementary
 from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
 from symgrad.expr.graph.node import ANY_INPUT, Graph, Handle, Op
 from symgrad.expr.graph.region import has_regions
+from symgrad.expr.graph.whole import ElementsNeededError, NoSuchNameError, Whole, whole_among
 from symgrad.expr.tracers.expression import WRAP, Expr
-from symgrad.expr.tracers.whole import ElementsNeededError, NoSuchNameError, Whole, whole_among
 
 
 def _operator(ufunc: np.ufunc, swapped: bool = False) -> Any:

@@ -288,7 +288,7 @@ def _whole(
     """
     on_device = arguments.device_arrays
     run = runner(options, target_of(None, *on_device) if on_device and device is None else device)
-    traced = WholeTrace(f, arguments.real)
+    traced = WholeTrace(f, arguments.real, options.checkpoint)
     result = traced.call(lambda leaves: arguments.whole(leaves, chosen))
     value, aux = pair_of(f, result) if has_aux else (result, None)
     variables = traced.variables[: len(arguments.arrays) - len(arguments.data)]

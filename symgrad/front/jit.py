@@ -11,9 +11,11 @@ from symgrad.arrays.tape import open_tape
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, UnsupportedError
+from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.written_out import ManyElementsError
 from symgrad.expr.laws.simplify import Level
+from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.tree import flatten
-from symgrad.expr.tracers.whole import ElementsNeededError
 from symgrad.front.deriving import options_of
 from symgrad.front.functional import Arguments, nested, places_of
 from symgrad.front.recall import Recall
@@ -161,6 +163,11 @@ def vmap(
 
     @functools.wraps(f)
     def mapping(*args: Any) -> Any:
+        if open_tape() is None and traced_graph() is not None:
+            raise ManyElementsError(
+                "sg.vmap is for functions of whole arrays, which sg.value_and_grad and sg.jit "
+                "trace; in one of single numbers write the loop, or a batch of points"
+            )
         return run(*args)
 
     return mapping

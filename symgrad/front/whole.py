@@ -20,10 +20,11 @@ from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of, placed
 from symgrad.cache import Once
 from symgrad.errors import InputError, TraceError, UnsupportedError
+from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import describe
+from symgrad.expr.graph.whole import ElementsNeededError
 from symgrad.expr.loops.open_loop import Tracing
-from symgrad.expr.tracers.whole import ElementsNeededError
 from symgrad.kernel.resident import ResidentArray
 from symgrad.pipeline import Options
 from symgrad.targets import Device, DeviceChoice, choose_any
@@ -141,8 +142,10 @@ class TracedCall:
 class WholeTrace:
     """A call of a function with whole arrays in the place of its arrays."""
 
-    def __init__(self, f: Callable[..., Any], arrays: Sequence[Any]) -> None:
-        self.f, self.tape = f, Tape()
+    def __init__(
+        self, f: Callable[..., Any], arrays: Sequence[Any], checkpoint: Checkpoint = "auto"
+    ) -> None:
+        self.f, self.tape = f, Tape(checkpoint=checkpoint)
         self.variables = variables(self.tape, arrays)
 
     @property

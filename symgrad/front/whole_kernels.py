@@ -17,9 +17,9 @@ from symgrad.arrays.trace import gradients
 from symgrad.arrays.whole import WholeArray
 from symgrad.cache import Once
 from symgrad.errors import InputError, TraceError
+from symgrad.expr.graph.whole import ElementsNeededError
 from symgrad.expr.graph.written_out import MOST_ELEMENTS, ManyElementsError, whole_instead
 from symgrad.expr.tracers.tree import Blocks, Tree, flatten
-from symgrad.expr.tracers.whole import ElementsNeededError
 from symgrad.front.kernels import Kernel
 from symgrad.front.running import Inputs, Interface, Running
 from symgrad.front.whole import BY_ELEMENTS, Runner, WholeTrace, runner
@@ -67,7 +67,7 @@ def gradient_of_whole(f: Callable[..., Any], tree: Tree, options: Options, devic
     Raises:
         ElementsNeededError: where f has to be traced by its elements.
     """
-    clock, traced = Clock(), WholeTrace(f, blanks(tree))
+    clock, traced = Clock(), WholeTrace(f, blanks(tree), options.checkpoint)
     loss = clock.time("trace", lambda: traced.number(called(traced, tree)))
     slopes = clock.time("differentiate", lambda: gradients(loss, traced.variables))
     wanted = (
@@ -83,7 +83,7 @@ def values_of_whole(f: Callable[..., Any], tree: Tree, options: Options, device:
     Raises:
         ElementsNeededError: where f has to be traced by its elements.
     """
-    clock, traced = Clock(), WholeTrace(f, blanks(tree))
+    clock, traced = Clock(), WholeTrace(f, blanks(tree), options.checkpoint)
     leaves, nest = flatten(clock.time("trace", lambda: called(traced, tree)))
     if not any(isinstance(leaf, WholeArray) for leaf in leaves):
         raise ElementsNeededError("a result without whole arrays")

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.arrays.program import Constant, Program
+from symgrad.arrays.fuse import fused
+from symgrad.arrays.laws import Builder
+from symgrad.arrays.loops import Loop
+from symgrad.arrays.program import Call, Constant, Program
 from symgrad.arrays.scalars import Array
 from symgrad.backend import Backend, backend_of
 from symgrad.expr.graph.node import Graph, paused_gc
 from symgrad.kernel.language import Target
 from symgrad.kernel.resident import ResidentArray
-from symgrad.kernel.stages.host_steps import HostStep, ProductStep, ScanStep
+from symgrad.kernel.stages.host_steps import CallStep, HostStep, ProductStep, ScanStep
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options, simplified
@@ -44,11 +47,9 @@ class CompiledArrays:
         self.program, self.options, self.backend = program, options, backend
         target = backend.device_target(options.dtype, options.math)
         self.plan = planned(program, target, options)
+        self._bodies: list[CompiledArrays] = []
         self._dtypes = {"f": options.floats, "i": np.dtype(np.int32)}
-        self._parts = [
-            partial(self._host, part) if isinstance(part, HostStep) else self._segment(part)
-            for part in self.plan.parts
-        ]
+        self._parts = [self._part(part) for part in self.plan.parts]
         parts, outputs = self.plan.parts, program.outputs
         written = {a for part in parts if isinstance(part, Segment) for a in part.outputs}
         written |= {a for p in parts if isinstance(p, ProductStep | ScanStep) for a in p.writes}
@@ -80,7 +81,9 @@ class CompiledArrays:
         if self.backend.on_host:
             gpu_plan = planned(self.program, WorkgroupTarget(), self.options)
         segments = (part for part in gpu_plan.parts if isinstance(part, Segment))
-        sources = (s for part in segments for s in sources_of(part.launch, self.options, ""))
+        sources = [s for part in segments for s in sources_of(part.launch, self.options, "")]
+        for body in self._bodies:
+            sources += body.modules
         return tuple(dict.fromkeys(sources))
 
     def run(self, inputs: Sequence[Any], on_device: bool = False) -> list[Any]:
@@ -98,6 +101,32 @@ class CompiledArrays:
         if isinstance(value, ResidentArray) and not on_device:
             return value.numpy()
         return value
+
+    def _part(self, part: Segment | HostStep) -> Any:
+        """The function of all arrays that computes a part of the plan."""
+        if isinstance(part, Segment):
+            return self._segment(part)
+        if isinstance(part, CallStep) and part.call.name == "loop":
+            return self._loop(part.call, part)
+        return partial(self._host, part)
+
+    def _loop(self, call: Call, step: CallStep) -> Any:
+        """A loop: its body is compiled once, and carries stay where they are."""
+        loop: Loop = call.options[0]
+        program = loop.body
+        assert isinstance(program.scalars, Builder), "bodies of tapes are built by one"
+        fused_outputs = tuple(fused(program.scalars, program.outputs))
+        fused_body = Program(program.scalars, program.inputs, fused_outputs)
+        body = CompiledArrays(fused_body, self.options, self.backend)
+        self._bodies.append(body)
+        stays = not self.backend.on_host
+
+        def run(arrays: dict[Array, Any]) -> None:
+            operands = [arrays[a] for a in call.operands]
+            results = loop.run(operands, lambda inputs: body.run(inputs, stays), np.stack)
+            arrays |= {array: results[k] for k, array in step.results.items()}
+
+        return run
 
     def _segment(self, segment: Segment) -> Any:
         launched = self.backend.launch(segment.launch, self.options)

@@ -13,13 +13,13 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
+from symgrad.expr.graph.whole import Whole
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.along import balanced
 from symgrad.expr.tracers.array import ExprArray, call, holds_expressions, map_elements, plain
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.row import Row
-from symgrad.expr.tracers.whole import Whole
 
 
 def polygamma(n: int, x: Any) -> Any:

@@ -22,13 +22,13 @@ from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.rebuild import substituted
 from symgrad.expr.graph.region import hole
+from symgrad.expr.graph.whole import whole_among
 from symgrad.expr.loops.open_loop import Nest, flattened, graph_among, is_memory
 from symgrad.expr.tracers.array import ExprArray, TracedArray, array, in_memory, plain
 from symgrad.expr.tracers.expression import Expr, as_float, lift
 from symgrad.expr.tracers.integers import Word, refuse_integer
 from symgrad.expr.tracers.memory import View
 from symgrad.expr.tracers.tree import Tree, flatten
-from symgrad.expr.tracers.whole import whole_among
 
 Argnums = int | Sequence[int]
 

@@ -17,6 +17,7 @@ import numpy as np
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.place import Place
+from symgrad.expr.graph.whole import ElementsNeededError, Whole
 
 Noted = TypeVar("Noted")
 
@@ -162,6 +163,8 @@ def real_number(value: Any) -> float:
     """The value as a double; a clear error for what is not one real number."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
+    if isinstance(value, Whole):
+        raise ElementsNeededError(located("a whole array as a number of an expression"))
     if not isinstance(value, (numbers.Real, np.bool_, np.number)) or isinstance(
         value, np.complexfloating
     ):

@@ -22,6 +22,7 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.whole import whole_among
 from symgrad.expr.linear import dense, eigen, exponential, implicit, unrolled
 from symgrad.expr.linear.least_squares import least_squares
 from symgrad.expr.linear.matrices import (
@@ -39,7 +40,6 @@ from symgrad.expr.linear.matrices import (
 )
 from symgrad.expr.tracers.along import matmul, reals
 from symgrad.expr.tracers.array import array, plain
-from symgrad.expr.tracers.whole import whole_among
 
 __all__ = [
     "cholesky",

@@ -19,6 +19,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import INPUT, WORD, Graph
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.region import choice_op, close, pick
+from symgrad.expr.graph.whole import Whole
 from symgrad.expr.loops.open_loop import (
     HANDLES,
     OF_TYPE,
@@ -29,6 +30,7 @@ from symgrad.expr.loops.open_loop import (
     flattened,
     graph_among,
     is_memory,
+    is_whole,
     nan_where,
     require_functions,
     require_lengths,
@@ -103,6 +105,8 @@ def fori_loop(
     """
     most = _checked(max_steps)
     require_functions(body)
+    if is_whole(lo, hi, init):
+        return Whole.functions["fori_loop"](lo, hi, body, init, most)
     graph = graph_among(lo, hi, init)
     start, end = bound(graph, lo, "the start"), bound(graph, hi, "the end")
     if graph is None:
@@ -156,6 +160,8 @@ def while_loop(
     """
     most = _checked(max_steps)
     require_functions(cond, body)
+    if is_whole(init):
+        return Whole.functions["while_loop"](cond, body, init, most)
     graph = graph_among(init)
     if graph is None:
         return repeated(cond, body, init, most)
@@ -223,6 +229,8 @@ def scan(
         7.0
     """
     require_functions(step)
+    if is_whole(init, xs):
+        return Whole.functions["scan"](step, init, xs, _checked(length), reverse)
     rows = ScanInputs.of(xs, _checked(length))
     graph = graph_among(init, *rows.arrays)
     if graph is None:
@@ -326,7 +334,9 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
 def _chosen(pred: Any, sides: Sequence[Callable[[], Any]], whats: Sequence[str]) -> Any:
     """The result of the first of two sides where a condition holds, and of the second elsewhere."""
     graph = graph_among(pred)
-    if graph is None:
+    if isinstance(pred, Whole):
+        return Whole.functions["cond"](pred, *sides)
+    if graph is None or is_whole(pred):
         return sides[0 if pred else 1]()
     chosen = condition(graph, pred, "a choice")
     mark = len(graph)
@@ -366,7 +376,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     require_functions(*branches)
     if not branches:
         raise InputError(located("sg.switch needs at least one branch"))
-    at = bound(graph_among(index), index, "the index")
+    whole = isinstance(index, Whole)
+    at: Any = index if whole else bound(graph_among(index), index, "the index")
     if isinstance(at, int):
         return branches[min(max(at, 0), len(branches) - 1)](*operands)
 

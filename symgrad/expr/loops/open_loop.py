@@ -23,6 +23,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ANY_HOLE, WORD, Graph, Handle, reachable
 from symgrad.expr.graph.place import OnePlace, resolve_places
 from symgrad.expr.graph.region import choice_op, close, hole, loop_op, pick
+from symgrad.expr.graph.whole import OPEN_TAPE
 from symgrad.expr.tracers.array import TracedArray, array, in_memory
 from symgrad.expr.tracers.counter import Counter, TracedLoops, ceiling, largest, limit, whole, word
 from symgrad.expr.tracers.expression import WRAP, Condition, Expr, operand, require_graph
@@ -291,6 +292,16 @@ def require_functions(*bodies: Any) -> None:
 
 def graph_among(*values: Any) -> Graph | None:
     """The graph that expressions in nests are of, or else of the function that is traced."""
+    return graph_of(*values) or _traced.get()
+
+
+def is_whole(*values: Any) -> bool:
+    """Whether a function of whole arrays is traced, and there are no expressions in nests."""
+    return OPEN_TAPE.get() is not None and graph_of(*values) is None
+
+
+def graph_of(*values: Any) -> Graph | None:
+    """The graph that expressions in nests are of, if there are any."""
     stack = list(values)
     while stack:
         value = stack.pop()
@@ -301,7 +312,7 @@ def graph_among(*values: Any) -> Graph | None:
         else:
             outer = apart(value)
             stack += [] if outer is None else outer[1]
-    return _traced.get()
+    return None
 
 
 # --- one loop -------------------------------------------------------------------------------------

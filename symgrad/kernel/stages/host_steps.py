@@ -33,7 +33,7 @@ class CallStep(HostStep):
     """An algorithm on whole arrays, by its NumPy function."""
 
     def __init__(self, call: Call, results: Mapping[int, Array]) -> None:
-        self.call, self.title = call, f"call {call.name}"
+        self.call, self.results, self.title = call, results, f"call {call.name}"
         self.inputs, self.writes = tuple(dict.fromkeys(call.operands)), tuple(results.values())
         self._numbers = tuple(results)
 

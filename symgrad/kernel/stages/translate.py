@@ -158,12 +158,13 @@ class Translation:
 
     def _order(self, roots: Sequence[int]) -> list[int]:
         """The nodes to translate, arguments first; nothing below those that are known."""
-        needed, order = set(roots), list[int]()
-        for i in reversed(range(max(roots, default=-1) + 1)):
-            if i in needed and i not in self._ids:
-                order.append(i)
-                needed.update(self.scalars.args(i))
-        return order[::-1]
+        needed, stack = set[int](), list(roots)
+        while stack:
+            i = stack.pop()
+            if i not in needed and i not in self._ids:
+                needed.add(i)
+                stack += self.scalars.args(i)
+        return sorted(needed)
 
     def _node(self, i: int) -> int:
         node = self.scalars.graph.nodes[i]

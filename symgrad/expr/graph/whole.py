@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from contextvars import ContextVar
+from typing import Any, ClassVar, Final
 
 from symgrad.errors import TraceError
+
+OPEN_TAPE: Final[ContextVar[Any]] = ContextVar("OPEN_TAPE", default=None)
+"""The tape of the innermost function that is being traced as a whole, if there is one."""
 
 
 class ElementsNeededError(TraceError):

@@ -1,0 +1,495 @@
+"""Loops that carry whole arrays: `sg.fori_loop`, `scan` and `while_loop`, and choices among sides.
+
+The body is traced once, on a tape of its own, and becomes a program: of the iteration's number, the
+carries, rows of arrays that the loop goes through, and what it takes from around it. The loop is a
+call in the program around it. Its derivative is a loop again, backwards, over the carries that the
+first one then keeps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.arrays.algorithms import ALGORITHMS, Algorithm, calling, result
+from symgrad.arrays.gradient import cotangents, summed
+from symgrad.arrays.interpret import interpret
+from symgrad.arrays.laws import Builder
+from symgrad.arrays.lower import Lowering, View
+from symgrad.arrays.program import Call, Input, Program
+from symgrad.arrays.scalars import Array
+from symgrad.arrays.tape import Operation, Tape, open_tape, opened, operand_rule
+from symgrad.arrays.whole import WholeArray
+from symgrad.errors import TraceError, UnsupportedError
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.place import describe
+from symgrad.expr.tracers.tree import Tree, flatten
+
+MOST_ITERATIONS: Final = 2**31 - 1
+"""The bound of a loop that has none of its own."""
+
+MOST_KEPT: Final = 2**27
+"""Numbers of carries that are kept for the derivative; longer loops keep those of strips."""
+
+COUNTER, CARRY, ROW, AROUND = "counter", "carry", "row", "around"
+"""Roles of inputs of a body: its number, a carry, a row of an array, an array from around."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A loop over a program: inputs by their roles; outputs are the carries, then rows to stack.
+
+    Arrays have ``axis`` axes, of functions that are mapped, before those that the body knows.
+    """
+
+    body: Program
+    roles: tuple[str, ...]
+    count: int
+    axis: int = 0
+    reverse: bool = False
+    tested: bool = False
+    """Whether the first carry says if there is another iteration."""
+
+    @cached_property
+    def carries(self) -> int:
+        """The number of carries."""
+        return self.roles.count(CARRY)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the results: the last carries, and rows, stacked."""
+        k = self.axis
+        shapes = [o.shape for o in self.body.outputs]
+        stacked = [(*s[:k], self.count, *s[k:]) for s in shapes[self.carries :]]
+        return (*shapes[: self.carries], *stacked)
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of the results."""
+        return "".join(o.kind for o in self.body.outputs)
+
+    @cached_property
+    def keeping(self) -> Loop:
+        """This loop with more results: the carries that iterations begin with, stacked."""
+        pairs = zip(self.body.inputs, self.roles, strict=True)
+        begins = tuple(i for i, role in pairs if role == CARRY)
+        body = Program(self.body.scalars, self.body.inputs, (*self.body.outputs, *begins))
+        return replace(self, body=body)
+
+    def run(
+        self, operands: Sequence[Any], step: Callable[[list[Any]], Sequence[Any]], stack: Any
+    ) -> list[Any]:
+        """The results, by a function that runs the body and one that stacks rows."""
+        carried = [o for o, role in zip(operands, self.roles, strict=True) if role == CARRY]
+        rows: list[Sequence[Any]] = []
+        before = (slice(None),) * self.axis
+        order = range(self.count)
+        for k in reversed(order) if self.reverse else order:
+            if self.tested and not np.any(np.asarray(carried[0])):
+                break
+            given = iter(carried)
+            inputs = list(operands)
+            for n, role in enumerate(self.roles):
+                if role == CARRY:
+                    inputs[n] = next(given)
+                elif role == ROW:
+                    inputs[n] = inputs[n][(*before, k)]
+                elif role == COUNTER:
+                    inputs[n] = np.asarray(k, np.int32)
+            results = step(inputs)
+            carried = results[: self.carries]
+            rows.append(results[self.carries :])
+        shapes = self.shapes[self.carries :]
+        columns = zip(*(rows[::-1] if self.reverse else rows), strict=True)
+        stacked = [stack(c, self.axis) for c in columns] if rows else [np.empty(s) for s in shapes]
+        return [*carried, *stacked]
+
+
+def _meaning(*given: Any) -> list[np.ndarray]:
+    """The results of a loop by the interpreter of array programs."""
+    *operands, loop = given
+    return loop.run(operands, lambda inputs: interpret(loop.body, inputs), np.stack)
+
+
+# --- derivatives ----------------------------------------------------------------------------------
+
+
+def _pulled(
+    b: Builder, call: Call, given: Mapping[int, Array], active: set[Array]
+) -> list[tuple[Array, Array]]:
+    """The cotangents of a loop's operands: a loop over the cotangents of its body, backwards."""
+    loop: Loop = call.options[0]
+    if loop.tested:
+        raise UnsupportedError("while_loop over whole arrays has no derivative: use sg.fori_loop")
+    kept = calling(b, "loop", call.operands, (loop.keeping,))
+    b.keeping[call] = kept
+    back = _Backwards(b, call, kept, given, active)
+    return back.pieces()
+
+
+class _Backwards:
+    """The loop that takes the cotangents of a loop's results back to its operands."""
+
+    def __init__(
+        self, b: Builder, call: Call, kept: Call, given: Mapping[int, Array], active: set[Array]
+    ) -> None:
+        self._b, self._loop, self._operands = b, call.options[0], call.operands
+        body = self._loop.body
+        assert isinstance(body.scalars, Builder), "bodies of tapes are built by one"
+        self._inner, self._inputs = body.scalars, list(body.inputs)
+        self._kept, self._given, self._active = kept, given, active
+        self.roles = [ROW if role == CARRY else role for role in self._loop.roles]
+        ends = iter(range(len(body.outputs), len(body.outputs) + self._loop.carries))
+        self.arrays = [
+            result(b, kept, next(ends)) if role == CARRY else operand
+            for operand, role in zip(self._operands, self._loop.roles, strict=True)
+        ]
+
+    def _input(self, like: Array, role: str, array: Array) -> Input:
+        """Another input of the backward body, and what the loop is given for it."""
+        new = Input(shape=like.shape, number=len(self._inputs))
+        self._inputs.append(new)
+        self.roles.append(role)
+        self.arrays.append(array)
+        return new
+
+    def _zeros(self, shape: tuple[int, ...]) -> Array:
+        zero = self._b.graph.constant(0.0)
+        return self._b.tabulate(shape, lambda *_: zero)
+
+    def _of(self, role: str) -> list[int]:
+        """The real operands of this role that matter; all carries may come to."""
+        return [
+            k
+            for k, r in enumerate(self._loop.roles)
+            if r == role and self._operands[k].kind == "f"
+            and (role == CARRY or self._operands[k] in self._active)
+        ]  # fmt: skip
+
+    def pieces(self) -> list[tuple[Array, Array]]:
+        """(operand, its cotangent) for each real operand that matters."""
+        loop, inner, given = self._loop, self._inner, self._given
+        begins, sums, rows = self._of(CARRY), self._of(AROUND), self._of(ROW)
+        body, n = loop.body, loop.carries
+        places = [k for k in range(n) if body.outputs[k].kind == "f"]
+        seeds: list[tuple[Array, Array]] = []
+        for place, k in zip(places, begins, strict=True):
+            operand = self._operands[k]
+            end = given.get(place) or self._zeros(operand.shape)
+            seeds.append((body.outputs[place], self._input(operand, CARRY, end)))
+        totals = [
+            self._input(self._operands[k], CARRY, self._zeros(self._operands[k].shape))
+            for k in sums
+        ]
+        for place, y in enumerate(body.outputs[n:], n):
+            if place in given:
+                seeds.append((y, self._input(y, ROW, given[place])))
+        wrt = [body.inputs[k] for k in (*begins, *sums, *rows)]
+        slopes = cotangents(inner, [o for o, _ in seeds], wrt, [s for _, s in seeds])
+        first, last = len(begins), len(begins) + len(sums)
+        added = [summed(inner, pair) for pair in zip(totals, slopes[first:last], strict=True)]
+        outputs = (*slopes[:first], *added, *slopes[last:])
+        program = Program(inner, tuple(self._inputs), outputs)
+        back = Loop(program, tuple(self.roles), loop.count, loop.axis, not loop.reverse)
+        call = calling(self._b, "loop", self.arrays, (back,))
+        return [
+            (self._operands[k], result(self._b, call, place))
+            for place, k in enumerate((*begins, *sums, *rows))
+        ]
+
+
+ALGORITHMS["loop"] = Algorithm(
+    "loop", _meaning, lambda *given: given[-1].shapes, kinds="", together=_pulled
+)
+
+
+# --- tapes ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A loop on a tape: the operations of its body, the roles of their operands, its results."""
+
+    operations: tuple[Operation, ...]
+    roles: tuple[str, ...]
+    given: str
+    """The kinds of the operands."""
+    ranks: tuple[int, ...]
+    """The numbers of their axes, as the body has them."""
+    results: tuple[int, ...]
+    kinds: str
+    """The kinds of the results."""
+    count: int
+    reverse: bool
+    tested: bool
+
+
+def looped(lowering: Lowering, attribute: Any, shape: tuple[int, ...], *views: View) -> View:
+    """A result of a loop: the loop, and the result's number."""
+    traced, number = attribute
+    b = lowering.builder
+    pairs = zip(views, traced.roles, strict=True)
+    operands = tuple(
+        (lowering.batched if r in (CARRY, ROW) else lowering.stored)(v) for v, r in pairs
+    )
+    key = traced, operands
+    if key not in lowering.loops:
+        lowering.loops[key] = calling(b, "loop", operands, (_lowered(traced, operands, lowering),))
+    whole = lowering.of(result(b, lowering.loops[key], number))
+    if traced.kinds[number] != "b":
+        return whole
+    return View(whole.shape, "b", lambda i: lowering.truth(whole.read(i)))
+
+
+def _lowered(traced: Traced, operands: Sequence[Array], around: Lowering) -> Loop:
+    """A loop of a tape over a program."""
+    b, outer = Builder(), around.outer
+    inner = Lowering(b, [b.counter(around.builder.extent(c)) for c in outer])
+    axis = len(outer)
+    for k, (array, role) in enumerate(zip(operands, traced.roles, strict=True)):
+        shape = array.shape if role != ROW else (*array.shape[:axis], *array.shape[axis + 1 :])
+        new = Input(shape=() if role == COUNTER else shape, kind=array.kind, number=k)
+        inner.inputs.append(new)
+        whole = View(new.shape, new.kind, lambda i, a=new: b.element(a, i), new)
+        alone = len(shape) == traced.ranks[k]
+        view = whole if role == COUNTER or alone else inner.of(new)
+        inner.operands.append(_of_kind(inner, view, traced.given[k]))
+    views = inner.run(traced.operations)
+    outputs = tuple(inner.stored(views[k]) for k in traced.results)
+    program = Program(b, tuple(inner.inputs), outputs)
+    return Loop(program, traced.roles, traced.count, axis, traced.reverse, traced.tested)
+
+
+def _of_kind(lowering: Lowering, view: View, kind: str) -> View:
+    """A view of integers as one of truth values, where they are."""
+    if kind != "b":
+        return view
+    return View(view.shape, "b", lambda i: lowering.truth(view.read(i)))
+
+
+class Body:
+    """The body of a loop while it is traced, on a tape of its own.
+
+    Operands are the number of the iteration, the carries, and the rows of arrays; more are taken
+    from around it as the body uses them.
+    """
+
+    def __init__(
+        self, tape: Tape, inits: Sequence[WholeArray], arrays: Sequence[WholeArray]
+    ) -> None:
+        self.tape, self._outer = Tape(tape), WholeArray(tape, 0)
+        zero = self._outer.lift(np.zeros((), np.int64))
+        self.roles = [COUNTER, *[CARRY] * len(inits), *[ROW] * len(arrays)]
+        numbers = [self.tape.operand(a.number, fresh=True) for a in (zero, *inits)]
+        numbers += [self.tape.operand(a.number, 0) for a in arrays]
+        self.counter, *rest = (WholeArray(self.tape, k) for k in numbers)
+        self.carries, self.rows = rest[: len(inits)], rest[len(inits) :]
+
+    def ends(self, count: int, outputs: Sequence[WholeArray], **how: bool) -> list[WholeArray]:
+        """The results of the loop, on the tape around it."""
+        inner, outer = self.tape, self._outer.tape
+        roles = (*self.roles, *[AROUND] * (len(inner.taken) - len(self.roles)))
+        given = "".join(outer.kinds[k] for k in inner.taken)
+        kinds = "".join(o.kind for o in outputs)
+        numbers = tuple(o.number for o in outputs)
+        ranks = tuple(len(o.shape) for o in inner.operations if o.rule is operand_rule)
+        traced = Traced(
+            inner.key, roles, given, ranks, numbers, kinds, count, how.get("reverse", False),
+            how.get("tested", False),
+        )  # fmt: skip
+        results = []
+        for k, o in enumerate(outputs):
+            shape = o.shape if k < len(self.carries) else (count, *o.shape)
+            number = outer.add(looped, (traced, k), tuple(inner.taken), shape, o.kind)
+            results.append(WholeArray(outer, number))
+        return results
+
+
+def _tape() -> tuple[Tape, WholeArray]:
+    tape = open_tape()
+    assert tape is not None, "a function of whole arrays is traced"
+    return tape, WholeArray(tape, 0)
+
+
+def _carry(init: Any) -> tuple[list[WholeArray], Tree]:
+    """The first carries as whole arrays, and how they are nested."""
+    _, anchor = _tape()
+    leaves, tree = flatten(init)
+    return [anchor.lift(leaf).copied() for leaf in leaves], tree
+
+
+def _next(
+    f: Callable[..., Any], body: Body, value: Any, inits: Sequence[WholeArray]
+) -> list[WholeArray]:
+    """The next carries, of the shapes of the first ones.
+
+    Raises:
+        TraceError: if they are nested otherwise or of other shapes.
+    """
+    anchor = body.counter
+    leaves = flatten(value)[0]
+    shapes = [i.shape for i in inits]
+    wholes = [anchor.lift(leaf) for leaf in leaves]
+    if [w.shape for w in wholes] != shapes:
+        given = ", ".join(str(w.shape) for w in wholes)
+        raise TraceError(
+            located(
+                f"{describe(f)} returns arrays of shapes {given} for carries of shapes "
+                f"{', '.join(map(str, shapes))}: a loop carries what it begins with"
+            )
+        )
+    return wholes
+
+
+def _loop(
+    f: Callable[..., Any], init: Any, arrays: Sequence[WholeArray], count: int,
+    step: Callable[[Body, Any], tuple[Any, Sequence[Any]]], **how: bool,
+) -> tuple[Any, list[WholeArray]]:  # fmt: skip
+    """The last carry of a loop, nested as the first one, and the rows it gives, stacked.
+
+    ``step(body, carry)`` gives the next carry, and rows. A carry that begins as an integer and goes
+    on as a real number is one from the start, which takes another trace.
+    """
+    tape, _ = _tape()
+    inits, tree = _carry(init)
+    while True:
+        body = Body(tape, inits, arrays)
+        with opened(body.tape):
+            carry = tree.nest(iter([c.copied() for c in body.carries]), None)
+            value, rows = step(body, carry)
+            ends = _next(f, body, value, inits)
+            kinds = [max(i.kind, e.kind, key="bif".index) for i, e in zip(inits, ends, strict=True)]
+            more = [body.counter.lift(row) for row in rows]
+            ends = [e.astype(KINDS_OF[k]) for e, k in zip(ends, kinds, strict=True)]
+        if kinds == [i.kind for i in inits]:
+            results = body.ends(count, [*ends, *more], **how)
+            return tree.nest(iter(results[: len(ends)]), None), results[len(ends) :]
+        inits = [i.astype(KINDS_OF[k]) for i, k in zip(inits, kinds, strict=True)]
+
+
+KINDS_OF: Final = {"f": float, "i": np.int64, "b": bool}
+"""A data type of each kind."""
+
+
+def fori_loop(lo: Any, hi: Any, body: Callable[[Any, Any], Any], init: Any, most: Any) -> Any:
+    """`sg.fori_loop` of whole arrays."""
+    if isinstance(lo, WholeArray) or isinstance(hi, WholeArray):
+        start, end = (_tape()[1].lift(x).astype(np.int64) for x in (lo, hi))
+        carry = while_loop(
+            lambda c: c[0] < end, lambda c: (c[0] + 1, body(c[0], c[1])), (start, init), most
+        )
+        return carry[1]
+    count, first = max(int(hi) - int(lo), 0), int(lo)
+    if not count:
+        return init
+    return _in_strips(
+        body, init, [], count, lambda b, k, carry: (body(k + first, carry), ()), False
+    )[0]
+
+
+def while_loop(
+    going: Callable[[Any], Any], body: Callable[[Any], Any], init: Any, most: int | None
+) -> Any:
+    """`sg.while_loop` of whole arrays; numbers are NaN where it goes on after ``most``."""
+    leaves, tree = _carry(init)
+    begin = tree.nest(iter(leaves), None)
+
+    def step(b: Body, carry: Any) -> tuple[Any, Sequence[Any]]:
+        value = body(carry[1])
+        return (b.counter.lift(going(value)).astype(bool), value), ()
+
+    first = _tape()[1].lift(going(begin)).astype(bool)
+    count = MOST_ITERATIONS if most is None else most
+    (again, end), _ = _loop(body, (first, begin), [], count, step, tested=True)
+    if most is None:
+        return end
+    ends, nest = flatten(end)
+    return nest.nest((np.where(again, np.nan, e) if e.kind == "f" else e for e in ends), None)
+
+
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: int | None,
+    reverse: bool,
+) -> tuple[Any, Any]:  # fmt: skip
+    """`sg.scan` of whole arrays."""
+    _, anchor = _tape()
+    leaves, tree = ([], None) if xs is None else flatten(xs)
+    arrays = [anchor.lift(x) for x in leaves]
+    counts = {len(a) for a in arrays} | ({length} if length is not None else set[int]())
+    if len(counts) != 1:
+        raise TraceError(located(f"scan goes through arrays of one length, not of {counts or '?'}"))
+    count, nests = counts.pop(), list[Tree]()
+
+    def once(b: Body, k: Any, carry: Any) -> tuple[Any, Sequence[Any]]:
+        rows = None if tree is None else tree.nest(iter(b.rows), None)
+        value = step(carry, rows)
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise TraceError(located(f"{describe(step)} returns no pair of a carry and a y"))
+        ys, nest = ([], Tree(tuple)) if value[1] is None else flatten(value[1])
+        nests.append(nest)
+        return value[0], ys
+
+    carry, stacked = _in_strips(step, init, arrays, count, once, reverse)
+    return carry, nests[-1].nest(iter(stacked), None) if stacked else None
+
+
+def _in_strips(
+    f: Callable[..., Any], init: Any, arrays: Sequence[WholeArray], count: int,
+    step: Callable[[Body, Any, Any], tuple[Any, Sequence[Any]]], reverse: bool,
+) -> tuple[Any, list[WholeArray]]:  # fmt: skip
+    """A loop that is counted: one whose carries would be many to keep is a loop over strips."""
+    tape, anchor = _tape()
+    carried = sum(c.size for c in _carry(init)[0])
+    strip = _strip(tape.checkpoint, count, carried)
+    if strip >= count:
+        return _loop(f, init, arrays, count, lambda b, c: step(b, b.counter, c), reverse=reverse)
+    strips = count // strip
+    whole = strips * strip
+    start = count - whole if reverse else 0
+    parts = [a[start : start + whole].reshape(strips, strip, *a.shape[1:]) for a in arrays]
+    rest = [a[:start] if reverse else a[whole:] for a in arrays]
+
+    def through(outer: Body, carry: Any) -> tuple[Any, Sequence[Any]]:
+        first = outer.counter * strip + start
+
+        def once(b: Body, c: Any) -> tuple[Any, Sequence[Any]]:
+            return step(b, b.counter + first, c)
+
+        return _loop(f, carry, outer.rows, strip, once, reverse=reverse)
+
+    carry, ys = _loop(f, init, parts, strips, through, reverse=reverse)
+    ys = [y.reshape(whole, *y.shape[2:]) for y in ys]
+    if whole == count:
+        return carry, ys
+    offset = 0 if reverse else whole
+    carry, others = _loop(
+        f, carry, rest, count - whole, lambda b, c: step(b, b.counter + offset, c), reverse=reverse
+    )
+    pairs = [(o, y) if reverse else (y, o) for y, o in zip(ys, others, strict=True)]
+    return carry, [anchor.functions[np.concatenate](pair) for pair in pairs]
+
+
+def _strip(checkpoint: Any, count: int, carried: int) -> int:
+    """The iterations of a strip, whose first carries alone are kept: see `Checkpoint`."""
+    if checkpoint == "keep" or (checkpoint == "auto" and count * carried <= MOST_KEPT):
+        return count
+    return math.isqrt(max(count - 1, 0)) + 1 if isinstance(checkpoint, str) else checkpoint
+
+
+def cond(pred: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    """`sg.cond` of whole arrays: both sides are computed."""
+    (first, nest), (second, other) = flatten(then()), flatten(otherwise())
+    if nest != other:
+        raise TraceError(located("the sides of a choice give results that are nested differently"))
+    pairs = zip(first, second, strict=True)
+    return nest.nest((np.where(pred, a, b) for a, b in pairs), None)
+
+
+WholeArray.functions.update(
+    {"fori_loop": fori_loop, "while_loop": while_loop, "scan": scan, "cond": cond}
+)
