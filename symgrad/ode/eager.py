@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -90,7 +90,7 @@ class Call:
         self._axes = y0.ndim - 1
         self._shared: list[float] = []
         self._own: list[np.ndarray] = []
-        leaves = [self._number(t, "a time of t_span") for t in values.span]
+        leaves = [self._end(t) for t in values.span]
         leaves.append(self._placed(y0, bool(self._axes)))
         leaves += [
             self._number(values.rtol, "rtol"), self._number(values.atol, "atol"),
@@ -109,10 +109,31 @@ class Call:
             return ONE
         return None if value is None else self._placed(_floats(value, name), False)
 
+    def _end(self, time: Any) -> Any:
+        """A time of t_span: one for all problems, or one for each."""
+        if type(time) is float:
+            return self._number(time, END)
+        numbers = _floats(time, END)
+        if numbers.ndim in (0, self._axes):
+            return self._placed(numbers, numbers.ndim > 0)
+        raise InputError(
+            located(
+                f"{END} is one number, or one for each problem: of shape "
+                f"{numbers.shape} it goes with no y0 that has {self._axes} axes of problems"
+            )
+        )
+
     def _times(self, times: Any, name: str) -> Any:
         if times is None:
             return None
         numbers = _floats(times, name)
+        if numbers.ndim > 1 and numbers.ndim != self._axes + 1:
+            raise InputError(
+                located(
+                    f"{name} is one array of times, or one for each problem: of shape "
+                    f"{numbers.shape} it goes with no y0 that has {self._axes} axes of problems"
+                )
+            )
         return self._placed(numbers, numbers.ndim > 1)
 
     def _argument(self, leaf: Any) -> Any:
@@ -180,6 +201,7 @@ class Call:
         return rows
 
 
+END: Final = "a time of t_span"
 ONE: Final = Numbers(False, ())
 """A number that all problems share."""
 
@@ -200,15 +222,30 @@ def solved_now(
     target = choose_any("cpu" if device is None else device)
     kind = dtype or ("float64" if backend_of(target).on_host else "float32")
     call = Call(values)
-    layout = call.layout
-    key = _key(request, layout, target, kind)
-    make = partial(_kernel, request, layout, target, kind)
-    kernel = make() if key is None else _kernels.get(key, make)
-    if not call.is_batch:
-        return _of_one(request, values, kernel.run(call.shared()))
-    batch = call.batch
-    results = kernel.run(call.shared(), call.own(batch, host_dtype(dtype_name(kind))))
-    return _of_many(request, values, results, batch)
+
+    def kernel(request: Request) -> Any:
+        key = _key(request, call.layout, target, kind)
+        make = partial(_kernel, request, call.layout, target, kind)
+        return make() if key is None else _kernels.get(key, make)
+
+    if call.is_batch:
+        batch = call.batch
+        results = kernel(request).run(call.shared(), call.own(batch, host_dtype(dtype_name(kind))))
+        return _of_many(request, values, results, batch)
+    if values.t_eval is not None:
+        return _of_one(request, values, kernel(request).run(call.shared()))
+    results = kernel(replace(request, recorded=FEW_PLACES)).run(call.shared())
+    if not np.isnan(results["y"][-1, 0]):
+        every = 1 << (int(results["steps"]) // (MOST_PLACES - 1)).bit_length()
+        more = replace(request, recorded=MOST_PLACES, every=every)
+        results = kernel(more).run(call.shared())
+    return _of_one(request, values, results)
+
+
+FEW_PLACES: Final = 256
+"""Places on the way that are recorded at first."""
+MOST_PLACES: Final = 2048
+"""Places that are recorded of a solution of more steps, which is computed again."""
 
 
 def _kernel(request: Request, layout: Layout, device: Device, dtype: DType) -> Any:
@@ -218,9 +255,9 @@ def _kernel(request: Request, layout: Layout, device: Device, dtype: DType) -> A
         graph = traced_graph()
         assert graph is not None, "a kernel is traced"
         result = solved(graph, request, layout.values(shared, own))
-        parts = {"y": result.y, "status": result.status, "nfev": result.nfev,
+        parts = {"y": result.y.T, "status": result.status, "nfev": result.nfev,
                  "steps": result.steps}  # fmt: skip
-        if layout.leaves[7] is None:
+        if result.t is not None and layout.leaves[7] is None:
             parts["t"] = result.t
         for i in range(len(request.events)):
             parts |= {f"t{i}": result.t_events[i], f"y{i}": result.y_events[i]}
@@ -245,6 +282,7 @@ def _key(request: Request, layout: Layout, device: Device, dtype: DType) -> Hash
         marks = (traced,)
     ends = tuple([(e.direction, e.terminal, e.jump is None) for e in request.events])
     limits = request.max_steps, request.max_events, request.jump is None
+    limits = *limits, request.recorded, request.every
     leaves = tuple([(n.batched, n.shape) if type(n) is Numbers else n for n in layout.leaves])
     key = marks, request.method, limits, ends, leaves, layout.tree
     key = *key, device, backend_of(device).owner, dtype
@@ -262,6 +300,7 @@ def _traced(request: Request, layout: Layout) -> Hashable | None:
     def functions(v: Any) -> Any:
         values = layout.values(v[:shared], v[shared:])
         t, y, args = values.span[0], values.y0, values.args
+        request.require_arguments(len(args))
         parts = [request.fun(t, y, *args)]
         parts += [e.fun(t, y, *args) for e in request.events]
         parts += [e.jump(t, y, *args) for e in request.events if e.jump is not None]
@@ -271,10 +310,13 @@ def _traced(request: Request, layout: Layout) -> Hashable | None:
 
 
 def _of_one(request: Request, values: Values, results: dict[str, Any]) -> OdeResult:
-    t = results["t"] if values.t_eval is None else np.asarray(values.t_eval, float)
-    result = OdeResult(
-        t, results["y"], int(results["status"]), int(results["nfev"]), int(results["steps"])
-    )
+    t, y, status = values.t_eval, results["y"].T, int(results["status"])
+    if t is None:
+        path = y[:, ~np.isnan(y[0])]
+        t, y = path[0], path[1:]
+        if status < 0:
+            t, y = np.append(t, values.span[1]), np.pad(y, ((0, 0), (0, 1)), constant_values=np.nan)
+    result = OdeResult(np.asarray(t, float), y, status, int(results["nfev"]), int(results["steps"]))
     if request.events:
         counts = [np.isfinite(results[f"t{i}"]) for i in range(len(request.events))]
         result.t_events = [results[f"t{i}"][known] for i, known in enumerate(counts)]
@@ -291,7 +333,7 @@ def _of_many(
 
     t = shaped("t") if values.t_eval is None else np.asarray(values.t_eval, float)
     whole = [shaped(name).astype(int) for name in ("status", "nfev", "steps")]
-    result = OdeResult(t, shaped("y"), *whole)
+    result = OdeResult(t, shaped("y").swapaxes(-1, -2), *whole)
     if request.events:
         result.t_events = [shaped(f"t{i}") for i in range(len(request.events))]
         result.y_events = [shaped(f"y{i}") for i in range(len(request.events))]

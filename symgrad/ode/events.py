@@ -10,8 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.place import describe
 from symgrad.expr.loops.control import cond, fori_loop
 from symgrad.expr.tracers.array import array
 from symgrad.ode.system import Attempt, System, interpolated
@@ -41,6 +44,18 @@ class Event:
     direction: float
     terminal: int
     jump: Callable[..., Any] | None
+
+    def value(self, t: Any, y: Any, args: Sequence[Any]) -> Any:
+        """The function whose zeros are the event, as one expression."""
+        value = array(self.fun(t, y, *args))
+        if value.size == 1:
+            return value.reshape(())[()]
+        raise TraceError(
+            located(
+                f"the event {describe(self.fun)} returned shape {value.shape}: return one number, "
+                "which is 0 at the event, and give several events as a list of functions"
+            )
+        )
 
     def crosses(self, before: Any, after: Any) -> Any:
         """Whether there is an event between two values."""
@@ -95,7 +110,7 @@ class Events:
         shares = [s / SAMPLES for s in range(SAMPLES + 1)]
         states = [c["y"], *(interpolated(c["y"], powers, s) for s in shares[1:-1]), attempt.y]
         lows = [
-            self._first_part(i, [e.fun(t + s * h, y, *system.args)
+            self._first_part(i, [e.value(t + s * h, y, system.args)
                                  for s, y in zip(shares, states, strict=True)], c)
             for i, e in enumerate(self.events)
         ]  # fmt: skip
@@ -133,7 +148,7 @@ class Events:
         """The share after which an event comes, and the state then."""
 
         def g(x: Any) -> Any:
-            return array(event.fun(t + x * h, within(x), *system.args))[()]
+            return event.value(t + x * h, within(x), system.args)
 
         high = low + 1.0 / SAMPLES
         side = ops.where(g(high) > g(low), 1.0, -1.0)

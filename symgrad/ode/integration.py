@@ -59,6 +59,8 @@ class Integration:
     max_step: Any
     max_steps: int
     t_eval: TracedArray | None
+    recorded: int
+    every: int
     stops: Stops | None
     events: Events | None
 
@@ -79,6 +81,17 @@ class Integration:
         ran_out = end["status"] == RUNNING
         return end | {"status": ops.where(ran_out, float(TOO_MANY), end["status"])}
 
+    def outputs(self, end: dict[str, Any], lost: Any) -> Any:
+        """The solution at the times asked for, times ``lost`` where it failed before them."""
+        assert self.t_eval is not None, "outputs are recorded where some were asked for"
+        count, failed, y = len(self.t_eval), end["status"] < 0.0, end["y"] * lost
+        return while_loop(
+            lambda pair: ops.logical_and(failed, pair[0] < count),
+            lambda pair: (pair[0] + 1, pair[1].at[pair[0]].set(y)),
+            (end["next"], end["outputs"]),
+            count,
+        )[1]
+
     def _begin(self) -> dict[str, Any]:
         t, y = self.span[0], self.y0
         slope = self.system.slope(t, y)
@@ -91,6 +104,14 @@ class Integration:
         if self.t_eval is not None:
             blank = array(np.full((len(self.t_eval), self.system.size), math.nan))
             carry |= {"outputs": blank, "next": uint32(0)}
+        if self.recorded:
+            carry |= {
+                "path": array(np.full((self.recorded, 1 + self.system.size), math.nan)),
+                "places": 1.0,
+                "taken": 0.0,
+            }
+            first = np.concatenate([array([t]), y])
+            carry["path"] = carry["path"].at[0].set(first)
         if self.stops is not None:
             passed = (array(self.stops.times) - t) * self.direction < 0.0
             carry |= {"stop": np.sum(np.where(passed, 1.0, 0.0))}
@@ -144,6 +165,8 @@ class Integration:
         after["slope"] = np.where(accepted, attempt.slope, c["slope"])
         if self.t_eval is not None:
             after |= self._recorded(c, accepted, t, h, t_end, attempt)
+        if self.recorded:
+            after |= self._with_place(after, accepted)
         at_end = stopped if at_stop is False else ops.logical_and(stopped, ops.logical_not(at_stop))
         after["status"] = ops.where(at_end, float(REACHED), self._failure(c, after, error))
         if located is not None:
@@ -185,6 +208,20 @@ class Integration:
         ends = ops.logical_and(ops.logical_not(error <= 1.0), after["h"] < least)
         status = ops.where(finite, float(TOO_SMALL), float(NOT_FINITE))
         return ops.where(ends, status, RUNNING)
+
+    def _with_place(self, c: dict[str, Any], accepted: Any) -> dict[str, Any]:
+        """The path with the place that an accepted step has reached.
+
+        It stays if the step's number is a multiple of ``every``; else the next one replaces it.
+        """
+        k, taken = c["places"], c["taken"] + ops.where(accepted, 1.0, 0.0)
+        place = np.concatenate([array([c["t"]]), c["y"]])
+        kept = ops.logical_and(accepted, taken % float(self.every) == 0.0)
+        return {
+            "path": c["path"].at[k].set(np.where(accepted, place, c["path"][k])),
+            "places": k + ops.where(kept, 1.0, 0.0),
+            "taken": taken,
+        }
 
     def _recorded(
         self, c: dict[str, Any], accepted: Any, t: Any, h: Any, t_end: Any, attempt: Attempt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, InputTypeError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Graph, Handle
+from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.array import TracedArray, array, in_memory
 from symgrad.expr.tracers.expression import lift
 from symgrad.ode.coefficients import RK4, TSIT5
@@ -66,12 +68,34 @@ class Request:
     jump: Function | None
     max_steps: int
     max_events: int
+    recorded: int = 0
+    """How many places on the way the result's ``y`` has, with their times above them."""
+    every: int = 1
+    """Of the steps every such one is a place, and the last."""
 
     def step_maker(self) -> Method:
         """The method."""
         if isinstance(self.method, Tableau):
             return ExplicitMethod(self.method)
         return METHODS[self.method]()
+
+    def require_arguments(self, count: int) -> None:
+        """Refuse functions that do not take t, y and so many ``args``."""
+        wanted = [(self.fun, 2, "t and y"), (self.jump, 3, "t, y and the number of the stop")]
+        for event in self.events:
+            wanted += [(event.fun, 2, "t and y"), (event.jump, 2, "t and y")]
+        for function, first, names in wanted:
+            try:
+                inspect.signature(function or print).bind(*range(first + count))
+            except TypeError as error:
+                raise InputTypeError(
+                    located(
+                        f"{describe(function)} is called with {names}, then with all of args, "
+                        f"which has {count}: {error}"
+                    )
+                ) from error
+            except ValueError:  # a built-in function that does not say what it takes
+                continue
 
 
 @dataclass(frozen=True)
@@ -91,6 +115,7 @@ class Values:
 
 def solved(graph: Graph, request: Request, values: Values) -> OdeResult:
     """The solution of one problem, as expressions of the graph."""
+    request.require_arguments(len(values.args))
     start, end = (_expression(graph, t) for t in values.span)
     y0 = _expressions(graph, values.y0)
     if y0.ndim != 1 or not len(y0):
@@ -120,6 +145,8 @@ def solved(graph: Graph, request: Request, values: Values) -> OdeResult:
         max_step=values.max_step,
         max_steps=request.max_steps,
         t_eval=_times(graph, values.t_eval),
+        recorded=request.recorded,
+        every=request.every,
         stops=_stops(graph, values.t_stops, request.jump),
         events=Events(request.events, request.max_events, len(y0)) if request.events else None,
     )
@@ -155,12 +182,14 @@ def _stops(graph: Graph, times: Any, jump: Function | None) -> Stops | None:
 def _result(integration: Integration, values: Values) -> OdeResult:
     end = integration.solved()
     status = end["status"]
-    if integration.t_eval is None:
+    lost = ops.where(status < 0.0, math.nan, 1.0)  # a factor: derivatives are NaN, too
+    if integration.recorded:
+        t, y = None, end["path"].T
+    elif integration.t_eval is None:
         t, last = array([integration.span[0], end["t"]]), end["y"]
-        lost = ops.where(status < 0.0, math.nan, 1.0)  # a factor: derivatives are NaN, too
         y = np.stack([integration.y0, last * lost], axis=1)
     else:
-        t, y = values.t_eval, end["outputs"].T
+        t, y = values.t_eval, integration.outputs(end, lost).T
     counted = range(len(integration.events.events)) if integration.events else None
     named = [None if counted is None else [end[f"{name}{i}"] for i in counted]
              for name in ("times", "states")]  # fmt: skip

@@ -23,7 +23,7 @@ class OdeResult:
     """
 
     t: Any
-    """The times: those of t_eval, or the start and the end."""
+    """The times: those of t_eval, of the steps, or of the start and the end."""
 
     y: Any
     """The solution at each, (..., size, times); NaN from where it failed, or ended, on."""

@@ -61,7 +61,8 @@ def solve_ivp(
     Args:
         fun: The right-hand side; returns n derivatives, in an array or a list. It is traced: it
             uses NumPy's functions or symgrad's, and no ``if`` on t or y (``sg.where``).
-        t_span: The start and the end, which may be before it.
+        t_span: The start and the end, which may be before it; of many problems each may be an
+            array (...) as well.
         y0: The initial state (n,); of many problems (..., n), with the arrays of ``args`` beginning
             with the same axes, or with axes of length 1 for what all problems share. Inside a trace
             a problem is one: the batch is that of the kernel.
@@ -72,7 +73,9 @@ def solve_ivp(
             and "Yoshida", which are symplectic: y is then positions and as many momenta. Or a
             `Tableau`.
         t_eval: The times (m,) at which the solution is given, in the order of the integration. None
-            for the start and the end alone: SciPy gives its steps.
+            for the steps that were taken, as SciPy gives them (of more than 2,047, every second,
+            fourth and so on, and the last); of many problems, and inside a trace, for the start and
+            the end alone.
         dense_output: SciPy's, which is refused: give ``t_eval``.
         events: Functions ``event(t, y, *args)``, one or several, that cross 0, with SciPy's
             attributes ``terminal`` (True, or after how many occurrences) and ``direction``, and
@@ -171,23 +174,20 @@ def _require_order(values: Values) -> None:
     """Refuse times that are not in the order of the integration, or outside of it."""
     if not _is_number(values.span):
         return
-    start, end = values.span
     for name, times in (("t_eval", values.t_eval), ("t_stops", values.t_stops)):
         if times is None or not _is_number(times):
             continue
-        ordered = np.asarray(times, float) * (1.0 if end >= start else -1.0)
-        if not ordered.ndim or not ordered.size:
+        if not np.size(times) or not np.ndim(times):
             raise InputError(located(f"{name} is an array of times, not {times!r}"))
-        if not (np.diff(ordered) >= 0).all():
+        start, end = (np.asarray(t, float)[..., None] for t in values.span)
+        ordered = np.asarray(times, float)
+        if not (np.diff(ordered * np.where(end >= start, 1.0, -1.0)) >= 0).all():
             raise InputError(
                 located(f"{name} is sorted in the order of the integration, and these are not")
             )
-        low, high = sorted((start, end))
-        if (
-            name == "t_eval"
-            and not ((np.asarray(times) >= low) & (np.asarray(times) <= high)).all()
-        ):
-            raise InputError(located(f"{name} is within t_span, {start!r} to {end!r}"))
+        low, high = np.minimum(start, end), np.maximum(start, end)
+        if name == "t_eval" and not ((ordered >= low) & (ordered <= high)).all():
+            raise InputError(located(f"{name} is within t_span, {values.span!r}"))
 
 
 def _require_options(options: dict[str, Any], dense_output: bool) -> None:
@@ -237,12 +237,13 @@ def _count(value: Any, name: str) -> int:
 def _listed(events: Any) -> Sequence[Any]:
     if events is None:
         return ()
-    return (events,) if callable(events) else tuple(events)
+    return tuple(events) if isinstance(events, (list, tuple)) else (events,)
 
 
 def _event(event: Any) -> Event:
     """An event as SciPy has it: a function with attributes."""
-    require_functions(event)
+    if not callable(event):
+        raise InputTypeError(located(f"an event is a function of t, y and args, not {event!r}"))
     jump = getattr(event, "jump", None)
     direction = float(getattr(event, "direction", 0.0))
     return Event(event, direction, int(getattr(event, "terminal", False) or 0), jump)

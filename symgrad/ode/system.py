@@ -40,14 +40,20 @@ class System:
 
     def slope(self, t: Any, y: Any) -> Any:
         """The right-hand side: an array of expressions (size,)."""
-        slope = array(self.fun(t, y, *self.args))
+        returned = self.fun(t, y, *self.args)
+        if returned is None:
+            raise TraceError(located(f"{describe(self.fun)} returned nothing, not derivatives"))
+        slope = array(returned)
+        if not slope.ndim and self.size == 1:
+            slope = slope.reshape(1)
         inner = next((np.shape(e) for e in slope.flat if isinstance(e, np.ndarray)), ())
         if inner or slope.shape[:1] == (self.size,) and slope.ndim > 1:
             raise TraceError(
                 located(
                     f"{describe(self.fun)} returned an array {inner or slope.shape[1:]} for each "
                     "number of y0: to solve for many values of an argument, give y0 an axis of "
-                    "problems before its last, as y0[None]"
+                    "problems before its last, as y0[None]; integers in args are constants, "
+                    "which a.astype(float) makes values"
                 )
             )
         if slope.shape == (self.size,):

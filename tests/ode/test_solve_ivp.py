@@ -110,7 +110,7 @@ def test_members_of_a_batch_are_as_if_alone() -> None:
         alone = sg.solve_ivp(
             van_der_pol, (0, 20), starts[k], args=(float(mu[k]),), rtol=1e-5, max_steps=3000
         )
-        np.testing.assert_array_equal(batch.y[k], alone.y)
+        np.testing.assert_array_equal(batch.y[k], alone.y[:, [0, -1]])
         assert (batch.nfev[k], batch.steps[k]) == (alone.nfev, alone.steps)
 
 
@@ -119,7 +119,7 @@ def test_axes_of_problems_broadcast() -> None:
     grid = sg.solve_ivp(predators_and_prey, (0, 2), [[[2.0, 1.0]]], args=(growth, hunting))
     assert grid.y.shape == (2, 3, 2, 2) and grid.t.shape == (2, 3, 2)
     alone = sg.solve_ivp(predators_and_prey, (0, 2), [2.0, 1.0], args=(1.1, 0.3))
-    np.testing.assert_array_equal(grid.y[1, 0], alone.y)
+    np.testing.assert_array_equal(grid.y[1, 0], alone.y[:, [0, -1]])
 
 
 def test_arrays_among_the_arguments_belong_to_each_problem() -> None:
@@ -148,6 +148,61 @@ def test_a_span_of_no_length() -> None:
     nothing = sg.solve_ivp(predators_and_prey, (1, 1), [2.0, 1.0], t_eval=[1.0], args=(1.1, 0.4))
     assert nothing.success
     np.testing.assert_array_equal(nothing.y, [[2.0], [1.0]])
+
+
+@pytest.mark.parametrize("span", [(0, 10), (5, -1)])
+def test_without_t_eval_one_problem_gives_its_steps(span: tuple[float, float]) -> None:
+    solution = sg.solve_ivp(predators_and_prey, span, [2.0, 1.0], args=(1.1, 0.4), rtol=1e-6)
+    exact = scipy.integrate.solve_ivp(
+        predators_and_prey, span, [2.0, 1.0], "DOP853", solution.t, args=(1.1, 0.4), rtol=1e-10,
+        atol=1e-12,
+    )  # fmt: skip
+    assert len(solution.t) - 1 <= solution.steps and (solution.t[0], solution.t[-1]) == span
+    assert (np.diff(solution.t) * np.sign(span[1] - span[0]) > 0).all()
+    np.testing.assert_allclose(solution.y, exact.y, rtol=1e-4)
+    many = sg.solve_ivp(predators_and_prey, span, [2.0, 1.0], args=(1.1, 0.4), max_step=0.01)
+    assert len(many.t) > 500 and many.t[-1] == span[1]
+    np.testing.assert_array_less(np.abs(np.diff(many.t)), 0.0101)
+    more = sg.solve_ivp(
+        predators_and_prey, span, [2.0, 1.0], args=(1.1, 0.4), max_step=0.002, max_steps=9999
+    )
+    assert 1000 < len(more.t) <= 2048 < more.steps and more.t[-1] == span[1]
+    np.testing.assert_array_less(np.abs(np.diff(more.t)), 0.00801)
+
+
+def test_steps_end_at_a_terminal_event_and_with_nan_at_a_failure() -> None:
+    def low(t: Any, y: Any) -> Any:
+        return y[0] - 0.5
+
+    low.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
+    ended = sg.solve_ivp(lambda t, y: -y, (0, 9), [1.0], events=low)
+    assert ended.status == 1
+    np.testing.assert_allclose((ended.t[-1], ended.y[0, -1]), (math.log(2.0), 0.5), rtol=1e-3)
+    explodes = sg.solve_ivp(lambda t, y: y**2, (0, 2), [1.0])
+    assert explodes.status == -1 and explodes.t[-1] == 2.0
+    np.testing.assert_allclose(explodes.t[-2], 1.0, rtol=1e-3)
+    assert np.isnan(explodes.y[0]).tolist() == [False] * (len(explodes.t) - 1) + [True]
+
+
+def test_each_problem_may_have_ends_of_its_own() -> None:
+    ends, rates = np.array([1.0, 2.0, -1.0]), np.array([1.0, 0.5, 2.0])
+    both = sg.solve_ivp(lambda t, y, a: -a * y, (0, ends), [[1.0]], args=(rates,), rtol=1e-6)
+    np.testing.assert_allclose(both.y[:, 0, -1], np.exp(-rates * ends), rtol=1e-5)
+    np.testing.assert_array_equal(both.t[:, -1], ends)
+
+
+def test_derivatives_of_a_failure_are_nan_at_times_as_at_the_end() -> None:
+    def loss(v: Any) -> Any:
+        return sg.solve_ivp(lambda t, y: [y[0] ** 2], (0, 2), [v[0]], t_eval=[0.5, 1.5]).y.sum()
+
+    kernel = sg.fused_forward_backward(1, loss, device="cpu", dtype="float64")
+    losses, slopes = kernel.run([[1.0], [0.1]])
+    assert np.isnan(losses).tolist() == np.isnan(slopes[:, 0]).tolist() == [True, False]
+
+
+def test_a_scalar_right_hand_side_is_one_number() -> None:
+    solution = sg.solve_ivp(lambda t, y: -y[0], (0, 1), [1.0], rtol=1e-8)
+    np.testing.assert_allclose(solution.y[0, -1], math.exp(-1.0), rtol=1e-6)
 
 
 def test_a_solution_that_ends_is_nan_from_there_on() -> None:
@@ -259,6 +314,15 @@ def test_a_neural_right_hand_side() -> None:
         ({"fun": lambda t, y: [y[0], y[0]]}, "y0 has 1 numbers"),
         ({"fun": lambda t, y, a: [-a * y[0]], "args": ([1.0, 2.0],)}, r"y0\[None\]"),
         ({"relative": 1.0}, "no option relative"),
+        ({"t_eval": [[0.0, 0.5]]}, "t_eval is one array of times, or one for each problem"),
+        ({"t_span": (0, np.ones(2))}, "a time of t_span is one number, or one for each problem"),
+        ({"fun": lambda t, y, a: [-a * y[0]]}, "args, which has 0: missing a required argument"),
+        ({"args": (1.0,)}, "args, which has 1: too many positional arguments"),
+        ({"fun": lambda t, y: None}, "returned nothing"),
+        ({"events": lambda t: t - 0.5}, "is called with t and y"),
+        ({"events": lambda t, y: [y[0], t]}, r"the event .* returned shape \(2,\)"),
+        ({"t_stops": [0.5], "jump": lambda t, y: y}, "t, y and the number of the stop"),
+        ({"events": 3}, "an event is a function"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_remedy(wrong: dict[str, Any], message: str) -> None:
