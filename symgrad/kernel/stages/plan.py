@@ -62,13 +62,19 @@ def plan(program: Program, target: Target, simplify: Simplify) -> Plan:
 def _items(program: Program, scheduler: Scheduler) -> Iterator[AnyStep]:
     """Steps and calls, one after the other."""
     results = [a for a in program.arrays if isinstance(a, Result)]
-    for array in program.arrays:
+    computed = set[Array]()
+    for n, array in enumerate(program.arrays):
+        if array in computed:
+            continue
         if isinstance(array, Result):
             same = {a.index: a for a in results if a.call is array.call}
             if next(iter(same.values())) is array:
                 yield CallStep(array.call, same)
         elif not isinstance(array, Input | Constant) and array.size:
-            yield from scheduler.steps(array)
+            later = [a for a in program.arrays[n + 1 :] if a not in computed]
+            beside = scheduler.beside(array, later)
+            computed.update(beside.others if beside else ())
+            yield from scheduler.steps(array, beside)
 
 
 def _parts(program: Program, items: Sequence[AnyStep]) -> Iterator[Segment | HostStep]:

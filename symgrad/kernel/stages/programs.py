@@ -25,8 +25,21 @@ def extent_name(counter: int) -> str:
     return f"e{counter}"
 
 
+def chosen_group(k: KernelIR) -> tuple[Index, int | None]:
+    """The number of the group, and in a grid whether there is one: beyond the end it is the last.
+
+    In a grid the argument ``total`` is the number of groups.
+    """
+    group = Index(k, k.group)
+    if not k.target.grid:
+        return group, None
+    total = Index(k, k.argument("total"))
+    exists = group.below(total)
+    return group.at_most(total - 1), exists
+
+
 @dataclass(frozen=True)
-class _Stage:
+class StageProgram:
     """A kernel of stages: buffers ``a0``, .. that are read, and ``y0``, .. that are written."""
 
     body: Body
@@ -45,7 +58,7 @@ class _Stage:
 
 
 @dataclass(frozen=True)
-class ElementProgram(_Stage):
+class ElementProgram(StageProgram):
     """An invocation for each element of the index space, which reduces what it needs alone.
 
     The arguments are the body's and the extents of parallel counters.
@@ -75,7 +88,7 @@ class ElementProgram(_Stage):
 
 
 @dataclass(frozen=True)
-class RowProgram(_Stage):
+class RowProgram(StageProgram):
     """A group for each row: ``inner`` is the parallel counter that its elements differ in, if any.
 
     Rows may be in ``chunks``, each a group's. Reductions that belong to a row are shared by the
@@ -95,10 +108,7 @@ class RowProgram(_Stage):
         """The kernel."""
         k, w, writes = self._begin(target, "rows")
         extents = [Index(k, k.argument(extent_name(p))) for p in range(self.body.parallel)]
-        group, exists = Index(k, k.group), None
-        if target.grid:
-            total = Index(k, k.argument("total"))
-            exists, group = group.below(total), group.at_most(total - 1)
+        group, exists = chosen_group(k)
         chunk = None
         if self.chunks:
             group, chunk = divmod(group, Index(k, k.argument("chunks")))
@@ -164,7 +174,7 @@ class RowProgram(_Stage):
 
 
 @dataclass(frozen=True)
-class ScanProgram(_Stage):
+class ScanProgram(StageProgram):
     """Running totals along the parallel counter ``axis``: an invocation for each part of a line.
 
     With ``before``, lines are in parts, and that buffer has the totals of those up to each part,

@@ -8,16 +8,18 @@ from typing import Final
 from symgrad.arrays.program import Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array, Reduce, Scalars, is_zero
 from symgrad.expr import ops
+from symgrad.expr.graph.node import reachable
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Program
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.combine import lanes_reduce
 from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
+from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass
 from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
 from symgrad.kernel.stages.steps import AnyStep, Step, numbered, replaced
 from symgrad.kernel.stages.tile_products import tile_operand, tile_product
-from symgrad.kernel.stages.translate import Share, Simplify, Translation
+from symgrad.kernel.stages.translate import LONG, Share, Simplify, Translation
 
 CHUNK_COST: Final = 20_000.0
 """The cost in additions, of lanes, from which a chunk of a row is worth a thread's while."""
@@ -27,6 +29,9 @@ MOST_PARTS: Final = 64
 
 GPU_PARTS: Final = 256
 """Parts that a reduction is done in, at most, on a GPU."""
+
+PASS_PARTS: Final = 4096
+"""Parts that a pass over all elements is done in, at most, on a GPU."""
 
 FEW_ELEMENTS: Final = 16_384
 """Elements from which a GPU is busy with one invocation each."""
@@ -76,9 +81,19 @@ class Scheduler:
         self._packs: dict[Array, tuple[Array, int]] = {}
         """Arrays that stand in others too, and from which number on."""
 
-    def steps(self, array: Array) -> Iterator[AnyStep]:
-        """The steps that compute an array; other arrays are made between them."""
+    def beside(self, array: Array, later: Sequence[Array]) -> Pass | None:
+        """The later arrays that are computed in one pass with the sums of an array, if any are."""
+        if not isinstance(array, Tabulate):
+            return None
+        access = Access(self.scalars, (array.body,), tuple(array.counters))
+        return one_pass(self.scalars, access, later, self.target.bindings)
+
+    def steps(self, array: Array, beside: Pass | None = None) -> Iterator[AnyStep]:
+        """The steps that compute an array, and those beside it; others are made between them."""
         match array:
+            case Tabulate(counters=counters, body=body) if beside is not None:
+                access = Access(self.scalars, (body,), tuple(counters))
+                yield from self._passed(array, access, beside)
             case Tabulate(counters=counters, body=body):
                 yield from self._tabulated(array, counters, body)
             case Scatter():
@@ -151,6 +166,9 @@ class Scheduler:
 
     def _whole(self, array: Array, access: Access) -> Step:
         """The step that computes an array, with no other one before it."""
+        flat = None if self.target.in_step else self._flat(array, access)
+        if flat is not None:
+            return flat
         t = self._translation(access)
         roots = t.values(access.roots)
         if self.target.in_step:
@@ -160,6 +178,17 @@ class Scheduler:
         if inner is None and not self._is_shared(access):
             return self._elements(access, t, roots, [array])
         return self._rows(access, t, roots, [array], inner, self._shared(access, inner))
+
+    def _flat(self, array: Array, access: Access) -> Step | None:
+        """The step that computes elements, each from those of the same index of other arrays."""
+        reads = flat_reads(self.scalars, access.roots, access.parallel)
+        if reads is None or sum(self.scalars.extent(c) > 1 for c in access.parallel) < 2:
+            return None
+        flat = self.scalars.counter(access.size)
+        t = self._translation(Access(self.scalars, (), (flat,)))
+        (at,) = t.values([flat])
+        roots = t.values(access.roots, {i: t.read_at(i, at) for i in reads})
+        return self._elements(Access(self.scalars, (), (flat,)), t, roots, [array])
 
     def _elements(
         self,
@@ -392,6 +421,42 @@ class Scheduler:
             stored[r] = s.reduction(op.operator, [part], *(s.read(a, index) for a in arrays))
         (root,) = access.roots
         return self._whole(array, Access(s, (replaced(s, root, stored),), access.parallel))
+
+    def _passed(self, array: Array, access: Access, beside: Pass) -> Iterator[Step]:
+        """The sums of parts with the arrays beside them, and the sums of these."""
+        s, size, target = self.scalars, beside.size, self.target
+        flat = s.counter(size)
+        t = self._translation(Access(s, (), (flat,)))
+        (at,) = t.values([flat])
+        known = {i: t.read_at(i, at) for i in beside.reads}
+        terms = [a for r in beside.reductions for a in s.args(r)]
+        nodes = t.values([*terms, *(a.body for a in beside.others)], known)
+        program = PassProgram(t.body(nodes, self.simplify), beside.operators, size >= LONG)
+        cost = sum(t.graph.nodes[i][0].cost for i in reachable(t.graph, nodes))
+        length = self._pass_length(size, cost)
+        count = -(-size // length)
+        if not target.in_step:
+            target = target.of_width(ELEMENT_WIDTH).in_grid(count)
+        words = [("size", size), ("length", length)]
+        words += [("total", count)] if target.grid else []
+        parts = [
+            [Array(shape=(count,), kind=s.graph.type(a)) for a in s.args(r)]
+            for r in beside.reductions
+        ]
+        writes = [*(a for some in parts for a in some), *beside.others]
+        title = f"{count} groups in one pass"
+        yield self._step(
+            program, target, t, writes, count * target.width, count, [*words, *t.words], title
+        )
+        yield self._joined(array, access, parts, count)
+
+    def _pass_length(self, size: int, cost: int) -> int:
+        """The elements of a part of a pass, which has two parts at least."""
+        if self.target.in_step:
+            unit, worth = 4 * self.target.width, int(CHUNK_COST / max(cost, 1)) * self.target.width
+            length = min(max(worth, -(-size // MOST_PARTS)), -(-size // 2))
+            return -(-length // unit) * unit
+        return max(4 * ELEMENT_WIDTH, -(-size // PASS_PARTS))
 
     # products ------------------------------------------------------------------------------------
 

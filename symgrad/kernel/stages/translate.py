@@ -147,6 +147,12 @@ class Translation:
             self._kinds.append(kind)
         return self.leaf(Element(self.sources[source], index), kind)
 
+    def read_at(self, read: int, index: int) -> int:
+        """The number that a read finds where its flat index is this node of the new graph."""
+        op = self.scalars.op(read)
+        assert isinstance(op, Read), "a read"
+        return self.element(op.array, KINDS[op.array.kind], index)
+
     # nodes ---------------------------------------------------------------------------------------
 
     def values(self, roots: Sequence[int], stored: Mapping[int, int] | None = None) -> list[int]:

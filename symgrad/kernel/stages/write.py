@@ -99,13 +99,22 @@ class Writer:
                 self.reduce_below([*r.parts, *r.extents])
                 return self.values(r.parts) if last else self._nest(r, ends, level + 1, shared)
 
+        return self.looped(r, trips, terms, in_blocks=last)
+
+    def looped(
+        self, r: Reduction, trips: Index, terms: Callable[[int], Values], in_blocks: bool
+    ) -> Values:
+        """The results of a loop; ``terms`` writes what is reduced in an iteration.
+
+        Long sums are taken block by block where the loop is ``in_blocks``, and none within it.
+        """
         if r.long:
-            return self._long(r, trips, terms, in_blocks=last)
+            return self._long(r, trips, terms, in_blocks)
 
         def iteration(i: int, totals: Values) -> Values:
-            return combine(k, r, totals, terms(i))
+            return combine(self.k, r, totals, terms(i))
 
-        return k.loop(k.word(0), trips.id, self.nothing(r), iteration)[0]
+        return self.k.loop(self.k.word(0), trips.id, self.nothing(r), iteration)[0]
 
     def _long(
         self, r: Reduction, trips: Index, terms: Callable[[int], Values], in_blocks: bool

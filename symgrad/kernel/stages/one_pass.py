@@ -1,0 +1,169 @@
+"""Sums over all elements in one pass with arrays of the same elements, as a loss and its gradient.
+
+Both read the same arrays, so that each number is loaded once, and functions of it are computed
+once. The index is flat: counters only say which element it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from symgrad.arrays.program import Constant, Input, Tabulate
+from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
+from symgrad.expr import ops
+from symgrad.expr.graph.node import paused_gc
+from symgrad.kernel.index import Index
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.stages.access import Access
+from symgrad.kernel.stages.body import Reduction
+from symgrad.kernel.stages.combine import TUPLES
+from symgrad.kernel.stages.programs import StageProgram, chosen_group
+from symgrad.kernel.stages.write import over_group
+
+LEAST_ELEMENTS: Final = 4096
+"""Elements from which a sum and other arrays are computed in one pass."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The reductions of an array without axes, and other arrays of the elements that they reduce.
+
+    ``reads`` are the reads of whole arrays, element by element.
+    """
+
+    reductions: tuple[int, ...]
+    operators: tuple[str, ...]
+    others: tuple[Tabulate, ...]
+    reads: tuple[int, ...]
+    size: int
+
+
+def one_pass(
+    s: Scalars, access: Access, later: Sequence[Array], bindings: int | None
+) -> Pass | None:
+    """The reductions of an array without axes, with later arrays that read the same arrays.
+
+    On the host, where arrays are not limited in number, it is worth it only with such arrays.
+    """
+    reductions = access.reductions
+    if access.size != 1 or not reductions:
+        return None
+    reduces = [op for r in reductions if isinstance(op := s.op(r), Reduce)]
+    counters = reduces[0].counters
+    size = access.extent(counters)
+    if size < LEAST_ELEMENTS or any(op.operator in TUPLES for op in reduces):
+        return None
+    if any(op.counters != counters for op in reduces):
+        return None
+    parts = [a for r in reductions for a in s.args(r)]
+    reads = flat_reads(s, parts, counters)
+    if not reads:
+        return None
+    sources = {op.array for _, op in s.reads(parts)}
+    room = len(later) if bindings is None else bindings - len(sources) - len(parts)
+    others = list[Tabulate]()
+    for array in later:
+        own = _reads_beside(s, array, counters, sources)
+        if own and len(others) < room and isinstance(array, Tabulate):
+            others.append(array)
+            reads += own
+    if not others and bindings is None:
+        return None
+    operators = tuple(op.operator for op in reduces)
+    return Pass(tuple(reductions), operators, tuple(others), tuple(dict.fromkeys(reads)), size)
+
+
+def _reads_beside(
+    s: Scalars, array: Array, counters: Sequence[int], sources: Collection[Array]
+) -> list[int]:
+    """The reads of an array that may be computed beside sums over counters of these sources."""
+    if not isinstance(array, Tabulate):
+        return []
+    extents = [n for n in map(s.extent, counters) if n > 1]
+    if [n for n in map(s.extent, array.counters) if n > 1] != extents:
+        return []
+    read = {op.array for _, op in s.reads([array.body])}
+    if not all(a in sources or isinstance(a, Input | Constant) for a in read):
+        return []
+    reads = flat_reads(s, [array.body], array.counters) or []
+    return (
+        reads if any(op.array in sources for i in reads if isinstance(op := s.op(i), Read)) else []
+    )
+
+
+def flat_reads(s: Scalars, roots: Sequence[int], counters: Sequence[int]) -> list[int] | None:
+    """The reads at the element that counters are; None where these serve for anything else."""
+    index = [c for c in counters if s.extent(c) > 1]
+    reads, seen, stack = list[int](), set[int](), list(roots)
+    while stack:
+        i = stack.pop()
+        if i in seen:
+            continue
+        seen.add(i)
+        op = s.op(i)
+        if isinstance(op, Read) and _is_at(s, i, op.array, index):
+            reads.append(i)
+        elif op is COUNTER or isinstance(op, Reduce):
+            return None
+        else:
+            stack.extend(s.args(i))
+    return reads
+
+
+def _is_at(s: Scalars, read: int, array: Array, index: Sequence[int]) -> bool:
+    """Whether a read is of an array of the same elements, at the counters in order."""
+    moving = [a for a, n in zip(s.args(read), array.shape, strict=True) if n > 1]
+    return (
+        len(moving) == len(index)
+        and [n for n in array.shape if n > 1] == [s.extent(c) for c in index]
+        and all(s.terms(a) == s.terms(c) for a, c in zip(moving, index, strict=True))
+    )
+
+
+@dataclass(frozen=True)
+class PassProgram(StageProgram):
+    """A group for each part of the elements, which writes some arrays and reduces others.
+
+    Of the body's roots the first are reduced by ``operators``, one number of each for a group; the
+    others are written, element by element. The parallel counter is the element.
+
+    The arguments are the body's, the number of elements, ``size``, and how many of them a group
+    has, ``length``; in a grid also the number of groups, ``total``.
+    """
+
+    operators: tuple[str, ...] = ()
+    long: bool = False
+
+    @paused_gc()
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel."""
+        k, w, writes = self._begin(target, "one_pass")
+        group, exists = chosen_group(k)
+        size, length = Index(k, k.argument("size")), Index(k, k.argument("length"))
+        width, local, roots = k.target.width, Index(k, k.local), self.body.roots
+        start, many = group * length, len(self.operators)
+        count = (size - start).at_most(length)
+        if exists is not None:
+            count = Index(k, k.add(ops.word_where, exists, count.id, k.word(0)))
+        trips = (count + (width - 1) - local) // width
+
+        def terms(t: int) -> Sequence[int]:
+            at = (start + Index(k, t) * width + local).id
+            with w.frame({0: at}):
+                values = w.values(roots)
+                for buffer, value in zip(writes[many:], values[many:], strict=True):
+                    k.store(buffer, at, value)
+            return values[:many]
+
+        r = Reduction((), (), roots[:many], self.operators, self.long)
+        totals = over_group(k, r, w.looped(r, trips, terms, in_blocks=True))
+        first = local.below(1)
+
+        def put() -> None:
+            for buffer, total in zip(writes[:many], totals, strict=True):
+                k.store(buffer, group.id, total)
+
+        k.when(first if exists is None else k.add(ops.logical_and, exists, first), put)
+        return k
