@@ -1,4 +1,4 @@
-"""Runners of iterations: NumPy here, or a device's compiled launch with the same method."""
+"""Runners of iterations, such as a device's compiled launch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from symgrad.backend import Backend
-from symgrad.kernel.interpret import iterate
 from symgrad.kernel.problems import NO_DATA, Problems, RowData, problems_of
 from symgrad.kernel.shapes import Iteration
 from symgrad.pipeline import Options
@@ -20,18 +19,6 @@ class Runner(Protocol):
     def run(self, state: np.ndarray, steps: int, data: RowData = NO_DATA) -> np.ndarray:
         """The states (S, s) after these steps."""
         ...
-
-
-@dataclass(frozen=True)
-class Interpreted:
-    """The meaning of an iteration, by NumPy: slow, and the reference for compiled loops."""
-
-    iteration: Iteration
-    dtype: Any = np.float64
-
-    def run(self, state: np.ndarray, steps: int, data: RowData = NO_DATA) -> np.ndarray:
-        """The states (S, s) after these steps."""
-        return iterate(self.iteration, state, steps, data, self.dtype)
 
 
 @dataclass(frozen=True)

@@ -136,10 +136,6 @@ class Likelihood:
         """The model's values of a row's measurements: times, observables, replicates, in order."""
         return self._at_all_times(v, row, lambda compared: (compared.model,))
 
-    def trajectory(self, v: Any, row: Any) -> Any:
-        """The states of a row's simulation (times, states)."""
-        return self.solved(self.parameters(v), row)[1]
-
     def _at_all_times(self, v: Any, row: Any, terms: Callable[[Compared], Iterable[Any]]) -> Any:
         """Numbers of each measurement, time by time; 0 where there is none."""
         theta = self.parameters(v)

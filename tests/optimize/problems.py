@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import iterations
 import numpy as np
 
+from symgrad.kernel.interpret import iterate
+from symgrad.kernel.problems import NO_DATA, RowData
 from symgrad.kernel.shapes import Iteration
-from symgrad.optimize.runner import Interpreted, Runner
+from symgrad.optimize.runner import Runner
 
 
 def rosenbrock(v: Any) -> Any:
@@ -29,6 +32,18 @@ def powell(v: Any) -> Any:
 def powell_residuals(v: Any) -> Any:
     a, b, c, d = v
     return [a + 10 * b, 5**0.5 * (c - d), (b - 2 * c) ** 2, 10**0.5 * (a - d) ** 2]
+
+
+@dataclass(frozen=True)
+class Interpreted:
+    """The meaning of an iteration, by NumPy: slow, and the reference for compiled loops."""
+
+    iteration: Iteration
+    dtype: Any = np.float64
+
+    def run(self, state: np.ndarray, steps: int, data: RowData = NO_DATA) -> np.ndarray:
+        """The states (S, s) after these steps."""
+        return iterate(self.iteration, state, steps, data, self.dtype)
 
 
 def interpreted(iteration: Iteration) -> Runner:

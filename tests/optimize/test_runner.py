@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from optimize.data_sets import CASES
-from optimize.problems import rosenbrock, rosenbrock_residuals
+from optimize.problems import Interpreted, rosenbrock, rosenbrock_residuals
 
 import symgrad as sg
-from symgrad.optimize.runner import Interpreted
 
 STARTS = np.random.default_rng(0).normal(size=(37, 2)).astype("float32")
 HAS_GPU = sg.devices()[0].is_gpu

@@ -30,8 +30,6 @@ from symgrad.expr.tracers.integers import Word, refuse_integer
 from symgrad.expr.tracers.memory import View
 from symgrad.expr.tracers.tree import Tree, flatten
 
-Argnums = int | Sequence[int]
-
 
 def chosen(argnums: Any, count: int) -> list[int]:
     """The arguments that ``argnums`` names, counted from the first.

@@ -23,9 +23,6 @@ from symgrad.wgsl.dispatch.compiled import Compiled
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage
 
-NUMBER_BYTES: Final = 4
-"""Bytes of a number."""
-
 QUAD_BYTES: Final = 32
 """Bytes of four numbers, of the widest, of which arrays of quads are whole multiples."""
 
