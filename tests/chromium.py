@@ -25,8 +25,8 @@ FLAGS: Final = (
     "--disable-extensions", "--disable-background-networking", "--mute-audio",
 )  # fmt: skip
 
-TYPES: Final = {"Float32Array": np.float32, "Int32Array": np.int32, "Uint8Array": np.uint8,
-                "Uint32Array": np.uint32}  # fmt: skip
+TYPES: Final = {"Float32Array": np.float32, "Float64Array": np.float64, "Int32Array": np.int32,
+                "Uint8Array": np.uint8, "Uint32Array": np.uint32}  # fmt: skip
 
 ENCODE: Final = """
 (value) => {

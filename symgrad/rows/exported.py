@@ -8,12 +8,12 @@ from symgrad.optimize.over_data import RowLoss, require_squares
 from symgrad.pipeline import Options
 from symgrad.rows.loss import Request, Traced
 from symgrad.values.parameters import of_row
-from symgrad.web.kernels import Minimization, Steps, require_float32
+from symgrad.web.kernels import Minimization, Steps, require_exported
 
 
 def require_exportable(name: str, request: Request, traced: Traced) -> None:
     """Refuse what modules do not compute."""
-    require_float32(request.options.dtype)
+    require_exported(request.options.dtype)
     missing = {
         "parameters that rows look up by an index": bool(traced.gathers),
         f'nan_policy="{request.nan_policy}"': request.nan_policy != "propagate",

@@ -382,7 +382,7 @@ class DataKernel(KernelBase):
             self.request.reduce or "sum",
             self._traced.weight,
         )
-        rows_exported(self.name, self.parameters, sums, by).write(path)
+        rows_exported(self.name, self.parameters, sums, by, self.precision).write(path)
 
     def _sum_outputs(self) -> list[SumOutput]:
         """Which sums are which numbers of the results."""

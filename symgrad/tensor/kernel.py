@@ -25,7 +25,7 @@ from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.tensor.recorded import Pull, tape_of
 from symgrad.values.arrays import real_numbers
 from symgrad.values.dtypes import host_dtype, memory_dtype, name_of
-from symgrad.web.kernels import launch_exported, require_float32
+from symgrad.web.kernels import launch_exported, require_exported
 
 Shape = tuple[int, ...]
 
@@ -322,7 +322,7 @@ class TensorKernel(KernelBase):
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     layer.export_js(f"{folder}/layer.mjs")
         """
-        require_float32(self._options.dtype)
+        require_exported(self._options.dtype)
         style = style_of(self._options, self.name)
         launch_exported(self.name, self._launch(), style).write(path)
 

@@ -18,6 +18,7 @@ from symgrad.kernel.skeletons.steps import iterate_launch
 from symgrad.kernel.skeletons.transpose import TILE_SIDE, transpose_program
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import WorkgroupTarget
+from symgrad.mathlib.pair.expression import parts
 from symgrad.optimize.arguments import bounds_of, require_method, tolerances_of, whole
 from symgrad.optimize.device_states import results_of, states_from
 from symgrad.optimize.evaluation import Accumulation
@@ -58,34 +59,42 @@ def of_points(computation: Computation, style: Style, sources: Sources) -> Descr
     """A computation at every point of a batch: see `symgrad.kernel.skeletons.map.map_launch`."""
     target = WorkgroupTarget(computation.workgroup)
     launch = map_launch(computation, target, style.columns_in, style.columns_out)
-    return of_launch(launch, style, sources)
+    described = of_launch(launch, style, sources)
+    if style.dtype == "float32x2":  # of which a page has twice as many float32
+        for array in (*described["inputs"], *described["outputs"]):
+            array["size"] *= 2
+    return described
 
 
-def of_sums(modules: Sequence[Summation], columns: int, sources: Sources) -> Description:
+def of_sums(
+    modules: Sequence[Summation], columns: int, sources: Sources, dtype: str
+) -> Description:
     """Sums over rows of ``columns`` columns, by modules that look nothing up.
 
     The rows are the batch, and of each module the caller says how many groups it has.
     """
     tables = Sources()
-    dispatches = [_sum(m, k, sources, tables) for k, m in enumerate(modules)]
+    dispatches = [_sum(m, k, sources, tables, dtype) for k, m in enumerate(modules)]
+    in_pairs = dtype == "float32x2"
     return {
-        "columns": columns,
+        "pairs": in_pairs,
+        "columns": columns * (1 + in_pairs),
         "results": max(m.program.results.numbers.stop for m in modules),
         "each": ROWS_PER_BLOCK,
-        "parts": [_part(m) for m in modules],
+        "parts": [_part(m, dtype) for m in modules],
         "launch": {"dispatches": dispatches, "tables": tables.texts},
     }
 
 
-def _sum(m: Summation, number: int, sources: Sources, tables: Sources) -> Description:
+def _sum(m: Summation, number: int, sources: Sources, tables: Sources, dtype: str) -> Description:
     """The dispatch of a module, of which there are so many before it."""
     arrays = ("rows", "rows"), ("parameters", "parameters"), ("partials", f"partials{number}")
     groups = Size(f"groups{number}")
     dispatch = Dispatch(m.program, m.program.target, arrays, BATCH, groups)
-    return _dispatch(dispatch, m.printed, sources, tables)
+    return _dispatch(dispatch, m.printed, sources, tables, dtype)
 
 
-def _part(m: Summation) -> Description:
+def _part(m: Summation, dtype: str) -> Description:
     """Where the numbers of a module are: see `Summation`."""
     r = m.program.results
     return {
@@ -97,7 +106,7 @@ def _part(m: Summation) -> Description:
         "columns": r.columns,
         "most": m.program.most,
         "width": m.program.width,
-        "slots": m.printed.slots,
+        "slots": m.printed.slots * (1 + (dtype == "float32x2")),
     }
 
 
@@ -106,14 +115,15 @@ def of_launch(launch: Launch, style: Style, sources: Sources) -> Description:
     launch.verify()
     tables = Sources()
     dispatches = [
-        _dispatch(d, printed_kernel(d, style), sources, tables)
+        _dispatch(d, printed_kernel(d, style), sources, tables, style.dtype)
         for d in launch.dispatches
         if isinstance(d.count, Size) or d.number_of_groups
     ]
     groups = {"inputs": launch.inputs, "outputs": launch.outputs, "scratch": launch.scratch}
     arrays = {name: [_array(a) for a in group] for name, group in groups.items()}
     repeated = {"until": asdict(launch.until)} if launch.until else {}
-    return {**arrays, **repeated, "dispatches": dispatches, "tables": tables.texts}
+    numbers = {"pairs": True} if style.dtype == "float32x2" else {}
+    return {**arrays, **numbers, **repeated, "dispatches": dispatches, "tables": tables.texts}
 
 
 def _array(a: Array) -> Description:
@@ -125,14 +135,19 @@ def _length(n: int | Size) -> int | str:
     return n.name if isinstance(n, Size) else n
 
 
-def _dispatch(d: Dispatch, printed: Printed, sources: Sources, tables: Sources) -> Description:
-    """A dispatch: its modules, the arrays that it binds, and its groups."""
+def _dispatch(
+    d: Dispatch, printed: Printed, sources: Sources, tables: Sources, dtype: str = "float32"
+) -> Description:
+    """A dispatch: its modules, the arrays that it binds, and its groups, counted in float32."""
     kernel, names = d.kernel, d.names
     assert not d.parts, f"{kernel.name} is bound to a part of an array: a page binds whole ones"
-    arguments = dict(d.arguments)
+    arguments, in_pairs = dict(d.arguments), dtype == "float32x2"
 
     def place(b: Buffer) -> Description:
-        return {"name": names[b.name]} if b.data is None else {"table": tables.number(b.data)}
+        if b.data is None:
+            return {"name": names[b.name]}
+        numbers = [n for x in b.data for n in parts(x)] if in_pairs else b.data
+        return {"table": tables.number(numbers)}
 
     readable = sum(b.space == "read" for b in printed.bound)
     return {
@@ -144,7 +159,7 @@ def _dispatch(d: Dispatch, printed: Printed, sources: Sources, tables: Sources) 
         "groups": _length(d.groups),
         "words": [_length(arguments[name]) for name in kernel.arguments.values()],
         "width": printed.width,
-        "slots": printed.slots,
+        "slots": printed.slots * (1 + in_pairs),
     }
 
 
@@ -286,7 +301,7 @@ def points_exported(
     shaders: Shaders, names: Sequence[str], minimization: Minimization | None
 ) -> Exported:
     """A kernel of points."""
-    require_float32(shaders.options.dtype)
+    require_exported(shaders.options.dtype, minimization is not None)
     sources = Sources()
     points = of_points(shaders.computation, shaders.style, sources)
     kinds = {"points": points, "minimization": minimization}
@@ -294,11 +309,16 @@ def points_exported(
 
 
 def rows_exported(
-    name: str, names: Sequence[str], sums: RowSums, minimization: Minimization | None
+    name: str,
+    names: Sequence[str],
+    sums: RowSums,
+    minimization: Minimization | None,
+    dtype: str = "float32",
 ) -> Exported:
     """A kernel of a loss over data."""
+    require_exported(dtype, minimization is not None)
     sources = Sources()
-    rows = of_sums(sums.modules, sums.columns, sources) | {
+    rows = of_sums(sums.modules, sums.columns, sources, dtype) | {
         "parameters": sums.parameters,
         "used": list(sums.used),
         "reduce": sums.reduce,
@@ -334,11 +354,15 @@ def _exported(
     return Exported(name, kinds, description, sources.texts)
 
 
-def require_float32(dtype: str) -> None:
-    """Refuse what no GPU computes.
+def require_exported(dtype: str, minimizes: bool = False) -> None:
+    """Refuse what pages do not compute.
 
     Raises:
-        InputError: for another dtype.
+        InputError: for another dtype than float32 and float32x2, and for a minimisation in pairs.
     """
-    if dtype != "float32":
-        raise InputError(f'kernels of WebGPU compute in float32, not {dtype}: use dtype="float32"')
+    if dtype == "float64":
+        raise InputError(
+            'kernels of WebGPU compute in float32 and float32x2, not float64: use dtype="float32x2"'
+        )
+    if dtype == "float32x2" and minimizes:
+        raise InputError('modules minimise in float32, not float32x2: use dtype="float32"')

@@ -146,7 +146,7 @@ def looked_up(p: Any, r: Any) -> Any:
 
 
 UNKNOWN = {
-    "float32, not float64": lambda: sg.fused_forward(
+    "float32x2, not float64": lambda: sg.fused_forward(
         1, lambda v: v, device="cpu", dtype="float64"),
     "look up by an index": lambda: sg.fused_forward_backward(
         3, looked_up, columns=["who", "x"], device="cpu"),

@@ -142,3 +142,31 @@ def test_a_hundred_chains_draw_the_same_random_numbers(browser: Chromium, page: 
     wanted = kernel.run(points)
     same = np.isclose(found["values"].reshape(-1, 2), wanted, rtol=1e-4, atol=1e-4).all(axis=1)
     assert same.mean() >= 0.98  # a chain whose choice hangs on the last bit may go another way
+
+
+def test_kernels_in_pairs_of_float32(browser: Chromium, page: Page) -> None:
+    """Numbers of double precision in and out, with the digits of pairs: points, sums, arrays."""
+    how: dict[str, Any] = {"device": "cpu", "dtype": "float32x2"}
+    points = RNG.normal(size=(70, 2))
+    kernel = sg.fused_forward_backward(2, rosenbrock, **how)
+    found = calls(browser, page, kernel.export_js, "await kernel.run(x)", x=points)
+    for name, want in zip(kernel.outputs, kernel.run(points), strict=True):
+        assert_close_in_pairs(found[name], want)
+
+    def line(p: Any, r: Any) -> Any:
+        return (p[0] + p[1] * r[0] - r[1]) ** 2
+
+    sums, rows = sg.fused_forward_backward(2, line, row=2, **how), RNG.normal(size=(3000, 2))
+    found = calls(browser, page, sums.export_js, "await kernel.run(p, r)", p=points[0], r=rows)
+    for name, want in zip(sums.outputs, sums.run(points[0], rows), strict=True):
+        assert_close_in_pairs(found[name], want)
+    squares = sg.rowwise(lambda r: r * r / r.max(), **how)
+    want = squares.run(points)
+    [result] = calls(browser, page, squares.export_js, "await kernel.run({r})", r=points).values()
+    assert_close_in_pairs(result, want)
+
+
+def assert_close_in_pairs(found: Any, wanted: Any) -> None:
+    wanted = np.asarray(wanted)
+    scale = np.abs(wanted).max()
+    np.testing.assert_allclose(np.reshape(found, wanted.shape), wanted, rtol=0, atol=1e-12 * scale)

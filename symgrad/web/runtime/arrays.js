@@ -1,4 +1,4 @@
-const KINDS = { f: Float32Array, i: Int32Array, u: Uint32Array };
+const WORDS = { i: Int32Array, u: Uint32Array };
 
 /** Arrays of known shapes in, arrays out. */
 class LaunchKernel {
@@ -9,24 +9,28 @@ class LaunchKernel {
   }
 
   async run(arrays) {
-    const { gpu, inputs, outputs, scratch } = this.#launch;
+    const { gpu, inputs, outputs, scratch, pairs } = this.#launch;
+    const kinds = { ...WORDS, f: pairs ? Float64Array : Float32Array };
+    const quad = quadOf(pairs);
+    const bytesOf = ({ kind, size }) => (kind === "f" && pairs ? 8 : 4) * size;
     return gpu.lent(async (lease) => {
       const places = {};
       for (const { name, shape, kind, size } of inputs) {
         const given = arrays?.[name];
-        if (!(given instanceof KINDS[kind]) || given.length !== size) {
-          throw new SymgradError(`${name}: a ${KINDS[kind].name} of ${size} numbers is needed, ` +
+        if (!(given instanceof kinds[kind]) || given.length !== size) {
+          throw new SymgradError(`${name}: a ${kinds[kind].name} of ${size} numbers is needed, ` +
             `of shape (${shape.join(", ")})`);
         }
-        places[name] = lease.sent(given, QUAD);
+        places[name] = lease.sent(kind === "f" && pairs ? split(given, name) : given, quad);
       }
-      for (const { name, size } of [...outputs, ...scratch]) {
-        places[name] = lease.room(rounded(4 * size, QUAD) || QUAD);
+      for (const array of [...outputs, ...scratch]) {
+        places[array.name] = lease.room(rounded(bytesOf(array), quad) || quad);
       }
-      const wanted = outputs.map(({ name, size }) => part(places[name], 0, size));
+      const wanted = outputs.map((array) => part(places[array.name], 0, bytesOf(array) / 4));
       const bytes = await gpu.read(this.#launch.steps(lease, places), wanted);
-      return Object.fromEntries(
-        outputs.map(({ name, kind }, k) => [name, new KINDS[kind](bytes[k])]));
+      const read = (kind, b) => (
+        kind === "f" && pairs ? joined(new Float32Array(b)) : new kinds[kind](b));
+      return Object.fromEntries(outputs.map(({ name, kind }, k) => [name, read(kind, bytes[k])]));
     });
   }
 

@@ -28,7 +28,7 @@ const LIMITS = [
 const SCOPES = ["validation", "out-of-memory", "internal"];
 const GROUPS = 65535; // workgroups in one dimension of a dispatch, at most
 const IDLE_BYTES = 2 ** 28; // of buffers that are kept to be used again, at most
-const QUAD = 16; // bytes that arrays of four numbers are whole multiples of
+const quadOf = (pairs) => (pairs ? 32 : 16); // bytes of four numbers, of which arrays are whole
 const LOSS_MS = 200; // to wait for word of a lost device where nothing can be read
 
 const MAKERS = {}; // what makes the parts of a kernel, by their names in its description
@@ -47,6 +47,26 @@ function gridOf(groups) {
 function floats(values, what) {
   if (values instanceof Float32Array) return values;
   throw new SymgradError(`${what}: a Float32Array is needed, as Float32Array.from(...) makes it`);
+}
+
+/** Numbers of double precision as pairs of float32: the nearest, and the one nearest to the rest. */
+function split(values, what) {
+  if (!(values instanceof Float64Array)) {
+    throw new SymgradError(`${what}: a Float64Array is needed, as Float64Array.from(...) makes it`);
+  }
+  const pairs = new Float32Array(2 * values.length);
+  values.forEach((x, k) => {
+    const high = Math.fround(x);
+    pairs[2 * k] = high;
+    pairs[2 * k + 1] = Number.isFinite(high) ? x - high : 0;
+  });
+  return pairs;
+}
+
+/** Pairs of float32 as numbers of double precision; a zero has the sign of the first. */
+function joined(pairs) {
+  return Float64Array.from({ length: pairs.length / 2 },
+    (_, k) => (pairs[2 * k] === 0 ? pairs[2 * k] : pairs[2 * k] + pairs[2 * k + 1]));
 }
 
 /** How many rows of so many numbers there are; a clear error if they are not whole. */

@@ -5,8 +5,8 @@ class Points {
     return new Points(gpu, given, await Launch.of(gpu, given, wgsl));
   }
 
-  constructor(gpu, { inputs: [x], outputs, dispatches: [{ slots, width }] }, launch) {
-    Object.assign(this, { gpu, launch, outputs, inputs: x.size });
+  constructor(gpu, { inputs: [x], outputs, pairs, dispatches: [{ slots, width }] }, launch) {
+    Object.assign(this, { gpu, launch, outputs, pairs, inputs: x.size });
     this.widths = outputs.map((o) => o.size);
     const widest = 4 * Math.max(x.size, ...this.widths, slots);
     const fit = Math.floor(gpu.maxBinding / widest / width) * width;
@@ -41,16 +41,18 @@ class PointKernel {
   }
 
   async run(values) {
-    const { inputs, widths, outputs, gpu } = this.#points;
-    const count = rowsOf(floats(values, "the points").length, inputs, "the points");
+    const { inputs, widths, outputs, pairs, gpu } = this.#points;
+    const points = (pairs ? split : floats)(values, "the points");
+    const count = rowsOf(points.length, inputs, "the points");
     const found = widths.map((k) => new Float32Array(count * k));
     await this.#points.inTurn(count, (start, some) => gpu.lent(async (lease) => {
-      const points = lease.sent(values.subarray(start * inputs, (start + some) * inputs));
+      const sent = lease.sent(points.subarray(start * inputs, (start + some) * inputs));
       const results = widths.map((k) => lease.room(4 * k * some));
-      const bytes = await gpu.read(this.#points.steps(lease, some, points, results), results);
+      const bytes = await gpu.read(this.#points.steps(lease, some, sent, results), results);
       bytes.forEach((b, k) => found[k].set(new Float32Array(b), start * widths[k]));
     }));
-    return Object.fromEntries(outputs.map((o, k) => [o.name, found[k]]));
+    return Object.fromEntries(
+      outputs.map((o, k) => [o.name, pairs ? joined(found[k]) : found[k]]));
   }
 
   runOnDevice(points, count, into = {}) {

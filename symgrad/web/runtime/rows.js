@@ -11,7 +11,7 @@ class Rows {
   }
 
   constructor(gpu, given) {
-    Object.assign(this, given, { gpu });
+    Object.assign(this, given, { gpu, quad: quadOf(given.pairs) });
     const fit = Math.floor(gpu.maxBinding / (4 * Math.max(given.columns, 1)));
     const blocks = given.parts.map((p) => this.#mostGroups(p) * p.width * p.most);
     this.block = Math.floor(Math.min(fit, ...blocks) / TOGETHER) * TOGETHER;
@@ -42,18 +42,20 @@ class Rows {
 
   #add(found, rows, start, count, parameters) {
     return this.gpu.lent(async (lease) => {
-      const first = lease.sent(parameters.length ? parameters : new Float32Array(1), QUAD);
-      const size = rounded(4 * count * this.columns, QUAD) || QUAD;
+      const first = lease.sent(parameters.length ? parameters : new Float32Array(2), this.quad);
+      const each = this.pairs ? 8 : 4;
+      const size = rounded(4 * count * this.columns, this.quad) || this.quad;
       const source = { buffer: rows, offset: 4 * start * this.columns, size };
       const groups = this.parts.map((part) => this.groups(part, count));
-      const targets = this.parts.map((p, k) => lease.room(4 * (p.head + groups[k] * p.columns)));
+      const targets = this.parts.map((p, k) => lease.room(each * (p.head + groups[k] * p.columns)));
       const [places, sizes] = [{ rows: source, parameters: first }, { batch: count }];
       groups.forEach((n, k) => {
         places[`partials${k}`] = targets[k];
         sizes[`groups${k}`] = n;
       });
       const bytes = await this.gpu.read(this.launch.steps(lease, places, sizes), targets);
-      this.parts.forEach((p, k) => addPart(found, p, new Float32Array(bytes[k]), groups[k], count));
+      const read = (b) => (this.pairs ? joined(new Float32Array(b)) : new Float32Array(b));
+      this.parts.forEach((p, k) => addPart(found, p, read(bytes[k]), groups[k], count));
     });
   }
 }
@@ -104,41 +106,45 @@ class BoundRows {
   #own;
 
   constructor(rows, values, count) {
-    const { gpu, columns, reduce, weight } = rows;
+    const { gpu, columns, reduce, weight, pairs, quad } = rows;
     gpu.check();
     this.#rows = rows;
     this.#own = !(values instanceof GPUBuffer);
     if (this.#own) {
-      this.count = rowsOf(floats(values, "the rows").length, columns, "the rows");
-      const weights = weight !== null && values.filter((_, k) => k % columns === weight);
+      const numbers = (pairs ? split : floats)(values, "the rows");
+      this.count = rowsOf(numbers.length, columns, "the rows");
+      const width = values.length / this.count;
+      const weights = weight !== null && values.filter((_, k) => k % width === weight);
       this.weight = weights ? total(weights) : this.count;
-      this.#buffer = gpu.storage(rounded(values.byteLength, QUAD) || QUAD);
-      gpu.device.queue.writeBuffer(this.#buffer, 0, values);
+      this.#buffer = gpu.storage(rounded(numbers.byteLength, quad) || quad);
+      gpu.device.queue.writeBuffer(this.#buffer, 0, numbers);
       return;
     }
     if (reduce === "mean" && weight !== null) {
       throw new SymgradError("the mean of weighted rows: give the rows as a Float32Array");
     }
     this.count = this.weight = count ?? Math.floor(values.size / (4 * columns));
-    requireBuffer(values, "the rows", rounded(4 * columns * this.count, QUAD));
+    requireBuffer(values, "the rows", rounded(4 * columns * this.count, quad));
     this.#buffer = values;
   }
 
   async run(params) {
-    const { parameters, used, outputs, reduce } = this.#rows;
-    const given = floats(params, "the parameters");
-    if (given.length !== parameters) {
-      throw new SymgradError(`${given.length} parameters: ${parameters} are needed`);
+    const { parameters, used, outputs, reduce, pairs } = this.#rows;
+    const Numbers = pairs ? Float64Array : Float32Array;
+    (pairs ? split : floats)(params, "the parameters"); // which throw at other arrays
+    if (params.length !== parameters) {
+      throw new SymgradError(`${params.length} parameters: ${parameters} are needed`);
     }
     if (reduce === "mean" && !this.weight) {
       throw new SymgradError("the mean over no rows, or over weights of 0, is not defined");
     }
-    const read = Float32Array.from(used, (k) => given[k]);
-    const sums = await this.#rows.sums(this.#buffer, this.count, read);
+    const read = Numbers.from(used, (k) => params[k]);
+    const sent = pairs ? split(read, "the parameters") : read;
+    const sums = await this.#rows.sums(this.#buffer, this.count, sent);
     const scale = reduce === "mean" ? 1 / this.weight : 1;
     return Object.fromEntries(outputs.map(({ name, size, from, to }) => {
       if (size === null) return [name, sums[from[0]] * scale];
-      const found = new Float32Array(size);
+      const found = new Numbers(size);
       from.forEach((k, j) => { found[to[j]] = sums[k] * scale; });
       return [name, found];
     }));

@@ -20,10 +20,13 @@ interface Kernel {
   destroy(): void;
 }
 
+/** Numbers as a kernel takes and gives them: in float32, or, in pairs of float32, as float64. */
+type Numbers = Float32Array | Float64Array;
+
 /** A kernel of points. */
 interface PointKernel extends Kernel {
   /** The results at B points in a row (B * n numbers): for each of them B rows of numbers. */
-  run(points: Float32Array): Promise<Record<string, Float32Array>>;
+  run(points: Numbers): Promise<Record<string, Numbers>>;
   /**
    * The same of points that are on the device, and stay there: it returns before they are computed.
    * Buffers of `into` take results by their names; the others are new, and the caller's.
@@ -34,20 +37,20 @@ interface PointKernel extends Kernel {
 }
 
 /** The results of a loss over data: numbers, and arrays for derivatives. */
-type Sums = Record<string, number | Float32Array>;
+type Sums = Record<string, number | Numbers>;
 
 /** A kernel of a loss over data. */
 interface RowKernel extends Kernel {
   /** The results for parameters, over N rows in a row (N * columns numbers). */
-  run(parameters: Float32Array, rows: Float32Array | GPUBuffer): Promise<Sums>;
+  run(parameters: Numbers, rows: Numbers | GPUBuffer): Promise<Sums>;
   /** The same with rows that stay on the device: copied there, or a buffer as it is. */
-  bind(rows: Float32Array | GPUBuffer, count?: number): BoundRows;
+  bind(rows: Numbers | GPUBuffer, count?: number): BoundRows;
 }
 
 /** Rows that stay on the device. */
 interface BoundRows {
   readonly count: number;
-  run(parameters: Float32Array): Promise<Sums>;
+  run(parameters: Numbers): Promise<Sums>;
   destroy(): void;
 }
 
@@ -93,7 +96,7 @@ interface Minimizer extends Kernel {
 /** A kernel of arrays of known shapes, by their names. */
 interface LaunchKernel extends Kernel {
   run(
-    arrays: Record<string, Float32Array | Int32Array | Uint32Array>,
-  ): Promise<Record<string, Float32Array | Int32Array | Uint32Array>>;
+    arrays: Record<string, Numbers | Int32Array | Uint32Array>,
+  ): Promise<Record<string, Numbers | Int32Array | Uint32Array>>;
 }
 
