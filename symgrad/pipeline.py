@@ -44,6 +44,7 @@ from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import Math, inlined, lower
 from symgrad.mathlib.signs import place_signs
+from symgrad.values.arrays import warn_if_rounded
 from symgrad.values.dtypes import host_dtype
 from symgrad.values.results import Array, Result
 
@@ -312,22 +313,26 @@ def require_options(options: Options) -> None:
         raise InputError(f'simplify={options.simplify!r}: use True, False or "real"')
 
 
+LEAST_DATA: Final = 4
+"""Constants of one line from which on they are taken for data."""
+
+
 def _require_range(graph: Graph, roots: Sequence[int], dtype: str) -> None:
-    """Refuse the user's constants that a float32 kernel cannot hold."""
+    """Refuse constants of the user's that float32 does not hold; warn of data that it rounds."""
     if dtype == "float64":
         return
-    _require_float32(graph, roots)
-    for body in regions(graph, roots):
-        _require_float32(body.graph, body.yields)
+    parts = [(graph, roots), *((body.graph, body.yields) for body in regions(graph, roots))]
+    for part, ends in parts:
+        constants = [i for i, node in enumerate(part.nodes) if node[0] is CONST]
+        values = {i: bits_float(part.nodes[i][1]) for i in constants}
+        _require_float32(part, ends, values)
+        if dtype == "float32":
+            _warn_of_rounding(part, values)
 
 
-def _require_float32(graph: Graph, roots: Sequence[int]) -> None:
+def _require_float32(graph: Graph, roots: Sequence[int], values: dict[int, float]) -> None:
     largest = float(np.finfo(np.float32).max)
-    beyond = {
-        i
-        for i, node in enumerate(graph.nodes)
-        if node[0] is CONST and largest < abs(bits_float(node[1])) < math.inf
-    }
+    beyond = {i for i, value in values.items() if largest < abs(value) < math.inf}
     if not beyond:
         return
     for i in reachable(graph, roots):
@@ -338,6 +343,19 @@ def _require_float32(graph: Graph, roots: Sequence[int]) -> None:
                 f'{largest:.8g}; use float("inf"), or dtype="float64" with device="cpu"'
                 + (f"\n  at {place}" if place else "")
             )
+
+
+def _warn_of_rounding(graph: Graph, values: dict[int, float]) -> None:
+    """Warn of data that a function takes from elsewhere: constants of one size that a line brings.
+
+    What float32 rounds by much differs by little, and so has one exponent.
+    """
+    groups: dict[tuple[int, int], list[float]] = {}
+    for i, value in values.items():
+        groups.setdefault((graph.places[i], math.frexp(value)[1]), []).append(value)
+    for (line, _), data in groups.items():
+        if line and len(data) >= LEAST_DATA:
+            warn_if_rounded(np.array(data), f"the data in {graph.sources[line]}", "float32")
 
 
 class Clock:

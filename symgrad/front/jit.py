@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from symgrad.arrays.mapping import mapped
 from symgrad.arrays.tape import open_tape
 from symgrad.arrays.whole import WholeArray
@@ -25,6 +27,7 @@ from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.stages import CompiledArrays
+from symgrad.values.arrays import warn_if_rounded
 
 
 def jit(
@@ -78,6 +81,9 @@ class Jitted:
             self._last = call.program.compiled
             return call.run()
         arguments, before = Arguments([*args, named], ()), self._recall.state()
+        for array in arguments.data:
+            if isinstance(array, np.ndarray):
+                warn_if_rounded(array, "an argument", self._options.dtype)
         try:
             program = self._traced(arguments)
         except ElementsNeededError as error:

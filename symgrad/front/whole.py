@@ -29,6 +29,7 @@ from symgrad.kernel.resident import ResidentArray
 from symgrad.pipeline import Options
 from symgrad.targets import Device, DeviceChoice, choose_any
 from symgrad.tensor.stages import CompiledArrays, compile_arrays
+from symgrad.values.arrays import warn_if_rounded
 
 LEAST_WHOLE: Final = 256
 """Elements of the largest argument from which on arrays are traced as a whole."""
@@ -86,6 +87,10 @@ class Runner:
     ) -> TracedCall:  # fmt: skip
         """A call whose result is nested of these outputs, and on the device if it ``stays``."""
         compiled, taken = self.compiled(traced.tape, outputs), traced.taken
+        for array in taken:
+            if isinstance(array, np.ndarray) and array.dtype.kind == "f":
+                name = f"an array that {describe(traced.f)} takes from elsewhere"
+                warn_if_rounded(array, name, self.options.dtype)
         constants = [compiled.resident(self._given(a, compiled)) for a in taken]
         kinds = [o.kind for o in outputs]
         return TracedCall(self, compiled, constants, stays, nest, kinds, others)

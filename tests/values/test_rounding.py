@@ -119,3 +119,38 @@ def test_where_nothing_is_lost_there_is_no_warning() -> None:
         single.run([0.0, 1.0], table | {"day": DAYS - 2459000.0})
         single.run([0.0, 1.0], {"day": DAYS.astype(np.float32), "y": np.sin(DAYS)})
         sg.fit_many(lambda x, a: a * x, DAYS, [DAYS], [1.0], device="cpu")
+
+
+def test_data_of_closures_are_looked_at_too() -> None:
+    wave = np.sin(DAYS)
+    misfit = lambda p: np.sum((p[0] * DAYS - wave) ** 2)  # noqa: E731
+    lookup = lambda p, r: (p[0] * sg.array(DAYS)[r.k] - r.y) ** 2  # noqa: E731
+    table = {"k": np.arange(50), "y": wave}
+    kernels = (
+        lambda: sg.fused_forward_backward(1, misfit, device="cpu"),
+        lambda: sg.fused_forward(1, lambda p: sg.array(DAYS + 1.0) * p[0], device="cpu"),
+        lambda: sg.fused_forward(1, lookup, columns=["k", "y"], device="cpu").run([1.0], table),
+        lambda: sg.minimize_from(misfit, 1, [[1.0]], sg.LBFGS(), 1, device="cpu"),
+    )
+    for made in kernels:
+        with pytest.warns(sg.PrecisionWarning, match=r"^the data in .*test_rounding.*DAYS") as seen:
+            made()
+        assert [w.filename for w in seen] == [__file__]
+
+
+def test_data_of_whole_arrays_are_looked_at_too() -> None:
+    days, ones = 2459000.1 + np.arange(300) / 24.0, np.ones(300)
+    with pytest.warns(sg.PrecisionWarning, match="^an array that .*takes from elsewhere has"):
+        sg.jit(lambda p: p * days, device="cpu")(ones)
+    with pytest.warns(sg.PrecisionWarning, match="^an argument has"):
+        sg.jit(lambda p, t: p * t, device="cpu")(ones, days)
+
+
+def test_constants_that_float32_keeps_or_that_are_no_data() -> None:
+    near = lambda v: np.where(v[0] < 1.0 - 1e-9, v[0] * 1.000000001, 1.0)  # noqa: E731
+    kept = DAYS.astype(np.float32).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sg.fused_forward(1, near, device="cpu")
+        sg.fused_forward(1, lambda v: np.sum(v[0] * kept), device="cpu")
+        sg.fused_forward(1, lambda v: np.sum(v[0] * DAYS), device="cpu", dtype="float64")
