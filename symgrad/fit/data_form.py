@@ -1,7 +1,7 @@
 """Data whose x has columns with names, some of them arrays, and whose y may hold vectors.
 
-Fits are of plain columns and of one number in each row: a vector of d numbers becomes d rows, which
-a column behind those of x tells apart.
+Fits are of plain columns and of one number in each row: a vector of d numbers becomes d rows. Two
+columns behind those of x say which point a row is of, and which entry of the vector.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ class DataForm:
         if not self.vector:
             return columns
         repeated = np.repeat(columns, self.size, axis=-1)
-        which = np.resize(np.arange(self.size, dtype=repeated.dtype), repeated.shape[-1])
-        last = np.broadcast_to(which, (*repeated.shape[:-2], 1, len(which)))
+        point, entry = np.divmod(np.arange(repeated.shape[-1]), self.size)
+        places = np.stack([point, entry]).astype(repeated.dtype)
+        last = np.broadcast_to(places, (*repeated.shape[:-2], *places.shape))
         return np.concatenate([repeated, last], axis=-2)
 
     def _rows(self, given: Any, count: int | None) -> np.ndarray:
@@ -124,28 +125,35 @@ class DataForm:
         def plain(x: Any, *parameters: Any) -> Any:
             if not self.vector:
                 return f(self._seen(x), *parameters)
-            which, x = x[-1], x[:-1]
-            if np.ndim(which):
-                return self._at_all(f, x, which, parameters)
+            (point, entry), x = x[-2:], x[:-2]
+            if np.ndim(entry):
+                return self._at_all(f, x, point, entry, parameters)
             values = array(f(self._seen(x), *parameters))
             self._require(f, values, self.vector)
-            place: Any = which if isinstance(which, Handle) else int(which)
+            place: Any = entry if isinstance(entry, Handle) else int(entry)
             return values.reshape(-1)[place]
 
         return plain
 
-    def _at_all(self, f: Callable[..., Any], x: Any, which: Any, parameters: Any) -> Any:
-        """The numbers of all vectors, of which the last may be cut."""
-        rows, points = np.shape(which)[0], x[:, :: self.size]
-        known = isinstance(which, np.ndarray) and which.dtype != object
-        if known and not np.array_equal(which, np.arange(rows) % self.size):
-            raise InputError(
-                f"{describe(f)} is of all x at once, and some numbers of its vectors are left out: "
-                "leave out whole points"
-            )
+    def _at_all(
+        self, f: Callable[..., Any], x: Any, point: Any, entry: Any, parameters: Any
+    ) -> Any:
+        """The numbers of vectors at all points of which there are some.
+
+        Where points are no numbers, as a curve has its own x, there are all of them, or there is
+        one number.
+        """
+        rows = np.shape(entry)[0]
+        if isinstance(entry, np.ndarray) and entry.dtype != object:
+            _, first, place = np.unique(point, return_index=True, return_inverse=True)
+            chosen: Any = place * self.size + np.asarray(entry, int)
+        else:
+            first = np.arange(0, rows, self.size)
+            chosen = slice(rows) if rows > 1 else entry
+        points = x[:, first]
         values = array(f(self._seen(points), *parameters))
         self._require(f, values, (points.shape[1], *self.vector))
-        return values.reshape(-1)[:rows]
+        return values.reshape(-1)[chosen]
 
     def _seen(self, x: Any) -> Any:
         """x as the user's model takes it, of columns (k,) or (k, rows)."""

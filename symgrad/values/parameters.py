@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.errors import InputError
+from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tracers.tree import Block, Blocks, Tree, apart, flatten, numbers_as_array, tree_of
 from symgrad.expr.tracing.trace import checked_count
 from symgrad.values.arrays import real_numbers
+from symgrad.values.tables import names_in
 
 
 def variables_of(n: Any) -> Tree:
@@ -91,6 +92,12 @@ class Nest:
         """
         if type(params) is np.ndarray and params.dtype == self.dtype and params.shape == self._row:
             return params.copy()
+        names = None if self.tree.is_nest(params) else names_in(params)
+        if names is not None:
+            raise InputTypeError(
+                f"params is a table with {', '.join(map(repr, names))}: parameters come first, and "
+                "rows behind them"
+            )
         with np.errstate(over="ignore"):
             return rows_of(self.tree, params, "params", batched=False).astype(self.dtype)
 

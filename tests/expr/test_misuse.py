@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.linalg
 import scipy.ndimage
 import scipy.optimize
@@ -126,7 +127,11 @@ def test_a_kept_expression_names_the_function_that_returns_it() -> None:
 @pytest.mark.parametrize(
     ("f", "remedy"),
     [
-        (lambda v: scipy.linalg.expm(v.reshape(2, 2))[0, 0], "expm.*square k times"),
+        (lambda v: scipy.linalg.expm(v.reshape(2, 2))[0, 0], r"use sg\.linalg\.expm"),
+        (
+            lambda v: scipy.integrate.solve_ivp(lambda t, y: -y, (0, 1), [v[0]]).y[0, -1],
+            r"use sg\.solve_ivp\(f, \(start, end\), y0\)",
+        ),
         (lambda v: scipy.linalg.solve(v.reshape(2, 2), [1, 2])[0], r"np\.linalg\.solve"),
         (lambda v: scipy.optimize.brentq(lambda t: t - v[0], 0, 1), r"sg\.custom_root"),
         (lambda v: scipy.ndimage.gaussian_filter(v, 1.0)[0], "matrix of the filter"),

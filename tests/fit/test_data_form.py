@@ -124,9 +124,20 @@ def test_models_of_all_points() -> None:
     assert sg.fit_model(walk, {"t": t}, y).popt == pytest.approx([0.7], rel=1e-9)
     fits = sg.fit_many(walk, {"t": t}, np.stack([y, 2 * y]), device="cpu")
     assert fits.x[0] == pytest.approx([0.7], rel=1e-7)
-    y[3, 1] = np.nan
-    with pytest.raises(sg.InputError, match="leave out whole points"):
-        sg.fit_model(walk, {"t": t}, y, nan_policy="omit")
+    own = np.stack([t, 1.1 * t])
+    far = np.cumsum(np.exp(-0.7 * own[1]))
+    each = np.stack([y, np.stack([far, -far], axis=1)])
+    each[0, 3, 1] = np.nan
+    fits = sg.fit_many(walk, {"t": own}, each, nan_policy="omit", device="cpu")
+    np.testing.assert_allclose(fits.x, [[0.7]] * 2, rtol=1e-7)
+    y[3, 1] = np.nan  # the other number of the point counts
+    found = sg.fit_model(walk, {"t": t}, y + 0.01 * np.cos(9 * y), nan_policy="omit")
+    kept = ~np.isnan(y).ravel()
+    popt, _ = scipy.optimize.curve_fit(
+        lambda _, rate: np.stack([s := np.cumsum(np.exp(-rate * t)), -s], 1).ravel()[kept],
+        np.arange(23), (y + 0.01 * np.cos(9 * y)).ravel()[kept], [1.0], ftol=1e-14, xtol=1e-14,
+    )  # fmt: skip
+    assert found.popt == pytest.approx(popt, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -547,6 +547,8 @@ def test_wrong_parameters_are_refused() -> None:
     kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu")
     with pytest.raises(InputError, match=r"params has shape \(4,\): \(3,\) is needed"):
         kernel.run(np.zeros(4), table(3))
+    with pytest.raises(InputTypeError, match="a table with 'x', 'y': parameters come first"):
+        kernel.run({"x": [1.0], "y": [2.0]}, P)
     with pytest.raises(InputTypeError, match="cannot be kept"):
         kernel.bind(iter([]))
     with pytest.raises(InputError, match="that yields no table"):

@@ -34,9 +34,11 @@ _FOR_SCIPYS: Final = {
         "use NumPy's, np.linalg.{}",
     ),
     "solve_triangular": "use sg.linalg.solve_triangular",
-    "expm": "of a symmetric matrix use np.linalg.eigh; else scale the matrix by 2**-k, sum its "
-    "series and square k times",
-    **dict.fromkeys(("solve_ivp", "odeint"), "write the steps in sg.fori_loop or sg.scan"),
+    "expm": "use sg.linalg.expm",
+    **dict.fromkeys(
+        ("solve_ivp", "odeint"),
+        "use sg.solve_ivp(f, (start, end), y0), which also solves within a traced function",
+    ),
     **dict.fromkeys(
         ("brentq", "brenth", "bisect", "newton", "root", "root_scalar", "fsolve"),
         "use sg.custom_root, which differentiates the root that your own solver finds",
