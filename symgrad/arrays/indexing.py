@@ -11,6 +11,9 @@ import numpy as np
 from symgrad.arrays import rules
 from symgrad.arrays.tape import broadcast
 from symgrad.arrays.whole import WholeArray, innermost
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.whole import ElementsNeededError
 
 Entry = tuple[int | None, int, int]
@@ -37,8 +40,16 @@ def parts_of(a: WholeArray, key: Any) -> list[Any]:
             where = np.nonzero(part)
             parts[k : k + 1] = where
             return parts_of(a, tuple(parts))
+        if isinstance(part, WholeArray) and part.kind == "b":
+            raise TraceError(
+                located(
+                    "an array of the elements where a condition holds has no shape that is known: "
+                    "use np.where(mask, a, 0.0), which keeps the shape; a[mask] = x and "
+                    "a.at[mask].set(x) are there"
+                )
+            )
         if isinstance(part, WholeArray) and part.kind != "i":
-            raise ElementsNeededError("an index of truth values or real numbers")
+            raise IndexError("arrays used as indices must be of integer (or boolean) type")
         used += 1
     if used > a.ndim:
         raise IndexError(f"too many indices: the array has {a.ndim} axes, {used} were indexed")
@@ -166,13 +177,29 @@ class Updates:
 
     def set(self, values: Any) -> WholeArray:
         """The array with these in their place."""
-        a = self._array
-        parts = parts_of(a, self._key)
-        if any(isinstance(p, (np.ndarray, WholeArray)) and not _is_number(p) for p in parts):
-            raise ElementsNeededError("an update at an array of indices")
+        a, key = self._array, self._key
+        if isinstance(key, WholeArray) and key.kind == "b":
+            mask = key.reshape(*key.shape, *[1] * (a.ndim - key.ndim))
+            return a.mapped(ops.where, (mask, a.lift(values).astype(a.dtype), a))
+        parts = parts_of(a, key)
+        if any(isinstance(p, WholeArray) for p in parts):
+            raise ElementsNeededError("an update at indices that are computed")
+        if any(isinstance(p, np.ndarray) and p.ndim for p in parts):
+            return self._replaced(values)
         entries, shape = basic(a, parts)
         value = a.functions[np.broadcast_to](a.lift(values).astype(a.dtype), shape)
         return a.then(rules.written, tuple(entries), a.shape, value)
+
+    def _replaced(self, values: Any) -> WholeArray:
+        """The array with these at known indices; of those that are repeated, the last holds."""
+        a = self._array
+        places = np.arange(a.size).reshape(a.shape)[self._key]
+        sources = np.full(a.size, -1)
+        sources[places.reshape(-1)] = np.arange(places.size)
+        value = a.functions[np.broadcast_to](a.lift(values).astype(a.dtype), places.shape)
+        new = value.reshape(-1)[np.maximum(sources, 0)]
+        flat = a.mapped(ops.where, (a.lift(sources >= 0), new, a.reshape(-1)))
+        return flat.reshape(a.shape)
 
     def _with(self, combine: Callable[[Any, Any], Any], values: Any) -> WholeArray:
         return self.set(combine(self.get(), values))

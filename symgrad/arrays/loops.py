@@ -490,6 +490,10 @@ def cond(pred: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> An
     return nest.nest((np.where(pred, a, b) for a, b in pairs), None)
 
 
-WholeArray.functions.update(
-    {"fori_loop": fori_loop, "while_loop": while_loop, "scan": scan, "cond": cond}
-)
+TABLE: Final[dict[Any, Callable[..., Any]]] = {
+    "fori_loop": fori_loop,
+    "while_loop": while_loop,
+    "scan": scan,
+    "cond": cond,
+}
+"""The functions that loops and choices are in a function of whole arrays."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from symgrad.arrays import algorithms
-from symgrad.arrays.elements import element, node_of
+from symgrad.arrays.elements import IntegerElement, element, node_of
 from symgrad.arrays.gradient import cotangents
 from symgrad.arrays.lower import Index, Lowering, View
 from symgrad.arrays.program import Scan, Tabulate
 from symgrad.arrays.scalars import integer_where, is_negative, truncated
 from symgrad.expr import ops
+from symgrad.expr.graph.whole import ElementsNeededError
 
 Shape = tuple[int, ...]
 
@@ -31,7 +32,12 @@ def elementwise(lowering: Lowering, attribute: Any, shape: Shape, *views: View) 
         operands = [
             element(b, lowering.at(next(rest), index)) if a is None else a[0] for a in arguments
         ]
-        return node_of(b, function(*operands), kind)
+        try:
+            return node_of(b, function(*operands), kind)
+        except TypeError as error:
+            if not any(isinstance(o, IntegerElement) for o in operands):
+                raise
+            raise ElementsNeededError(f"an operation on integers: {error}") from error
 
     return lowering.tabulated(shape, kind, read)
 

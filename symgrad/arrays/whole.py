@@ -308,7 +308,8 @@ class WholeArray(Whole):
         return self.functions["index"](self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(value, WholeArray) and value.number == self[key].number:
+        is_mask = isinstance(key, WholeArray) and key.kind == "b"
+        if isinstance(value, WholeArray) and not is_mask and value.number == self[key].number:
             return  # a[key] += b has written it already
         self.become(self.at[key].set(value))
 

@@ -1,0 +1,318 @@
+"""NumPy's functions that others make up: of statistics, interpolation, signals, missing numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.arrays.arguments import axes_of, axis_of, whole
+from symgrad.arrays.choices import where
+from symgrad.arrays.products import matmul
+from symgrad.arrays.reductions import largest, product, smallest, total
+from symgrad.arrays.shapes import (
+    broadcast_to,
+    concatenate,
+    flip,
+    moveaxis,
+    pad,
+    ravel,
+    reshape,
+    swapaxes,
+    transpose,
+)
+from symgrad.arrays.whole import WholeArray
+from symgrad.expr.graph.whole import ElementsNeededError
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+def cov(
+    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None
+) -> WholeArray:
+    """np.cov, without weights."""
+    x = _rows(whole(m, y), rowvar)
+    if y is not None:
+        x = concatenate([x, _rows(whole(y, m), rowvar)], 0)
+    freedom = x.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
+    centred = x - x.mean(axis=1, keepdims=True)
+    result = matmul(centred, centred.T) / freedom
+    return result if len(x) > 1 else result[0, 0]
+
+
+def _rows(x: WholeArray, rowvar: bool) -> WholeArray:
+    """Variables as rows."""
+    if x.ndim == 1:
+        return x[None]
+    return x if rowvar else x.T
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> WholeArray:
+    """np.corrcoef."""
+    c = cov(x, y, rowvar)
+    if not c.ndim:
+        return c / c
+    deviations = np.sqrt(np.diag(c))
+    return np.clip(c / deviations[:, None] / deviations[None], -1.0, 1.0)
+
+
+def quantile(
+    a: Any, q: Any, axis: int | None = None, *, method: str = "linear", keepdims: bool = False
+) -> WholeArray:
+    """np.quantile, by linear interpolation, of known fractions."""
+    if method != "linear" or isinstance(q, WholeArray):
+        raise ElementsNeededError("quantiles by another method, or of fractions that are not known")
+    a = whole(a)
+    line = ravel(a) if axis is None else moveaxis(a, axis, -1)
+    ordered = np.sort(line, axis=-1)
+    places = np.asarray(q, float) * (line.shape[-1] - 1)
+    below = np.floor(places).astype(int)
+    above = np.minimum(below + 1, line.shape[-1] - 1)
+    low, high = ordered[..., below], ordered[..., above]
+    values = low + (high - low) * (places - below)
+    fractions = range(values.ndim - places.ndim, values.ndim)
+    values = transpose(values, [*fractions, *range(values.ndim - places.ndim)])
+    if keepdims:
+        kept = [1] * a.ndim if axis is None else list(a.shape)
+        kept[axis_of(axis or 0, a.ndim)] = 1
+        values = reshape(values, (*places.shape, *kept))
+    return values
+
+
+def percentile(a: Any, q: Any, axis: int | None = None, **options: Any) -> WholeArray:
+    """np.percentile: see `quantile`."""
+    return quantile(a, np.asarray(q, float) / 100.0, axis, **options)
+
+
+# --- missing numbers ------------------------------------------------------------------------------
+
+
+def without_nan(function: Callable[..., Any], instead: float) -> Callable[..., Any]:
+    """A reduction in which NaN is another number, such as np.nansum."""
+
+    def reduction(a: Any, axis: Any = None, **options: Any) -> Any:
+        a = whole(a)
+        return function(where(np.isnan(a), instead, a), axis, **options)
+
+    return reduction
+
+
+def extreme(function: Callable[..., Any], worst: float) -> Callable[..., Any]:
+    """np.nanmax, np.nanmin: NaN only of NaN alone."""
+
+    def reduction(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        a = whole(a)
+        missing = np.isnan(a)
+        value = function(where(missing, worst, a), axis, keepdims=keepdims)
+        return where(np.all(missing, axis, keepdims=keepdims), np.nan, value)
+
+    return reduction
+
+
+def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.nanmean."""
+    a = whole(a)
+    known = total(where(np.isnan(a), 0.0, 1.0), axis, keepdims=keepdims)
+    return without_nan(total, 0.0)(a, axis, keepdims=keepdims) / known
+
+
+def nanvar(a: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+    """np.nanvar."""
+    a = whole(a)
+    missing = np.isnan(a)
+    known = total(where(missing, 0.0, 1.0), axis, keepdims=keepdims)
+    off = where(missing, 0.0, a - nanmean(a, axis, keepdims=True))
+    return total(off * off, axis, keepdims=keepdims) / (known - ddof)
+
+
+def nan_to_num(
+    x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """np.nan_to_num, with the largest numbers of float32 for infinities."""
+    x = whole(x)
+    most = float(np.finfo(np.float32).max)
+    finite = where(x == np.inf, most if posinf is None else posinf, x)
+    finite = where(x == -np.inf, -most if neginf is None else neginf, finite)
+    return where(np.isnan(x), nan, finite)
+
+
+# --- signals and interpolation --------------------------------------------------------------------
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> WholeArray:
+    """np.convolve: a sum of products with windows of the padded longer array."""
+    a, v = whole(a, v), whole(v, a)
+    long, short = (a, v) if len(a) >= len(v) else (v, a)
+    n, m = len(long), len(short)
+    padded = pad(long, m - 1)
+    windows = padded[np.arange(n + m - 1)[:, None] + np.arange(m)]
+    full = matmul(windows, flip(short))
+    parts = {"full": (0, n + m - 1), "same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}
+    first, size = parts[mode]
+    return full[first : first + size]
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> WholeArray:
+    """np.correlate."""
+    a, v = whole(a, v), whole(v, a)
+    if len(a) < len(v):
+        return flip(correlate(v, a, mode))
+    return convolve(a, flip(v), mode)
+
+
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
+    """np.interp at any x, over nodes that are known or not."""
+    if period is not None:
+        raise ElementsNeededError("np.interp(..., period=)")
+    x, xp, fp = whole(x, xp, fp), whole(xp, x, fp), whole(fp, x, xp)
+    flat = ravel(x)
+    k = np.clip(np.sum((xp[None] <= flat[:, None]).astype(int), axis=1) - 1, 0, len(xp) - 2)
+    start, width = xp[k], xp[k + 1] - xp[k]
+    line = fp[k] + (fp[k + 1] - fp[k]) * ((flat - start) / width)
+    line = where(flat < xp[0], fp[0] if left is None else left, line)
+    line = where(flat > xp[-1], fp[-1] if right is None else right, line)
+    return reshape(where(flat == xp[-1], fp[-1], line), x.shape)
+
+
+def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """np.gradient on an even grid."""
+    f = whole(f)
+    axes = axes_of(f, axis)
+    steps = spacing or (1.0,)
+    steps = steps * len(axes) if len(steps) == 1 else steps
+    if edge_order != 1 or any(np.ndim(h) for h in steps):
+        raise ElementsNeededError("np.gradient on a grid that is not even")
+    slopes = []
+    for k, h in zip(axes, steps, strict=True):
+        g = moveaxis(f, k, 0)
+        parts = [(g[1:2] - g[:1]) / h, (g[2:] - g[:-2]) / (2.0 * h), (g[-1:] - g[-2:-1]) / h]
+        slopes.append(moveaxis(concatenate(parts, 0), 0, k))
+    return slopes[0] if len(slopes) == 1 else tuple(slopes)
+
+
+# --- products, powers, choices --------------------------------------------------------------------
+
+
+def kron(a: Any, b: Any) -> WholeArray:
+    """np.kron."""
+    a, b = whole(a, b), whole(b, a)
+    rank = max(a.ndim, b.ndim)
+    a, b = (reshape(x, (*[1] * (rank - x.ndim), *x.shape)) for x in (a, b))
+    shapes = zip(a.shape, b.shape, strict=True)
+    wide = reshape(a, [k for n in a.shape for k in (n, 1)]) * reshape(
+        b, [k for n in b.shape for k in (1, n)]
+    )
+    return reshape(wide, tuple(m * n for m, n in shapes))
+
+
+def cross(a: Any, b: Any, axis: int = -1) -> WholeArray:
+    """np.cross of vectors of three."""
+    a, b = moveaxis(whole(a, b), axis, -1), moveaxis(whole(b, a), axis, -1)
+    if (a.shape[-1], b.shape[-1]) != (3, 3):
+        raise ElementsNeededError("np.cross of vectors of other lengths than 3")
+    x, y, z = (a[..., k] for k in range(3))
+    u, v, w = (b[..., k] for k in range(3))
+    return moveaxis(np.stack([y * w - z * v, z * u - x * w, x * v - y * u], -1), -1, axis)
+
+
+def matrix_power(a: Any, n: int) -> WholeArray:
+    """np.linalg.matrix_power."""
+    a = whole(a)
+    if n < 0:
+        return matrix_power(np.linalg.inv(a), -n)
+    result = broadcast_to(a.lift(np.eye(a.shape[-1])), a.shape)
+    while n:
+        if n % 2:
+            result = matmul(result, a)
+        a, n = matmul(a, a), n // 2
+    return result
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """np.select."""
+    value = default
+    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        value = where(condition, choice, value)
+    return value
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """np.vander."""
+    x = whole(x)
+    count = len(x) if N is None else N
+    powers = [np.ones_like(x)]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * x)
+    return np.stack(powers[:count] if increasing else powers[:count][::-1], 1)
+
+
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> WholeArray:
+    """np.rot90."""
+    m = whole(m)
+    first, second = axes
+    turned = {
+        0: lambda: m,
+        1: lambda: swapaxes(flip(m, second), first, second),
+        2: lambda: flip(flip(m, first), second),
+        3: lambda: flip(swapaxes(m, first, second), second),
+    }
+    return turned[k % 4]()
+
+
+def sinc(x: Any) -> WholeArray:
+    """np.sinc."""
+    y = np.pi * whole(x)
+    safe = where(y == 0.0, 1.0, y)
+    return where(y == 0.0, 1.0 - y * y / 6.0, np.sin(safe) / safe)
+
+
+def divmod_(a: Any, b: Any) -> tuple[Any, Any]:
+    """np.divmod."""
+    return np.floor_divide(a, b), np.remainder(a, b)
+
+
+def modf(a: Any) -> tuple[Any, Any]:
+    """np.modf."""
+    integral = np.trunc(a)
+    return a - integral, integral
+
+
+TABLE: Final[dict[Any, Callable[..., Any]]] = {
+    np.cov: cov,
+    np.corrcoef: corrcoef,
+    np.quantile: quantile,
+    np.percentile: percentile,
+    np.nansum: without_nan(total, 0.0),
+    np.nanprod: without_nan(product, 1.0),
+    np.nanmax: extreme(largest, -np.inf),
+    np.nanmin: extreme(smallest, np.inf),
+    np.nanmean: nanmean,
+    np.nanvar: nanvar,
+    np.nanstd: lambda a, axis=None, **options: np.sqrt(nanvar(a, axis, **options)),
+    np.nan_to_num: nan_to_num,
+    np.isposinf: lambda x: whole(x) == np.inf,
+    np.isneginf: lambda x: whole(x) == -np.inf,
+    np.convolve: convolve,
+    np.correlate: correlate,
+    np.interp: interp,
+    np.gradient: gradient,
+    np.ediff1d: lambda ary: ravel(whole(ary))[1:] - ravel(whole(ary))[:-1],
+    np.kron: kron,
+    np.cross: cross,
+    np.linalg.cross: lambda x, y, axis=-1: cross(x, y, axis),
+    np.linalg.matrix_power: matrix_power,
+    np.select: select,
+    np.vander: vander,
+    np.rot90: rot90,
+    np.sinc: sinc,
+    np.diagflat: lambda v, k=0: np.diag(ravel(whole(v)), k),
+    (np.divmod, "__call__"): divmod_,
+    (np.modf, "__call__"): modf,
+    (np.vecdot, "__call__"): lambda a, b: np.sum(whole(a, b) * whole(b, a), axis=-1),
+    (np.matvec, "__call__"): lambda a, b: matmul(whole(a, b), whole(b, a)[..., None])[..., 0],
+    (np.vecmat, "__call__"): lambda a, b: matmul(whole(a, b)[..., None, :], whole(b, a))[..., 0, :],
+}
+"""NumPy's functions, and ufuncs of their own, on whole arrays."""

@@ -1,0 +1,93 @@
+"""NumPy's functions that others make up, on whole arrays, beside NumPy; and updates at indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+
+RNG = np.random.default_rng(8)
+A, B = RNG.normal(size=(2, 12, 30))
+X = np.where(RNG.random(40) < 0.2, np.nan, RNG.normal(size=40))
+
+CASES: list[Callable[[Any], Any]] = [
+    np.cov,
+    lambda a: np.cov(a[0], a[1], bias=True),
+    lambda a: np.cov(a, rowvar=False, ddof=2),
+    np.corrcoef,
+    lambda a: np.quantile(a, [0.1, 0.5, 0.93], axis=1),
+    lambda a: np.percentile(a, 25, axis=0, keepdims=True),
+    lambda a: [np.nansum(a * X[:30]), np.nanprod(X[:30] + a, axis=1), np.nanmean(X[:30] * a)],
+    lambda a: [np.nanmax(X[:30] * a, axis=1), np.nanmin(X[:30] * a, axis=1)],
+    lambda a: [np.nanvar(X[:30] + a, axis=1, ddof=1), np.nanstd(X[:30] + a)],
+    lambda a: np.nan_to_num(X[:30] + a, nan=2.0),
+    lambda a: [np.isposinf(1 / (a - a)), np.isneginf(np.log(a - a))],
+    *[lambda a, m=m: np.convolve(a[0], B[0, :7], m) for m in ("full", "same", "valid")],
+    lambda a: np.convolve(a[0, :4], B[0], "same"),
+    *[lambda a, m=m: np.correlate(a[0], B[0, :6], m) for m in ("full", "same", "valid")],
+    *[lambda a, m=m: np.correlate(a[0, :6], B[0], m) for m in ("full", "same")],
+    lambda a: np.interp(a, np.linspace(-1, 1, 9), B[0, :9]),
+    lambda a: np.interp(a, np.linspace(-1, 1, 9), B[0, :9], left=7.0, right=-1.0),
+    lambda a: np.gradient(a, 0.5, axis=1),
+    lambda a: list(np.gradient(a)),
+    np.ediff1d,
+    lambda a: np.kron(a, B[:2, :3]),
+    lambda a: np.cross(a[:, :3], B[:, :3]),
+    lambda a: np.linalg.matrix_power(a[:, :12] / 3, 5),
+    lambda a: np.select([a < -1, a < 0.5], [a * 2, np.sin(a)], 0.25),
+    lambda a: [np.vander(a[0], 4), np.vander(a[0], 3, increasing=True)],
+    *[lambda a, k=k: np.rot90(a, k) for k in range(4)],
+    lambda a: np.sinc(np.round(a, 0) + 0.25 * a),
+    lambda a: np.diagflat(a[:2, :3]),
+    lambda a: [*np.divmod(a, 0.7), *np.modf(a)],
+    lambda a: [np.vecdot(a, B), np.matvec(a, B[0]), np.vecmat(a[:, 0], B)],
+]
+
+
+@pytest.mark.parametrize("f", CASES, ids=[str(k) for k in range(len(CASES))])
+def test_names_are_what_they_are_in_numpy(f: Any) -> None:
+    with np.errstate(all="ignore"):
+        want = f(A)
+    got = sg.jit(f, device="cpu", dtype="float64")(A)
+    if not isinstance(want, list):
+        want, got = [want], [got]
+    for w, g in zip(want, got, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-10, atol=1e-12)
+
+
+def test_slopes_of_interpolations_and_convolutions() -> None:
+    def loss(a: Any) -> Any:
+        smooth = np.convolve(a, B[0, :7], "same")
+        return np.sum(np.interp(smooth, np.linspace(-2, 2, 9), B[1, :9]) ** 2)
+
+    x, along = RNG.normal(size=(2, 300))
+    _, grad = sg.value_and_grad(loss, device="cpu", dtype="float64")(x)
+    ends = [loss(x + h * along) for h in (1e-7, -1e-7)]
+    assert grad @ along == pytest.approx((ends[0] - ends[1]) / 2e-7, rel=1e-5)
+
+
+def written(a: Any) -> list[Any]:
+    """Arrays after writes by masks, and at arrays of known indices, of which some are repeated."""
+    u, v, w = a * 1.0, a * 1.0, a * 1.0
+    u[a > 0.5] = -1.0
+    v[np.array([3, 1, 3]), 2:5] = a[:3, :3]
+    w[B > 1] = 0.0
+    return [u, v, w]
+
+
+def test_writes_by_masks_and_at_arrays_of_indices() -> None:
+    got = sg.jit(written, device="cpu", dtype="float64")(A)
+    for w, g in zip(written(A), got, strict=True):
+        np.testing.assert_array_equal(g, w)
+    rows = sg.jit(lambda a: a.at[a[:, 0] > 0].set(2.0), device="cpu", dtype="float64")(A)
+    np.testing.assert_array_equal(rows, np.where(A[:, :1] > 0, 2.0, A))
+
+
+def test_an_index_whose_shape_depends_on_data_is_refused() -> None:
+    for make in (sg.jit, sg.value_and_grad):
+        with pytest.raises(sg.TraceError, match=r"use np\.where\(mask, a, 0\.0\)"):
+            make(lambda a: np.sum(a[a > 0]), device="cpu")(A)
