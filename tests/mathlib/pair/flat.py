@@ -22,23 +22,25 @@ Array = Any
 FUNCTIONS = functions("accurate", "float32x2")
 
 
-def kernel(name: str, slopes: bool) -> tuple[Graph, list[int]]:
-    """An operation, and its first derivatives, as back ends get them in float32x2."""
+def kernel(name: str, order: int) -> tuple[Graph, list[int]]:
+    """An operation's derivatives of an order, or its value, as back ends get them in float32x2."""
     graph = Graph()
     graph.tracing = False
     op = ops.TABLE[name]
     x = [Expr(graph, graph.input(f"x{k}")) for k in range(op.arity)]
-    y = op(*x)
-    roots = [y.id, *[verbs.grad(y, v).id for v in x[op.parameters :] if slopes]]
+    results: list[Any] = [op(*x)]
+    for _ in range(order):
+        results = [verbs.grad(y, v) for y in results for v in x[op.parameters :]]
+    roots = [y.id for y in results]
     graph, roots = simplify(graph, roots, True, inlined("accurate", "float32x2"))
     return lower(graph, roots, "accurate", "float32x2")
 
 
 class Flat:
-    """The values, and the first derivatives, of an operation in pairs."""
+    """The value of an operation in pairs, or its derivatives of an order."""
 
-    def __init__(self, name: str, slopes: bool = False) -> None:
-        graph, roots = kernel(name, slopes)
+    def __init__(self, name: str, order: int = 0) -> None:
+        graph, roots = kernel(name, order)
         self.graph = Graph()
         self.graph.tracing = False
         self.inputs = {
@@ -88,9 +90,9 @@ class Flat:
 
 
 @lru_cache(maxsize=100)
-def flat(name: str) -> Flat:
-    """The values of an operation."""
-    return Flat(name)
+def flat(name: str, order: int = 0) -> Flat:
+    """The value of an operation, or its derivatives of an order."""
+    return Flat(name, order)
 
 
 def split(x: Array) -> tuple[Array, Array]:
