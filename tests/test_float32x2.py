@@ -236,10 +236,13 @@ def test_programs_and_kernels_of_arrays(device: Any) -> None:
 
 
 @needs_gpu
-def test_several_devices_share_points() -> None:
+def test_several_devices_share_points_and_problems() -> None:
     both = [sg.devices()[0], sg.devices()[-1]]
     want = sg.fused_forward(3, smooth, **DOUBLE).run(points(5000))
     require_close(sg.fused_forward(3, smooth, device=both, **PAIRS).run(points(5000)), want)
+    starts = np.tile(points(30)[:, :2], (100, 1))
+    ends = sg.minimize_from(rosenbrock, 2, starts, sg.LBFGS(), steps=200, device=both, **PAIRS)
+    np.testing.assert_allclose(ends.x, 1.0, rtol=1e-9)
 
 
 def test_numbers_beyond_float32_are_refused_or_infinite() -> None:

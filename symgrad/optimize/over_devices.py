@@ -90,7 +90,7 @@ class _Work:
         task, device = self.tasks[member.device], member.device
         starts, data = self.starts[part], self.data.of(part)
         if backend_of(device).on_host:
-            kind = task.options.dtype
+            kind = task.options.floats
             starts, data = np.ascontiguousarray(starts, kind), data.contiguous(kind)
         ends, kept = self.piece(task, device, starts, data, self.memory)
         values = ends.x, ends.fun, ends.nit, ends.status, *kept
