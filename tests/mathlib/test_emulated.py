@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
+from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, inputs_of
 from symgrad.expr.references import reference
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr
+from symgrad.mathlib.pair import arithmetic
+from symgrad.mathlib.pair.expression import pair
 
 from .cases import BOUNDS, EDGES, FADDEEVA, INEXACT, RANGES, TINY, cancelling, grid, truth, ulps
 from .emulate import Array, Emulated, expanded, primitives, with_derivatives
@@ -242,3 +245,32 @@ def test_products_that_are_powers(k: int, device: Emulated) -> None:
     want = np.asarray(x, np.longdouble) ** k
     usable = (np.abs(want) > TINY) & (np.abs(want) < 2.0 ** (126 if device.flushes else 127))
     assert np.max(ulps(got[usable], want[usable])) <= 4.0
+
+
+@pytest.mark.parametrize(
+    "device", [*H200, *FLUSHING, Emulated(folds=True)], ids=lambda d: f"{d.off} {d.fuses} {d.folds}"
+)
+@pytest.mark.parametrize("name", ["add", "mul", "div", "sqrt", "floor", "round"])
+def test_arithmetic_of_pairs_keeps_its_digits(name: str, device: Emulated) -> None:
+    """Sums that cancel among them; quotients are as good as the device's own squared."""
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=(2, 20_000)) * 10.0 ** draw.integers(-6, 6, (2, 20_000))
+    b[::3] = -a[::3] * (
+        1.0 + draw.normal(size=b[::3].shape) * 2.0 ** -draw.integers(1, 45, b[::3].shape)
+    )
+    a = np.abs(a) if name == "sqrt" else a
+    graph = Graph()
+    graph.tracing = False
+    inputs, pairs, exact = dict[int, Any](), list[Any](), list[Any]()
+    for x in (a, b)[: ops.TABLE[name].arity]:
+        high = x.astype(np.float32)
+        parts = high, (x - high).astype(np.float32)
+        nodes = [Expr(graph, graph.input(f"x{len(inputs)}{k}")) for k in (0, 1)]
+        inputs |= {node.id: part for node, part in zip(nodes, parts, strict=True)}
+        pairs.append(pair(*nodes))
+        exact.append(parts[0].astype(np.longdouble) + parts[1])
+    result = getattr(arithmetic, name)(*pairs)
+    high, low = device.evaluate(graph, [result.high.id, result.low.id], inputs)
+    want = getattr(np, {"mul": "multiply", "div": "divide"}.get(name, name))(*exact)
+    off = np.abs(high.astype(np.longdouble) + low - want)
+    assert (off <= (2.0**-43 if name == "div" else 2.0**-44) * np.abs(want)).all()
