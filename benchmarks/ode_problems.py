@@ -92,12 +92,8 @@ def van_der_pol(t: Any, y: Any, k: Any) -> list[Any]:
 
 def e5(t: Any, y: Any, k: Any) -> list[Any]:
     first, second, third = k[0] * y[0], k[1] * y[0] * y[2], k[3] * k[2] * y[1] * y[2]
-    return [
-        -first - second,
-        first - third,
-        first - second - third + k[2] * y[3],
-        second - k[2] * y[3],
-    ]
+    gain, bound = first - third, second - k[2] * y[3]
+    return [-first - second, gain, gain - bound, bound]  # the test set's: digits do not cancel
 
 
 POLLU_START = np.zeros(20)
