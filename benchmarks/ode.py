@@ -66,7 +66,7 @@ def by_symgrad(p: Problem, method: str, rtol: float) -> np.ndarray:
     return solution.y[:, -1]
 
 
-def diffrax_end(p: Problem, rtol: float) -> Callable[[Any], Any]:
+def diffrax_end(p: Problem, rtol: Any) -> Callable[[Any], Any]:
     """The end as a function of the rates, by Diffrax's Kvaerno5."""
     import diffrax
     import jax.numpy as jnp
@@ -86,17 +86,22 @@ def diffrax_end(p: Problem, rtol: float) -> Callable[[Any], Any]:
     return end
 
 
+@functools.cache
+def diffrax_compiled(fun: Any) -> Callable[[Any, float], Any]:
+    """The end of the problem of a right-hand side, of rates and of a tolerance."""
+    import jax
+
+    [p] = [p for p in STIFF.values() if p.fun is fun]
+    return jax.jit(lambda rates, rtol: diffrax_end(p, rtol)(rates))
+
+
 def by_diffrax(p: Problem, rtol: float) -> Call:
     """The end by Diffrax, compiled."""
     import jax
 
-    with jax.enable_x64(True):
-        compiled = jax.jit(diffrax_end(p, rtol))
-        rates = jax.numpy.array(p.rates, float)
-
     def call() -> np.ndarray:
         with jax.enable_x64(True):
-            return np.asarray(compiled(rates))
+            return np.asarray(diffrax_compiled(p.fun)(jax.numpy.array(p.rates, float), rtol))
 
     return call
 
@@ -108,7 +113,7 @@ def by_cvodes(p: Problem, rtol: float) -> Call:
     y, t = casadi.SX.sym("y", len(p.y0)), casadi.SX.sym("t")
     slope = casadi.vertcat(*p.fun(t, [y[i] for i in range(len(p.y0))], p.rates))
     options = {"reltol": rtol, "abstol": rtol * p.floor, "max_num_steps": 1_000_000}
-    solver = casadi.integrator("f", "cvodes", {"x": y, "ode": slope}, 0.0, p.end, options)
+    solver = casadi.integrator("f", "cvodes", {"x": y, "t": t, "ode": slope}, 0.0, p.end, options)
     return lambda: np.asarray(solver(x0=p.y0)["xf"]).ravel()
 
 

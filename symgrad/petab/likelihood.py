@@ -103,14 +103,16 @@ class Likelihood:
     fixed: Mapping[str, float]
     equilibrated: Slot
     """1 in simulations before which comes a steady state, 0 in others."""
+    is_endless: bool
+    """Whether there are measurements of steady states that simulations end in."""
 
     def __call__(self, v: Any, row: Any) -> Any:
         """Minus the logarithm of the likelihood of the row's measurements."""
         theta = self.parameters(v)
-        values, states = self.solved(theta, row)
+        values, state = self.solved(theta, row)
 
         def at_time(k: Any, total: Any) -> Any:
-            known = self._known(values, states[k], row.time[k])
+            known = self._known(values, state(k), row.time[k])
             terms = (
                 ops.where(weight > 0.5, compared.negative_log_density, 0.0)
                 for weight, compared in self._compared(known, theta, row, k)
@@ -139,10 +141,10 @@ class Likelihood:
     def _at_all_times(self, v: Any, row: Any, terms: Callable[[Compared], Iterable[Any]]) -> Any:
         """Numbers of each measurement, time by time; 0 where there is none."""
         theta = self.parameters(v)
-        values, states = self.solved(theta, row)
+        values, state = self.solved(theta, row)
 
         def at_time(carry: Any, k: Any) -> tuple[Any, Any]:
-            known = self._known(values, states[k], row.time[k])
+            known = self._known(values, state(k), row.time[k])
             numbers = [
                 ops.where(weight > 0.5, number, 0.0)
                 for weight, compared in self._compared(known, theta, row, k)
@@ -157,15 +159,21 @@ class Likelihood:
         """The estimated parameters by name, on their own scale."""
         return {name: SCALES[s](v[k]) for k, (name, s) in enumerate(self.scales.items())}
 
-    def solved(self, theta: Mapping[str, Any], row: Any) -> tuple[dict[Any, Any], Any]:
-        """Values of symbols in a row's simulation, and its states (times, states)."""
+    def solved(
+        self, theta: Mapping[str, Any], row: Any
+    ) -> tuple[dict[Any, Any], Callable[[Any], Any]]:
+        """Values of symbols in a row's simulation, and its states (n,) by the numbers of times."""
         during = self.conditions.simulation
         values, y0 = self._start(theta, row, during)
         if self.equilibrated.constant != 0.0:
             equilibrated = self.equilibrated.value(row, theta) > 0.5
             y0 = np.where(equilibrated, self._steady(theta, row), y0)
         y0 = self._set(y0, theta, row, during)
-        return values, self.simulation.states(values, y0, row.time)
+        states = self.simulation.states(values, y0, row.time)
+        if not self.is_endless:
+            return values, lambda k: states[k]
+        steady = self.simulation.steady(values, y0)
+        return values, lambda k: np.where(row.endless[k] > 0.5, steady, states[k])
 
     def _steady(self, theta: Mapping[str, Any], row: Any) -> Any:
         """The steady state under the condition before."""
@@ -216,6 +224,10 @@ class Likelihood:
     def require_values(self) -> None:
         """Refuse symbols that have no value, and conditions that set what rules assign."""
         model, conditions = self.simulation.model, self.conditions
+        if self.is_endless and TIME in self._symbols:
+            raise InputError(
+                f"{model.name}: an observable depends on the time, and is measured at the time inf"
+            )
         set_to = conditions.simulation.keys() | conditions.preequilibration.keys()
         if ruled := sorted(set_to & model.assigned.keys()):
             raise InputError(f"{model.name}: a condition sets {ruled[0]!r}, which a rule assigns")

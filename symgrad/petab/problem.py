@@ -91,6 +91,9 @@ class PetabProblem:
         """The likelihood, with the columns of the table that it reads."""
         layout, table = self._layout, self._table
         table.add("time", layout.times)
+        endless = layout.in_steady_state.any()
+        if endless:
+            table.add("endless", layout.in_steady_state.astype(float))
         model = read_model(problem.model.sbml_document, problem.model.model_id or "the model")
         measured = [
             (o, m)
@@ -105,6 +108,7 @@ class PetabProblem:
             self.scales,
             self._fixed,
             layout.equilibrated(table),
+            bool(endless),
         )
         likelihood.require_values()
         return likelihood

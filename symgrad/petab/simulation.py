@@ -20,6 +20,7 @@ from symgrad.expr import ops
 from symgrad.expr.calls.sympy_bridge import from_sympy
 from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.linear.linalg import solve
+from symgrad.expr.linear.unrolled import StructurallySingularError
 from symgrad.expr.loops.control import fori_loop
 from symgrad.expr.loops.implicit import custom_root
 from symgrad.expr.tracers.array import array
@@ -211,7 +212,7 @@ class Simulation:
         if self._switches or self._events or any(TIME in r.free_symbols for r in self.model.rates):
             raise InputError(
                 f"{self.model.name}: a model with events, or whose rates depend on the time, has "
-                "no steady state before a simulation"
+                "no steady state: neither before a simulation nor at the time inf"
             )
         slope = self._slope(values)
         weights, places = self._conserved
@@ -232,7 +233,15 @@ class Simulation:
             )  # fmt: skip
             return _newton(f, end.y[:, -1])
 
-        return custom_root(residual, y0, reached)
+        try:
+            return custom_root(residual, y0, reached)
+        except StructurallySingularError as error:
+            raise InputError(
+                f"{self.model.name}: its rates do not determine a steady state, as that of a state "
+                "that only grows, or that no rate depends on: leave out "
+                "preequilibrationConditionId, and measurements at the time inf, or give such "
+                "states a decay, or take them out of the model"
+            ) from error
 
 
 def _flag(k: int) -> Any:

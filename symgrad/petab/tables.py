@@ -149,14 +149,18 @@ class Layout:
         """Whether a steady state comes before some simulation."""
         self.row = np.array([self.simulations.index(pair) for pair in pairs])
         time = measurements["time"].to_numpy(float)
-        if not np.isfinite(time).all():
-            raise InputError("measurements at the time inf, in the steady state, are not supported")
+        if np.isnan(time).any():
+            raise InputError("a measurement has no time")
         if (time < 0.0).any():
             raise InputError("measurements at negative times: simulations begin at the time 0")
         each = [np.unique(time[self.row == k]) for k in range(len(self.simulations))]
         longest = max(map(len, each))
         self.times = np.stack([np.pad(t, (0, longest - len(t)), mode="edge") for t in each])
         """(rows, times): those of each simulation, the last of them repeated where it has fewer."""
+        self.in_steady_state = np.isinf(self.times)
+        """(rows, times): whether a measurement is of the steady state, at the time inf, instead."""
+        ends = np.max(self.times, axis=1, where=~self.in_steady_state, initial=0.0, keepdims=True)
+        self.times = np.where(self.in_steady_state, ends, self.times)
         self.step = np.array(
             [np.searchsorted(each[r], t) for r, t in zip(self.row, time, strict=True)]
         )

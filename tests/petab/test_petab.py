@@ -238,6 +238,38 @@ def test_events_and_conditions_on_the_time(tmp_path: Path, name: str) -> None:
         assert gradient[k] == pytest.approx((ends[1] - ends[0]) / (2 * h), rel=1e-5, abs=1e-5)
 
 
+BALANCE = f"<apply><minus/>{LAW}<apply><times/><ci>cell</ci><ci>dose</ci></apply></apply>"
+CONSTANT = "<apply><times/><ci>cell</ci><ci>dose</ci></apply>"
+
+
+def written_with_an_end(folder: Path, law: str) -> Path:
+    """A problem whose last measurement is of the steady state."""
+    path = written(folder, DECAY.format(rules="", law=law, events=""))
+    table = folder / "measurements.tsv"
+    table.write_text(table.read_text().replace(f"\t{TIMES[-1]}\n", "\tinf\n"))
+    return path
+
+
+def test_measurements_of_the_steady_state(tmp_path: Path) -> None:
+    """A gain of ``dose`` and a loss by k, in closed form."""
+    one = sg.from_petab(written_with_an_end(tmp_path, BALANCE))
+    times = np.append(TIMES[:-1], np.inf)
+
+    def loglikelihood(p: Any) -> float:
+        k, dose, _ = 10.0**p
+        value = dose / k + (3 - dose / k) * np.exp(-k * times)
+        return scipy.stats.norm.logpdf(3 + 0.1 * TIMES, 2 * value, 0.3).sum()
+
+    value, gradient = one.value_and_grad()
+    assert value == pytest.approx(loglikelihood(one.nominal), rel=1e-7)
+    for k, direction in enumerate(1e-5 * np.eye(3)):
+        ends = [loglikelihood(one.nominal + s * direction) for s in (-1, 1)]
+        assert gradient[k] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-6, abs=1e-6)
+    without = sg.from_petab(written_with_an_end(tmp_path, CONSTANT))
+    with pytest.raises(sg.InputError, match="do not determine a steady state"):
+        without.loglikelihood()
+
+
 def test_estimation_of_the_size_of_noise(tmp_path: Path) -> None:
     """Beside SciPy on the solution in closed form: the ends of all starts, also one at a bound."""
     one = sg.from_petab(written(tmp_path, DECAY.format(rules="", law=LAW, events=""), sigma="dose"))
