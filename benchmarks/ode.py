@@ -66,7 +66,7 @@ def by_symgrad(p: Problem, method: str, rtol: float) -> np.ndarray:
     return solution.y[:, -1]
 
 
-def diffrax_end(p: Problem, rtol: Any) -> Callable[[Any], Any]:
+def diffrax_end(p: Problem, rtol: Any, steps: int = 4096) -> Callable[[Any], Any]:
     """The end as a function of the rates, by Diffrax's Kvaerno5."""
     import diffrax
     import jax.numpy as jnp
@@ -77,7 +77,7 @@ def diffrax_end(p: Problem, rtol: Any) -> Callable[[Any], Any]:
     def end(rates: Any) -> Any:
         solution = diffrax.diffeqsolve(
             term, diffrax.Kvaerno5(), 0.0, p.end, None, jnp.array(p.y0, float), rates,
-            stepsize_controller=controller, max_steps=4096, throw=False,
+            stepsize_controller=controller, max_steps=steps, throw=False,
         )  # fmt: skip
         ends = solution.ys
         assert ends is not None, "the end is saved"
@@ -92,7 +92,7 @@ def diffrax_compiled(fun: Any) -> Callable[[Any, float], Any]:
     import jax
 
     [p] = [p for p in STIFF.values() if p.fun is fun]
-    return jax.jit(lambda rates, rtol: diffrax_end(p, rtol)(rates))
+    return jax.jit(lambda rates, rtol: diffrax_end(p, rtol, 100_000)(rates))
 
 
 def by_diffrax(p: Problem, rtol: float) -> Call:
