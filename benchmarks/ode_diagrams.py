@@ -28,7 +28,7 @@ LEAST_OF_SCIPY = 1e-7
 """The tolerance down to which SciPy is measured on stiff problems: it takes seconds below."""
 
 COLOURS = {"symgrad": "#c1272d", "SciPy": "#0000a7", "CasADi": "#008176", "Diffrax": "#eecc16"}
-MARKS = {"Rodas5P": "o", "Kvaerno5": "s", "auto": "^", "Tsit5": "o", "DOP853": "s"}
+MARKS = {"Rodas5P": "o", "Kvaerno5": "s", "auto": "^", "Tsit5": "o", "DOP853": "s", "Radau": "D"}
 
 Solve = Callable[[Problem, float], Callable[[], Any]]
 
@@ -89,6 +89,7 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
             )  # fmt: skip
         axis.set_title(panel, fontsize=9)
         axis.tick_params(labelsize=7)
+        axis.xaxis.set_minor_formatter("")
         axis.invert_xaxis()
     for axis in axes.flat[len(results) :]:
         axis.axis("off")
