@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,14 @@ from symgrad import targets
 from symgrad.arrays.interpret import interpret
 from symgrad.arrays.program import Input, Program, Tabulate
 from symgrad.arrays.scalars import Array, Scalars, is_negative
+from symgrad.arrays.tape import Tape
+from symgrad.arrays.trace import gradients, program_of, variables
 from symgrad.expr import ops
 from symgrad.kernel.language import Target
-from symgrad.kernel.stages import schedule, translate
+from symgrad.kernel.stages import one_pass, schedule, translate
+from symgrad.kernel.stages.one_pass import PassProgram
 from symgrad.kernel.stages.plan import Plan, Segment
+from symgrad.kernel.stages.programs import StageProgram
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import DTypeName, Options
@@ -26,7 +31,8 @@ from symgrad.wgsl.printing.source import Style
 
 THRESHOLDS = {
     "CHUNK_COST": 20.0, "FEW_ELEMENTS": 16, "SHARED_TERMS": 4, "SPLIT_TERMS": 8,
-    "SCAN_LENGTH": 3, "MOST_PARTS": 5, "ACROSS_READS": 8, "WARP": 2,
+    "SCAN_LENGTH": 3, "MOST_PARTS": 5, "ACROSS_READS": 8, "WARP": 2, "BUSY_ELEMENTS": 64,
+    "SHARED_COST": 2,
 }  # fmt: skip
 TOLERANCES: dict[DTypeName, float] = {"float64": 1e-10, "float32": 1e-4}
 
@@ -37,6 +43,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in THRESHOLDS.items():
         monkeypatch.setattr(schedule, name, value)
     monkeypatch.setattr(translate, "LONG", 20)
+    monkeypatch.setattr(schedule, "LONG", 20)
+    monkeypatch.setattr(one_pass, "LEAST_ELEMENTS", 2)
 
 
 def programs(seeds: range) -> Iterator[tuple[Drawn, list[np.ndarray], list[np.ndarray]]]:
@@ -77,6 +85,17 @@ def test_programs_on_a_gpu(small: None) -> None:
     run("gpu", range(10), "float32")
 
 
+def executed(plan: Plan, program: Program, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a program, of whose kernels the meaning is executed."""
+    arrays = dict[Array, np.ndarray](zip(program.inputs, inputs, strict=True))
+    for part in plan.parts:
+        assert isinstance(part, Segment)
+        part.launch.verify()
+        results = part.launch.execute([arrays[a] for a in part.inputs])
+        arrays |= zip(part.outputs, results, strict=True)
+    return [arrays[a] for a in program.outputs]
+
+
 @pytest.mark.parametrize(
     "target", [WorkgroupTarget(), SimdTarget(4, whole=False)], ids=["groups", "lanes"]
 )
@@ -85,13 +104,7 @@ def test_launches_mean_what_programs_mean(target: Target, small: None) -> None:
     for drawn, inputs, meant in programs(range(100, 112)):
         plan = planned(drawn.program, target, Options("drawn", dtype="float64"))
         if all(isinstance(part, Segment) for part in plan.parts):
-            arrays = dict[Array, np.ndarray](zip(drawn.program.inputs, inputs, strict=True))
-            for part in plan.parts:
-                assert isinstance(part, Segment)
-                part.launch.verify()
-                results = part.launch.execute([arrays[a] for a in part.inputs])
-                arrays |= zip(part.outputs, results, strict=True)
-            assert_means([arrays[a] for a in drawn.program.outputs], meant, 1e-10)
+            assert_means(executed(plan, drawn.program, inputs), meant, 1e-10)
             compared += 1
     assert compared >= 6
 
@@ -119,6 +132,38 @@ def layer(m: int, n: int) -> Program:
 def test_sizes_are_no_part_of_kernels(target: Target) -> None:
     first, second = (kernels_of(layer(n, n + 1), target) for n in (5_000, 10_000))
     assert len(first) >= 2 and first == second
+
+
+def gradients_of(f: Any, arrays: Sequence[np.ndarray]) -> tuple[Program, Sequence[np.ndarray]]:
+    """The program of the value of a function and its gradients, and its inputs."""
+    tape = Tape()
+    xs = variables(tape, arrays)
+    value = f(*xs)
+    return program_of(tape, [value, *gradients(value, xs)]), tape.arrays
+
+
+ONE_PASS = {
+    "a loss beside its gradient": lambda x, y: np.sum(np.tanh(x) ** 2) + np.sum(x),
+    "a mean of products": lambda x, y: np.mean(np.exp(x) * x),
+    "forces between points": lambda x, y: np.sum(np.exp(-((x[:, None] - y[None]) ** 2).sum(-1))),
+}
+
+
+@pytest.mark.parametrize("target", [SimdTarget(4, whole=False), WorkgroupTarget()])
+@pytest.mark.parametrize("case", ONE_PASS)
+def test_what_shares_reads_is_computed_together(target: Target, case: str, small: None) -> None:
+    x, y = np.linspace(-1.0, 1.0, 27).reshape(9, 3), np.linspace(0.0, 2.0, 21).reshape(7, 3)
+    program, inputs = gradients_of(ONE_PASS[case], [x, y])
+    plan = planned(program, target, Options("arrays", dtype="float64"))
+    assert_means(executed(plan, program, inputs), interpret(program, inputs), 1e-12)
+    steps = [s for p in plan.parts if isinstance(p, Segment) for s in p.steps]
+    if case == "forces between points":
+        forces = [s for s in steps if any(a.shape[-1:] == (3,) for a in s.outputs)]
+        assert len(forces) == 2
+        for step in forces:
+            assert isinstance(step.program, StageProgram) and len(step.program.body.roots) == 3
+    else:
+        assert any(isinstance(s.program, PassProgram) and len(s.writes) > 1 for s in steps)
 
 
 def test_sums_of_many_numbers_lose_nothing() -> None:

@@ -55,12 +55,15 @@ def one_pass(
     size = access.extent(counters)
     if size < LEAST_ELEMENTS or any(op.operator in TUPLES for op in reduces):
         return None
-    if any(op.counters != counters for op in reduces):
+    if any(_extents(s, op.counters) != _extents(s, counters) for op in reduces):
         return None
+    each = [
+        flat_reads(s, s.args(r), op.counters) for r, op in zip(reductions, reduces, strict=True)
+    ]
+    if not all(each):
+        return None
+    reads = [i for some in each if some for i in some]
     parts = [a for r in reductions for a in s.args(r)]
-    reads = flat_reads(s, parts, counters)
-    if not reads:
-        return None
     sources = {op.array for _, op in s.reads(parts)}
     room = len(later) if bindings is None else bindings - len(sources) - len(parts)
     others = list[Tabulate]()
@@ -81,8 +84,7 @@ def _reads_beside(
     """The reads of an array that may be computed beside sums over counters of these sources."""
     if not isinstance(array, Tabulate):
         return []
-    extents = [n for n in map(s.extent, counters) if n > 1]
-    if [n for n in map(s.extent, array.counters) if n > 1] != extents:
+    if _extents(s, array.counters) != _extents(s, counters):
         return []
     read = {op.array for _, op in s.reads([array.body])}
     if not all(a in sources or isinstance(a, Input | Constant) for a in read):
@@ -91,6 +93,10 @@ def _reads_beside(
     return (
         reads if any(op.array in sources for i in reads if isinstance(op := s.op(i), Read)) else []
     )
+
+
+def _extents(s: Scalars, counters: Sequence[int]) -> list[int]:
+    return [n for n in map(s.extent, counters) if n > 1]
 
 
 def flat_reads(s: Scalars, roots: Sequence[int], counters: Sequence[int]) -> list[int] | None:

@@ -8,7 +8,7 @@ element. In the lanes of a vector this is the only way, as counters of a group a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
@@ -16,7 +16,7 @@ from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.stages.body import Body
 from symgrad.kernel.stages.combine import combined, nothing
-from symgrad.kernel.stages.write import Writer
+from symgrad.kernel.stages.write import Values, Writer
 from symgrad.kernel.statements import Buffer
 
 
@@ -40,21 +40,30 @@ def chosen_group(k: KernelIR) -> tuple[Index, int | None]:
 
 @dataclass(frozen=True)
 class StageProgram:
-    """A kernel of stages: buffers ``a0``, .. that are read, and ``y0``, .. that are written."""
+    """A kernel of stages: buffers ``a0``, .. that are read, and ``y0``, .. that are written.
+
+    Each root of the body has a buffer, or, where they are ``interleaved``, all of them have one:
+    they are the elements along a last axis.
+    """
 
     body: Body
+    interleaved: bool = field(default=False, kw_only=True)
 
     def _begin(self, target: Target, name: str) -> tuple[KernelIR, Writer, list[Buffer]]:
         k, body = KernelIR(target, name), self.body
         reads = [k.buffer(f"a{n}", "read", kind) for n, kind in enumerate(body.kinds)]
-        kinds = [body.graph.type(root) for root in body.roots]
+        kinds = [body.graph.type(root) for root in body.roots[: 1 if self.interleaved else None]]
         writes = [k.buffer(f"y{n}", "write", "u" if t == "b" else t) for n, t in enumerate(kinds)]
         return k, Writer(k, body, reads), writes
 
-    def _store(self, w: Writer, writes: Sequence[Buffer], at: Index) -> None:
-        """Write the element of the counters that are bound."""
-        for buffer, value in zip(writes, w.values(self.body.roots), strict=True):
-            w.k.store(buffer, at.id, value)
+    def _store(self, k: KernelIR, writes: Sequence[Buffer], at: Index, values: Values) -> None:
+        """Write the values of the element at an index."""
+        if self.interleaved:
+            for n, value in enumerate(values):
+                k.store(writes[0], (at * len(values) + n).id, value)
+            return
+        for buffer, value in zip(writes, values, strict=True):
+            k.store(buffer, at.id, value)
 
 
 @dataclass(frozen=True)
@@ -79,11 +88,7 @@ class ElementProgram(StageProgram):
         with w.frame(counters):
             values = w.values(self.body.roots)
 
-        def put() -> None:
-            for buffer, value in zip(writes, values, strict=True):
-                k.store(buffer, at.id, value)
-
-        k.when(cell.below(count), put)
+        k.when(cell.below(count), lambda: self._store(k, writes, at, values))
         return k
 
 
@@ -146,12 +151,7 @@ class RowProgram(StageProgram):
             first = Index(k, k.local).below(1)
             inside = first if exists is None else k.add(ops.logical_and, exists, first)
             values = w.values(self.body.roots)
-
-            def put() -> None:
-                for buffer, value in zip(writes, values, strict=True):
-                    k.store(buffer, at.id, value)
-
-            k.when(inside, put)
+            k.when(inside, lambda: self._store(k, writes, at, values))
             return
         width, local, stride = k.target.width, Index(k, k.local), strides[self.inner]
         start, count = Index(k, k.word(0)), extents[self.inner]
@@ -164,7 +164,7 @@ class RowProgram(StageProgram):
         def element(t: int, _: Sequence[int]) -> tuple[()]:
             i = start + Index(k, t) * width + local
             with w.frame({inner: i.id}):
-                self._store(w, writes, at + i * stride)
+                self._store(k, writes, at + i * stride, w.values(self.body.roots))
             return ()
 
         def elements() -> None:

@@ -36,6 +36,9 @@ PASS_PARTS: Final = 4096
 FEW_ELEMENTS: Final = 16_384
 """Elements from which a GPU is busy with one invocation each."""
 
+BUSY_ELEMENTS: Final = 2**18
+"""Elements with which a GPU is as busy as it can be, with one invocation each."""
+
 SHARED_TERMS: Final = 64
 """Terms from which a group shares a reduction."""
 
@@ -56,6 +59,12 @@ HOST_PRODUCT: Final = 30_000, 4
 
 TILE_PRODUCT: Final = 2**18, 16
 """As `HOST_PRODUCT`, from which a GPU does it by tiles."""
+
+SHORT_AXIS: Final = 4
+"""Elements of a last axis that are computed together, at most, where they share work."""
+
+SHARED_COST: Final = 8
+"""The cost in additions of work that is worth it."""
 
 WRITTEN: Final = 3
 """Arrays that a kernel writes, at most, or has besides those that it reads."""
@@ -111,12 +120,30 @@ class Scheduler:
         if product is not None and is_worth(self.scalars, product, *least):
             yield from self._multiplied(array, access, product)
             return
+        access = self._along_short(access)
         yield from self._packed(access)
         share = self._share(access)
         if share is None:
             yield self._whole(array, access)
         else:
             yield from self._in_parts(array, access, share)
+
+    def _along_short(self, access: Access) -> Access:
+        """The elements along a short last axis as roots, where their reductions share work.
+
+        So a force between points is computed once for all of its components.
+        """
+        s, moving = self.scalars, [c for c in access.parallel if self.scalars.extent(c) > 1]
+        if not moving or s.extent(moving[-1]) > SHORT_AXIS or access.terms < SHARED_TERMS:
+            return access
+        short = moving[-1]
+        below = s.walk([a for r in access.reductions if short in s.free(r) for a in s.args(r)])
+        if not any(short not in s.free(i) and s.op(i).cost >= SHARED_COST for i in below):
+            return access
+        (root,) = access.roots
+        each = [{short: s.number(n)} for n in range(s.extent(short))]
+        roots = tuple(replaced(s, root, known, within=True) for known in each)
+        return Access(s, roots, tuple(c for c in access.parallel if c != short))
 
     # many arrays ---------------------------------------------------------------------------------
 
@@ -182,7 +209,11 @@ class Scheduler:
     def _flat(self, array: Array, access: Access) -> Step | None:
         """The step that computes elements, each from those of the same index of other arrays."""
         reads = flat_reads(self.scalars, access.roots, access.parallel)
-        if reads is None or sum(self.scalars.extent(c) > 1 for c in access.parallel) < 2:
+        if (
+            reads is None
+            or len(access.roots) > 1
+            or sum(self.scalars.extent(c) > 1 for c in access.parallel) < 2
+        ):
             return None
         flat = self.scalars.counter(access.size)
         t = self._translation(Access(self.scalars, (), (flat,)))
@@ -200,7 +231,8 @@ class Scheduler:
     ) -> Step:
         """An invocation for each element, or for each of the ``parts`` of its reductions."""
         size = max(access.size, 1) * max(parts, 1)
-        program = ElementProgram(t.body(roots, self.simplify))
+        body = t.body(roots, self.simplify)
+        program = ElementProgram(body, interleaved=len(writes) < len(roots))
         target = self.target.of_width(ELEMENT_WIDTH).in_grid(-(-size // ELEMENT_WIDTH))
         extents = [n for _, n in self._extents(access)]
         words = [(extent_name(p + bool(parts)), n) for p, n in enumerate(extents)]
@@ -235,7 +267,8 @@ class Scheduler:
             words += [("chunks", chunks), ("chunk", length)]
         number = None if inner is None else access.parallel.index(inner) + bool(parts)
         body = t.body(roots, self.simplify)
-        program = RowProgram(body, number, tuple(sorted(dealt)), inner is not None)
+        dealt_out, interleaved = tuple(sorted(dealt)), len(writes) < len(roots)
+        program = RowProgram(body, number, dealt_out, inner is not None, interleaved=interleaved)
         groups = rows * chunks
         target = self.target
         if not target.in_step:
@@ -333,10 +366,12 @@ class Scheduler:
     def _is_across(self, access: Access) -> bool:
         """Whether neighbours among the elements read neighbours in memory, and terms do not."""
         moving = [c for c in access.parallel if self.scalars.extent(c) >= WARP]
-        along = self._moves_along
+        best = [(r, self._best(access, r)) for r in access.reductions]
         return bool(moving) and all(
-            along(access, r, moving[-1]) and not along(access, r, self._best(access, r) or r)
-            for r in access.reductions
+            c is not None
+            and self._moves_along(access, r, moving[-1])
+            and not self._moves_along(access, r, c)
+            for r, c in best
         )
 
     def _extents(self, access: Access) -> list[tuple[str, int]]:
@@ -362,7 +397,7 @@ class Scheduler:
             length = -(-length // unit) * unit
         elif self._is_across(access):
             inner = max(1, access.terms // extent)
-            parts = min(GPU_PARTS, -(-4 * FEW_ELEMENTS // access.size))
+            parts = min(GPU_PARTS, -(-BUSY_ELEMENTS // access.size))
             length = min(max(-(-extent // parts), 16), max(1, MOST_ITERATIONS // inner))
         else:
             inner = max(1, access.terms // extent)
@@ -389,7 +424,7 @@ class Scheduler:
         extent = s.extent(share.counter)
         count = -(-extent // share.length)
         kinds = [[s.graph.type(a) for a in s.args(r)] for r in reductions]
-        shape = (count, *array.shape)
+        shape = (count, *map(s.extent, access.parallel))
         parts = [[Array(shape=shape, kind=kind) for kind in some] for some in kinds]
         yield self._partial(access, share, count, [a for some in parts for a in some])
         yield self._joined(array, access, parts, count)
@@ -418,9 +453,10 @@ class Scheduler:
         for r, arrays in zip(access.reductions, parts, strict=True):
             op = s.op(r)
             assert isinstance(op, Reduce), "a reduction"
-            stored[r] = s.reduction(op.operator, [part], *(s.read(a, index) for a in arrays))
-        (root,) = access.roots
-        return self._whole(array, Access(s, (replaced(s, root, stored),), access.parallel))
+            totals = [s.read(a, index) for a in arrays]
+            stored[r] = s.reduction(op.operator, [part], *totals) if count > 1 else totals[0]
+        roots = tuple(replaced(s, root, stored) for root in access.roots)
+        return self._whole(array, Access(s, roots, access.parallel))
 
     def _passed(self, array: Array, access: Access, beside: Pass) -> Iterator[Step]:
         """The sums of parts with the arrays beside them, and the sums of these."""
@@ -451,10 +487,10 @@ class Scheduler:
         yield self._joined(array, access, parts, count)
 
     def _pass_length(self, size: int, cost: int) -> int:
-        """The elements of a part of a pass, which has two parts at least."""
+        """The elements of a part of a pass."""
         if self.target.in_step:
             unit, worth = 4 * self.target.width, int(CHUNK_COST / max(cost, 1)) * self.target.width
-            length = min(max(worth, -(-size // MOST_PARTS)), -(-size // 2))
+            length = max(worth, -(-size // MOST_PARTS))
             return -(-length // unit) * unit
         return max(4 * ELEMENT_WIDTH, -(-size // PASS_PARTS))
 

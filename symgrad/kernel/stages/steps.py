@@ -52,16 +52,21 @@ def numbered(letter: str, arrays: Iterable[Array]) -> tuple[tuple[str, Array], .
 AnyStep = Step | HostStep
 
 
-def replaced(scalars: Scalars, root: int, known: Mapping[int, int]) -> int:
-    """A scalar with other nodes in the place of some; reductions that are not among them stay."""
+def replaced(scalars: Scalars, root: int, known: Mapping[int, int], within: bool = False) -> int:
+    """A scalar with other nodes in the place of some.
+
+    Reductions that are not among them stay, unless nodes ``within`` them are replaced too.
+    """
     ids = dict(known)
-    for i in scalars.shallow([root]):
+    for i in scalars.walk([root]) if within else scalars.shallow([root]):
         if i in ids:
             continue
         op, args = scalars.op(i), scalars.args(i)
         new = [ids.get(a, a) for a in args]
-        if isinstance(op, Reduce) or list(args) == new:
+        if list(args) == new or (isinstance(op, Reduce) and not within):
             ids[i] = i
+        elif isinstance(op, Reduce):
+            ids[i] = scalars.reduction(op.operator, op.counters, *new)
         elif isinstance(op, Affine):
             ids[i] = scalars.affine(op.offset, zip(op.coefficients, new, strict=True))
         elif isinstance(op, Read):
