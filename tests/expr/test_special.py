@@ -99,6 +99,15 @@ def test_an_order_is_a_whole_number(n: Any) -> None:
         sg.polygamma(n, sg.var("x"))
 
 
+def test_logit_in_float64_keeps_its_digits_next_to_0() -> None:
+    """There x/(1 - x) is not x yet."""
+    x = np.array([[2e-10], [1e-12], [3e-15], [0.2]])
+    made = sg.fused_forward(1, lambda v: sg.logit(v[0]), device="cpu", dtype="float64")
+    with mpmath.workdps(40):
+        want = [float(mpmath.log(mpmath.mpf(p) / (1 - mpmath.mpf(p)))) for p in x[:, 0].tolist()]
+    np.testing.assert_allclose(made.run(x), want, rtol=4e-16)
+
+
 UFUNCS: list[tuple[str, tuple[float, ...]]] = [
     ("gammaln", (2.5,)), ("psi", (0.7,)), ("digamma", (3.0,)), ("expit", (0.3,)), ("erf", (0.3,)),
     ("erfc", (2.0,)), ("log_expit", (-3.0,)), ("logit", (0.3,)), ("entr", (0.3,)),
