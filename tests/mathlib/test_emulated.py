@@ -28,7 +28,8 @@ NAMES = [
     "sqrt", "rsqrt", "reciprocal", "div", "remainder", "fmod", "exp_neg_square", "bell",
     "xlogy", "xlog1py", "logit", "log1mexp", "gammaln", "digamma", "trigamma",
     "tetragamma", "pentagamma", "sinc", "j0", "j1", "j1_ratio",
-    *ELLIPTIC, "gammainc_slope", "betainc_slope_a", "betainc_slope_b", *FADDEEVA,
+    *ELLIPTIC, "gammainc", "gammaincc", "gammainc_slope", "betainc_slope_a", "betainc_slope_b",
+    *FADDEEVA,
 ]  # fmt: skip
 SMALL = 2.0**-120
 """Results below it may be 0 where subnormals are."""
@@ -45,8 +46,8 @@ SHARES: dict[str, Any] = {
 """Of derivatives that have a root below 0, the smaller one of the two terms left of it."""
 
 WAVES = {
-    "sinc", "j0", "j1", "j1_ratio", "gammainc_slope", "betainc_slope_a", "betainc_slope_b",
-    *FADDEEVA,
+    "sinc", "j0", "j1", "j1_ratio", "gammainc", "gammaincc", "gammainc_slope", "betainc_slope_a",
+    "betainc_slope_b", *FADDEEVA,
 }  # fmt: skip
 """Functions whose derivatives pass through 0."""
 

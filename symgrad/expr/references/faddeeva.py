@@ -199,7 +199,7 @@ def derivative(m: Any, order: int, imaginary: bool, x: Any, y: Any, digits: Digi
     mid_x, mid_y = m.where(between, a, 4.0), m.where(between, y, 4.0)
     halves = m.round(mid_x * (2.0 / digits.step))
     odd = halves - 2.0 * m.round(0.5 * halves) != 0.0
-    phase = mid_x * (1.0 / digits.step) - 0.5 * halves
+    phase = (mid_x - halves * (0.5 * digits.step)) * (1.0 / digits.step)  # the difference is exact
     low = m.where(mid_y < math.pi / digits.step, mid_y, 0.0)
     value = _trapezoidal(m, order, mid_x, mid_y, odd, digits)[part]
     residue = _residue(m, order, mid_x, low, phase, digits)[part]
