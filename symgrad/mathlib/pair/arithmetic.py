@@ -1,9 +1,9 @@
 """Arithmetic of pairs: sums, products, quotients, roots, order, whole numbers, and integers.
 
 Sums are exact to 3 * 2**-48 (Joldes, Muller and Popescu, 2017, "Tight and rigorous error bounds
-for basic building blocks of double-word arithmetic", algorithm 6), products, quotients and roots to
-2**-44 of the result. What compilers would undo is opaque. Where a result is not finite, it is
-float32's; numbers below 2**-102 lose digits, as their low parts would be subnormal.
+for basic building blocks of double-word arithmetic", algorithm 6), products to 2**-46, quotients
+and roots to 2**-43 of the result. What compilers would undo is opaque. Where a result is not
+finite, it is float32's; numbers below 2**-102 lose digits, as their low parts would be subnormal.
 """
 
 from __future__ import annotations
