@@ -253,7 +253,7 @@ class PetabProblem:
         result = self._with_fixed(place, values, best, steps)
         ends = result.x.copy()
         ends[:, place] = values
-        return LikelihoodProfile(parameter, values, self.loglikelihood(ends), ends, result.success)
+        return LikelihoodProfile(parameter, values, -result.fun, ends, result.success)
 
     def _with_fixed(
         self, place: int, values: NDArray[np.float64], best: NDArray[np.float64], steps: int

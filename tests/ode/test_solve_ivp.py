@@ -90,7 +90,7 @@ def test_the_steps_are_those_of_scipy_where_the_method_is() -> None:
 @pytest.mark.parametrize("method", ["Rodas5P", "Rosenbrock23", "Kvaerno5", "auto"])
 def test_stiff_problems(method: str) -> None:
     solution = sg.solve_ivp(
-        van_der_pol, (0, 1500), [2.0, 0.0], method, args=(1000.0,), rtol=1e-5, atol=1e-8,
+        van_der_pol, (0, 1500), [2.0, 0.0], method, [1500.0], args=(1000.0,), rtol=1e-5, atol=1e-8,
         max_steps=20_000,
     )  # fmt: skip
     assert solution.success, solution.message
@@ -108,7 +108,7 @@ def test_a_conserved_sum_that_decides_all_digits() -> None:
     errors = []
     for rtol in (1e-4, 1e-6, 1e-8):
         y = sg.solve_ivp(
-            e5, (0, 1e11), [1.76e-3, 0, 0, 0], "Kvaerno5", rtol=rtol, atol=1e-18 * rtol
+            e5, (0, 1e11), [1.76e-3, 0, 0, 0], "Kvaerno5", [1e11], rtol=rtol, atol=1e-18 * rtol
         ).y[:, -1]
         errors.append(abs(y[1:3] / 1.019260e-20 - 1).max())
     assert all(a > 4 * b for a, b in itertools.pairwise(errors)), errors
@@ -262,7 +262,13 @@ def test_a_symplectic_method_keeps_the_energy_for_long() -> None:
     energies = [
         np.sum(
             sg.solve_ivp(
-                oscillator, (0, 2000), [1.0, 0.0], method, first_step=0.4, max_steps=20_000
+                oscillator,
+                (0, 2000),
+                [1.0, 0.0],
+                method,
+                [2000.0],
+                first_step=0.4,
+                max_steps=20_000,
             ).y[:, -1]
             ** 2
         )
