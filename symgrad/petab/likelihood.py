@@ -84,13 +84,6 @@ class Compared:
         """Numbers r and w: of normal noise r**2 / 2 + w is minus the logarithm of the density."""
         return self.standardised, self.negative_log_density - 0.5 * self.standardised**2
 
-    @property
-    def information(self) -> tuple[Any, Any]:
-        """Two numbers whose squared derivatives add up to the Fisher information."""
-        transform, _ = TRANSFORMATIONS[self.observable.transformation]
-        value = transform(self.model) / ops.stop_gradient(self.sigma)
-        return value, math.sqrt(2.0) * ops.log(self.sigma)
-
 
 @dataclass(frozen=True)
 class Likelihood:
@@ -129,10 +122,6 @@ class Likelihood:
     def is_normal(self) -> bool:
         """Whether all noise is normal, on the scales of the observables."""
         return all(o.distribution == "normal" for o, _ in self.observables)
-
-    def information(self, v: Any, row: Any) -> Any:
-        """Numbers whose squared derivatives add up to the row's Fisher information."""
-        return self._at_all_times(v, row, lambda compared: compared.information)
 
     def predictions(self, v: Any, row: Any) -> Any:
         """The model's values of a row's measurements: times, observables, replicates, in order."""

@@ -22,7 +22,6 @@ from symgrad.front.fused import (
     fused_forward_backward,
     fused_hessian,
     fused_jacobian,
-    fused_least_squares,
 )
 from symgrad.optimize.lbfgs import LBFGS
 from symgrad.optimize.minimize import minimize_from
@@ -136,7 +135,7 @@ class PetabProblem:
         return -self._hessian.run(self.point(p))[2]
 
     def fisher(self, p: Any = None) -> NDArray[np.float64]:
-        """The expected Fisher information (n, n) on the scales of estimation.
+        """The expected Fisher information (n, n), or (S, n, n), on the scales of estimation.
 
         Of normal noise, with the part of its estimated size: the sum of
         ``(dy dy' + 2 ds ds') / s**2`` over measurements. Its inverse is the covariance of the
@@ -147,7 +146,8 @@ class PetabProblem:
         """
         if not self._likelihood.is_normal:
             raise InputError("fisher is of normal noise; take hessian, of any distribution")
-        return self._information.run(self.point(p))[2]
+        point = self.point(p)
+        return self._scores(np.atleast_2d(point)).hessian[0 if point.ndim == 1 else ...]
 
     def logprior(self, p: Any = None) -> Any:
         """The logarithm of the prior density: a float, or (S,) of points (S, n)."""
@@ -356,11 +356,6 @@ class PetabProblem:
         return fused_hessian(
             len(self.ids), self._negative_log_prior, dtype="float64", device=self._device
         )
-
-    @cached_property
-    def _information(self) -> Any:
-        kernel = fused_least_squares(len(self.ids), self._likelihood.information, **self._options)
-        return kernel.bind(self._table.columns)
 
     @cached_property
     def _predictions(self) -> Any:
