@@ -281,16 +281,8 @@ def test_values_are_named_by_what_they_are() -> None:
     assert {m: words for m, tree in modules().items() if (words := names(tree))} == {}
 
 
-RIDDLE = re.compile(
-    r"(That|Those) of\b|The same(?=[,.]| (of|for|as|with|where|if|by|in|at)\b)|Their\b"
-)
-"""Beginnings of docstrings whose subject stands somewhere else."""
-CLAUSE = re.compile(rf"{RIDDLE.pattern}|(What|Those)\b|The same\b")
-"""Beginnings of docstrings that describe their subject and do not name it."""
-WITH_CLAUSES = {
-    "mathlib",
-}
-"""The packages that still have clauses for subjects."""
+CLAUSE = re.compile(r"(What|Those|The same|Their|That (of|by|on))\b")
+"""Beginnings of docstrings whose subject stands somewhere else, or which do not name it."""
 
 
 def test_docstrings_name_their_subject() -> None:
@@ -303,13 +295,9 @@ def test_docstrings_name_their_subject() -> None:
         f"{m}:{s.lineno}: {s.value}"
         for m, tree in modules().items()
         for s in strings(tree)
-        if isinstance(s.value, str) and _riddles(m).match(s.value)
+        if isinstance(s.value, str) and CLAUSE.match(s.value)
     }
     assert riddles == set()
-
-
-def _riddles(module: str) -> re.Pattern[str]:
-    return RIDDLE if package(module) in WITH_CLAUSES else CLAUSE
 
 
 def test_the_glossary_names_what_there_is() -> None:

@@ -132,7 +132,7 @@ _SELDOM: Final = (
     ops.far_quarters, ops.far_angle, ops.far_sin, ops.far_cos, ops.far_tan, ops.far_modulus,
 )  # fmt: skip
 _RARE: Final = frozenset({*_SELDOM, *map(paired, _SELDOM)})
-"""What is worth a branch: long, and needed by few arguments."""
+"""Operations that are worth a branch: long, and needed by few arguments."""
 
 _CHOICES: Final = frozenset({ops.where, paired(ops.where)})
 

@@ -370,7 +370,7 @@ def by_first(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
 
 
 def by_second(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
-    """That by b, as the upper function's of b, a and 1 - x."""
+    """The derivative by b, as the upper function's of b, a and 1 - x."""
     usable, p = _place(a, b, x)
     return _slope_at_edges(-_slope(Place(p.b, p.a, p.y, p.x), digits), usable, a, b, x)
 

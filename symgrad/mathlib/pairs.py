@@ -1,4 +1,4 @@
-"""What rounding takes from sums and products of float32, and quotients of pairs.
+"""Rounding errors of sums and products of float32, and quotients of pairs.
 
 A pair (high, low) stands for high + low, low at most about a ULP of high. Sums and products keep
 what rounding takes from them (Dekker, 1971, "A floating-point technique for extending the available

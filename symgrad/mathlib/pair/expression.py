@@ -1,4 +1,4 @@
-"""What formulas of pairs are written with: values that are pairs, their parts, and calls.
+"""Pairs as values of formulas: their operators, their parts, and calls.
 
 A pair (high, low) of float32 stands for high + low, low at most half a ULP of high. In graphs it
 is a value of the type "p". An operation of the op table on floats has one on pairs beside it,
@@ -43,10 +43,10 @@ LOW: Final = Op(
 )  # fmt: skip
 
 TAKEN_APART: Final = frozenset({HIGH, LOW})
-"""What takes pairs apart."""
+"""The operations that take pairs apart."""
 
 PARTS: Final = TAKEN_APART | {PAIR}
-"""What takes them apart, and puts them together."""
+"""The operations that take pairs apart, and the one that puts them together."""
 
 
 @cache
@@ -74,7 +74,7 @@ def parts(value: float) -> tuple[float, float]:
 
 
 def less(value: float) -> float:
-    """What the pair of a number of float64 lacks: 0, or below 2**-48 of it."""
+    """The rest that the pair of a number of float64 lacks: 0, or below 2**-48 of it."""
     lost = value - sum(parts(value))
     return lost if math.isfinite(lost) else 0.0
 
@@ -99,7 +99,7 @@ class Paired(Handle):
 
     @property
     def low(self) -> Expr:
-        """What that leaves of it."""
+        """The rest of it, rounded to float32."""
         return self._part(LOW, 2)
 
     def _part(self, op: Op, which: int) -> Expr:

@@ -49,7 +49,7 @@ class Pairs(Floats):
         return f"[{k}]"
 
     def operation(self, op: Op) -> Op:
-        """That on pairs, unless WGSL's own text is right for vectors: see `Floats`."""
+        """The operation on pairs, unless WGSL's own text is right for vectors: see `Floats`."""
         return op if op in OF_VECTORS else operation(op, "float32x2")
 
     def params(self, more: str = "") -> str:
