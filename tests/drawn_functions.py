@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+
+import symgrad as sg
 
 Function = Callable[..., Any]
 Step = tuple[str, Function, tuple[int, ...]]
@@ -76,7 +79,7 @@ def drawn(seed: int, length: int = 8) -> DrawnFunction:
 
 
 def _step(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Step | None:
-    kind = rng.choice(["unary", "binary", "move", "reduce", "product", "read"])
+    kind = rng.choice(["unary", "binary", "move", "reduce", "product", "read", "loop"])
     a = int(rng.integers(max(0, len(shapes) - 4), len(shapes)))
     shape = shapes[a]
     if kind == "unary":
@@ -94,7 +97,7 @@ def _step(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Step |
         if not partners:
             return None
         return "matmul", lambda xp, x, y: xp.matmul(x, y), (a, int(rng.choice(partners)))
-    make = {"move": _move, "reduce": _reduction, "read": _read}[kind]
+    make = {"move": _move, "reduce": _reduction, "read": _read, "loop": _loop}[kind]
     name, function = make(rng, shape)
     return name, function, (a,)
 
@@ -147,3 +150,29 @@ def _read(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[str, Functi
         (f"[{axis}: {k}:]", lambda xp, x: x[(*lead, slice(k, None))]),
     ]
     return choices[rng.integers(len(choices))]
+
+
+def _loop(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[str, Function]:
+    axis, count = int(rng.integers(len(shape))), int(rng.integers(0, 5))
+    reverse = bool(rng.integers(2))
+
+    def carried(xp: Any, x: Any) -> Any:
+        step = lambda k, c: xp.sin(c * x) + 0.1 * k * c  # noqa: E731
+        return _loops(xp).fori_loop(1, count, step, x)
+
+    def scanned(xp: Any, x: Any) -> Any:
+        rows = xp.moveaxis(x, axis, 0)
+        step = lambda c, row: (xp.tanh(c + row), c * row)  # noqa: E731
+        end, ys = _loops(xp).scan(step, rows[0] * 0.5, rows, reverse=reverse)
+        return ys + end
+
+    choices: list[tuple[str, Function]] = [
+        (f"loop{count}", carried),
+        (f"scan{axis}{reverse}", scanned),
+    ]
+    return choices[rng.integers(len(choices))]
+
+
+def _loops(xp: Any) -> Any:
+    """The functions of loops beside NumPy's, or JAX's, functions."""
+    return sg if xp is np else importlib.import_module("jax").lax

@@ -55,10 +55,15 @@ def is_large(arrays: Sequence[Any]) -> bool:
     Raises:
         InputError: for an array of more elements than 32 bits count.
     """
+    return require_countable(arrays) >= LEAST_WHOLE
+
+
+def require_countable(arrays: Sequence[Any]) -> int:
+    """The elements of the largest array; refuse one of more than 32 bits count."""
     largest = max((a.size for a in arrays), default=0)
     if largest > MOST_ELEMENTS:
         raise InputError(f"an array of {largest:,} elements: {MOST_ELEMENTS:,} are feasible")
-    return largest >= LEAST_WHOLE
+    return largest
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from symgrad.expr.graph.written_out import MOST_ELEMENTS, ManyElementsError, who
 from symgrad.expr.tracers.tree import Blocks, Tree, flatten
 from symgrad.front.kernels import Kernel
 from symgrad.front.running import Inputs, Interface, Running
-from symgrad.front.whole import BY_ELEMENTS, Runner, WholeTrace, runner
+from symgrad.front.whole import BY_ELEMENTS, Runner, WholeTrace, require_countable, runner
 from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stats import Stats
 from symgrad.pipeline import Clock, Options
@@ -95,8 +95,14 @@ def values_of_whole(f: Callable[..., Any], tree: Tree, options: Options, device:
 
 
 def blanks(tree: Tree) -> list[np.ndarray]:
-    """Arrays of the shapes of variables, without memory of their own."""
-    return [np.broadcast_to(0.0, block.shape) for block in tree.blocks]
+    """Arrays of the shapes of variables, without memory of their own.
+
+    Raises:
+        InputError: for more elements than 32 bits count.
+    """
+    arrays = [np.broadcast_to(0.0, block.shape) for block in tree.blocks]
+    require_countable(arrays)
+    return arrays
 
 
 def called(traced: WholeTrace, tree: Tree) -> Any:
