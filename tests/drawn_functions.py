@@ -157,12 +157,12 @@ def _loop(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[str, Functi
     reverse = bool(rng.integers(2))
 
     def carried(xp: Any, x: Any) -> Any:
-        step = lambda k, c: xp.sin(c * x) + 0.1 * k * c  # noqa: E731
+        step = lambda k, c: xp.sin(c * xp.tanh(x)) + 0.1 * k * c  # noqa: E731
         return _loops(xp).fori_loop(1, count, step, x)
 
     def scanned(xp: Any, x: Any) -> Any:
         rows = xp.moveaxis(x, axis, 0)
-        step = lambda c, row: (xp.tanh(c + row), c * row)  # noqa: E731
+        step = lambda c, row: (xp.tanh(c + row), c * xp.tanh(row))  # noqa: E731
         end, ys = _loops(xp).scan(step, rows[0] * 0.5, rows, reverse=reverse)
         return ys + end
 
