@@ -65,14 +65,16 @@ def one_pass(
     reads = [i for some in each if some for i in some]
     parts = [a for r in reductions for a in s.args(r)]
     sources = {op.array for _, op in s.reads(parts)}
-    room = len(later) if bindings is None else bindings - len(sources) - len(parts)
-    others = list[Tabulate]()
+    bound, others = set(sources), list[Tabulate]()
     for array in later:
         own = _reads_beside(s, array, counters, sources)
-        if own and len(others) < room and isinstance(array, Tabulate):
-            others.append(array)
-            reads += own
-    if not others and bindings is None:
+        if own and isinstance(array, Tabulate):
+            more = bound | {op.array for _, op in s.reads([array.body])}
+            if bindings is None or len(more) + len(parts) + len(others) < bindings:
+                bound = more
+                others.append(array)
+                reads += own
+    if (not others) if bindings is None else len(bound) + len(parts) > bindings:
         return None
     operators = tuple(op.operator for op in reduces)
     return Pass(tuple(reductions), operators, tuple(others), tuple(dict.fromkeys(reads)), size)

@@ -476,7 +476,7 @@ class Scheduler:
         words = [("size", size), ("length", length)]
         words += [("total", count)] if target.grid else []
         parts = [
-            [Array(shape=(count,), kind=s.graph.type(a)) for a in s.args(r)]
+            [Array(shape=(count, *array.shape), kind=s.graph.type(a)) for a in s.args(r)]
             for r in beside.reductions
         ]
         writes = [*(a for some in parts for a in some), *beside.others]
