@@ -573,15 +573,26 @@ class Scheduler:
     # scatter -------------------------------------------------------------------------------------
 
     def _scattered(self, array: Scatter) -> Iterator[AnyStep]:
-        """Every element adds up all that goes to it."""
+        """Every element adds up all that goes to it, of the counters that its index is not."""
         s = self.scalars
-        counters = [s.counter(n) for n in array.shape]
+        counters = self._own_counters(array)
         body, zero = array.body, s.graph.constant(0.0)
         for i, c in zip(array.index, counters, strict=True):
-            if s.extent(c) > 1 or s.integer(i) != 0:
+            if c not in array.counters and (s.extent(c) > 1 or s.integer(i) != 0):
                 hit = s.graph.add(is_zero, s.plus((1, i), (-1, c)))
                 if array.kind == "f":
                     body = s.graph.add(ops.where, hit, body, zero)
-        moving = [c for c in array.counters if s.extent(c) > 1]
+        moving = [c for c in array.counters if s.extent(c) > 1 and c not in counters]
         total = s.reduction("add", moving, body) if moving else body
         yield from self._tabulated(array, counters, total)
+
+    def _own_counters(self, array: Scatter) -> list[int]:
+        """A counter for each axis: that which the index there is, over the same extent, or another.
+
+        A counter that two indices are is that of the first.
+        """
+        s, own = self.scalars, list[int]()
+        for i, n in zip(array.index, array.shape, strict=True):
+            is_one = i in array.counters and i not in own and s.extent(i) == n
+            own.append(i if is_one else s.counter(n))
+        return own
