@@ -60,8 +60,8 @@ def by_scipy(p: Problem, method: str, rtol: float, rates: Any = None) -> np.ndar
 def by_symgrad(p: Problem, method: str, rtol: float) -> np.ndarray:
     """The end by symgrad."""
     solution = sg.solve_ivp(
-        p.fun, (0.0, p.end), np.array(p.y0, float), method, args=(np.array(p.rates, float),),
-        rtol=rtol, atol=rtol * p.floor, max_steps=200_000,
+        p.fun, (0.0, p.end), np.array(p.y0, float), method, [p.end],
+        args=(np.array(p.rates, float),), rtol=rtol, atol=rtol * p.floor, max_steps=200_000,
     )  # fmt: skip
     return solution.y[:, -1]
 
