@@ -123,13 +123,13 @@ def test_gradients_without_a_value_end_a_descent_where_it_is() -> None:
     assert found.best == 1
 
 
-def test_a_step_of_levenberg_and_marquardt_divides_once_for_each_variable() -> None:
+def test_a_step_of_levenberg_and_marquardt_has_a_quotient_and_a_root_for_each_variable() -> None:
     (update,) = operations(
         sg.LevenbergMarquardt(), lambda p, r: sum(p) * r[0], 5, shared=np.ones((6, 1))
     )
-    divisions = sum(update.get(name, 0) for name in ("div", "reciprocal", "sqrt"))
-    assert divisions <= 6
-    assert sum(update.values()) - update["const"] - update["input"] <= 516
+    assert sum(update.get(name, 0) for name in ("div", "reciprocal")) <= 6
+    assert update["sqrt"] <= 5 + 5
+    assert sum(update.values()) - update["const"] - update["input"] <= 533
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e-14), ("float64", 1e-100)])
