@@ -70,6 +70,8 @@ def scaled_k(order: int, x: Any) -> Any:
 
     The integrand is even and entire, so that the error is exp(x - pi**2/h) for steps of h.
     """
+    if not x > 0:
+        return mp.inf if x == 0 else mp.nan
     step = mp.pi**2 / (mp.prec * mp.ln2 + x + 5)
     growth, power, total, term = mp.exp(step), mpf(1), mpf(0.5), mpf(1)
     while term > total * mp.eps:

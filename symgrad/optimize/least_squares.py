@@ -197,7 +197,8 @@ def _judged(at: Evaluation, memory: Memory) -> _Judged:
     assert at.hessian is not None, "least squares are given JᵀJ"
     point, loss, gradient, *_, promised, size, _ = memory
     first = at.step == 0.0
-    sound = functions.isfinite(np.sum(at.gradient) + at.hessian.trace())
+    slope, trace = np.sum(at.gradient), at.hessian.trace()
+    sound = functions.isfinite(slope + trace) & ((trace > 0.0) | (slope == 0.0))  # no underflow
     inverse = 1.0 / functions.where(promised > 0.0, promised, 1.0)
     hidden = _hidden(size, loss, at.eps)
     blind, ahead = hidden(promised), sound & (promised > 0.0)

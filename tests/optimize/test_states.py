@@ -129,7 +129,7 @@ def test_a_step_of_levenberg_and_marquardt_has_a_quotient_and_a_root_for_each_va
     )
     assert sum(update.get(name, 0) for name in ("div", "reciprocal")) <= 6
     assert update["sqrt"] <= 5 + 5
-    assert sum(update.values()) - update["const"] - update["input"] <= 533
+    assert sum(update.values()) - update["const"] - update["input"] <= 537
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e-14), ("float64", 1e-100)])

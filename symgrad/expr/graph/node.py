@@ -215,7 +215,7 @@ HOLES: Final = _leaves_of("hole")
 
 ANY_HOLE: Final = frozenset(HOLES.values())
 
-LEAVES: Final = (CONST, INTEGER, WORD, TRUTH, *(INPUTS[k] for k in HOLES), *HOLES.values())
+LEAVES: Final = (CONST, INTEGER, WORD, TRUTH, *INPUTS.values(), *HOLES.values())
 ARRAYS: Final = "FW"
 """The types of arrays."""
 STRUCTURED: Final = ARRAYS + "t"
