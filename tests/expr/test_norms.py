@@ -18,8 +18,11 @@ KERNELS = [
 ]  # fmt: skip
 
 
-def drawn(n: int, dtype: Any) -> np.ndarray:
-    """Points of some sizes, of which one element is far larger, or some are as large, or are 0."""
+def drawn(n: int, dtype: Any, least: float) -> np.ndarray:
+    """Points of some sizes, of which one element is far larger, or some are as large, or are 0.
+
+    The ``least`` size is larger on GPUs, as these may take subnormal numbers for 0.
+    """
     draw = np.random.default_rng(n)
     points = draw.normal(size=(24, n))
     points[4:12] *= np.exp(draw.uniform(-9, 9, (8, n)))
@@ -27,7 +30,7 @@ def drawn(n: int, dtype: Any) -> np.ndarray:
     points[16:18] = draw.choice([-1.0, 1.0], (2, n))
     points[18, 1:] = 0.0
     points[19, 1] = points[19, 0] = 7.0
-    points[20:] *= np.array([1e-30, 1e-12, 1e12, 1e18])[:, None]
+    points[20:] *= np.array([least, 1e-12, 1e12, 1e18])[:, None]
     return np.asarray(points, dtype).astype(float)
 
 
@@ -49,7 +52,7 @@ def test_every_second_derivative_has_its_digits(dtype: Any, device: Any, sizes: 
     def norms(v: Any) -> list[Any]:
         return [np.linalg.norm(v[a:b]) for a, b in itertools.pairwise(starts)]
 
-    points = [drawn(n, dtype) for n in sizes]
+    points = [drawn(n, dtype, 1e-30 if device == "cpu" else 1e-18) for n in sizes]
     joint = np.concatenate(points, axis=1)
     total = sg.fused_hessian(int(starts[-1]), lambda v: sum(norms(v)), device=device, dtype=dtype)
     values = sg.fused_forward(int(starts[-1]), norms, device=device, dtype=dtype).run(joint)

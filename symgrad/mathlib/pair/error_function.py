@@ -33,7 +33,8 @@ def _tail(a: Paired, middle: float, first: float, coefficients: Sequence[float])
 def _size(x: Paired) -> Paired:
     """|x|, at most 30; NaN stays NaN."""
     a = call(ops.abs, x)
-    return choose(a.high > GONE, constant(x, GONE), a)
+    least = choose(a.high > GONE, constant(x, GONE), a)
+    return choose(ops.isnan(a.high), a, least)  # drivers make minima of selections
 
 
 def _error_tail(a: Paired) -> Paired:

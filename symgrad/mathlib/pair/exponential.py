@@ -62,8 +62,9 @@ def _float(like: Paired, value: float) -> Expr:
 
 
 def _within(x: Paired, low: float, high: float) -> Paired:
-    """x limited to [low, high]; NaN stays NaN."""
+    """x limited to [low, high]; NaN stays NaN, though drivers make minima of selections."""
     near = ops.where(x.high > high, high, ops.where(x.high < low, low, x.high))
+    near = ops.where(ops.isnan(x.high), x.high, near)
     return pair(near, ops.where(near == x.high, x.low, 0.0))
 
 
