@@ -73,7 +73,8 @@ class LevenbergMarquardt(Method):
     exponential that underflows, every gradient is small: that is no success, but status -3.
     Residuals that are no more than what rounding of the variables makes of them end a fit too.
     None of this depends on the unit of the residuals, nor on how far away a fit has started, where
-    the dtype has their squares, and these times eps: in float32 residuals from 1e-14 to 1e17.
+    the dtype has their squares, and these times eps: in float32 residuals from 1e-14 to 1e17
+    (from 1e-9 on GPUs that take subnormal numbers for 0).
 
     Example:
         >>> import symgrad as sg
