@@ -25,7 +25,7 @@ from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib import gamma
 from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.coefficients import Coefficients, coefficients
-from symgrad.mathlib.pairs import Pair, parts, product, two_sum
+from symgrad.mathlib.pair.error_free import Pair, product, split, two_sum
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _power(x: Expr) -> Expr:
     return ops.bits_float(ops.word_and(ops.float_bits(x), 0x7F800000))
 
 
-LN2: Final = parts(math.log(2.0), (14, 14))
+LN2: Final = split(math.log(2.0), (14, 14))
 
 SINGLE: Final = Digits(
     NODES, 19.0, 4, growth(10), odd_powers(6), GAMMA_REST, gamma.STIRLING, gamma.HARMONIC,

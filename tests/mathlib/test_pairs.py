@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.mathlib.pairs import parts
+from symgrad.mathlib.pair.error_free import split
 
 HAS_GPU = any(d.is_gpu for d in sg.devices())
 DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.skipif(not HAS_GPU, reason="no GPU"))]
@@ -108,8 +108,8 @@ def test_beyond_its_range_a_pair_is_float32s(device: Any) -> None:
             assert (np.signbit(found[name]) == np.signbit(exact))[zeros].all(), name
 
 
-def test_parts_add_up_to_the_number() -> None:
+def test_numbers_are_split_without_a_rest() -> None:
     for value in (np.pi, -0.1, 3.0, 0.0, 1e-30):
-        found = parts(value, (16, 16))
+        found = split(value, (16, 16))
         assert sum(map(float, found)) == pytest.approx(value, rel=1e-15, abs=0.0)
         assert all(float(np.float32(part)) == part for part in found)

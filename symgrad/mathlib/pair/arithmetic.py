@@ -14,8 +14,8 @@ from typing import Any, Final
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.expr.tracers.integers import SignedWord, Word
+from symgrad.mathlib.pair.error_free import product, two_sum
 from symgrad.mathlib.pair.expression import Paired, call, constant, pair
-from symgrad.mathlib.pairs import product, two_sum
 from symgrad.mathlib.quotient import LARGE
 
 

@@ -17,9 +17,9 @@ from symgrad.mathlib.bits import polynomial as in_float32
 from symgrad.mathlib.circular import high_product, shifted, skip
 from symgrad.mathlib.double.trigonometric import COS, SIN
 from symgrad.mathlib.pair.arithmetic import fast_sum
+from symgrad.mathlib.pair.error_free import two_sum
 from symgrad.mathlib.pair.exponential import choose, keep_tiny
 from symgrad.mathlib.pair.expression import Paired, call, constant, pair
-from symgrad.mathlib.pairs import two_sum
 
 Word = Any
 """A word, or a Python integer where a constant one will do."""

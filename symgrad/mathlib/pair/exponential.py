@@ -16,12 +16,12 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import polynomial as in_float32
 from symgrad.mathlib.double.exponential import EXP, LOG
 from symgrad.mathlib.pair.arithmetic import fast_sum, finished, scaled
+from symgrad.mathlib.pair.error_free import product, split, two_sum
 from symgrad.mathlib.pair.expression import Paired, call, constant, pair
-from symgrad.mathlib.pairs import parts, product, two_sum
 
-LN2: Final = parts(math.log(2.0), (16, 16))
+LN2: Final = split(math.log(2.0), (16, 16))
 """ln 2 in parts, of which a whole number below 2**8 is an exact multiple."""
-LOG10_2: Final = parts(math.log10(2.0), (16, 16))
+LOG10_2: Final = split(math.log10(2.0), (16, 16))
 """log10(2), in the same way."""
 
 FAR: Final = 110.0

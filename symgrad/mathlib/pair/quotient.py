@@ -14,9 +14,9 @@ from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import has_sign
 from symgrad.mathlib.pair.arithmetic import scaled
+from symgrad.mathlib.pair.error_free import product
 from symgrad.mathlib.pair.exponential import choose
 from symgrad.mathlib.pair.expression import Paired, call, constant, pair
-from symgrad.mathlib.pairs import product
 
 NEAR: Final = 2.0**22
 """Quotients below it are off by less than one, also on devices that divide with 3 ULP."""

@@ -1,9 +1,9 @@
-"""Rounding errors of sums and products of float32, and quotients of pairs.
+"""Error-free transformations of float32: sums and products, each with its rounding error.
 
 A pair (high, low) stands for high + low, low at most about a ULP of high. Sums and products keep
 what rounding takes from them (Dekker, 1971, "A floating-point technique for extending the available
 precision"; Knuth, TAOCP 2). Every sum that is taken apart again is opaque, for compilers undo what
-follows it otherwise. Kernels that compute in pairs have `symgrad.mathlib.pair`.
+follows it otherwise. Functions of float32 compute in them where its digits do not do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from symgrad.expr.tracers.expression import Expr
 Pair = tuple[Any, Any]
 
 
-def parts(value: float, bits: Sequence[int] = (24,)) -> tuple[float, ...]:
+def split(value: float, bits: Sequence[int] = (24,)) -> tuple[float, ...]:
     """A number as its first so many bits, the next, and a last float32 for the rest."""
     pieces: list[float] = []
     for count in bits:
