@@ -177,7 +177,7 @@ class _Pulling:
         inner, [body] = b.opened(i)
         value = self._stored(i, counters)
         if op.operator == "mul":
-            g = b.apply(ops.mul, g, self._others(i, counters, inner, body, value))
+            g = b.apply(ops.mul, g, self._others(i, counters, body, value))
         elif op.operator in ("max", "min"):
             hit = b.apply(ops.eq, body, value)
             ones = b.graph.constant(1.0)
@@ -197,9 +197,7 @@ class _Pulling:
         [body] = b.substituted([i], names)
         return b.element(b.array(list(names.values()), body), b.indices(needed))
 
-    def _others(
-        self, i: int, counters: Sequence[int], inner: Sequence[int], body: int, value: int
-    ) -> int:
+    def _others(self, i: int, counters: Sequence[int], body: int, value: int) -> int:
         """The product of all factors of a product but one: that of the others where one is 0."""
         b = self._b
         zero, one = b.graph.constant(0.0), b.graph.constant(1.0)

@@ -54,14 +54,6 @@ truncated = Op(name="truncated", signature="f->i", reference=lambda x: np.trunc(
                meaning="x rounded towards 0, an integer")
 # fmt: on
 
-OPERATORS: Final = {"add": 1, "mul": 1, "max": 1, "min": 1, "argmax": 2, "argmin": 2, "rescale": 2}
-"""The operators of reductions, and the parts that each takes; rescale at least so many.
-
-``argmax`` and ``argmin`` of (value, position) give both of the first place where the extreme is
-attained; NaN is larger and smaller than all. ``rescale`` of (s, w, v...) gives
-(m, sum exp(s - m) w, sum exp(s - m) v...) with m the maximum of s.
-"""
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Array:
@@ -111,6 +103,11 @@ class Reduce(Op):
 
     With one part it is its result, a float or an integer; with several it is a tuple (type t), of
     which ``Pick`` gives the elements.
+
+    The operators "add", "mul", "max" and "min" take one part. "argmax" and "argmin" of (value,
+    position) give both of the first place where the extreme is attained; NaN is larger and smaller
+    than all. "rescale" of (s, w, v...) gives (m, sum exp(s - m) w, sum exp(s - m) v...) with m the
+    maximum of s.
     """
 
     operator: str

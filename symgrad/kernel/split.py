@@ -127,9 +127,9 @@ class _Splitting:
         self.pieces = list(self._pieces())
         self.states = {p.loop.k: self._state(p.loop) for p in self.pieces if p.loop}
         for piece in self.pieces:
-            self._place(self._needs(piece), piece.items)
+            self._place(self._needs(piece))
             if piece.loop:
-                self._place(self._needs_of_iterations(piece.loop), ())
+                self._place(self._needs_of_iterations(piece.loop))
 
     def split(self) -> Split:
         """The kernels."""
@@ -175,7 +175,7 @@ class _Splitting:
         """The values that the kernels of a loop need of others, except its state."""
         return needs(self.kernel, [replace(loop, inits=[])])
 
-    def _place(self, needed: set[int], items: Iterable[int | Statement]) -> None:
+    def _place(self, needed: set[int]) -> None:
         """Find places for what is needed, unless it is made again."""
         stack = list(needed)
         while stack:

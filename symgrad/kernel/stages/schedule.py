@@ -308,7 +308,7 @@ class Scheduler:
         And the counters of reductions that they move along in what belongs to a row.
         """
         width = self.target.width
-        best = {r: self._best(access, r) for r in access.reductions}
+        best = {r: self._best(r) for r in access.reductions}
         choices = list[tuple[float, int | None, set[int]]]()
         for inner in (*reversed([c for c in access.parallel if self.scalars.extent(c) > 1]), None):
             rows = (c for r, c in best.items() if inner not in self.scalars.free(r))
@@ -318,7 +318,7 @@ class Scheduler:
         _, inner, lanes = min(choices, key=lambda choice: choice[0])
         return inner, lanes
 
-    def _best(self, access: Access, reduction: int) -> int | None:
+    def _best(self, reduction: int) -> int | None:
         """The counter of a reduction along which its lanes cost least, if lanes can reduce it."""
         op = self.scalars.op(reduction)
         assert isinstance(op, Reduce), "a reduction"
@@ -333,7 +333,7 @@ class Scheduler:
     def _shared(self, access: Access, inner: int | None) -> set[int]:
         """The counters that a group deals out, of the reductions that belong to a row."""
         rows = [r for r in access.reductions if inner not in self.scalars.free(r)]
-        return {c for r in rows if (c := self._best(access, r)) is not None}
+        return {c for r in rows if (c := self._best(r)) is not None}
 
     def _row_counter(self, access: Access) -> int | None:
         """The parallel counter along which all long reductions are the same, if there is one."""
@@ -350,15 +350,13 @@ class Scheduler:
         if access.size < FEW_ELEMENTS or access.terms > MOST_ITERATIONS:
             return True
         last = access.parallel[-1]
-        best = [(r, self._best(access, r)) for r in access.reductions]
+        best = [(r, self._best(r)) for r in access.reductions]
         return any(
-            c is not None
-            and self._moves_along(access, r, c)
-            and not self._moves_along(access, r, last)
+            c is not None and self._moves_along(r, c) and not self._moves_along(r, last)
             for r, c in best
         )
 
-    def _moves_along(self, access: Access, reduction: int, counter: int) -> bool:
+    def _moves_along(self, reduction: int, counter: int) -> bool:
         """Whether all reads below a reduction stand side by side along a counter."""
         inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
         return inner.moves_along(counter)
@@ -366,11 +364,9 @@ class Scheduler:
     def _is_across(self, access: Access) -> bool:
         """Whether neighbours among the elements read neighbours in memory, and terms do not."""
         moving = [c for c in access.parallel if self.scalars.extent(c) >= WARP]
-        best = [(r, self._best(access, r)) for r in access.reductions]
+        best = [(r, self._best(r)) for r in access.reductions]
         return bool(moving) and all(
-            c is not None
-            and self._moves_along(access, r, moving[-1])
-            and not self._moves_along(access, r, c)
+            c is not None and self._moves_along(r, moving[-1]) and not self._moves_along(r, c)
             for r, c in best
         )
 
