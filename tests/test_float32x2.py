@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from three_variables import halvings, leaves, looked_up, points, predators
 from tint import check_with_tint, tint_available
 
 import symgrad as sg
@@ -26,47 +27,17 @@ def smooth(v: Any) -> Any:
     return v[0] * v[1] / (1.0 + v[2] ** 2) + sg.sqrt(1.0 + v[2] ** 2) * abs(v[0])
 
 
-def predators(v: Any) -> Any:
-    def step(k: Any, now: Any) -> Any:
-        x, y = now
-        return x + 0.01 * (v[0] * x - v[1] * x * y), y + 0.01 * (v[1] * x * y - y)
-
-    x, y = sg.fori_loop(0, 60, step, (v[2], 1.0))
-    return (x - 1.5) ** 2 + (y - 0.5) ** 2
-
-
-def halvings(v: Any) -> Any:
-    count, size = sg.while_loop(
-        lambda now: now[1] > 1e-9,
-        lambda now: (now[0] + 1, now[1] / 2),
-        (0, abs(v[0]) + v[1] ** 2),
-        max_steps=40,
-    )
-    return sg.where(count % 2 == 0, size * v[2], size + v[2])
-
-
 def drawn(v: Any) -> Any:
     return v[0] * sg.random.uniform(sg.random.key(7)) + sg.int32(1e6 * v[1]) % 1000
 
 
-def looked_up(v: Any) -> Any:
-    table = sg.array(np.linspace(0.1, 2.3, 40))
-    return table[sg.floor(20 + 5 * v[0])] * v[1] - v[2]
-
-
 VERBS: list[tuple[Callable[..., Any], Any]] = [
     (sg.fused_hessian, smooth),
-    (sg.fused_forward_backward, predators),
+    (sg.fused_forward_backward, predators(60)),
     (sg.fused_forward_backward, halvings),
     (sg.fused_forward, drawn),
     (sg.fused_forward_backward, looked_up),
 ]
-
-
-def leaves(result: Any) -> list[np.ndarray]:
-    if isinstance(result, tuple):
-        return [leaf for value in result for leaf in leaves(value)]
-    return [np.asarray(result)]
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
@@ -76,8 +47,8 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return high + (x - high).astype(np.float32).astype(float)
 
 
-def points(count: int = 301) -> np.ndarray:
-    return rounded(np.random.default_rng(3).uniform(-1.5, 1.5, (count, 3)))
+def rounded_points(count: int = 301) -> np.ndarray:
+    return rounded(points(count))
 
 
 def require_close(got: Any, want: Any, rtol: float = 1e-12) -> None:
@@ -89,15 +60,15 @@ def require_close(got: Any, want: Any, rtol: float = 1e-12) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("verb", "f"), VERBS)
 def test_points_have_the_digits_of_pairs(verb: Any, f: Any, device: Any) -> None:
-    want = verb(3, f, **DOUBLE).run(points())
-    require_close(verb(3, f, device=device, **PAIRS).run(points()), want)
+    want = verb(3, f, **DOUBLE).run(rounded_points())
+    require_close(verb(3, f, device=device, **PAIRS).run(rounded_points()), want)
 
 
 @needs_gpu
 @pytest.mark.parametrize(("verb", "f"), VERBS[:3])
 def test_strict_kernels_have_the_bits_of_the_cpu(verb: Any, f: Any) -> None:
     how = {"math": "strict", "checkpoint": "keep", **PAIRS}
-    gpu, cpu = (leaves(verb(3, f, device=d, **how).run(points())) for d in ("gpu", "cpu"))
+    gpu, cpu = (leaves(verb(3, f, device=d, **how).run(rounded_points())) for d in ("gpu", "cpu"))
     for a, b in zip(gpu, cpu, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -136,7 +107,7 @@ def test_tint_takes_kernels_of_pairs() -> None:
 
 @needs_gpu
 def test_arrays_on_the_device_are_pairs() -> None:
-    a = points(40)
+    a = rounded_points(40)
     x, y = sg.device_array(a, "gpu", "float32x2"), sg.device_array(a.astype(np.float32)[0], "gpu")
     b = a.astype(np.float32)[0].astype(float)
     for got, want in (
@@ -159,7 +130,9 @@ def test_arrays_on_the_device_are_pairs() -> None:
 def test_optimisers_end_where_float64_does(method: Any, device: Any) -> None:
     squares = isinstance(method, sg.LevenbergMarquardt)
     f = (lambda v: [1 - v[0], 10 * (v[1] - v[0] ** 2)]) if squares else rosenbrock
-    ends = sg.minimize_from(f, 2, points(30)[:, :2], method, steps=200, device=device, **PAIRS)
+    ends = sg.minimize_from(
+        f, 2, rounded_points(30)[:, :2], method, steps=200, device=device, **PAIRS
+    )
     assert ends.success.all() and ends.x.dtype == np.float64
     np.testing.assert_allclose(ends.x, 1.0, rtol=1e-9)
 
@@ -238,9 +211,9 @@ def test_programs_and_kernels_of_arrays(device: Any) -> None:
 @needs_gpu
 def test_several_devices_share_points_and_problems() -> None:
     both = [sg.devices()[0], sg.devices()[-1]]
-    want = sg.fused_forward(3, smooth, **DOUBLE).run(points(5000))
-    require_close(sg.fused_forward(3, smooth, device=both, **PAIRS).run(points(5000)), want)
-    starts = np.tile(points(30)[:, :2], (100, 1))
+    want = sg.fused_forward(3, smooth, **DOUBLE).run(rounded_points(5000))
+    require_close(sg.fused_forward(3, smooth, device=both, **PAIRS).run(rounded_points(5000)), want)
+    starts = np.tile(rounded_points(30)[:, :2], (100, 1))
     ends = sg.minimize_from(rosenbrock, 2, starts, sg.LBFGS(), steps=200, device=both, **PAIRS)
     np.testing.assert_allclose(ends.x, 1.0, rtol=1e-9)
 

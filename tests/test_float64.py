@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from three_variables import halvings, leaves, looked_up, points, predators
 
 import symgrad as sg
 
@@ -19,25 +20,6 @@ def smooth(v: Any) -> Any:
     return wave + sg.log1p(v[0] ** 2) / (1.0 + v[1] ** 2) + abs(v[2]) ** 1.5
 
 
-def predators(v: Any) -> Any:
-    def step(k: Any, now: Any) -> Any:
-        x, y = now
-        return x + 0.01 * (v[0] * x - v[1] * x * y), y + 0.01 * (v[1] * x * y - y)
-
-    x, y = sg.fori_loop(0, 300, step, (v[2], 1.0))
-    return (x - 1.5) ** 2 + (y - 0.5) ** 2
-
-
-def halvings(v: Any) -> Any:
-    count, size = sg.while_loop(
-        lambda now: now[1] > 1e-9,
-        lambda now: (now[0] + 1, now[1] / 2),
-        (0, abs(v[0]) + v[1] ** 2),
-        max_steps=40,
-    )
-    return sg.where(count % 2 == 0, size * v[2], size + v[2])
-
-
 def solved(v: Any) -> Any:
     matrix = sg.array([[2.0 + v[0] ** 2, v[1], 0.1], [v[1], 3.0, v[2]], [0.1, v[2], 4.0]])
     return np.linalg.solve(matrix, sg.array([v[0], 1.0, v[1]]))[0] + np.linalg.slogdet(matrix)[1]
@@ -48,33 +30,16 @@ def drawn(v: Any) -> Any:
     return v @ sg.random.normal(key, (3,)) + sg.random.uniform(sg.random.fold_in(key, 3))
 
 
-def looked_up(v: Any) -> Any:
-    table = sg.array(np.linspace(0.1, 2.3, 40))
-    return table[sg.floor(20 + 5 * v[0])] * v[1] - v[2]
-
-
 VERBS: list[tuple[Callable[..., Any], Any]] = [
     (sg.fused_forward_backward, smooth),
     (sg.fused_hessian, smooth),
-    (sg.fused_forward_backward, predators),
+    (sg.fused_forward_backward, predators(300)),
     (sg.fused_forward_backward, halvings),
     (sg.fused_forward_backward, solved),
     (sg.fused_forward, drawn),
     (sg.fused_forward_backward, looked_up),
     (sg.fused_jacobian, lambda v: {"r": np.hypot(v[0], v[1]), "a": np.arctan2(v[1], v[2])}),
 ]
-
-
-def leaves(result: Any) -> list[np.ndarray]:
-    if isinstance(result, dict):
-        return [leaf for value in result.values() for leaf in leaves(value)]
-    if isinstance(result, tuple):
-        return [leaf for value in result for leaf in leaves(value)]
-    return [np.asarray(result)]
-
-
-def points(count: int = 301) -> np.ndarray:
-    return np.random.default_rng(3).uniform(-1.5, 1.5, (count, 3))
 
 
 def require_equal(made: Callable[[Any], Any], *arrays: np.ndarray) -> None:
@@ -115,7 +80,7 @@ def test_shaders_of_long_kernels_hand_float64_on_in_memory() -> None:
 @needs_float64
 def test_accurate_kernels_are_right_to_float64() -> None:
     at = points()
-    for f in (smooth, predators, solved):
+    for f in (smooth, predators(300), solved):
         cpu, gpu = (
             sg.fused_forward_backward(3, f, device=d, dtype="float64").run(at)
             for d in ("cpu", GPUS[0])
