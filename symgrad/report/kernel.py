@@ -29,7 +29,9 @@ def style_of(options: Options, title: str) -> Style:
 def sources_of(launch: Launch, options: Options, title: str) -> tuple[str, ...]:
     """The WGSL of a launch of known sizes: each kernel once, in the order in which they run."""
     style, library = style_of(options, title), functions(options.math, options.dtype)
-    kernels = [print_kernel(d.kernel, library, style) for d in launch.dispatches]
+    kernels = [
+        print_kernel(d.kernel, library, style, [f"// {d.kernel.name}"]) for d in launch.dispatches
+    ]
     return tuple(dict.fromkeys(m for printed in kernels for m in printed.modules))
 
 

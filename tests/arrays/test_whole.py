@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -266,3 +267,5 @@ def test_the_text_of_the_kernels_is_the_same_for_all_sizes() -> None:
         texts.append(run.wgsl)
     assert texts[0] == texts[1]
     assert texts[0].count("@compute") == len(str(run.stages).splitlines())
+    names = re.findall(r"= (\w+)\(", str(run.stages))
+    assert re.findall(r"^// (\w+)$", texts[0], re.MULTILINE) == names
