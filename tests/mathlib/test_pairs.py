@@ -77,13 +77,16 @@ def test_numbers_that_differ_in_their_low_parts_are_told_apart(device: Any) -> N
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_whole_number_is_not_rounded_up_from_below_it(device: Any) -> None:
     def f(v: Any) -> Any:
-        return {"floor": np.floor(v[0]), "ceil": np.ceil(v[0]), "round": np.round(v[0])}
+        return {name: getattr(np, name)(v[0]) for name in ("floor", "ceil", "round", "trunc")}
 
     x = np.array([9 - 1e-8, 9 + 1e-8, -2.5 + 1e-8, 2.0**24 - 0.5, -7, 2.5, 3.5, 2.5 - 1e-9,
-                  2.0**23 + 1.5, 2.0**40 + 0.5, -0.5 - 1e-9])  # fmt: skip
+                  2.0**23 + 1.5, 2.0**40 + 0.5, -0.5 - 1e-9, 1 - 1e-8, 1e-8 - 1, 1 - 2.0**-40,
+                  1 + 1e-8, -1 - 1e-8, 1, -1, 0.0, -0.0])  # fmt: skip
     values = sg.fused_forward(1, f, device=device, dtype="float32x2").run(x[:, None])
     for name, got in values.items():
-        np.testing.assert_array_equal(got, getattr(np, name)(rounded(x)), err_msg=name)
+        whole = getattr(np, name)
+        np.testing.assert_array_equal(got, whole(rounded(x)), err_msg=name)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(whole(x)), err_msg=name)
 
 
 @pytest.mark.parametrize("device", DEVICES)

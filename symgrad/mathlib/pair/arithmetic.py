@@ -208,7 +208,8 @@ def saturate(a: Paired) -> Paired:
 def _whole(a: Paired, op: Callable[[Expr], Expr]) -> Paired:
     """Floor or ceil: that of the low part counts where the high one is whole."""
     high = op(a.high)
-    return finished(high, ops.where(high == a.high, op(a.low), 0.0), high)
+    low = ops.where(high == a.high, op(a.low), 0.0)
+    return finished(high, low, ops.where(low == 0.0, high, ops.copysign(0.0, high)))
 
 
 def floor(a: Paired) -> Paired:
