@@ -23,7 +23,7 @@ LANE: Final = 32
 REPEAT: Final = 16
 """How often an element is computed again, at most, of an array much larger than what it reads."""
 MOST_READ: Final = 16
-"""Arrays that one reads from which on it is stored: kernels bind a number of them."""
+"""An array that reads so many others is stored, since kernels bind few."""
 HEAVY: Final = 400
 """The highest cost of an element that is computed again."""
 

@@ -18,10 +18,10 @@ from symgrad.front.whole import TracedCall
 from symgrad.kernel.resident import ResidentArray
 
 MOST_FORMS: Final = 64
-"""Forms of arguments whose programs a function has at hand, at most."""
+"""The most forms of arguments whose programs a function keeps."""
 
 MOST_CHANGES: Final = 16
-"""Changes of a function's state after which nothing of it is kept any more."""
+"""Changes of a function's state after which none of its programs is kept any more."""
 
 CONSTANT_BYTES: Final = 2**14
 """Bytes of an array of integers that is a constant, at most: it is compared at every call."""

@@ -64,7 +64,7 @@ def divided(array: np.ndarray, most: int) -> Iterator[np.ndarray]:
 
 
 def assign(target: np.ndarray, source: np.ndarray) -> None:
-    """Have an array hold the numbers of another, rounded to its dtype; either may be pairs.
+    """Copy numbers to an array, rounded to its dtype; either may hold pairs.
 
     A number of float64 is the float32 nearest to it and the one nearest to the rest; beyond
     float32's largest number it is infinite.

@@ -165,7 +165,7 @@ class Run:
             kernel.groups: np.uint32(groups),
         }
         self._derived: list[int] = []
-        """The computed values of a kernel that floats, of the leaves as they are."""
+        """Nodes that were computed from the leaves as they are now."""
         self.statement: Statement | None = None
         """The one that is done."""
         self.dtypes = {"f": dtype, "d": np.float64, "b": np.bool_, "i": np.int32, "u": np.uint32}

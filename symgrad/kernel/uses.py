@@ -145,7 +145,7 @@ class Uses:
 
     @cached_property
     def lone(self) -> Set[int]:
-        """The needed values, except indices and numbers that are read."""
+        """The values that are needed, except indices and numbers that are read."""
         nodes, reading = self.kernel.graph.nodes, {b.read for b in self.kernel.buffers}
         return {i for i in self.counts if nodes[i][0] not in reading} - self.indices
 

@@ -26,7 +26,7 @@ Job = tuple[Callable[[], Any], "Future[Any]"]
 
 
 class Thread:
-    """Does what it is given, one thing after another. Nobody waits for it at exit."""
+    """A daemon thread that does calls one after another: none is waited for at exit."""
 
     def __init__(self, device: Device) -> None:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
@@ -40,12 +40,12 @@ class Thread:
         return future
 
     def give_up(self, future: Future[Any]) -> None:
-        """Note that nobody waits any more for what it does: it hangs until it has done that."""
+        """Note that nobody waits for a call any more: the thread hangs until that is done."""
         self._hanging = future
 
     @property
     def hangs(self) -> bool:
-        """Whether it still does what nobody waits for."""
+        """Whether it is still at a call that was given up."""
         return self._hanging is not None and not self._hanging.done()
 
     def _work(self) -> None:
@@ -98,7 +98,7 @@ WAITED_TIMES: Final = 20.0
 
 
 Arrays = Sequence[np.ndarray]
-"""Arrays that are filled: the first axis of each is that of the things."""
+"""Arrays to fill: the first axis of each is that of the items of work."""
 
 Work = Callable[["Member", slice, Arrays], None]
 """Has a member fill a part of the arrays."""

@@ -69,9 +69,9 @@ class Request:
     max_steps: int
     max_events: int
     recorded: int = 0
-    """How many places on the way the result's ``y`` has, with their times above them."""
+    """How many recorded places the result's ``y`` has, with their times above them."""
     every: int = 1
-    """Of the steps every such one is a place, and the last."""
+    """Steps from one recorded place to the next; the last step is always recorded."""
 
     def step_maker(self) -> Method:
         """The method."""

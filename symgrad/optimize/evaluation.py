@@ -77,7 +77,7 @@ def evaluated(
     by: Accumulation,
     weight: float = 1.0,
 ) -> list[Any]:
-    """The needed ones of the loss, its gradient, and the lower half of its Hessian or of JᵀJ.
+    """The loss, its gradient, and the lower half of its Hessian or of JᵀJ, as far as needed.
 
     Of a "loss" it is the loss alone, of a "slope" the gradient alone. f may return `Weighted`.
     """
@@ -95,7 +95,7 @@ def evaluated(
 
 
 def _derivatives(loss: Expr, x: Any, needs: str, by: Accumulation, weight: float) -> list[Any]:
-    """The needed derivatives of a loss."""
+    """The loss and its derivatives, as far as needed."""
     loss = loss if weight == 1.0 else loss * weight
     if needs == "loss":
         return [loss]

@@ -120,7 +120,7 @@ def _begin(collected: Collected, starts: np.ndarray) -> None:
 
 
 def _told(report: Report) -> Callable[[int], bool]:
-    """Reports that problems are done, by a function that says whether the user ends the rest."""
+    """Reports problems that are done to a function that says whether the user ends the rest."""
 
     def told(done: int) -> bool:
         try:

@@ -23,7 +23,7 @@ __all__ = ["Constant", "Cosine", "Exponential", "Warmup"]
 
 @dataclass(frozen=True)
 class Constant:
-    """A rate that is equal at every step.
+    """A rate that is the same at every step.
 
     Example:
         >>> import symgrad as sg

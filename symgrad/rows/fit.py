@@ -37,7 +37,7 @@ class Target:
 
     @classmethod
     def of(cls, device: targets.DeviceChoice, dtype: DType | None) -> Target:
-        """The wanted target: by default float64 on the CPU, and what there is on a GPU."""
+        """The target as wanted: by default the CPU, and a device's most accurate dtype."""
         chosen_device = targets.choose("cpu" if device is None else device)
         backend = backend_of(chosen_device)
         name = backend.dtype if dtype is None else dtype_name(dtype)

@@ -27,7 +27,7 @@ from symgrad.web.kernels import SumOutput
 
 @dataclass(frozen=True, eq=False)
 class Resident:
-    """The kept parts of a table whose rows look up parameters: for the sums, and for JᵀJ."""
+    """A table on the device whose rows look up parameters: its parts for the sums, and for JᵀJ."""
 
     sums: Any
     system: RowSystem

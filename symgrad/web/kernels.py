@@ -28,6 +28,7 @@ from symgrad.optimize.search import MOST_STEPS
 from symgrad.optimize.states import Task
 from symgrad.pipeline import Options
 from symgrad.report.kernel import Shaders
+from symgrad.values.dtypes import memory_dtype
 from symgrad.web.module import Description, Exported
 from symgrad.wgsl.dispatch.compiled import printed_kernel
 from symgrad.wgsl.dispatch.iteration import MOST_SUMS, steps_target, sums_of
@@ -55,14 +56,18 @@ class Sources:
         return [*map(self.number, texts)]
 
 
+def words(dtype: str) -> int:
+    """How many float32 of a page a number of a dtype is."""
+    return memory_dtype(dtype).itemsize // 4
+
+
 def of_points(computation: Computation, style: Style, sources: Sources) -> Description:
     """A computation at every point of a batch: see `symgrad.kernel.skeletons.map.map_launch`."""
     target = WorkgroupTarget(computation.workgroup)
     launch = map_launch(computation, target, style.columns_in, style.columns_out)
     described = of_launch(launch, style, sources)
-    if style.dtype == "float32x2":  # of which a page has twice as many float32
-        for array in (*described["inputs"], *described["outputs"]):
-            array["size"] *= 2
+    for array in (*described["inputs"], *described["outputs"]):
+        array["size"] *= words(style.dtype)
     return described
 
 
@@ -75,10 +80,9 @@ def of_sums(
     """
     tables = Sources()
     dispatches = [_sum(m, k, sources, tables, dtype) for k, m in enumerate(modules)]
-    in_pairs = dtype == "float32x2"
     return {
-        "pairs": in_pairs,
-        "columns": columns * (1 + in_pairs),
+        "pairs": dtype == "float32x2",
+        "columns": columns * words(dtype),
         "results": max(m.program.results.numbers.stop for m in modules),
         "each": ROWS_PER_BLOCK,
         "parts": [_part(m, dtype) for m in modules],
@@ -106,7 +110,7 @@ def _part(m: Summation, dtype: str) -> Description:
         "columns": r.columns,
         "most": m.program.most,
         "width": m.program.width,
-        "slots": m.printed.slots * (1 + (dtype == "float32x2")),
+        "slots": m.printed.slots * words(dtype),
     }
 
 
@@ -141,12 +145,12 @@ def _dispatch(
     """A dispatch: its modules, the arrays that it binds, and its groups, counted in float32."""
     kernel, names = d.kernel, d.names
     assert not d.parts, f"{kernel.name} is bound to a part of an array: a page binds whole ones"
-    arguments, in_pairs = dict(d.arguments), dtype == "float32x2"
+    arguments = dict(d.arguments)
 
     def place(b: Buffer) -> Description:
         if b.data is None:
             return {"name": names[b.name]}
-        numbers = [n for x in b.data for n in parts(x)] if in_pairs else b.data
+        numbers = b.data if words(dtype) == 1 else [n for x in b.data for n in parts(x)]
         return {"table": tables.number(numbers)}
 
     readable = sum(b.space == "read" for b in printed.bound)
@@ -159,7 +163,7 @@ def _dispatch(
         "groups": _length(d.groups),
         "words": [_length(arguments[name]) for name in kernel.arguments.values()],
         "width": printed.width,
-        "slots": printed.slots * (1 + in_pairs),
+        "slots": printed.slots * words(dtype),
     }
 
 

@@ -75,7 +75,7 @@ def fingerprint(f: Callable[..., Any]) -> Hashable | None:
 
 
 class UnknownStateError(Exception):
-    """A function refers to what may change unseen."""
+    """A function refers to something that may change unseen."""
 
 
 class Fingerprint:
@@ -205,7 +205,7 @@ class Fingerprint:
 
 
 def _is_own(f: FunctionType) -> bool:
-    """Whether it is one of symgrad's functions, none that it has made of a user's."""
+    """Whether it is a function of symgrad's modules, not one that they made of a user's."""
     if f.__module__ == ELEMENTWISE:
         return True
     module = sys.modules.get(f.__module__ or "")

@@ -361,7 +361,7 @@ class Tiles:
         self.k.when(self.k.add(ops.logical_and, self.place.inside, self.place.real), store)
 
     def when_real(self, j: int, body: Callable[[], None]) -> None:
-        """Do what is done with the j-th state, if there is one."""
+        """Do a body with the j-th state, if there is one."""
         if self.padded:
             self.k.when(self.real(j), body)
         else:

@@ -216,7 +216,7 @@ class Body:
         self._count_apart(s, iterations, span, varies)
 
     def _whole_and_masked(self, iterations: _Iterations, whole: str) -> Sequence[str]:
-        """Carries behind all iterations of a loop, of which all lanes take the ``whole`` ones."""
+        """Carries after all iterations of a loop: no lane leaves out ``whole`` of them."""
         loop, trips, kinds = iterations.loop, iterations.trips, iterations.kinds
         values: Sequence[str] = self.values.alike(loop.inits, loop.params)
         if whole == "0":
