@@ -148,7 +148,7 @@ class Columns:
             return [row.reshape(1, -1) for row in rows[0]]
         if not rows:
             sizes = (sum(a.size for a in o.arrays) for o in self._wanted)
-            return [np.empty((0, size), self._runner.options.dtype) for size in sizes]
+            return [np.empty((0, size), self._runner.options.floats) for size in sizes]
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
     def bind(self, inputs: Sequence[Any], outs: Sequence[Any]) -> Callable[[], None]:

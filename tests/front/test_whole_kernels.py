@@ -49,6 +49,16 @@ def test_points_of_a_batch_and_in_a_row() -> None:
     assert KERNEL.run(points[:0])[0].shape == (0, 3)
 
 
+def test_no_points_have_results_of_the_type_that_some_have() -> None:
+    square = sg.fused_forward_backward(
+        40_000, lambda v: np.sum(v * v), device="cpu", dtype="float32x2"
+    )
+    for count in (0, 1):
+        values, grads = square.run(np.ones((count, 40_000)))
+        assert values.shape == (count,) and grads.shape == (count, 40_000)
+        assert values.dtype == grads.dtype == np.float64
+
+
 def test_results_go_into_arrays() -> None:
     square = sg.fused_forward_backward(5000, lambda v: np.sum(v * v), device="cpu")
     out = np.empty((), np.float32), np.empty(5000, np.float32)
