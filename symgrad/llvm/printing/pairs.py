@@ -6,17 +6,13 @@ float64: what is read is taken apart, and what is written put together.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from symgrad.expr.graph.node import Op
-
-
-def _given(*_: Any) -> Any:
-    raise AssertionError("registers are LLVM's alone")
-
+from symgrad.mathlib.pair.expression import only_in_kernels
 
 TAKEN_APART: Final = Op(
-    name="pair_from_float64", signature="d->f", reference=_given,
+    name="pair_from_float64", signature="d->f", reference=only_in_kernels,
     meaning="the float32 nearest to a float64, and to the rest, which is 0 of an infinite one",
     llvm="h = fptrunc {d} {0} to {s}; w = fpext {s} {h} to {d}; z = fsub {d} {w}, {w}; "
     "r = fsub {d} {0}, {w}; rest = fptrunc {d} {r} to {s}; finite = fcmp ord {d} {z}, {z}; "
@@ -26,7 +22,7 @@ TAKEN_APART: Final = Op(
 )  # fmt: skip
 
 PUT_TOGETHER: Final = Op(
-    name="float64_of_pair", signature="f->d", reference=_given,
+    name="float64_of_pair", signature="f->d", reference=only_in_kernels,
     meaning="the sum of a pair, rounded to float64, with the sign of 0 that the first has",
     llvm="v = bitcast {d} {0} to {ss}; "
     "e = shufflevector {ss} {v}, {ss} poison, {even}; h = bitcast {sv} {e} to {s}; "

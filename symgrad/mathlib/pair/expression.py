@@ -19,24 +19,26 @@ from symgrad.expr.graph.node import Graph, Handle, Op
 from symgrad.expr.tracers.expression import WRAP, Expr, operand
 
 
-def _given(*_: Any) -> Any:
+def only_in_kernels(*_: Any) -> Any:
+    """The reference of operations on pairs, of which NumPy has no type."""
     raise AssertionError("pairs are computed by kernels alone")
 
 
 PAIR: Final = Op(
-    name="pair", signature="ff->p", reference=_given, meaning="high + low, as one number",
+    name="pair", signature="ff->p", reference=only_in_kernels, meaning="high + low, as one number",
     wgsl="vec2<f32>({0}, {1})",
     llvm="a = bitcast {s} {0} to {sv}; b = bitcast {s} {1} to {sv}; "
     "c = shufflevector {sv} {a}, {sv} {b}, {zipped}; bitcast {ss} {c} to {d}",
 )  # fmt: skip
 HIGH: Final = Op(
-    name="pair_high", signature="p->f", reference=_given, meaning="the float32 nearest to a pair",
+    name="pair_high", signature="p->f", reference=only_in_kernels,
+    meaning="the float32 nearest to a pair",
     wgsl="{0}.x",
     llvm="v = bitcast {d} {0} to {ss}; e = shufflevector {ss} {v}, {ss} poison, {even}; "
     "bitcast {sv} {e} to {s}",
 )  # fmt: skip
 LOW: Final = Op(
-    name="pair_low", signature="p->f", reference=_given, meaning="what that leaves of it",
+    name="pair_low", signature="p->f", reference=only_in_kernels, meaning="what that leaves of it",
     wgsl="{0}.y",
     llvm="v = bitcast {d} {0} to {ss}; o = shufflevector {ss} {v}, {ss} poison, {odd}; "
     "bitcast {sv} {o} to {s}",
@@ -56,7 +58,7 @@ def paired(op: Op) -> Op:
     return Op(
         name=f"pair_{op.name}",
         signature=signature,
-        reference=_given,
+        reference=only_in_kernels,
         meaning=op.meaning,
         cost=12 * op.cost,
         commutative=op.commutative,
