@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from symgrad.arrays.program import Scan, Scatter, Tabulate
@@ -215,11 +215,18 @@ class Scheduler:
             or sum(self.scalars.extent(c) > 1 for c in access.parallel) < 2
         ):
             return None
-        flat = self.scalars.counter(access.size)
-        t = self._translation(Access(self.scalars, (), (flat,)))
-        (at,) = t.values([flat])
-        roots = t.values(access.roots, {i: t.read_at(i, at) for i in reads})
-        return self._elements(Access(self.scalars, (), (flat,)), t, roots, [array])
+        flat, t, known = self._in_order(access.size, reads)
+        return self._elements(flat, t, t.values(access.roots, known), [array])
+
+    def _in_order(
+        self, size: int, reads: Iterable[int]
+    ) -> tuple[Access, Translation, dict[int, int]]:
+        """Elements by a flat index alone, their translation, and in it reads at that index."""
+        counter = self.scalars.counter(size)
+        flat = Access(self.scalars, (), (counter,))
+        t = self._translation(flat)
+        (at,) = t.values([counter])
+        return flat, t, {i: t.read_at(i, at) for i in reads}
 
     def _elements(
         self,
@@ -457,10 +464,7 @@ class Scheduler:
     def _passed(self, array: Array, access: Access, beside: Pass) -> Iterator[Step]:
         """The sums of parts with the arrays beside them, and the sums of these."""
         s, size, target = self.scalars, beside.size, self.target
-        flat = s.counter(size)
-        t = self._translation(Access(s, (), (flat,)))
-        (at,) = t.values([flat])
-        known = {i: t.read_at(i, at) for i in beside.reads}
+        _, t, known = self._in_order(size, beside.reads)
         terms = [a for r in beside.reductions for a in s.args(r)]
         nodes = t.values([*terms, *(a.body for a in beside.others)], known)
         program = PassProgram(t.body(nodes, self.simplify), beside.operators, size >= LONG)
