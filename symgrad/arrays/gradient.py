@@ -29,6 +29,8 @@ from symgrad.expr.graph.region import Pick
 
 MOST_ADDED: Final = 8
 """Cotangents of an array that are added in one expression."""
+LONGEST: Final = 24
+"""The nodes of a condition that is computed again with each derivative, at most."""
 
 
 def cotangents(
@@ -44,6 +46,7 @@ def cotangents(
     for array in order:
         if isinstance(array, Result):
             calls.setdefault(array.call, []).append(array)
+    conditions = _Conditions(b)
     pieces: dict[Array, list[Array]] = {}
     for output, seed in zip(outputs, seeds, strict=True):
         pieces.setdefault(output, []).append(seed)
@@ -57,7 +60,7 @@ def cotangents(
             given = {r.index: summed(b, pieces[r]) for r in results if r in pieces and r in active}
             pulled = algorithms.pulled(b, array.call, given, active) if given else []
         elif array in active and array in pieces:
-            pulled = of_elements(b, array, summed(b, pieces[array]), active)
+            pulled = of_elements(b, array, summed(b, pieces[array]), active, conditions)
         else:
             continue
         for source, piece in pulled:
@@ -86,7 +89,7 @@ def summed(b: Builder, pieces: Sequence[Array]) -> Array:
 
 
 def of_elements(
-    b: Builder, array: Array, cotangent: Array, active: set[Array]
+    b: Builder, array: Array, cotangent: Array, active: set[Array], choices: _Conditions
 ) -> list[tuple[Array, Array]]:
     """(array that is read, its share of the cotangent) for each read in an array."""
     if isinstance(array, Scan):
@@ -99,8 +102,49 @@ def of_elements(
         conditions = [b.inside(i, n) for i, n in zip(index, array.shape, strict=True)]
         seed = b.where(b.all_of(conditions), seed)
     pulling = _Pulling(b, array, active)
-    pulling.body(array.body, seed, array.counters)
+    pulling.body(array.body, seed, array.counters, choices.of(seed))
     return pulling.pieces
+
+
+class _Conditions:
+    """Outside of which conditions cotangents are 0, for what they come from was not chosen.
+
+    They hold of what cotangents are multiplied by, too: partial derivatives may be infinite there.
+    """
+
+    def __init__(self, b: Builder) -> None:
+        self._b = b
+        self._known: dict[int, int | None] = {}
+
+    def of(self, i: int) -> int | None:
+        """The condition of a scalar; None if there is none, or a long one."""
+        if i not in self._known:
+            condition = self._of(i)
+            if condition is not None and self._is_long(condition):
+                condition = None
+            self._known[i] = condition
+        return self._known[i]
+
+    def _of(self, i: int) -> int | None:
+        b, op, args = self._b, self._b.op(i), self._b.args(i)
+        if op is ops.where and b.value(args[2]) == 0.0:
+            return args[0]
+        if op is ops.where and b.value(args[1]) == 0.0:
+            return b.opposite(args[0])
+        if op is ops.add:
+            first, second = self.of(args[0]), self.of(args[1])
+            if first is None or second is None or b.opposite(first) == second:
+                return None
+            return first if first == second else b.apply(ops.logical_or, first, second)
+        if isinstance(op, Read) and isinstance(op.array, Tabulate):
+            inner = self.of(op.array.body)
+            names = dict(zip(op.array.counters, args, strict=True))
+            return None if inner is None else b.substituted([inner], names)[0]
+        return None
+
+    def _is_long(self, condition: int) -> bool:
+        nodes = self._b.shallow([condition])
+        return len(nodes) > LONGEST or any(isinstance(self._b.op(i), Reduce) for i in nodes)
 
 
 def _scan_cotangent(b: Builder, array: Scan, cotangent: Array) -> Array:
@@ -122,12 +166,14 @@ class _Pulling:
         self._b, self._array, self._active = b, array, active
         self.pieces: list[tuple[Array, Array]] = []
 
-    def body(self, root: int, seed: int, counters: Sequence[int]) -> None:
+    def body(
+        self, root: int, seed: int, counters: Sequence[int], condition: int | None = None
+    ) -> None:
         """Hand the cotangent of a scalar down to the reads and reductions in it."""
         b, graph = self._b, self._b.graph
         order = b.shallow([root])
         moving = self._moving(order)
-        parts: dict[int, list[Contribution]] = {root: [(None, seed)]}
+        parts: dict[int, list[Contribution]] = {root: [(condition, seed)]}
         leaves: list[tuple[int, int]] = []
         with differentiating(graph):
             for i in reversed(order):

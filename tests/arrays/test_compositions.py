@@ -91,3 +91,50 @@ def test_an_index_whose_shape_depends_on_data_is_refused() -> None:
     for make in (sg.jit, sg.value_and_grad):
         with pytest.raises(sg.TraceError, match=r"use np\.where\(mask, a, 0\.0\)"):
             make(lambda a: np.sum(a[a > 0]), device="cpu")(A)
+
+
+SIDES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "root": (
+        lambda x: np.where(x > 0, np.sqrt(x), -x),
+        lambda x: np.where(x > 0, 0.5 / x**0.5, -1),
+    ),
+    "chain": (
+        lambda x: np.where(x > 0, np.log(np.sqrt(x)), 0),
+        lambda x: np.where(x > 0, 0.5 / x, 0),
+    ),
+    "read twice": (
+        lambda x: (lambda y: np.where(x > 0, y, 0) + np.where(x > 0.5, 2 * y, 0))(np.log(x)),
+        lambda x: np.where(x > 0.5, 3 / x, np.where(x > 0, 1 / x, 0)),
+    ),
+    "quotient": (
+        lambda x: np.where(x == 0, 1.0, 3 / x),
+        lambda x: np.where(x == 0, 0, -3 / x**2),
+    ),
+    "cond": (
+        lambda x: sg.cond(np.max(x) > 9, lambda: np.log(x), lambda: x**3),
+        lambda x: 3 * x**2,
+    ),
+    "both sides": (
+        lambda x: sg.cond(np.max(x) < 9, lambda: np.where(x > 0, x**0.3, x), lambda: 1 / (x - x)),
+        lambda x: np.where(x > 0, 0.3 / x**0.7, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_a_side_that_is_not_taken_adds_nothing_to_derivatives(name: str) -> None:
+    f, slope = SIDES[name]
+    x = np.linspace(-1, 1, 401)
+    with np.errstate(all="ignore"):
+        want = slope(x)
+    how: dict[str, Any] = {"device": "cpu", "dtype": "float64"}
+    run = sg.value_and_grad(lambda x: np.sum(f(x)), **how)
+    np.testing.assert_allclose(run(x)[1], want, rtol=1e-12)
+    np.testing.assert_allclose(run(x[[0, 200, 300, 400]])[1], want[[0, 200, 300, 400]], rtol=1e-12)
+    second = sg.value_and_grad(lambda x: np.sum(sg.grad(lambda y: np.sum(f(y)))(x)), **how)(x)
+    np.testing.assert_allclose(second[0], np.sum(want), rtol=1e-9)
+    at, h = x[[3, 390]], 1e-6
+    with np.errstate(all="ignore"):
+        bend = (slope(at + h) - slope(at - h)) / (2 * h)
+    np.testing.assert_allclose(second[1][[3, 390]], bend, rtol=1e-6, atol=1e-6)
+    assert np.isfinite(second[1]).all()
