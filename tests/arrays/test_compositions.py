@@ -138,3 +138,25 @@ def test_a_side_that_is_not_taken_adds_nothing_to_derivatives(name: str) -> None
         bend = (slope(at + h) - slope(at - h)) / (2 * h)
     np.testing.assert_allclose(second[1][[3, 390]], bend, rtol=1e-6, atol=1e-6)
     assert np.isfinite(second[1]).all()
+
+
+@pytest.mark.parametrize("ties", [1, 2, 3])
+def test_ties_share_what_a_maximum_sends_back(ties: int) -> None:
+    x = np.linspace(-1, 1, 300)
+    x[10 : 10 + ties] = 4.0
+    x[100 : 100 + ties] = -5.0
+    want = np.zeros(300)
+    want[10 : 10 + ties], want[100 : 100 + ties] = 2 / ties, 3 / ties
+    how: dict[str, Any] = {"device": "cpu", "dtype": "float64"}
+    value, slope = sg.value_and_grad(lambda x: 2 * np.max(x) + 3 * np.min(x), **how)(x)
+    assert value == -7.0
+    np.testing.assert_allclose(slope, want, rtol=1e-15)
+
+
+def test_slopes_at_the_nodes_of_a_table_are_those_to_the_right() -> None:
+    x = np.tile([-1.0, 0.0, 1.0], 100)
+    nodes, values = np.array([-1.0, 0, 1, 2]), np.array([3.0, 1, 4, 5])
+    how: dict[str, Any] = {"device": "cpu", "dtype": "float64"}
+    value, slope = sg.value_and_grad(lambda x: np.sum(np.interp(x, nodes, values)), **how)(x)
+    assert value == 800.0
+    np.testing.assert_array_equal(slope, np.tile([-2.0, 3.0, 1.0], 100))
