@@ -24,11 +24,15 @@ from ode import by_cvodes, by_diffrax, by_scipy, by_symgrad, error
 from ode_problems import DETEST, STIFF, Problem
 
 TOLERANCES = tuple(10.0**-k for k in range(3, 10, 2))
+ROUNDS = 5
 LEAST_OF_SCIPY = 1e-7
 """The tolerance down to which SciPy is measured on stiff problems: it takes seconds below."""
 
 COLOURS = {"symgrad": "#c1272d", "SciPy": "#0000a7", "CasADi": "#008176", "Diffrax": "#eecc16"}
-MARKS = {"Rodas5P": "o", "Kvaerno5": "s", "auto": "^", "Tsit5": "o", "DOP853": "s", "Radau": "D"}
+MARKS = {
+    "Rodas5P": "o", "Kvaerno5": "s", "auto": "^", "Tsit5": "P", "DOP853": "*", "Radau": "D",
+    "LSODA": "v", "RK45": "X", "CVODES": "<",
+}  # fmt: skip
 
 Solve = Callable[[Problem, float], Callable[[], Any]]
 
@@ -64,7 +68,7 @@ def measured(names: list[str], stiff: bool) -> Iterator[dict[str, Any]]:
                 continue
             calls = {name: solve(problems[name], rtol) for name in names}
             errors = [error(name, call(), stiff) for name, call in calls.items()]
-            took = interleaved(calls, 2, dict.fromkeys(names, 1))
+            took = interleaved(calls, ROUNDS, dict.fromkeys(names, 1))
             ms = 1e3 * sum(took[name].wall for name in names)
             yield {"by": who, "rtol": rtol, "error": max(errors), "ms": ms}
 
@@ -85,7 +89,7 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
             style = "-" if package == "symgrad" else "--"
             [handles[who]] = axis.loglog(
                 [p["error"] for p in ends], [p["ms"] for p in ends], style, ms=4, lw=1.2,
-                marker=MARKS.get(method, "v"), color=COLOURS[package],
+                marker=MARKS[method], color=COLOURS[package],
             )  # fmt: skip
         axis.set_title(panel, fontsize=9)
         axis.tick_params(labelsize=7)
