@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -223,22 +222,24 @@ def solved_now(
     kind = dtype or ("float64" if backend_of(target).on_host else "float32")
     call = Call(values)
 
-    def kernel(request: Request) -> Any:
+    def kernel(recorded: int = 0, every: int = 1) -> Any:
+        def make() -> Any:
+            recording = replace(request, recorded=recorded, every=every)
+            return _kernel(recording, call.layout, target, kind)
+
         key = _key(request, call.layout, target, kind)
-        make = partial(_kernel, request, call.layout, target, kind)
-        return make() if key is None else _kernels.get(key, make)
+        return make() if key is None else _kernels.get((key, recorded, every), make)
 
     if call.is_batch:
         batch = call.batch
-        results = kernel(request).run(call.shared(), call.own(batch, host_dtype(dtype_name(kind))))
+        results = kernel().run(call.shared(), call.own(batch, host_dtype(dtype_name(kind))))
         return _of_many(request, values, results, batch)
     if values.t_eval is not None:
-        return _of_one(request, values, kernel(request).run(call.shared()))
-    results = kernel(replace(request, recorded=FEW_PLACES)).run(call.shared())
+        return _of_one(request, values, kernel().run(call.shared()))
+    results = kernel(FEW_PLACES).run(call.shared())
     if not np.isnan(results["y"][-1, 0]):
         every = 1 << (int(results["steps"]) // (MOST_PLACES - 1)).bit_length()
-        more = replace(request, recorded=MOST_PLACES, every=every)
-        results = kernel(more).run(call.shared())
+        results = kernel(MOST_PLACES, every).run(call.shared())
     return _of_one(request, values, results)
 
 
@@ -282,7 +283,6 @@ def _key(request: Request, layout: Layout, device: Device, dtype: DType) -> Hash
         marks = (traced,)
     ends = tuple([(e.direction, e.terminal, e.jump is None) for e in request.events])
     limits = request.max_steps, request.max_events, request.jump is None
-    limits = *limits, request.recorded, request.every
     leaves = tuple([(n.batched, n.shape) if type(n) is Numbers else n for n in layout.leaves])
     key = marks, request.method, limits, ends, leaves, layout.tree
     key = *key, device, backend_of(device).owner, dtype

@@ -80,7 +80,8 @@ def solve_ivp(
         events: Functions ``event(t, y, *args)``, one or several, that cross 0, with SciPy's
             attributes ``terminal`` (True, or after how many occurrences) and ``direction``, and
             ``jump``: a function ``jump(t, y, *args)`` that gives the state after the event. They
-            are looked for at four places of each step, and located on the interpolant.
+            are looked for at four places of each step, and located on the interpolant. A zero at
+            the start itself does not count, as it does in SciPy.
         vectorized: SciPy's; it means nothing here.
         args: Further arguments of fun. Floats and arrays of floats are data; all else, ints
             too, are constants of the kernel.
@@ -179,14 +180,19 @@ def _require_order(values: Values) -> None:
             continue
         if not np.size(times) or not np.ndim(times):
             raise InputError(located(f"{name} is an array of times, not {times!r}"))
-        start, end = (np.asarray(t, float)[..., None] for t in values.span)
-        ordered = np.asarray(times, float)
-        if not (np.diff(ordered * np.where(end >= start, 1.0, -1.0)) >= 0).all():
+        start, end = values.span
+        if isinstance(start, (int, float)) and isinstance(end, (int, float)):
+            sign: Any = 1.0 if end >= start else -1.0
+        else:
+            start, end = (np.asarray(t, float)[..., None] for t in values.span)
+            sign = np.where(end >= start, 1.0, -1.0)
+        ordered = np.asarray(times, float) * sign
+        if not (ordered[..., 1:] >= ordered[..., :-1]).all():
             raise InputError(
                 located(f"{name} is sorted in the order of the integration, and these are not")
             )
-        low, high = np.minimum(start, end), np.maximum(start, end)
-        if name == "t_eval" and not ((ordered >= low) & (ordered <= high)).all():
+        first, last = ordered[..., :1] >= start * sign, ordered[..., -1:] <= end * sign
+        if name == "t_eval" and not (first & last).all():
             raise InputError(located(f"{name} is within t_span, {values.span!r}"))
 
 
