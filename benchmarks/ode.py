@@ -59,7 +59,7 @@ def jacobian_of(fun: Callable[..., Any], size: int, rates: int) -> Callable[...,
 def by_scipy(p: Problem, method: str, rtol: float, rates: Any = None) -> np.ndarray:
     """The end by SciPy; its implicit methods are given the Jacobian."""
     implicit = method in ("Radau", "LSODA")
-    given = {"jac": jacobian_of(p.fun, len(p.y0), len(p.rates))} if implicit else {}
+    given: dict[str, Any] = {"jac": jacobian_of(p.fun, len(p.y0), len(p.rates))} if implicit else {}
     solution = scipy.integrate.solve_ivp(
         p.fun, (0, p.end), p.y0, method, args=(p.rates if rates is None else rates,), rtol=rtol,
         atol=rtol * p.floor, **given,
