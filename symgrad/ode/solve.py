@@ -173,7 +173,7 @@ TINY: Final = np.nextafter(0.0, 1.0)
 
 def _require_order(values: Values) -> None:
     """Refuse times that are not in the order of the integration, or outside of it."""
-    if not _is_number(values.span):
+    if (values.t_eval is None and values.t_stops is None) or not _is_number(values.span):
         return
     for name, times in (("t_eval", values.t_eval), ("t_stops", values.t_stops)):
         if times is None or not _is_number(times):

@@ -91,6 +91,9 @@ def test_values_follow_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [value(), value()] == [pytest.approx(np.sum(A**2))] * 2
     changed.__kwdefaults__["by"] = 5.0
     assert value() == pytest.approx(5.0 * np.sum(A**2))
+    changed.__kwdefaults__ = {"by": 4.0}
+    assert value() == pytest.approx(4.0 * np.sum(A**2))
+    changed.__kwdefaults__ = {"by": 5.0}
     changed.__defaults__ = (3,)
     assert value() == pytest.approx(5.0 * np.sum(A**3))
     changed.__code__ = of_globals.__code__

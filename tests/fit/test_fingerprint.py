@@ -131,6 +131,16 @@ def test_fits_follow_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fitted(with_global) == pytest.approx(amplitude(np.cos(-X)), rel=1e-12)
 
 
+def test_fits_follow_defaults_that_are_replaced() -> None:
+    """The names of a function's defaults stay, and the dictionary that has them is another."""
+    f: Any = with_defaults(1.0, 1)
+    assert fitted(f) == pytest.approx(amplitude(X * np.exp(-X)))
+    f.__kwdefaults__ = {"rate": 2.0, "power": 1}
+    assert fitted(f) == pytest.approx(amplitude(X * np.exp(-2.0 * X)))
+    f.__kwdefaults__["power"] = 2
+    assert fitted(f) == pytest.approx(amplitude(X**2 * np.exp(-2.0 * X)))
+
+
 def test_models_without_one_are_traced_at_every_fit() -> None:
     calls: list[int] = []
 

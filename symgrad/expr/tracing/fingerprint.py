@@ -68,10 +68,18 @@ def fingerprint(f: Callable[..., Any]) -> Hashable | None:
         >>> [fingerprint(model(2.0)) == fingerprint(model(rate)) for rate in (2.0, 3.0)]
         [True, False]
     """
+    seen = _seen.get(f) if isinstance(f, FunctionType) else None
+    if seen is not None and seen.holds():
+        return seen.key
     try:
-        return Fingerprint(f).key
+        seen = Fingerprint(f)
     except UnknownStateError:
         return None
+    if isinstance(f, FunctionType):
+        if len(_seen) >= MOST_SEEN:
+            _seen.clear()
+        _seen[f] = seen
+    return seen.key
 
 
 class UnknownStateError(Exception):
@@ -100,7 +108,7 @@ class Fingerprint:
 
     def __init__(self, f: Callable[..., Any], arrays: bool = False) -> None:
         self._takes_arrays = arrays
-        self._functions: list[tuple[FunctionType, CodeType, tuple[Any, ...] | None]] = []
+        self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
         self._cells: list[tuple[CellType, Any]] = []
         self._names: list[tuple[dict[str, Any], str, Any]] = []
         self._arrays: list[tuple[np.ndarray, np.ndarray]] = []
@@ -117,8 +125,11 @@ class Fingerprint:
         try:
             return (
                 all(
-                    f.__code__ is code and f.__defaults__ is defaults and not f.__dict__
-                    for f, code, defaults in self._functions
+                    f.__code__ is code
+                    and f.__defaults__ is defaults
+                    and f.__kwdefaults__ is named
+                    and not f.__dict__
+                    for f, code, defaults, named in self._functions
                 )
                 and all(cell.cell_contents is value for cell, value in self._cells)
                 and all(_looked_up(names, name) is value for names, name, value in self._names)
@@ -170,7 +181,7 @@ class Fingerprint:
         if references.elsewhere:
             raise UnknownStateError
         self._attributes.update(references.attributes)
-        self._functions.append((f, f.__code__, f.__defaults__))
+        self._functions.append((f, f.__code__, f.__defaults__, f.__kwdefaults__))
         cells = [(cell, cell.cell_contents) for cell in f.__closure__ or ()]
         names = [(f.__globals__, name, _global(f, name)) for name in references.names]
         self._cells += cells
@@ -202,6 +213,12 @@ class Fingerprint:
         if value is module:
             raise UnknownStateError
         return self._of_reference(value, ())
+
+
+MOST_SEEN: Final = 64
+"""Functions whose fingerprints are kept for their next calls."""
+
+_seen: dict[FunctionType, Fingerprint] = {}
 
 
 def _is_own(f: FunctionType) -> bool:
