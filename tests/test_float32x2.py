@@ -86,6 +86,19 @@ def test_large_batches_and_wide_rows_go_through_all_kinds_of_memory() -> None:
 
 
 @needs_gpu
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_numbers_of_any_order_are_rounded_to_pairs(order: Any) -> None:
+    """More numbers than are converted at a time, zeros and infinities among them."""
+    magnitudes = 10.0 ** np.random.default_rng(1).uniform(-20, 20, (10_000, 3))
+    x = np.asarray(magnitudes * [1.0, -1.0, 1.0], order=order)
+    x[::1000] = [[0.0, -0.0, np.inf]]
+    values = sg.fused_forward(3, lambda v: sg.array(list(v)), device="cpu", **PAIRS).run(x)
+    with np.errstate(invalid="ignore"):
+        want = np.where(np.isinf(x), x, rounded(x))
+    np.testing.assert_array_equal(values, want)
+    np.testing.assert_array_equal(np.signbit(values), np.signbit(x))
+
+
 def test_a_kernel_names_its_operations() -> None:
     kernel = sg.fused_forward(2, lambda v: v[0] * v[1] + 0.1, device="gpu", comments=False, **PAIRS)
     main = kernel.wgsl.partition("fn main")[2]

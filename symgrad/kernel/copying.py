@@ -23,6 +23,9 @@ QUEUED_BYTES: Final = 1 << 22
 LEAST_PIECE_BYTES: Final = 1 << 20
 """Bytes of a piece at least, if an array has so many: less is not worth a thread's while."""
 
+BLOCK: Final = 1 << 13
+"""Numbers converted at a time, so that what lies between stays in a core's cache."""
+
 
 def cores() -> int:
     """The cores that this process may use."""
@@ -71,15 +74,30 @@ def assign(target: np.ndarray, source: np.ndarray) -> None:
     """
     if source.dtype == target.dtype or PAIRS not in (source.dtype, target.dtype):
         target[...] = source
-    elif source.dtype == PAIRS:
-        high = source["high"]
-        target[...] = np.add(high, source["low"], dtype=np.float64)
-        np.copyto(target, high, "unsafe", high == 0.0)  # which may be -0
+    elif not target.flags.c_contiguous:
+        target[...] = converted(np.broadcast_to(source, target.shape), target.dtype)
     else:
-        with np.errstate(over="ignore", invalid="ignore"):
-            target["high"] = source
-            rest = source - target["high"].astype(np.float64)
-            target["low"] = np.where(np.isfinite(rest), rest, 0.0)
+        copy = _from_pairs if source.dtype == PAIRS else _to_pairs
+        numbers = np.ascontiguousarray(np.broadcast_to(source, target.shape)).reshape(-1)
+        results = target.reshape(-1)
+        for k in range(0, numbers.size, BLOCK):
+            copy(results[k : k + BLOCK], numbers[k : k + BLOCK])
+
+
+def _to_pairs(pairs: np.ndarray, numbers: np.ndarray) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        high = numbers.astype(np.float32)
+        rest = np.subtract(numbers, high, dtype=np.float64)
+    if not np.isfinite(high).all():
+        rest[~np.isfinite(high)] = 0.0
+    pairs["high"] = high
+    pairs["low"] = rest
+
+
+def _from_pairs(numbers: np.ndarray, pairs: np.ndarray) -> None:
+    high = np.ascontiguousarray(pairs["high"])
+    numbers[...] = np.add(high, pairs["low"], dtype=np.float64)
+    np.copyto(numbers, high, "unsafe", high == 0.0)  # which may be -0
 
 
 def converted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

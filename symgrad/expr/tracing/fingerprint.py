@@ -28,8 +28,15 @@ PURE: Final = frozenset(
 )  # fmt: skip
 """The builtins that depend on nothing but their arguments."""
 
+CONSTRUCTORS: Final = frozenset(
+    {np.arange, np.array, np.asarray, np.eye, np.full, np.identity, np.ones, np.zeros}
+)
+"""NumPy's functions that make arrays, and depend on nothing but their arguments."""
+
 DISPATCHER: Final = type(np.where)
 """The type of NumPy's functions of arrays; those of files are of another."""
+
+KNOWN: Final = PURE | CONSTRUCTORS
 
 OWN: Final = "symgrad.expr."
 """How the names of the modules of symgrad's functions of numbers and arrays begin."""
@@ -152,12 +159,12 @@ class Fingerprint:
             return (value.hex(),)  # which tells -0.0 from 0.0
         if value is None or kind in (bool, int, str):
             return kind, value
-        if kind is FunctionType and value not in within:
-            return self._of_function(value, (*within, value))
         if kind in (np.ufunc, DISPATCHER) or (
-            kind in (type, BuiltinFunctionType) and value in PURE
+            kind in (type, BuiltinFunctionType, FunctionType) and value in KNOWN
         ):
             return kind, value
+        if kind is FunctionType and value not in within:
+            return self._of_function(value, (*within, value))
         if kind is type and issubclass(value, np.generic):
             return kind, value
         if self._takes_arrays and kind is np.ndarray:

@@ -40,7 +40,7 @@ FLOAT = np.dtype(np.float32)
 MAX_IN_FLIGHT = 128
 """Calls that wait for nothing, before waiting anyway, which bounds what is in flight."""
 
-KEPT_BINDINGS = 1024
+KEPT_BINDINGS = 8192
 """Bind groups that are kept; when there are more, it starts anew."""
 
 IDLE_PIPELINES = 32
