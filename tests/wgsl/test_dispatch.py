@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import pickle
+import random
 import resource
 import threading
 from collections.abc import Callable
@@ -26,6 +28,7 @@ from symgrad.wgsl.device.gpu import STORAGE
 from symgrad.wgsl.device.gpus import Gpu, native_wgpu
 from symgrad.wgsl.dispatch import launch as dispatch
 from symgrad.wgsl.dispatch.launch import Launched
+from symgrad.wgsl.dispatch.workspace import shared_memory
 from symgrad.wgsl.memory import mapping
 from symgrad.wgsl.memory.encoding import Copy, NativeEncoder, PlainEncoder, Step, choose_encoder
 from symgrad.wgsl.memory.mapping import PollingMapper, WaitingMapper
@@ -557,3 +560,19 @@ def test_device_arrays_of_another_gpu_are_refused(squares: Launched) -> None:
     other = copy.copy(squares.gpu)
     with pytest.raises(DeviceError, match="x is on"):
         squares.run(DeviceArray(other, there.shape, there._storage))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_arrays_share_memory_only_while_the_other_is_not_in_use(seed: int) -> None:
+    draw = random.Random(seed)
+    nbytes = {f"s{k}": draw.choice([0, 4, 64, 1000]) for k in range(12)}
+    uses = [draw.sample([*nbytes, "x", "y"], draw.randint(1, 4)) for _ in range(25)]
+    parts, sizes = shared_memory(uses, nbytes)
+    used = {name for names in uses for name in names}
+    assert parts.keys() == {name for name, n in nbytes.items() if n and name in used}
+    assert all(nbytes[name] <= sizes[part] for name, part in parts.items())
+    times = {name: [k for k, names in enumerate(uses) if name in names] for name in parts}
+    for a, b in itertools.combinations(parts, 2):
+        if parts[a] == parts[b]:
+            assert times[a][-1] < times[b][0] or times[b][-1] < times[a][0]
+    assert sum(sizes) <= sum(nbytes[name] for name in parts)

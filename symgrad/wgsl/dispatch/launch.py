@@ -50,6 +50,7 @@ from symgrad.wgsl.dispatch.workspace import (
     Slot,
     Workspace,
     aligned,
+    shared_memory,
     whole,
 )
 from symgrad.wgsl.memory.encoding import Step
@@ -177,7 +178,8 @@ class Launched:
         """The launch for so many points."""
         return self._plans.get(batch, partial(self._make_plan, batch))
 
-    def _make_plan(self, batch: int) -> Plan:
+    def _make_plan(self, batch: int, apart: bool = False) -> Plan:
+        """A plan of memory; ``apart`` if scratch arrays are read when the launch has ended."""
         launch, itemsizes, itemsize = self.launch, self._itemsizes, self.floats.itemsize
         sizes = self._sizes
         if launch.has_batch:
@@ -186,8 +188,12 @@ class Launched:
             [itemsizes[a.name] * sizes[a.name] for a in group]
             for group in (launch.inputs, launch.outputs, launch.scratch)
         )
-        places = {name: n for n, name in enumerate(sizes)}
         before = len(inputs) + len(outputs)
+        places = {name: n for n, name in enumerate(sizes)}
+        if not apart:
+            nbytes = {a.name: n for a, n in zip(launch.scratch, others, strict=True)}
+            homes, others = shared_memory([d.names.values() for d, _ in self._dispatches], nbytes)
+            places |= {name: before + n for name, n in homes.items()}
 
         def temporary(nbytes: int) -> Slot:
             others.append(nbytes)
@@ -407,7 +413,7 @@ class Launched:
     def hold(self, resident: Mapping[str, Any]) -> Held:
         """The launch with inputs that stay on the device, by their names: see `Held`."""
         assert not self.launch.has_batch, f"{self.launch.name} is of a batch"
-        plan, floats = self._plan(1), self.floats
+        plan, floats = self._make_plan(1, apart=True), self.floats
         return Held(self.gpu, self.launch, plan, resident, self._make_frame, floats)
 
     def let_go(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
@@ -112,6 +112,35 @@ class Frame:
             return [Copy(self.places[0][0], 0, target, 0, self.nbytes)]
         places = zip(self.places, self.starts, strict=True)
         return [Copy(b, 0, target, start, n) for (b, _, n), start in places if n]
+
+
+def shared_memory(
+    uses: Sequence[Iterable[str]], nbytes: Mapping[str, int]
+) -> tuple[dict[str, int], list[int]]:
+    """Memory for arrays: the number of the part that each has, and the bytes of each part.
+
+    ``uses`` are the names of the arrays of each dispatch, in their order. Arrays of which one is
+    done with before the other begins may have the same part: the smallest that is large enough,
+    else the largest of the idle ones, which grows (best fit).
+    """
+    last = {name: k for k, names in enumerate(uses) for name in names}
+    parts, sizes, idle = dict[str, int](), list[int](), list[int]()
+    for k, names in enumerate(uses):
+        for name in names:
+            if name in parts or not nbytes.get(name):
+                continue
+            size = nbytes[name]
+            fit = min((n for n in idle if sizes[n] >= size), key=sizes.__getitem__, default=None)
+            part = max(idle, key=sizes.__getitem__, default=None) if fit is None else fit
+            if part is None:
+                part = len(sizes)
+                sizes.append(size)
+            else:
+                idle.remove(part)
+                sizes[part] = max(sizes[part], size)
+            parts[name] = part
+        idle += {parts[name] for name in names if name in parts and last[name] == k}
+    return parts, sizes
 
 
 MakeFrame = Callable[["Workspace", int], Frame]
