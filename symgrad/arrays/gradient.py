@@ -7,6 +7,7 @@ transposition law makes a sum again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -225,12 +226,20 @@ class _Pulling:
         if op.operator == "mul":
             g = b.apply(ops.mul, g, self._others(i, counters, body, value))
         elif op.operator in ("max", "min"):
-            hit = b.apply(ops.eq, body, value)
-            ones = b.graph.constant(1.0)
-            count = b.total(inner, b.where(hit, ones))
-            shared = b.apply(ops.div, g, self._stored(count, counters))
-            g = b.where(hit, shared)
+            beside = (body, value) if op.operator == "max" else (value, body)
+            g = b.where(
+                b.opposite(b.apply(ops.lt, *beside)),
+                b.apply(ops.mul, g, self._share(inner, body, value, counters)),
+            )
         self.body(body, g, [*counters, *inner])
+
+    def _share(self, inner: Sequence[int], body: int, value: int, counters: Sequence[int]) -> int:
+        """The share that each of the elements that equal an extreme has of it; NaN at NaN."""
+        b, one = self._b, self._b.graph.constant(1.0)
+        ties = b.total(inner, b.where(b.apply(ops.eq, body, value), one))
+        ties = self._stored(ties, counters)
+        nothing = b.apply(ops.lt, ties, one)
+        return b.apply(ops.where, nothing, b.graph.constant(math.nan), b.apply(ops.div, one, ties))
 
     def _stored(self, i: int, counters: Sequence[int]) -> int:
         """A scalar as an element of an array, computed once for each value of the counters."""

@@ -309,29 +309,45 @@ class Builder(Integers):
         return self._factored(counters, body)
 
     def _factored(self, counters: Sequence[int], body: int) -> int:
-        """The sum, with what is constant in the counters before it."""
+        """The sum, with what is constant in the counters before it.
+
+        What stands twice in a product, as the scale in ``(x / scale)**2``, stays: its square may
+        overflow where the product does not.
+        """
         node = self.graph.nodes[body]
         if node[0] is ops.neg:
             return self.apply(ops.neg, self.total(counters, node[1]))
-        over, under = self.fraction(body)
-        leaving = [f for f in over if self.free(f).isdisjoint(counters)]
-        divisors = [f for f in under if self.free(f).isdisjoint(counters)]
+        over, under = self._fraction(body)
+        leaving, divisors = (
+            [f for f in those if self.free(f).isdisjoint(counters) and (over + under).count(f) == 1]
+            for those in (over, under)
+        )
         if not leaving and not divisors:
             return self.reduction("add", counters, body)
-        over = [f for f in over if f not in leaving]
-        under = [f for f in under if f not in divisors]
-        inner = self.total(counters, self.quotient_of(over, under))
-        return self.quotient_of([*leaving, inner], divisors)
+        result = self.total(counters, self._without(body, {*leaving, *divisors}))
+        result = self.product([*leaving, result])
+        for divisor in divisors:
+            result = self.apply(ops.div, result, divisor)
+        return result
 
-    def fraction(self, i: int) -> tuple[list[int], list[int]]:
+    def _without(self, i: int, factors: Set[int]) -> int:
+        """A product or quotient where these factors are 1; the others stand as they stood."""
+        op, *args = self.graph.nodes[i]
+        if i in factors:
+            return self.graph.constant(1.0)
+        if op not in (ops.mul, ops.div, ops.reciprocal):
+            return i
+        return self.apply(op, *[self._without(a, factors) for a in args])
+
+    def _fraction(self, i: int) -> tuple[list[int], list[int]]:
         """The factors of a node above and below the line."""
         node = self.graph.nodes[i]
         if node[0] is ops.reciprocal:
-            over, under = self.fraction(node[1])
+            over, under = self._fraction(node[1])
             return under, over
         if node[0] not in (ops.mul, ops.div):
             return [i], []
-        (a, b), (c, d) = map(self.fraction, node[1:])
+        (a, b), (c, d) = map(self._fraction, node[1:])
         return (a + c, b + d) if node[0] is ops.mul else (a + d, b + c)
 
     def product(self, factors: Sequence[int]) -> int:
@@ -341,11 +357,6 @@ class Builder(Integers):
         for f in (*numbers, *(f for f in factors if self.op(f) is not CONST)):
             result = f if result is None else self.apply(ops.mul, result, f)
         return self.graph.constant(1.0) if result is None else result
-
-    def quotient_of(self, over: Sequence[int], under: Sequence[int]) -> int:
-        """A quotient of products."""
-        top = self.product(over)
-        return self.apply(ops.div, top, self.product(under)) if under else top
 
     def _guarded_total(self, counters: Sequence[int], condition: int, value: int) -> int | None:
         """A sum of what is 0 outside of a condition, over a part of the counters' ranges."""

@@ -12,11 +12,13 @@ from symgrad.arrays.arguments import axes_of, refuse, whole
 from symgrad.arrays.choices import where
 from symgrad.arrays.indexing import diagonal
 from symgrad.arrays.reductions import largest, smallest, total
-from symgrad.arrays.shapes import ravel
+from symgrad.arrays.shapes import ravel, squeeze
 from symgrad.arrays.tape import broadcast
 from symgrad.arrays.whole import WholeArray
+from symgrad.expr import ops
 from symgrad.expr.graph.whole import ElementsNeededError
 from symgrad.expr.linear.einsum import letters_of, pairs_of
+from symgrad.expr.linear.matrices import powers
 
 
 def contract(inputs: Sequence[str], output: str, *operands: Any) -> WholeArray:
@@ -121,24 +123,44 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> W
     """np.linalg.norm of vectors, and of matrices those that need no singular values."""
     x = whole(x)
     if axis is None and ord is None:
-        return _root(total(x * x, None, keepdims=keepdims))
+        return _length(x, axes_of(x, None), keepdims)
     axes = axes_of(x, axis)
     if len(axes) == 1:
         return _vector_norm(x, axes, keepdims, 2 if ord is None else ord)
     if ord not in (None, "fro"):
         raise ElementsNeededError("a norm of matrices")
-    return _root(total(x * x, axes, keepdims=keepdims))
+    return _length(x, axes, keepdims)
 
 
-def _root(squares: WholeArray) -> WholeArray:
-    """A square root whose derivative is 0 at 0, as that of `numpy.linalg.norm` is here."""
+def _length(x: WholeArray, axes: Sequence[int], keepdims: bool) -> WholeArray:
+    """The root of the sum of squares, scaled by a power of two: none overflows or vanishes.
+
+    Its derivative is 0 at 0, as that of `numpy.linalg.norm` is here.
+    """
+    if not x.size:
+        return total(abs(x), axes, keepdims=keepdims)
+    size = largest(abs(x.mapped(ops.stop_gradient, (x,))), axes, keepdims=True)
+    scaled = x * size.mapped(_up, (size,))
+    squares = total(scaled * scaled, axes, keepdims=True)
     nothing = squares == 0.0
-    return where(nothing, 0.0, np.sqrt(where(nothing, 1.0, squares)))
+    root = where(nothing, 0.0, np.sqrt(where(nothing, 1.0, squares)))
+    length = root * size.mapped(_down, (size,))
+    return length if keepdims else squeeze(length, axes)
+
+
+def _up(size: Any) -> Any:
+    """The power of two by which a number of this size is near 1."""
+    return powers(size)[0]
+
+
+def _down(size: Any) -> Any:
+    """The inverse of `_up`."""
+    return powers(size)[1]
 
 
 def _vector_norm(x: WholeArray, axes: Any, keepdims: bool, ord: Any) -> WholeArray:
     if ord == 2:
-        return _root(total(x * x, axes, keepdims=keepdims))
+        return _length(x, axes, keepdims)
     if ord in (np.inf, -np.inf):
         return (largest if ord > 0 else smallest)(abs(x), axes, keepdims=keepdims)
     if ord == 0:

@@ -140,17 +140,55 @@ def test_a_side_that_is_not_taken_adds_nothing_to_derivatives(name: str) -> None
     assert np.isfinite(second[1]).all()
 
 
-@pytest.mark.parametrize("ties", [1, 2, 3])
-def test_ties_share_what_a_maximum_sends_back(ties: int) -> None:
-    x = np.linspace(-1, 1, 300)
-    x[10 : 10 + ties] = 4.0
-    x[100 : 100 + ties] = -5.0
-    want = np.zeros(300)
-    want[10 : 10 + ties], want[100 : 100 + ties] = 2 / ties, 3 / ties
-    how: dict[str, Any] = {"device": "cpu", "dtype": "float64"}
-    value, slope = sg.value_and_grad(lambda x: 2 * np.max(x) + 3 * np.min(x), **how)(x)
-    assert value == -7.0
-    np.testing.assert_allclose(slope, want, rtol=1e-15)
+EXTREMES: dict[str, tuple[Any, Any]] = {
+    "max": (np.max, np.max),
+    "min": (np.min, np.min),
+    "nanmax": (np.nanmax, np.nanmax),
+    "maximum.reduce": (np.maximum.reduce, np.max),
+    "norm": (lambda x: np.linalg.norm(x, np.inf), lambda x: np.max(abs(x))),
+}
+
+
+@pytest.mark.parametrize("count", [2, 3, 6, 300])
+@pytest.mark.parametrize("name", EXTREMES)
+def test_ties_share_what_an_extreme_sends_back(name: str, count: int) -> None:
+    f, reference = EXTREMES[name]
+    x = np.linspace(0.0, 1.0, count)
+    x[:: max(1, count // 5)], x[1] = 1.0, 0.0
+    x[3:4] = 0.0
+    hits = x == reference(x)
+    value, slope = sg.value_and_grad(lambda x: 3 * f(x), device="cpu", dtype="float64")(x)
+    assert value == 3 * reference(x)
+    np.testing.assert_allclose(slope, 3 * hits / hits.sum(), rtol=1e-15)
+
+
+@pytest.mark.parametrize("count", [2, 3, 300])
+def test_extremes_of_nan_have_no_slope(count: int) -> None:
+    x = np.linspace(0.0, 1.0, count)
+    x[1] = np.nan
+    _, slope = sg.value_and_grad(lambda x: np.max(x), device="cpu", dtype="float64")(x)
+    assert np.isnan(slope).all()
+
+
+@pytest.mark.parametrize("count", [4, 300])
+def test_a_tie_with_the_initial_value_is_one_of_two(count: int) -> None:
+    f = sg.value_and_grad(lambda x: np.max(x, initial=1.0), device="cpu", dtype="float64")
+    np.testing.assert_allclose(f(np.ones(count))[1], 0.5 / count, rtol=1e-15)
+
+
+def test_ties_in_memory_share_alike() -> None:
+    """A loop takes the largest of 48 elements that another one has written."""
+
+    def f(v: Any) -> Any:
+        a = sg.fori_loop(
+            0, 48, lambda k, a: a.at[k].set(v[0] * (k % 4)), sg.array(np.zeros(48) + v[1])
+        )
+        return np.max(a) + np.min(a)
+
+    kernel = sg.fused_forward_backward(2, f, device="cpu", dtype="float64")
+    loss, slope = kernel.run([2.0, 5.0])
+    assert loss == 6.0
+    np.testing.assert_allclose(slope, [3.0, 0.0], rtol=1e-14)
 
 
 def test_slopes_at_the_nodes_of_a_table_are_those_to_the_right() -> None:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.targets import DeviceChoice
 
+DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=400)
 MASK = X > 0.3
@@ -120,6 +122,38 @@ def test_norms_are_flat_at_zero_at_any_size() -> None:
     for n in (4, 400):
         value, grad = f(np.zeros(n))
         assert value == 0.0 and not grad.any()
+
+
+def norms(x: Any) -> Any:
+    rows = np.linalg.norm(x.reshape(-1, 4), axis=1, keepdims=True)
+    return np.linalg.norm(x) + np.linalg.norm(rows)
+
+
+def scaled_by_hand(x: Any) -> Any:
+    size = np.max(abs(x))
+    return 2.0 * size * np.sqrt(np.sum((x / size) ** 2))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("f", [norms, scaled_by_hand])
+@pytest.mark.parametrize("device", DEVICES)
+def test_squares_of_what_is_scaled_do_not_overflow(
+    f: Callable[..., Any], scale: float, device: DeviceChoice
+) -> None:
+    x = (scale * X).astype(np.float32)
+    value, grad = sg.value_and_grad(f, device=device)(x)
+    length = np.linalg.norm(x.astype(float))
+    np.testing.assert_allclose(value, 2 * length, rtol=1e-6)
+    cancelled = 2 * length / abs(x).max()  # by the size: two slopes that cancel
+    np.testing.assert_allclose(grad, 2 * x / length, rtol=1e-6, atol=1e-6 * cancelled)
+
+
+def test_a_ratio_to_a_large_mean_has_its_derivative() -> None:
+    x = (1e30 * (2.0 + X / 4)).astype(np.float32)
+    _, grad = sg.value_and_grad(lambda x: np.sum((x / np.mean(x)) ** 4), device="cpu")(x)
+    z = x / np.mean(x, dtype=float)
+    want = 4 * (z**3 - np.mean(z**4)) / np.mean(x, dtype=float)
+    np.testing.assert_allclose(grad, want, rtol=1e-5, atol=1e-5 * abs(want).max())
 
 
 def test_results_share_no_memory() -> None:

@@ -21,6 +21,7 @@ from symgrad.expr.calls.special import betaln, polygamma
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, Op
 from symgrad.expr.tracers.expression import Expr, as_float, power, var
+from symgrad.expr.tracers.extremes import extreme_of
 
 sp: Final[Any] = sympy
 Builder = Callable[..., Any]
@@ -132,8 +133,8 @@ FROM_SYMPY: Final[dict[str, Builder]] = {
     "Mod": _of(ops.remainder),
     "Sqrt": _of(ops.sqrt),
     "Cbrt": _of(ops.cbrt),
-    "Min": _balanced(ops.minimum),
-    "Max": _balanced(ops.maximum),
+    "Min": lambda *a: extreme_of(ops.minimum, list(a)),
+    "Max": lambda *a: extreme_of(ops.maximum, list(a)),
     "Heaviside": _heaviside,
     "sinc": _sinc,
     "gamma": _of(ops.gamma),

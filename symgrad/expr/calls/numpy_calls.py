@@ -20,7 +20,7 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls.numpy_choices import clip, heaviside, where
-from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES, unless_nan
+from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
 from symgrad.expr.calls.numpy_linear import matvec, vecdot, vecmat
 from symgrad.expr.calls.special import INSTEAD, SCIPY, UNDERNEATH, logsumexp
 from symgrad.expr.graph.misuse import located
@@ -45,6 +45,7 @@ from symgrad.expr.tracers.array import (
     unknown,
 )
 from symgrad.expr.tracers.expression import Condition, Expr, as_real
+from symgrad.expr.tracers.extremes import unless_nan
 from symgrad.expr.tracers.integers import BITS, Word, divided
 from symgrad.lazy import control
 
@@ -353,6 +354,11 @@ def _logaddexp_reduced(
     return total if nothing else map_elements(ops.logaddexp, total, initial)
 
 
+def _first_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A reduction of NumPy's as the method reduce, which is along the first axis by default."""
+    return lambda a, axis=0, **more: FUNCTIONS[function](a, axis, **more)
+
+
 @functools.lru_cache(512)
 def elementary(ufunc: np.ufunc) -> Callable[..., Any] | None:
     """The function of expressions for a ufunc of NumPy or SciPy, if there is one."""
@@ -498,7 +504,11 @@ def _as_expressions(value: Any) -> Any:
 REDUCE: Final[dict[Any, Callable[..., Any]]] = {
     ufunc: functools.partial(reduce, f, **{"initial": ufunc.identity} if ufunc in LOGICAL else {})
     for ufunc, f in REDUCTIONS.items()
-} | {np.logaddexp: _logaddexp_reduced}
+} | {
+    np.logaddexp: _logaddexp_reduced,
+    np.maximum: _first_axis(np.max), np.fmax: _first_axis(np.nanmax),
+    np.minimum: _first_axis(np.min), np.fmin: _first_axis(np.nanmin),
+}  # fmt: skip
 """The method reduce of ufuncs, for arrays of expressions."""
 
 ACCUMULATE: Final = {ufunc: functools.partial(accumulate, f) for ufunc, f in REDUCTIONS.items()}

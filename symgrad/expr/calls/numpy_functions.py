@@ -20,7 +20,7 @@ from symgrad.expr import ops
 from symgrad.expr.calls import numpy_choices as choices
 from symgrad.expr.calls import numpy_linear as linear
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Handle, Op
+from symgrad.expr.graph.node import Handle
 from symgrad.expr.linear.einsum import einsum, tensordot
 from symgrad.expr.tracers.along import (
     accumulate,
@@ -29,19 +29,13 @@ from symgrad.expr.tracers.along import (
     multiply_elements,
     reals,
     reduce,
+    reduce_lists,
 )
 from symgrad.expr.tracers.array import array, call, map_elements, plain
+from symgrad.expr.tracers.extremes import extreme_of, extreme_of_numbers
 from symgrad.lazy import linalg
 
 # Functions that pass over NaN, and those that tell infinities apart.
-
-
-def unless_nan(op: Op, a: Any, b: Any) -> Any:
-    """The larger or the smaller of two numbers, or that one of them which is not NaN."""
-    chosen = call(op, a, b)
-    if _is_integer(chosen):
-        return chosen
-    return call(ops.where, call(ops.isnan, a), b, call(ops.where, call(ops.isnan, b), a, chosen))
 
 
 def _filled(a: Any, value: float) -> Any:
@@ -107,12 +101,12 @@ def nanstd(a: Any, *args: Any, **options: Any) -> Any:
 
 def nanmax(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
     """np.nanmax: NaN where every element is."""
-    return reduce(functools.partial(unless_nan, ops.maximum), a, axis, keepdims, initial)
+    return reduce_lists(lambda v: extreme_of_numbers(ops.maximum, v, initial), a, axis, keepdims)
 
 
 def nanmin(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
     """np.nanmin."""
-    return reduce(functools.partial(unless_nan, ops.minimum), a, axis, keepdims, initial)
+    return reduce_lists(lambda v: extreme_of_numbers(ops.minimum, v, initial), a, axis, keepdims)
 
 
 def isposinf(x: Any) -> Any:
@@ -139,11 +133,11 @@ def _prod(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None)
 
 
 def _max(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
-    return reduce(ops.maximum, a, axis, keepdims, initial)
+    return reduce_lists(lambda v: extreme_of(ops.maximum, v, initial), a, axis, keepdims)
 
 
 def _min(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
-    return reduce(ops.minimum, a, axis, keepdims, initial)
+    return reduce_lists(lambda v: extreme_of(ops.minimum, v, initial), a, axis, keepdims)
 
 
 def _ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:

@@ -24,6 +24,7 @@ from symgrad.expr.tracers.along import (
     reduce_lists,
 )
 from symgrad.expr.tracers.array import ExprArray, array, call, map_elements, plain
+from symgrad.expr.tracers.extremes import extreme_of
 from symgrad.lazy import linalg
 
 # --- products -------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) 
         return reduce(add_elements, is_nonzero, axis, keepdims)
     size = map_elements(abs, x)
     if np.isinf(ord):
-        return reduce(_larger if ord > 0 else _smaller, size, axis, keepdims)
+        return _extreme(ord, size, axis, keepdims)
     if ord == 1:
         return reduce(add_elements, size, axis, keepdims)
     powers = map_elements(lambda v: v**ord, size)
@@ -174,13 +175,11 @@ def _matrix_norm(x: np.ndarray, axes: Sequence[int], keepdims: bool, ord: Any) -
     rows, columns = (axes[0] % x.ndim, axes[1] % x.ndim)
     summed, other = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = reduce(add_elements, map_elements(abs, x), summed, keepdims=True)
-    largest = reduce(_larger if ord > 0 else _smaller, sums, other, keepdims=True)
+    largest = _extreme(ord, sums, other, keepdims=True)
     return largest if keepdims else array(np.squeeze(plain(largest), (rows, columns)))[()]
 
 
-def _larger(a: Any, b: Any) -> Any:
-    return call(ops.maximum, a, b)
-
-
-def _smaller(a: Any, b: Any) -> Any:
-    return call(ops.minimum, a, b)
+def _extreme(ord: float, a: Any, axis: Any, keepdims: bool) -> Any:
+    """The largest elements for a positive order, else the smallest ones."""
+    op = ops.maximum if ord > 0 else ops.minimum
+    return reduce_lists(lambda values: extreme_of(op, values), a, axis, keepdims)

@@ -14,6 +14,7 @@ from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.region import hole
 from symgrad.expr.tracers.array import TracedArray, swept
 from symgrad.expr.tracers.expression import Expr, as_real
+from symgrad.expr.tracers.extremes import with_ties
 from symgrad.expr.tracers.integers import BITS, Word
 from symgrad.expr.tracers.memory import LEAST_SWEPT, Finish
 from symgrad.expr.tracers.memory import swept as swept_over
@@ -31,12 +32,20 @@ def product(a: Any, axis: Any = None, **more: Any) -> Any:
 
 def largest(a: Any, axis: Any = None, **more: Any) -> Any:
     """The largest element of a long array in memory; None of anything else."""
-    return _folded(a, ops.maximum, -math.inf, axis is None and not more)
+    return _extreme(a, ops.maximum, -math.inf, axis is None and not more)
 
 
 def smallest(a: Any, axis: Any = None, **more: Any) -> Any:
     """The smallest element of a long array in memory; None of anything else."""
-    return _folded(a, ops.minimum, math.inf, axis is None and not more)
+    return _extreme(a, ops.minimum, math.inf, axis is None and not more)
+
+
+def _extreme(a: Any, op: Op, start: float, whole: bool) -> Any:
+    """The fold of `minimum` or `maximum`, whose derivative all ties share."""
+    extreme = _folded(a, op, start, whole)
+    if not isinstance(extreme, Expr):
+        return extreme
+    return with_ties(op, extreme, lambda f: total(swept(lambda x: f(as_real(x)), [a])))
 
 
 def mean(a: Any, axis: Any = None, **more: Any) -> Expr | None:
