@@ -1,4 +1,4 @@
-"""NumPy's linear algebra, and sorts, on whole arrays: by LAPACK on the host, at any size."""
+"""NumPy's linear algebra, and sorts, on whole arrays of any size."""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ _RULES: Final[dict[Op, Callable[..., Interval]]] = {
     ops.word_mul: lambda a, b: (a[0] * b[0], a[1] * b[1]),
     ops.word_div: _quotient,
     ops.word_min: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    ops.word_where: lambda _, a, b: (min(a[0], b[0]), max(a[1], b[1])),
     ops.word_and: lambda a, b: (0, min(a[1], b[1])),
 }
 """The bounds of a result, from those of the arguments; beyond those of words it may be any."""

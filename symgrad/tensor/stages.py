@@ -31,8 +31,10 @@ def planned(program: Program, target: Target, options: Options) -> Plan:
     def simplify(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
         return simplified(graph, roots, options)
 
+    # of wider numbers a group has no memory for the tiles of algorithms
+    on_host = target.in_step or options.dtype != "float32"
     with paused_gc():
-        return plan(program, target, simplify)
+        return plan(program, target, simplify, on_host)
 
 
 def compile_arrays(program: Program, options: Options, device: Device) -> CompiledArrays:

@@ -123,13 +123,12 @@ def test_a_gaussian_process_and_the_slope_of_its_slope() -> None:
     assert np.isclose(along, slope(plain, (x, y, length), way), rtol=1e-6)
 
 
-def test_on_a_gpu_what_lapack_does_is_done_on_the_host() -> None:
-    f, arrays = FUNCTIONS["solve"]
-    value, (da, db) = sg.value_and_grad(f, argnums=(0, 1), device="gpu")(*arrays)
-    wanted = sg.value_and_grad(f, argnums=(0, 1), device="cpu", dtype="float64")(*arrays)
+def test_on_a_gpu_what_it_does_not_factor_is_done_on_the_host() -> None:
+    f, arrays = FUNCTIONS["eigh"]
+    value, grad = sg.value_and_grad(f, device="gpu")(*arrays)
+    wanted = sg.value_and_grad(f, device="cpu", dtype="float64")(*arrays)
     assert np.isclose(value, wanted[0], rtol=1e-4)
-    for got, want in zip((da, db), wanted[1], strict=True):
-        assert np.allclose(got, want, rtol=1e-3, atol=1e-4)
+    assert np.allclose(grad, wanted[1], rtol=1e-3, atol=1e-2)
 
 
 def test_no_factor_is_nan_and_shapes_are_refused() -> None:

@@ -14,6 +14,7 @@ from symgrad.arrays.scalars import Array
 from symgrad.kernel import launch as launches
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
+from symgrad.kernel.stages.device_algorithms import DeviceAlgorithms
 from symgrad.kernel.stages.host_steps import CallStep, HostStep
 from symgrad.kernel.stages.schedule import Scheduler
 from symgrad.kernel.stages.steps import AnyStep, Step
@@ -52,14 +53,17 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(program: Program, target: Target, simplify: Simplify) -> Plan:
-    """The plan of a program for a target."""
+def plan(program: Program, target: Target, simplify: Simplify, on_host: bool = True) -> Plan:
+    """The plan of a program for a target: algorithms on whole matrices are done ``on_host``."""
     scheduler = Scheduler(program.scalars, target, simplify)
-    items = list(_items(program, scheduler))
+    algorithms = None if on_host else DeviceAlgorithms(scheduler)
+    items = list(_items(program, scheduler, algorithms))
     return Plan(program, tuple(_parts(program, items)))
 
 
-def _items(program: Program, scheduler: Scheduler) -> Iterator[AnyStep]:
+def _items(
+    program: Program, scheduler: Scheduler, algorithms: DeviceAlgorithms | None
+) -> Iterator[AnyStep]:
     """Steps and calls, one after the other."""
     results = [a for a in program.arrays if isinstance(a, Result)]
     computed = set[Array]()
@@ -69,7 +73,8 @@ def _items(program: Program, scheduler: Scheduler) -> Iterator[AnyStep]:
         if isinstance(array, Result):
             same = {a.index: a for a in results if a.call is array.call}
             if next(iter(same.values())) is array:
-                yield CallStep(array.call, same)
+                steps = algorithms.steps(array.call, same) if algorithms else None
+                yield from steps or [CallStep(array.call, same)]
         elif not isinstance(array, Input | Constant) and array.size:
             later = [a for a in program.arrays[n + 1 :] if a not in computed]
             beside = scheduler.beside(array, later)

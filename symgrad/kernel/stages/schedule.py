@@ -104,7 +104,7 @@ class Scheduler:
                 access = Access(self.scalars, (body,), tuple(counters))
                 yield from self._passed(array, access, beside)
             case Tabulate(counters=counters, body=body):
-                yield from self._tabulated(array, counters, body)
+                yield from self.tabulated(array, counters, body)
             case Scatter():
                 yield from self._scattered(array)
             case Scan():
@@ -114,7 +114,8 @@ class Scheduler:
 
     # tabulation ----------------------------------------------------------------------------------
 
-    def _tabulated(self, array: Array, counters: Sequence[int], body: int) -> Iterator[AnyStep]:
+    def tabulated(self, array: Array, counters: Sequence[int], body: int) -> Iterator[AnyStep]:
+        """The steps that compute an array whose elements are the body."""
         access = Access(self.scalars, (body,), tuple(counters))
         product, least = contraction(access), self._least_product
         if product is not None and is_worth(self.scalars, product, *least):
@@ -513,7 +514,7 @@ class Scheduler:
             if known is None or not (self.target.in_step or tile_operand(known, c, own)):
                 shape = tuple(map(s.extent, counters))
                 stored = Tabulate(shape=shape, counters=counters, body=factor)
-                yield from self._tabulated(stored, counters, factor)
+                yield from self.tabulated(stored, counters, factor)
                 known = operand(s, s.read(stored, counters), counters)
                 assert known is not None, "an array stands in memory"
             operands.append(known)
@@ -527,7 +528,7 @@ class Scheduler:
             yield from tile_product(s, operands[0], operands[1], c, product)
         if not alone:
             root = replaced(s, access.roots[0], {c.reduction: s.read(product, order)})
-            yield from self._tabulated(array, access.parallel, root)
+            yield from self.tabulated(array, access.parallel, root)
 
     # scans ---------------------------------------------------------------------------------------
 
@@ -538,7 +539,7 @@ class Scheduler:
             elements = Tabulate(
                 shape=array.shape, kind=array.kind, counters=array.counters, body=array.body
             )
-            yield from self._tabulated(elements, array.counters, array.body)
+            yield from self.tabulated(elements, array.counters, array.body)
             yield ScanStep(array, elements)
             return
         yield from self._packed(access)
@@ -584,7 +585,7 @@ class Scheduler:
                     body = s.graph.add(ops.where, hit, body, zero)
         moving = [c for c in array.counters if s.extent(c) > 1 and c not in counters]
         total = s.reduction("add", moving, body) if moving else body
-        yield from self._tabulated(array, counters, total)
+        yield from self.tabulated(array, counters, total)
 
     def _own_counters(self, array: Scatter) -> list[int]:
         """A counter for each axis: that which the index there is, over the same extent, or another.

@@ -26,6 +26,7 @@ from symgrad.kernel.statements import (
     Statement,
     Store,
     StoreRow,
+    everything,
 )
 from symgrad.kernel.uses import Uses
 from symgrad.wgsl.printing.analysis import Own, Together, Vectors
@@ -120,6 +121,14 @@ class Body:
 
     def _barrier(self, s: Barrier) -> Iterator[str]:
         yield f"{self.values.indent}workgroupBarrier();"
+        if self._reads_results:
+            yield f"{self.values.indent}storageBarrier();"
+
+    @cached_property
+    def _reads_results(self) -> bool:
+        """Whether invocations read what they, or others of their group, have written to results."""
+        items = everything(self.kernel.main.items)
+        return any(isinstance(item, Load) and item.buffer.space == "write" for item in items)
 
     # routines ------------------------------------------------------------------------------------
 

@@ -1,0 +1,240 @@
+"""Algorithms on whole matrices as steps of a GPU: what a program calls for, and who does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from symgrad.arrays.program import Call
+from symgrad.arrays.scalars import Array, is_zero
+from symgrad.expr import ops
+from symgrad.kernel.launch import Program
+from symgrad.kernel.stages.panels import (
+    COLUMNS,
+    SIDE,
+    WIDTH,
+    SubstitutionProgram,
+    UpdateProgram,
+    cholesky_panel,
+)
+from symgrad.kernel.stages.pivoting import LU_SIDE, lu_panel, lu_rows
+from symgrad.kernel.stages.schedule import Scheduler
+from symgrad.kernel.stages.steps import AnyStep, Step
+from symgrad.kernel.target import WorkgroupTarget
+
+Arrays = Mapping[str, Array]
+"""Arrays by the names of buffers."""
+
+Results = Mapping[int, Array]
+"""The results of a call that are needed, by their numbers."""
+
+
+class DeviceAlgorithms:
+    """The algorithms of a program that a GPU does, with kernels of its own or those of arrays."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler, self.scalars = scheduler, scheduler.scalars
+        self._factored: dict[Array, tuple[Array, Array, Array]] = {}
+        """LU factors of matrices, the order of their rows, and signs of swaps."""
+
+    def steps(self, call: Call, results: Results) -> Iterator[AnyStep] | None:
+        """The steps of a call, or None if the host does it."""
+        algorithm = ON_DEVICE.get(call.name)
+        if algorithm is None or not all(o.size for o in call.operands):
+            return None
+        return algorithm(self, call, results)
+
+    def _many(self, shape: Sequence[int], body: Callable[[list[int]], int], a: Array) -> _Steps:
+        """The steps that compute an array of this shape, by its counters."""
+        counters = [self.scalars.counter(n) for n in shape]
+        return self.scheduler.tabulated(a, counters, body(counters))
+
+    def _flat(self, counters: Sequence[int], shape: Sequence[int]) -> int:
+        """The number of an element in C order."""
+        strides = [prod(shape[k + 1 :]) for k in range(len(shape))]
+        return self.scalars.plus(*zip(strides, counters, strict=True))
+
+    # Cholesky's factors and triangular systems ----------------------------------------------------
+
+    def cholesky(self, call: Call, results: Results) -> _Steps:
+        """The factors of symmetric matrices, panel by panel; NaN of one that is not definite."""
+        (matrix,) = call.operands
+        n, many = _sizes(matrix)
+        factor, rest = Array(shape=matrix.shape), Array(shape=matrix.shape)
+        last, blocks = Array(shape=(many,)), -(-n // SIDE)
+        for b in range(blocks):
+            source = {"matrix": rest if b else matrix}
+            written, place = {"factor": factor, "last": last}, {"n": n, "first": b * SIDE}
+            words = {**place, "blocks": blocks}
+            title = f"panel {b} of {blocks}"
+            yield _step(cholesky_panel, source, written, many * blocks, title, words)
+            tiles = blocks - 1 - b
+            if tiles:
+                reads = {"factor": factor} | ({} if b else source)
+                words = {**place, "depth": SIDE, "tiles": tiles}
+                update, written = UpdateProgram(first_time=not b), {"result": rest}
+                yield _step(update, reads, written, many * tiles**2, f"behind panel {b}", words)
+
+        def element(counters: list[int]) -> int:
+            graph, s = self.scalars.graph, self.scalars
+            pivot = s.read(last, [self._flat(counters[:-2], matrix.shape[:-2])])
+            known, nan = graph.add(ops.eq, pivot, pivot), graph.constant(np.nan)
+            return graph.add(ops.where, known, s.read(factor, counters), nan)
+
+        yield from self._many(matrix.shape, element, results[0])
+
+    def solve_triangular(self, call: Call, results: Results) -> _Steps:
+        """The solutions of triangular systems."""
+        (matrix, right), (lower, trans) = call.operands, call.options
+        yield _substitution(SubstitutionProgram(not lower, trans), matrix, right, results[0])
+
+    # LU factors -----------------------------------------------------------------------------------
+
+    def _lu(self, matrix: Array) -> Iterator[AnyStep]:
+        """The steps that factor matrices, unless they are factored."""
+        if matrix in self._factored:
+            return
+        n, many = _sizes(matrix)
+        work, flips = Array(shape=matrix.shape), Array(shape=(many, n))
+        order, swaps = (Array(shape=(many, n), kind="i") for _ in range(2))
+        yield from self._many(matrix.shape, lambda c: self.scalars.read(matrix, c), work)
+        yield from self._many(order.shape, lambda c: c[1], order)
+        beside = -(-n // SIDE)
+        for first in range(0, n, LU_SIDE):
+            depth = min(LU_SIDE, n - first)
+            words, at = {"n": n, "first": first, "depth": depth}, f"{first} of {n}"
+            written = {"work": work, "order": order, "swaps": swaps, "flips": flips}
+            yield _step(lu_panel, {}, written, many, f"panel at {at}", words)
+            reads, sides = {"swaps": swaps}, {**words, "parts": beside}
+            if n > depth:
+                title = f"rows beside panel at {at}"
+                yield _step(lu_rows, reads, {"work": work}, many * beside, title, sides)
+            tiles = -(-(n - first - depth) // SIDE)
+            if tiles:
+                update, behind = UpdateProgram(lu=True), {**words, "tiles": tiles}
+                title = f"behind panel at {at}"
+                yield _step(update, {}, {"result": work}, many * tiles**2, title, behind)
+        self._factored[matrix] = work, order, flips
+
+    def solve(self, call: Call, results: Results) -> _Steps:
+        """The solutions of linear systems."""
+        matrix, right = call.operands
+
+        def element(counters: list[int]) -> int:
+            *z, i, j = counters
+            return self.scalars.read(right, [*z, self._row(matrix, z, i), j])
+
+        yield from self._solved(matrix, right.shape, element, results[0])
+
+    def inv(self, call: Call, results: Results) -> _Steps:
+        """The inverses of matrices."""
+        (matrix,) = call.operands
+
+        def element(counters: list[int]) -> int:
+            *z, i, j = counters
+            graph, s = self.scalars.graph, self.scalars
+            apart = s.plus((1, self._row(matrix, z, i)), (-1, j))
+            one, zero = graph.constant(1.0), graph.constant(0.0)
+            return graph.add(ops.where, graph.add(is_zero, apart), one, zero)
+
+        yield from self._solved(matrix, matrix.shape, element, results[0])
+
+    def _row(self, matrix: Array, batch: Sequence[int], i: int) -> int:
+        """The row of a matrix that is number i of its factors."""
+        _, order, _ = self._factored[matrix]
+        return self.scalars.read(order, [self._flat(batch, matrix.shape[:-2]), i])
+
+    def _solved(
+        self, matrix: Array, shape: tuple[int, ...], right: Callable[[list[int]], int], x: Array
+    ) -> _Steps:
+        """The solutions for right sides whose rows are in the order of the factors.
+
+        They are NaN where a pivot is 0.
+        """
+        yield from self._lu(matrix)
+        factors, s, graph = self._factored[matrix][0], self.scalars, self.scalars.graph
+        least, swapped, half = (
+            Array(shape=matrix.shape[:-2]),
+            Array(shape=shape),
+            Array(shape=shape),
+        )
+
+        def smallest(counters: list[int]) -> int:
+            i = s.counter(matrix.shape[-1])
+            return s.reduction("min", [i], graph.add(ops.abs, s.read(factors, [*counters, i, i])))
+
+        def element(counters: list[int]) -> int:
+            pivot = s.read(least, counters[:-2])
+            regular = graph.add(ops.lt, graph.constant(0.0), pivot)
+            return graph.add(ops.where, regular, right(counters), graph.constant(np.nan))
+
+        yield from self._many(least.shape, smallest, least)
+        yield from self._many(shape, element, swapped)
+        yield _substitution(SubstitutionProgram(unit=True), factors, swapped, half)
+        yield _substitution(SubstitutionProgram(upper=True), factors, half, x)
+
+    def slogdet(self, call: Call, results: Results) -> _Steps:
+        """The signs of determinants, and logarithms of their magnitudes."""
+        (matrix,) = call.operands
+        yield from self._lu(matrix)
+        factors, _, flips = self._factored[matrix]
+        s, graph = self.scalars, self.scalars.graph
+
+        def over_pivots(counters: list[int], operator: str) -> int:
+            i = s.counter(matrix.shape[-1])
+            pivot = s.read(factors, [*counters, i, i])
+            if operator == "add":
+                part = graph.add(ops.log, graph.add(ops.abs, pivot))
+            else:
+                flip = s.read(flips, [self._flat(counters, matrix.shape[:-2]), i])
+                part = graph.add(ops.mul, flip, graph.add(ops.sign, pivot))
+            return s.reduction(operator, [i], part)
+
+        for number, result in results.items():
+            operator = ("mul", "add")[number]
+            yield from self._many(result.shape, lambda c, o=operator: over_pivots(c, o), result)
+
+
+_Steps = Iterator[AnyStep]
+
+
+def _sizes(matrices: Array) -> tuple[int, int]:
+    """The rows of matrices, and how many matrices there are."""
+    return matrices.shape[-1], prod(matrices.shape[:-2])
+
+
+def _substitution(p: SubstitutionProgram, matrix: Array, right: Array, x: Array) -> Step:
+    """The step of a substitution."""
+    (n, many), columns = _sizes(matrix), right.shape[-1]
+    parts = -(-columns // COLUMNS)
+    words = {"n": n, "columns": columns, "parts": parts}
+    reads, title = {"a": matrix, "right": right}, f"substitution of {n} rows"
+    return _step(p, reads, {"x": x}, many * parts, title, words)
+
+
+def _step(
+    program: Program,
+    reads: Arrays,
+    writes: Arrays,
+    groups: int,
+    title: str,
+    words: Mapping[str, int],
+) -> Step:
+    """A dispatch of so many groups, whose arguments are the words."""
+    target = WorkgroupTarget(WIDTH).in_grid(groups)
+    arguments = (*words.items(), *([("total", groups)] if target.grid else []))
+    bound = tuple(reads.items()), tuple(writes.items())
+    return Step(program, target, *bound, groups * WIDTH, groups, arguments, title)
+
+
+ON_DEVICE: Final[Mapping[str, Callable[[DeviceAlgorithms, Call, Results], _Steps]]] = {
+    "cholesky": DeviceAlgorithms.cholesky,
+    "solve_triangular": DeviceAlgorithms.solve_triangular,
+    "solve": DeviceAlgorithms.solve,
+    "inv": DeviceAlgorithms.inv,
+    "slogdet": DeviceAlgorithms.slogdet,
+}
+"""The algorithms that a GPU does: all else is done by LAPACK on the host."""
