@@ -21,7 +21,7 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.stages import one_pass, schedule, translate
 from symgrad.kernel.stages.one_pass import PassProgram
 from symgrad.kernel.stages.plan import Plan, Segment
-from symgrad.kernel.stages.programs import StageProgram
+from symgrad.kernel.stages.programs import ElementProgram, RowProgram, StageProgram
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import DTypeName, Options
@@ -165,6 +165,33 @@ def test_what_shares_reads_is_computed_together(target: Target, case: str, small
             assert isinstance(step.program, StageProgram) and len(step.program.body.roots) == 3
     else:
         assert any(isinstance(s.program, PassProgram) and len(s.writes) > 1 for s in steps)
+
+
+def sinkhorn(x: Any, y: Any) -> Any:
+    f = -np.log(np.exp(x).sum(axis=1))
+    g = -np.log(np.exp(x + f[:, None]).sum(axis=0))
+    return np.sum(np.exp(x + f[:, None] + g) * x) + np.sum(y * y)
+
+
+def scaled(x: Any, y: Any) -> Any:
+    """Rows by their lengths, of which the reversed ones are used too: these finish no sum."""
+    norms = np.sqrt((x * x).sum(axis=1))
+    return np.sum(x / norms[:, None] * np.tanh(norms[::-1, None])) * np.sum(y)
+
+
+@pytest.mark.parametrize("f", [sinkhorn, scaled])
+def test_what_finishes_a_sum_is_computed_with_it(f: Any, small: None) -> None:
+    x, y = np.linspace(-1.0, 1.0, 1200).reshape(40, 30), np.linspace(0.0, 2.0, 21)
+    program, inputs = gradients_of(f, [x, y])
+    plan = planned(program, WorkgroupTarget(), Options("arrays", dtype="float64"))
+    assert_means(executed(plan, program, inputs), interpret(program, inputs), 1e-12)
+    steps = [s for p in plan.parts if isinstance(p, Segment) for s in p.steps]
+    assert any(
+        isinstance(s.program, ElementProgram | RowProgram) and len(s.writes) > 1 for s in steps
+    )
+    compiled = compile_arrays(program, Options("arrays"), targets.choose("gpu"))
+    results = compiled.run([a.astype(np.float32) for a in inputs])
+    assert_means(results, interpret(program, inputs), 1e-5)
 
 
 def test_sums_of_many_numbers_lose_nothing() -> None:

@@ -111,7 +111,7 @@ def flat_reads(s: Scalars, roots: Sequence[int], counters: Sequence[int]) -> lis
             continue
         seen.add(i)
         op = s.op(i)
-        if isinstance(op, Read) and _is_at(s, i, op.array, index):
+        if isinstance(op, Read) and is_at(s, i, op.array, index):
             reads.append(i)
         elif op is COUNTER or isinstance(op, Reduce):
             return None
@@ -120,7 +120,7 @@ def flat_reads(s: Scalars, roots: Sequence[int], counters: Sequence[int]) -> lis
     return reads
 
 
-def _is_at(s: Scalars, read: int, array: Array, index: Sequence[int]) -> bool:
+def is_at(s: Scalars, read: int, array: Array, index: Sequence[int]) -> bool:
     """Whether a read is of an array of the same elements, at the counters in order."""
     moving = [a for a, n in zip(s.args(read), array.shape, strict=True) if n > 1]
     return (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from symgrad.arrays.program import Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array, Reduce, Scalars, is_zero
@@ -13,73 +12,36 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Program
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.combine import lanes_reduce
+from symgrad.kernel.stages.finishing import finishing, roots_of
 from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass
 from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
+from symgrad.kernel.stages.sizes import (
+    ACROSS_READS,
+    BUSY_ELEMENTS,
+    CHUNK_COST,
+    ELEMENT_WIDTH,
+    FEW_ELEMENTS,
+    GPU_PARTS,
+    GROUP_WIDTH,
+    HOST_PRODUCT,
+    MOST_ITERATIONS,
+    MOST_PARTS,
+    PASS_PARTS,
+    SCAN_LENGTH,
+    SCAN_WIDTH,
+    SHARED_COST,
+    SHARED_TERMS,
+    SHORT_AXIS,
+    SPLIT_TERMS,
+    TILE_PRODUCT,
+    WARP,
+    WRITTEN,
+)
 from symgrad.kernel.stages.steps import AnyStep, Step, numbered, replaced
 from symgrad.kernel.stages.tile_products import tile_operand, tile_product
 from symgrad.kernel.stages.translate import LONG, Share, Simplify, Translation
-
-CHUNK_COST: Final = 20_000.0
-"""The cost in additions, of lanes, from which a chunk of a row is worth a thread's while."""
-
-MOST_PARTS: Final = 64
-"""Parts that a reduction is done in, at most, on the host."""
-
-GPU_PARTS: Final = 256
-"""Parts that a reduction is done in, at most, on a GPU."""
-
-PASS_PARTS: Final = 4096
-"""Parts that a pass over all elements is done in, at most, on a GPU."""
-
-FEW_ELEMENTS: Final = 16_384
-"""Elements from which a GPU is busy with one invocation each."""
-
-BUSY_ELEMENTS: Final = 2**18
-"""Elements with which a GPU is as busy as it can be, with one invocation each."""
-
-SHARED_TERMS: Final = 64
-"""Terms from which a group shares a reduction."""
-
-SPLIT_TERMS: Final = 8_192
-"""Terms from which a reduction is done in parts, where there are few elements."""
-
-ACROSS_READS: Final = 2**18
-"""Terms of all elements from which few elements whose terms are far apart are done in parts."""
-
-MOST_ITERATIONS: Final = 50_000
-"""Iterations that an invocation does in all its loops, at most: llvmpipe ends it after 65,535."""
-
-SCAN_LENGTH: Final = 128
-"""Elements of a line that an invocation scans, at least, where lines are in parts."""
-
-HOST_PRODUCT: Final = 30_000, 4
-"""Products of numbers, and rows, columns and terms, from which a BLAS is called."""
-
-TILE_PRODUCT: Final = 2**18, 16
-"""As `HOST_PRODUCT`, from which a GPU does it by tiles."""
-
-SHORT_AXIS: Final = 4
-"""Elements of a last axis that are computed together, at most, where they share work."""
-
-SHARED_COST: Final = 8
-"""The cost in additions of work that is worth it."""
-
-WRITTEN: Final = 3
-"""Arrays that a kernel writes, at most, or has besides those that it reads."""
-
-GROUP_WIDTH: Final = 128
-"""Invocations of a group that shares a reduction."""
-
-SCAN_WIDTH: Final = 64
-"""Invocations of a group that scan lines."""
-
-WARP: Final = 32
-"""Invocations of a group that read memory together."""
-
-ELEMENT_WIDTH: Final = 256
-"""Invocations of a group in which each has an element."""
 
 
 class Scheduler:
@@ -97,12 +59,32 @@ class Scheduler:
         access = Access(self.scalars, (array.body,), tuple(array.counters))
         return one_pass(self.scalars, access, later, self.target.bindings)
 
-    def steps(self, array: Array, beside: Pass | None = None) -> Iterator[AnyStep]:
+    def finishing(
+        self, array: Array, readers: Mapping[Array, Sequence[Array]], known: Collection[Array]
+    ) -> Sequence[Tabulate]:
+        """Arrays that read one, by whom it is read, and are computed by the kernel that reduces it.
+
+        On the host they are computed apart, in all lanes.
+        """
+        if self.target.in_step or not isinstance(array, Tabulate):
+            return ()
+        access = Access(self.scalars, (array.body,), tuple(array.counters))
+        if not access.reductions or self._product(access) or self._along_short(access) != access:
+            return ()
+        return finishing(self.scalars, array, readers, known, WRITTEN - 1)
+
+    def steps(
+        self, array: Array, beside: Pass | None = None, finishing: Sequence[Tabulate] = ()
+    ) -> Iterator[AnyStep]:
         """The steps that compute an array, and those beside it; others are made between them."""
         match array:
             case Tabulate(counters=counters, body=body) if beside is not None:
                 access = Access(self.scalars, (body,), tuple(counters))
                 yield from self._passed(array, access, beside)
+            case Tabulate(counters=counters) if finishing:
+                roots = roots_of(self.scalars, array, finishing)
+                access = Access(self.scalars, roots, tuple(counters))
+                yield from self._reduced([array, *finishing], access)
             case Tabulate(counters=counters, body=body):
                 yield from self.tabulated(array, counters, body)
             case Scatter():
@@ -117,17 +99,26 @@ class Scheduler:
     def tabulated(self, array: Array, counters: Sequence[int], body: int) -> Iterator[AnyStep]:
         """The steps that compute an array whose elements are the body."""
         access = Access(self.scalars, (body,), tuple(counters))
-        product, least = contraction(access), self._least_product
-        if product is not None and is_worth(self.scalars, product, *least):
+        product = self._product(access)
+        if product is not None:
             yield from self._multiplied(array, access, product)
-            return
-        access = self._along_short(access)
+        else:
+            yield from self._reduced([array], self._along_short(access))
+
+    def _product(self, access: Access) -> Contraction | None:
+        """The product of matrices that an array is, if it is large enough to be one."""
+        product = contraction(access)
+        worth = product is not None and is_worth(self.scalars, product, *self._least_product)
+        return product if worth else None
+
+    def _reduced(self, arrays: Sequence[Array], access: Access) -> Iterator[AnyStep]:
+        """The steps that compute arrays of the same elements, whose scalars are the roots."""
         yield from self._packed(access)
         share = self._share(access)
         if share is None:
-            yield self._whole(array, access)
+            yield self._whole(arrays, access)
         else:
-            yield from self._in_parts(array, access, share)
+            yield from self._in_parts(arrays, access, share)
 
     def _along_short(self, access: Access) -> Access:
         """The elements along a short last axis as roots, where their reductions share work.
@@ -192,22 +183,22 @@ class Scheduler:
 
     # tabulated arrays ----------------------------------------------------------------------------
 
-    def _whole(self, array: Array, access: Access) -> Step:
-        """The step that computes an array, with no other one before it."""
-        flat = None if self.target.in_step else self._flat(array, access)
+    def _whole(self, arrays: Sequence[Array], access: Access) -> Step:
+        """The step that computes arrays of the same elements, with no other one before it."""
+        flat = None if self.target.in_step else self._flat(arrays, access)
         if flat is not None:
             return flat
         t = self._translation(access)
         roots = t.values(access.roots)
         if self.target.in_step:
             inner, lanes = self._lanes(access)
-            return self._rows(access, t, roots, [array], inner, lanes)
+            return self._rows(access, t, roots, arrays, inner, lanes)
         inner = self._row_counter(access)
         if inner is None and not self._is_shared(access):
-            return self._elements(access, t, roots, [array])
-        return self._rows(access, t, roots, [array], inner, self._shared(access, inner))
+            return self._elements(access, t, roots, arrays)
+        return self._rows(access, t, roots, arrays, inner, self._shared(access, inner))
 
-    def _flat(self, array: Array, access: Access) -> Step | None:
+    def _flat(self, arrays: Sequence[Array], access: Access) -> Step | None:
         """The step that computes elements, each from those of the same index of other arrays."""
         reads = flat_reads(self.scalars, access.roots, access.parallel)
         if (
@@ -217,7 +208,7 @@ class Scheduler:
         ):
             return None
         flat, t, known = self._in_order(access.size, reads)
-        return self._elements(flat, t, t.values(access.roots, known), [array])
+        return self._elements(flat, t, t.values(access.roots, known), arrays)
 
     def _in_order(
         self, size: int, reads: Iterable[int]
@@ -422,7 +413,7 @@ class Scheduler:
             return True
         return (groups < 256 and access.terms >= SPLIT_TERMS) or access.terms > 32 * MOST_ITERATIONS
 
-    def _in_parts(self, array: Array, access: Access, share: Share) -> Iterator[AnyStep]:
+    def _in_parts(self, arrays: Sequence[Array], access: Access, share: Share) -> Iterator[AnyStep]:
         """The sums of parts of the range, and the sums of these."""
         s, reductions = self.scalars, access.reductions
         extent = s.extent(share.counter)
@@ -431,7 +422,7 @@ class Scheduler:
         shape = (count, *map(s.extent, access.parallel))
         parts = [[Array(shape=shape, kind=kind) for kind in some] for some in kinds]
         yield self._partial(access, share, count, [a for some in parts for a in some])
-        yield self._joined(array, access, parts, count)
+        yield self._joined(arrays, access, parts, count)
 
     def _partial(self, access: Access, share: Share, count: int, parts: Sequence[Array]) -> Step:
         """The step that reduces parts of the range."""
@@ -447,20 +438,24 @@ class Scheduler:
         return self._rows(access, t, roots, parts, inner, lanes, count)
 
     def _joined(
-        self, array: Array, access: Access, parts: Sequence[Sequence[Array]], count: int
+        self,
+        arrays: Sequence[Array],
+        access: Access,
+        parts: Sequence[Sequence[Array]],
+        count: int,
     ) -> Step:
         """The step that reduces what parts have given, and makes elements of it."""
         s = self.scalars
         part = s.counter(count)
         index = [part, *access.parallel]
         stored: dict[int, int] = {}
-        for r, arrays in zip(access.reductions, parts, strict=True):
+        for r, some in zip(access.reductions, parts, strict=True):
             op = s.op(r)
             assert isinstance(op, Reduce), "a reduction"
-            totals = [s.read(a, index) for a in arrays]
+            totals = [s.read(a, index) for a in some]
             stored[r] = s.reduction(op.operator, [part], *totals) if count > 1 else totals[0]
         roots = tuple(replaced(s, root, stored) for root in access.roots)
-        return self._whole(array, Access(s, roots, access.parallel))
+        return self._whole(arrays, Access(s, roots, access.parallel))
 
     def _passed(self, array: Array, access: Access, beside: Pass) -> Iterator[Step]:
         """The sums of parts with the arrays beside them, and the sums of these."""
@@ -485,7 +480,7 @@ class Scheduler:
         yield self._step(
             program, target, t, writes, count * target.width, count, [*words, *t.words], title
         )
-        yield self._joined(array, access, parts, count)
+        yield self._joined([array], access, parts, count)
 
     def _pass_length(self, size: int, cost: int) -> int:
         """The elements of a part of a pass."""

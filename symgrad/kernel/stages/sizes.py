@@ -1,0 +1,65 @@
+"""Sizes from which arrays are computed in one way or another, and widths of groups."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CHUNK_COST: Final = 20_000.0
+"""The cost in additions, of lanes, from which a chunk of a row is worth a thread's while."""
+
+MOST_PARTS: Final = 64
+"""Parts that a reduction is done in, at most, on the host."""
+
+GPU_PARTS: Final = 256
+"""Parts that a reduction is done in, at most, on a GPU."""
+
+PASS_PARTS: Final = 4096
+"""Parts that a pass over all elements is done in, at most, on a GPU."""
+
+FEW_ELEMENTS: Final = 16_384
+"""Elements from which a GPU is busy with one invocation each."""
+
+BUSY_ELEMENTS: Final = 2**18
+"""Elements with which a GPU is as busy as it can be, with one invocation each."""
+
+SHARED_TERMS: Final = 64
+"""Terms from which a group shares a reduction."""
+
+SPLIT_TERMS: Final = 8_192
+"""Terms from which a reduction is done in parts, where there are few elements."""
+
+ACROSS_READS: Final = 2**18
+"""Terms of all elements from which few elements whose terms are far apart are done in parts."""
+
+MOST_ITERATIONS: Final = 50_000
+"""Iterations that an invocation does in all its loops, at most: llvmpipe ends it after 65,535."""
+
+SCAN_LENGTH: Final = 128
+"""Elements of a line that an invocation scans, at least, where lines are in parts."""
+
+HOST_PRODUCT: Final = 30_000, 4
+"""Products of numbers, and rows, columns and terms, from which a BLAS is called."""
+
+TILE_PRODUCT: Final = 2**18, 16
+"""As `HOST_PRODUCT`, from which a GPU does it by tiles."""
+
+SHORT_AXIS: Final = 4
+"""Elements of a last axis that are computed together, at most, where they share work."""
+
+SHARED_COST: Final = 8
+"""The cost in additions of work that is worth it."""
+
+WRITTEN: Final = 3
+"""Arrays that a kernel writes, at most, or has besides those that it reads."""
+
+GROUP_WIDTH: Final = 128
+"""Invocations of a group that shares a reduction."""
+
+SCAN_WIDTH: Final = 64
+"""Invocations of a group that scan lines."""
+
+WARP: Final = 32
+"""Invocations of a group that read memory together."""
+
+ELEMENT_WIDTH: Final = 256
+"""Invocations of a group in which each has an element."""
