@@ -39,7 +39,7 @@ from symgrad.kernel.stages.sizes import (
     WARP,
     WRITTEN,
 )
-from symgrad.kernel.stages.steps import AnyStep, Step, numbered, replaced
+from symgrad.kernel.stages.steps import AnyStep, Step, numbered, replaced, unrolled
 from symgrad.kernel.stages.tile_products import tile_operand, tile_product
 from symgrad.kernel.stages.translate import LONG, Share, Simplify, Translation
 
@@ -113,6 +113,7 @@ class Scheduler:
 
     def _reduced(self, arrays: Sequence[Array], access: Access) -> Iterator[AnyStep]:
         """The steps that compute arrays of the same elements, whose scalars are the roots."""
+        access = Access(self.scalars, unrolled(self.scalars, access.roots), access.parallel)
         yield from self._packed(access)
         share = self._share(access)
         if share is None:

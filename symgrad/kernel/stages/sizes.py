@@ -46,6 +46,9 @@ TILE_PRODUCT: Final = 2**18, 16
 SHORT_AXIS: Final = 4
 """Elements of a last axis that are computed together, at most, where they share work."""
 
+WRITTEN_OUT: Final = 256
+"""Nodes of a short reduction whose terms are written out, at most."""
+
 SHARED_COST: Final = 8
 """The cost in additions of work that is worth it."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from typing import Any
 
 from symgrad.arrays.scalars import Affine, Array, Read, Reduce, Scalars
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Dispatch, Program
+from symgrad.kernel.stages.combine import FLOATS
 from symgrad.kernel.stages.host_steps import HostStep
+from symgrad.kernel.stages.sizes import SHORT_AXIS, WRITTEN_OUT
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,18 +63,51 @@ def replaced(scalars: Scalars, root: int, known: Mapping[int, int], within: bool
     """
     ids = dict(known)
     for i in scalars.walk([root]) if within else scalars.shallow([root]):
-        if i in ids:
-            continue
-        op, args = scalars.op(i), scalars.args(i)
-        new = [ids.get(a, a) for a in args]
-        if list(args) == new or (isinstance(op, Reduce) and not within):
-            ids[i] = i
-        elif isinstance(op, Reduce):
-            ids[i] = scalars.reduction(op.operator, op.counters, *new)
-        elif isinstance(op, Affine):
-            ids[i] = scalars.affine(op.offset, zip(op.coefficients, new, strict=True))
-        elif isinstance(op, Read):
-            ids[i] = scalars.read(op.array, new)
-        else:
-            ids[i] = scalars.graph.add(op, *new)
+        if i not in ids:
+            stays = isinstance(scalars.op(i), Reduce) and not within
+            ids[i] = i if stays else _rebuilt(scalars, i, ids)
     return ids[root]
+
+
+def _rebuilt(scalars: Scalars, i: int, ids: Mapping[int, int]) -> int:
+    """A node with arguments that others stand for."""
+    op, args = scalars.op(i), scalars.args(i)
+    new = [ids.get(a, a) for a in args]
+    if list(args) == new:
+        return i
+    if isinstance(op, Reduce):
+        return scalars.reduction(op.operator, op.counters, *new)
+    if isinstance(op, Affine):
+        return scalars.affine(op.offset, zip(op.coefficients, new, strict=True))
+    return scalars.read(op.array, new) if isinstance(op, Read) else scalars.graph.add(op, *new)
+
+
+def unrolled(scalars: Scalars, roots: Sequence[int]) -> tuple[int, ...]:
+    """Scalars in which short reductions of floats that stand within others are written out.
+
+    So what does not move with the outer one is loaded once, as a point whose distances from all
+    others are summed.
+    """
+    s, ids = scalars, dict[int, int]()
+    top = [s.args(i) for i in s.shallow(roots) if isinstance(s.op(i), Reduce)]
+    inner = set(s.walk([a for args in top for a in args]))
+    for i in s.walk(roots):
+        ids[i] = _rebuilt(s, i, ids)
+        if i in inner and isinstance(op := s.op(ids[i]), Reduce):
+            ids[i] = _written_out(s, ids[i], op)
+    return tuple(ids[root] for root in roots)
+
+
+def _written_out(s: Scalars, reduction: int, op: Reduce) -> int:
+    """A reduction as its terms, one after the other; itself if it is not short."""
+    terms, (body, *_) = prod(map(s.extent, op.counters)), s.args(reduction)
+    if op.operator not in FLOATS or s.graph.type(body) != "f" or terms > SHORT_AXIS:
+        return reduction
+    if terms * len(s.walk([body])) > WRITTEN_OUT:
+        return reduction
+    total: int | None = None
+    for index in product(*(range(s.extent(c)) for c in op.counters)):
+        known = {c: s.number(n) for c, n in zip(op.counters, index, strict=True)}
+        term = replaced(s, body, known, within=True)
+        total = term if total is None else s.graph.add(FLOATS[op.operator], total, term)
+    return reduction if total is None else total
