@@ -20,8 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import scipy.integrate
-import scipy.special
+import scipy
 
 import symgrad as sg
 from symgrad import errors
@@ -39,6 +38,10 @@ def lost_gpu(text: str) -> None:
     raise Gpu.translated(gpu, RuntimeError(text))
 
 
+SCIPYS = ("integrate", "interpolate", "linalg", "optimize", "special", "stats")
+"""Modules of SciPy's that misuses call."""
+
+
 def space() -> dict[str, Any]:
     """What the misuses have: kernels of points and of rows, and data."""
     cpu: dict[str, Any] = {"device": "cpu"}
@@ -47,8 +50,7 @@ def space() -> dict[str, Any]:
         "sg": sg,
         "np": np,
         "math": math,
-        "special": scipy.special,
-        "integrate": scipy.integrate,
+        **{name: getattr(scipy, name) for name in SCIPYS},
         "cpu": cpu,
         "x": x,
         "y": y,

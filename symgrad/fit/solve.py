@@ -266,8 +266,8 @@ def fit(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> F
     if not rows.in_range():
         least, most = RANGES[rows.dtype]
         raise InputError(
-            f"the largest of ydata is not between {least:.1e} and {most:.1e}, which is what "
-            f'{rows.dtype} has: use dtype="float64", or fit ydata in other units'
+            f"the largest of ydata is not between {least:.1e} and {most:.1e}, the range of "
+            f'{rows.dtype}: use dtype="float64", or fit ydata in other units'
         )
     rows.prepare(p)
     with np.errstate(all="ignore"):

@@ -157,7 +157,7 @@ class Clipped(Rule):
         if not isinstance(self.rule, Rule):
             raise InputTypeError(
                 f"Clipped({type(self.rule).__name__}()): only first-order rules, such as "
-                "sg.Adam(), are given the gradient clipped"
+                "sg.Adam(), take a clipped gradient"
             )
         limits = {"value": self.value, "norm": self.norm}
         given = {k: number(v, f"Clipped({k}=...)") for k, v in limits.items() if v is not None}

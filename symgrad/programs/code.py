@@ -232,7 +232,7 @@ def _whole(array: Buffer, index: Any, size: int) -> Any:
     if isinstance(index, int) and not isinstance(index, bool):
         if not 0 <= index < size:
             raise ProgramError(
-                located(f"{array.name}[{index}] is out of bounds: there are {size} of them")
+                located(f"{array.name}[{index}] is out of bounds: the axis has {size} elements")
             )
         return index
     if isinstance(index, Word):

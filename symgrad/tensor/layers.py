@@ -44,8 +44,8 @@ class Products(Layer):
         (a, b), names = self._matrices(shapes), self.arguments
         if a[-1] != b[-2]:
             raise InputError(
-                f"{names[1]} has shape {shapes[1]}: {names[0]} of shape {shapes[0]} has {a[-1]} "
-                f"columns, so it must have as many {'columns' if self.transposed else 'rows'}"
+                f"{names[1]} has shape {shapes[1]}: it must have {a[-1]} "
+                f"{'columns' if self.transposed else 'rows'}, for {names[0]} has shape {shapes[0]}"
             )
         if len(names) == 3:
             require_columns(names[2], tuple(shapes[2]), b[-1])

@@ -198,9 +198,9 @@ def test_the_same_bits_every_time() -> None:
     ("call", "text"),
     [
         (lambda: sg.gemm_bias(device="cpu").run(np.ones((2, 3)), np.ones((4, 5)), np.ones(5)),
-         r"B has shape \(4, 5\): A of shape \(2, 3\) has 3 columns, .* as many rows"),
+         r"B has shape \(4, 5\): it must have 3 rows, for A has shape \(2, 3\)"),
         (lambda: sg.linear(device="cpu").run(np.ones((2, 3)), np.ones((4, 5)), np.ones(4)),
-         r"W has shape \(4, 5\): X of shape \(2, 3\) has 3 columns, .* as many columns"),
+         r"W has shape \(4, 5\): it must have 3 columns, for X has shape \(2, 3\)"),
         (lambda: sg.gemm_bias(device="cpu").run(np.ones((2, 3)), np.ones((3, 5)), np.ones(4)),
          r"bias has shape \(4,\): the result has 5 columns"),
         (lambda: sg.gemm_bias(device="cpu").run(np.ones(3), np.ones((3, 5)), np.ones(5)),

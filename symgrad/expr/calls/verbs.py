@@ -411,7 +411,7 @@ def _warn_of_namesakes(graph: Graph, ids: Iterable[int]) -> None:
     i, place = apart
     warnings.warn(
         located(
-            f"the derivative is taken by {Expr(graph, i)!r}, which two lines compute "
+            f"the derivative is taken with respect to {Expr(graph, i)!r}, which two lines compute "
             f"({graph.place_of(i)} and {graph.sources[place]}): both count as the variable; use "
             "sg.grad of a function to tell them apart"
         ),

@@ -214,11 +214,10 @@ def _require_no_parameter(graph: Graph, i: int, active: set[int]) -> None:
             resolve_places(graph)
             place = graph.place_of(i)
             raise DifferentiationError(
-                f"the derivative of {_subject(op)} by its {_ORDINALS[k]} argument is asked for, "
-                "which depends on what is differentiated by, and there is none: it is no function "
-                "that symgrad has. Write the integral of the density by sg.quad, which has it; or "
-                "give that argument as a number or as sg.stop_gradient(...)"
-                + (f"\n  at {place}" if place else "")
+                f"symgrad has no derivative of {_subject(op)} with respect to its {_ORDINALS[k]} "
+                "argument, which depends on the variables. Write the integral of the density by "
+                "sg.quad, which has one, or give that argument as a number or as "
+                "sg.stop_gradient(...)" + (f"\n  at {place}" if place else "")
             )
 
 

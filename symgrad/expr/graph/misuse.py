@@ -22,16 +22,21 @@ MATH_NAMES: Final = {"fabs": "abs", "dist": "hypot"}
 """Functions of math that symgrad has by another name."""
 
 
-_INSTEAD: Final = (
-    "\n  SciPy's {} is a Python function that computes with numbers. symgrad has sg.logsumexp, "
-    "sg.softmax, sg.log_softmax and sg.polygamma; SciPy's ufuncs, such as gammaln, can be traced"
-)
-
-
 _FOR_SCIPYS: Final = {
     **dict.fromkeys(
         ("solve", "inv", "det", "lstsq", "eigh", "eigvalsh", "cholesky", "norm"),
         "use NumPy's, np.linalg.{}",
+    ),
+    **dict.fromkeys(("logsumexp", "softmax", "log_softmax", "polygamma"), "use sg.{}"),
+    "trapezoid": "use NumPy's, np.trapezoid",
+    **dict.fromkeys(
+        ("cho_factor", "cho_solve"), "use np.linalg.cholesky and sg.linalg.solve_triangular"
+    ),
+    **dict.fromkeys(("lu", "lu_factor", "lu_solve"), "use np.linalg.solve"),
+    **dict.fromkeys(("sqrtm", "logm"), "of a symmetric matrix use np.linalg.eigh"),
+    **dict.fromkeys(
+        ("svd", "svdvals"),
+        "use np.linalg.lstsq for singular values, np.linalg.eigh(A.T @ A) for all",
     ),
     "solve_triangular": "use sg.linalg.solve_triangular",
     "expm": "use sg.linalg.expm",
@@ -42,6 +47,24 @@ _FOR_SCIPYS: Final = {
     **dict.fromkeys(
         ("brentq", "brenth", "bisect", "newton", "root", "root_scalar", "fsolve"),
         "use sg.custom_root, which differentiates the root that your own solver finds",
+    ),
+    **dict.fromkeys(
+        ("minimize", "minimize_scalar", "least_squares", "curve_fit"),
+        "use sg.custom_root of the gradient, or sg.fixed_point, which differentiate the end of an "
+        "iteration",
+    ),
+    **dict.fromkeys(
+        ("interp1d", "CubicSpline", "make_interp_spline", "BSpline", "PPoly", "splrep", "splev"),
+        "use np.interp or sg.CubicSpline",
+    ),
+    **dict.fromkeys(
+        ("pdf", "logpdf", "pmf", "logpmf"),
+        "write the density out, with sg.gammaln and sg.betaln where it has factorials",
+    ),
+    **dict.fromkeys(
+        ("cdf", "logcdf", "sf", "logsf", "ppf", "isf"),
+        "use the function of the distribution: sg.ndtr, sg.log_ndtr, sg.ndtri, sg.gammainc, "
+        "sg.betainc, or write it out",
     ),
     **dict.fromkeys(
         ("quad", "quad_vec", "fixed_quad", "tanhsinh"),
@@ -60,9 +83,8 @@ _FOR_SCIPYS: Final = {
 
 def _for_scipys(name: str) -> str:
     """The remedy for a call of SciPy's function of this name."""
-    if name not in _FOR_SCIPYS:
-        return _INSTEAD.format(name)
-    return f"\n  SciPy's {name} computes with numbers: {_FOR_SCIPYS[name].format(name)}"
+    remedy = _FOR_SCIPYS.get(name, "of SciPy only ufuncs, such as gammaln, can be traced")
+    return f"\n  SciPy's {name} computes with numbers: {remedy.format(name)}"
 
 
 _FRAMEWORKS: Final = re.compile(
@@ -126,9 +148,7 @@ class Explaining:
                 "a traced function takes all its variables as one array: write lambda v: f(*v), "
                 f"or take them apart in it, as x, y = v ({error})"
             ) from error
-        elif isinstance(error, (TypeError, ValueError, RuntimeError)) and not isinstance(
-            error, SymgradError
-        ):
+        elif isinstance(error, Exception) and not isinstance(error, SymgradError):
             call = scipy_call(error)
             if call:
                 name, place = call
@@ -143,7 +163,7 @@ def refuse_bool() -> NoReturn:
     line = caller()
     part = line[1] if line else ""
     if scipy_function():
-        remedy = "SciPy's code asks"
+        remedy = "SciPy's code asks whether it is"
     elif _list_given(part):
         remedy = _list_given(part)
     elif re.search(r"\b(min|max)\(", part):

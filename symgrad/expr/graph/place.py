@@ -84,9 +84,25 @@ def scipy_function() -> str:
     """The name of SciPy's function that the user's program is in; none: empty."""
     frame, name = sys._getframe(1), ""  # pyright: ignore[reportPrivateUsage]
     while frame is not None and frame.f_code.co_filename.startswith(_INSIDE):
-        name = frame.f_code.co_name if frame.f_code.co_filename.startswith(_SCIPY) else name
+        is_scipys = frame.f_code.co_filename.startswith(_SCIPY)
+        name = (_name_of(frame) or name) if is_scipys else name
         frame = frame.f_back
     return name
+
+
+_DECORATORS: Final = ("wrapper", "wrapped", "inner")
+"""Functions around others, which users do not know by these names."""
+
+
+def _name_of(frame: FrameType) -> str:
+    """The name that users know the function of a frame by: that of its class for its calls.
+
+    Empty for a function around another one.
+    """
+    name = frame.f_code.co_name
+    if name in ("__call__", "__init__") and "self" in frame.f_locals:
+        return type(frame.f_locals["self"]).__name__
+    return "" if name in _DECORATORS else name
 
 
 def scipy_call(error: BaseException) -> tuple[str, Place] | None:
@@ -94,14 +110,15 @@ def scipy_call(error: BaseException) -> tuple[str, Place] | None:
 
     None if it was raised elsewhere.
     """
-    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    inside = [code.co_filename.startswith(_SCIPY) for code, _ in frames]
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    inside = [frame.f_code.co_filename.startswith(_SCIPY) for frame, _ in frames]
     if not inside or not inside[-1]:
         return None
     first = inside.index(True)
-    code, line = frames[max(first - 1, 0)]
-    text = linecache.getline(code.co_filename, line).strip()
-    return frames[first][0].co_name, Place(code.co_filename, line, text)
+    caller, line = frames[max(first - 1, 0)]
+    file = caller.f_code.co_filename
+    name = next(filter(None, (_name_of(frame) for frame, _ in frames[first:])))
+    return name, Place(file, line, linecache.getline(file, line).strip())
 
 
 def called_with_one(error: TypeError) -> bool:

@@ -336,7 +336,7 @@ def require_straight(graph: Graph, roots: Sequence[int], what: str) -> None:
     op, place = graph.nodes[first][0], _line_of(graph, first)
     name = f"a {op.name}" if isinstance(op, Regional) else "an array"
     raise UnsupportedError(
-        f"{what}: it cannot contain {name}, though kernels can; write a loop as Python's for with "
+        f"{what} cannot contain {name}, though kernels can: write a loop as Python's for with "
         "roll=False, and a choice as sg.where, which computes both sides"
         + (f"\n  at {place}" if place else "")
     )

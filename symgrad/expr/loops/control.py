@@ -500,7 +500,7 @@ def paired(result: Any, step: Callable[..., Any]) -> tuple[Any, Any]:
     """The result of a step: a carry and a y."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise TraceError(
-            located(f"{describe(step)} returns the next carry and a y, not {result!r}")
+            located(f"{describe(step)} must return the next carry and a y, not {result!r}")
         )
     return result
 

@@ -187,7 +187,8 @@ def _require_shape(value: Any, shape: tuple[int, ...], what: str) -> None:
     in_memory = isinstance(value, TracedArray)
     actual = () if isinstance(value, Handle) else value.shape if in_memory else np.shape(value)
     if actual != shape:
-        raise TraceError(located(f"{what} has the shape {actual}, not {shape}"))
+        needed = f"{shape} is needed, as the initial carry or the other branch has it"
+        raise TraceError(located(f"{what} has shape {actual}: {needed}"))
 
 
 def _leaf(shape: tuple[int, ...], handles: Sequence[Handle]) -> Any:

@@ -488,7 +488,7 @@ def refuse_integer(value: Scalar, what: str) -> NoReturn:
     resolve_places(value.graph)
     place = value.graph.place_of(value.id)
     raise DifferentiationError(
-        f"{what} is an integer, {value!r}, and there is no derivative of one, or by one: use "
+        f"{what} is an integer, {value!r}, and has no derivative: use "
         "real numbers (sg.floor and % have derivatives), or x + sg.stop_gradient(i - x) for the "
         "value of the integer i and the derivative of x" + (f"\n  at {place}" if place else "")
     )
