@@ -26,6 +26,7 @@ from symgrad.kernel.stages.sizes import (
     GPU_PARTS,
     GROUP_WIDTH,
     HOST_PRODUCT,
+    MANY_TERMS,
     MOST_ITERATIONS,
     MOST_PARTS,
     PASS_PARTS,
@@ -348,6 +349,12 @@ class Scheduler:
         if access.terms < SHARED_TERMS:
             return False
         if access.size < FEW_ELEMENTS or access.terms > MOST_ITERATIONS:
+            return True
+        if (
+            access.size < BUSY_ELEMENTS
+            and access.terms >= MANY_TERMS
+            and not self._is_across(access)
+        ):
             return True
         last = access.parallel[-1]
         best = [(r, self._best(r)) for r in access.reductions]

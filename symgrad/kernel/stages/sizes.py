@@ -25,6 +25,9 @@ BUSY_ELEMENTS: Final = 2**18
 SHARED_TERMS: Final = 64
 """Terms from which a group shares a reduction."""
 
+MANY_TERMS: Final = 1024
+"""Terms from which a group shares a reduction where one invocation each leaves a GPU idle."""
+
 SPLIT_TERMS: Final = 8_192
 """Terms from which a reduction is done in parts, where there are few elements."""
 
