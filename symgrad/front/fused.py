@@ -45,12 +45,13 @@ from symgrad.front.keywords import (
 )
 from symgrad.front.running import Inputs
 from symgrad.front.whole_kernels import values_of_whole, whole_or_elements
+from symgrad.front.whole_rows import summed_over_rows
 from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Derivation, DType, Wanted, build, size
 from symgrad.report.progress import Asked, staged
 from symgrad.rows.each_row import RowsKernel, rows_kernel
-from symgrad.rows.kernel import DataKernel, data_kernel
+from symgrad.rows.kernel import DataKernel
 from symgrad.rows.loss import Request
 from symgrad.rows.squares import LeastSquaresKernel, least_squares_kernel
 from symgrad.rows.sums import SumsKernel
@@ -164,7 +165,7 @@ def fused_forward_backward(
             return gradient_kernel(n, f, Making(options, device, names))
         penalty = penalty_of(fused_forward_backward, n, regularizer, options)
         request = Request(f, n, *over, options, penalty=penalty)
-        make = data_kernel if reduce else partial(rows_kernel, verb="gradient")
+        make = summed_over_rows if reduce else partial(rows_kernel, verb="gradient")
         return make(request, device=device)
 
 

@@ -276,9 +276,19 @@ class Arrangement:
                 needed.update(i for i in s.values if i not in self.placed)
             elif not isinstance(s, int):
                 needed.update(a.values(s))
+                if isinstance(s, Store) and s.buffer.atomic:  # where entries of a table begin
+                    needed.update(self._words_of(s.index))
         for product in needed & a.products:
             needed.update(arena[product][1:])
         return needed - a.known - a.products - {*items}
+
+    def _words_of(self, index: int) -> list[int]:
+        """The words that an index is made of, but what lazy ones are made of."""
+        graph, lazy, words = self.analysis.graph, self.analysis.lazy, [index]
+        for i in words:  # they grow
+            if i not in lazy:
+                words += [a for a in graph.args(i) if self.kernel.type(a) == "u"]
+        return words
 
     def _sources(self) -> dict[int, list[int]]:
         """The values that are computed, by which those are known that are written where needed."""

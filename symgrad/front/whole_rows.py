@@ -1,0 +1,281 @@
+"""Losses over data whose rows hold large arrays: a row is mapped to all rows, as whole arrays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import prod
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from symgrad.arrays.fuse import flops
+from symgrad.arrays.mapping import mapped
+from symgrad.arrays.trace import gradients
+from symgrad.cache import Once
+from symgrad.errors import InputError, NameUnknownError, PickleError, TraceError
+from symgrad.expr.graph.written_out import ManyElementsError, whole_instead
+from symgrad.expr.tracers.tree import Blocks, Tree, tree_of
+from symgrad.front.whole import BY_ELEMENTS, Runner, WholeTrace, runner
+from symgrad.front.whole_kernels import blanks
+from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.stats import Stats
+from symgrad.rows.kernel import DataKernel, data_kernel
+from symgrad.rows.loss import Request, require_request, weight_column
+from symgrad.targets import Devices, choose_any
+from symgrad.tensor.stages import CompiledArrays
+from symgrad.values.tables import Columns
+
+BLOCK_ELEMENTS: Final = 2**22
+"""Elements of the largest array of a block of rows, which are computed together."""
+
+SAMPLE_ROWS: Final = 2
+"""Rows with which it is found out how large arrays of a row are."""
+
+CACHED_BLOCKS: Final = 16
+"""Numbers of rows whose programs are kept."""
+
+
+def summed_over_rows(request: Request, device: Any) -> DataKernel:
+    """The kernel of a loss over data: of whole arrays where rows have large ones."""
+    try:
+        with whole_instead():
+            return data_kernel(request, device)
+    except ManyElementsError:
+        pass
+    if not request.columns.codes and not isinstance(choose_any(device), Devices):
+        try:
+            return WholeDataKernel(request, device, WholeRows.of(request))
+        except (*BY_ELEMENTS, TraceError, IndexError):  # a column may be an index
+            pass
+    return data_kernel(request, device)
+
+
+class WholeRow:
+    """A row of whole arrays: ``r.x`` or ``r["x"]``, and ``r[0]`` among all of its numbers."""
+
+    def __init__(self, values: Any, columns: Columns) -> None:
+        self._values, self._columns = values, {b.name: b for b in columns.blocks}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in self._columns:
+            names = ", ".join(self._columns)
+            raise NameUnknownError(f"a row has no column {name!r}: its columns are {names}")
+        block = self._columns[name]
+        if not block.shape:
+            return self._values[block.start]
+        return self._values[block.start : block.start + block.size].reshape(block.shape)
+
+    def __getitem__(self, key: Any) -> Any:
+        return getattr(self, key) if isinstance(key, str) else self._values[key]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+@dataclass(frozen=True)
+class WholeRows:
+    """A loss of rows with large arrays, to be summed over rows: see `rows.loss.Traced`."""
+
+    request: Request
+    tree: Tree
+    columns: Columns
+    weight: int | None
+    row_elements: int
+    """The elements of the largest array of a row."""
+    gathers: tuple[()] = ()
+
+    @classmethod
+    def of(cls, request: Request) -> WholeRows:
+        """The loss of a request, which is traced to find out whether it can be.
+
+        Raises:
+            ElementsNeededError: where it has to be traced by elements.
+        """
+        require_request(request)
+        columns = replace(request.columns, quantities=tuple(range(request.columns.count)))
+        rows = cls(request, tree_of(request.n), columns, weight_column(request), 1)
+        traced, _ = rows.trace(SAMPLE_ROWS)
+        sizes = (prod(shape) for _, _, _, shape, *_ in traced.tape.operations)
+        largest = max((n for n in sizes if n % SAMPLE_ROWS == 0), default=SAMPLE_ROWS)
+        return replace(rows, row_elements=largest // SAMPLE_ROWS)
+
+    @property
+    def block_rows(self) -> int:
+        """The rows that are computed together."""
+        return max(1, BLOCK_ELEMENTS // max(self.row_elements, self.columns.count))
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """The parameters that rows read, by their places: all of them."""
+        return tuple(range(self.tree.size))
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """The parameters that rows read, and those with a derivative."""
+        every = np.arange(self.tree.size)
+        return every, every
+
+    def without_code(self) -> WholeRows:
+        """The loss as it travels: with the user's function, of which programs are made."""
+        return self
+
+    def trace(self, count: int) -> tuple[WholeTrace, list[Any]]:
+        """A trace of the sum over so many rows, and the sum with its gradient."""
+        numbers = np.broadcast_to(0.0, (count, self.columns.count))
+        traced = WholeTrace(
+            self._sum, [*blanks(self.tree), numbers], self.request.options.checkpoint
+        )
+        loss = traced.number(traced.call(lambda arrays: iter([traced, arrays, {}])))
+        return traced, [loss, *gradients(loss, traced.variables[:-1])]
+
+    def _sum(self, traced: WholeTrace, arrays: Sequence[Any]) -> Any:
+        *parameters, numbers = arrays
+        point = self.tree.nest(iter(parameters), Blocks)
+
+        def contribution(row: Any) -> Any:
+            named = WholeRow(row, self.columns) if self.columns.names else row
+            loss = self.request.f(point, named)
+            return loss if self.weight is None else row[self.weight] * loss
+
+        return np.sum(mapped(contribution, 0, 0, [numbers], traced.tape))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name not in ("expressions", "reduction"):
+            raise AttributeError(name)
+        raise InputError(
+            f"{self.request.options.name} is a kernel of rows with large arrays, which are whole: "
+            "it has no expressions of single numbers, by which kernels are audited and exported; "
+            "run, bind and as_scipy are there"
+        )
+
+
+class WholeSums:
+    """Sums over rows by programs of whole arrays, as `Backend.sums` makes them of expressions."""
+
+    def __init__(self, rows: WholeRows, run: Runner) -> None:
+        self.rows, self._runner, self.seconds = rows, run, 0.0
+        self._programs: Once[int, CompiledArrays] = Once(CACHED_BLOCKS)
+
+    def program(self, count: int) -> CompiledArrays:
+        """The program for so many rows."""
+        return self._programs.get(count, partial(self._compiled, count))
+
+    def _compiled(self, count: int) -> CompiledArrays:
+        start = time.perf_counter()
+        traced, outputs = self.rows.trace(count)
+        compiled = self._runner.compiled(traced.tape, outputs)
+        self.seconds += time.perf_counter() - start
+        self._taken = traced.taken
+        return compiled
+
+    def run(self, parameters: np.ndarray, numbers: Any) -> np.ndarray:
+        """The sums over rows (N, columns), in float64: the loss, and its gradient."""
+        return self.over(parameters, self._blocks(numbers))
+
+    def bind(self, numbers: Any, _: Any) -> BoundSums:
+        """The sums over rows that stay where they are needed."""
+        blocks = self._blocks(numbers)
+        return BoundSums(self, [self.program(len(b)).resident(b) for b in blocks])
+
+    def _blocks(self, numbers: Any) -> list[Any]:
+        """Blocks of the rows that weigh something: products would take NaN from the others."""
+        step, weight = self.rows.block_rows, self.rows.weight
+        if weight is not None:
+            heavy = np.asarray(numbers[:, weight]) != 0
+            if not heavy.all():
+                host = numbers.numpy() if isinstance(numbers, ResidentArray) else numbers
+                numbers = host[heavy]
+        return [numbers[start : start + step] for start in range(0, len(numbers), step)]
+
+    def over(self, parameters: np.ndarray, blocks: Sequence[Any]) -> np.ndarray:
+        """The sums over the rows of all blocks."""
+        total = np.zeros(1 + self.rows.tree.size)
+        arrays = [np.ascontiguousarray(b.of(parameters)) for b in self.rows.tree.blocks]
+        for numbers in blocks:
+            program = self.program(len(numbers))
+            results = self._runner.run(program, [*arrays, numbers, *self._taken], False)
+            total += np.concatenate([np.ravel(np.asarray(r, np.float64)) for r in results])
+        return total
+
+
+@dataclass(frozen=True)
+class BoundSums:
+    """Sums over blocks of rows that are where programs need them."""
+
+    sums: WholeSums
+    blocks: Sequence[Any]
+
+    def run(self, parameters: np.ndarray) -> np.ndarray:
+        """The sums, as `WholeSums.run` gives them."""
+        return self.sums.over(parameters, self.blocks)
+
+
+class WholeDataKernel(DataKernel):
+    """A loss over data whose rows hold large arrays: see `DataKernel`.
+
+    Blocks of rows are computed together, by programs of whole arrays; their sums are added in
+    float64. It has no expressions of single numbers.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> def loss(p, r):
+        ...     return np.sum(np.tanh(r.x @ p.weights)**2)
+        >>> kernel = sg.fused_forward_backward({"weights": (300, 20)}, loss, columns={"x": (300,)},
+        ...                                    device="cpu")
+        >>> value, grad = kernel.run({"weights": np.zeros((300, 20))}, {"x": np.ones((50, 300))})
+        >>> value, grad["weights"].shape
+        (0.0, (300, 20))
+    """
+
+    _traced: Any
+
+    def __init__(self, request: Request, device: Any, traced: Any) -> None:
+        super().__init__(request, device, traced)
+
+    def _compiled(self) -> WholeSums:
+        return WholeSums(self._traced, runner(self.request.options, self.device))
+
+    def __reduce__(self) -> NoReturn:
+        raise PickleError(
+            "a kernel of rows with large arrays stays in its process: make it again elsewhere"
+        )
+
+    @cached_property
+    def _flagging(self) -> None:
+        """Whole arrays have no loops that end early."""
+
+    @property
+    def _program(self) -> CompiledArrays:
+        """The program of a block of rows."""
+        return self._sums.program(self._traced.block_rows)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The WGSL modules, each complete in itself, with the entry point ``main``."""
+        return self._program.modules
+
+    @property
+    def stages(self) -> Any:
+        """The stages of a block of rows: what runs, one after the other."""
+        return self._program.plan
+
+    @property
+    def stats(self) -> Stats:
+        """The size of what is computed at a row, and the seconds that making the kernel took."""
+        program, rows = self._program.program, self._traced.block_rows
+        every, own = (
+            flops(program.scalars, a) // rows for a in (program.outputs, program.outputs[:1])
+        )
+        return Stats(
+            nodes=len(program.scalars.graph), operations_loss=own, operations=every,
+            flops_loss=own, flops=every,
+            bytes_per_point=self.request.columns.count * self.dtype.itemsize,
+            registers=0, shaders=len(self._program.plan.parts),
+            seconds={"compile": self._sums.seconds}, mode="reverse",
+        )  # fmt: skip
+
+    def _repr_latex_(self) -> None:
+        """There is no formula."""
