@@ -53,25 +53,23 @@ def mixture(given: Any) -> tuple[Any, Any, Any, Any]:
     return p, likelihood, rest, k * volume - 0.5 * n * d * math.log(2 * math.pi)
 
 
-def _mixture_kernel(given: Any, where: Where) -> tuple[Any, Any, float]:
+def _mixture_kernel(given: Any, where: Where, make: Any) -> tuple[Any, Any, float]:
     p, likelihood, rest, constant = mixture(given)
     shapes = {name: value.shape for name, value in p.items() if value.size}
-    kernel = sg.fused_forward_backward(
-        shapes, likelihood, row=given["d"], regularizer=rest, name="gmm", **where
-    )
+    kernel = make(shapes, likelihood, row=given["d"], regularizer=rest, name="gmm", **where)
     bound = kernel.bind(np.array(given["x"]))
     return bound, {name: p[name] for name in shapes}, constant
 
 
 def gmm(given: Any, where: Where) -> Call:
     """gmm::objective."""
-    bound, p, constant = _mixture_kernel(given, where)
-    return lambda: bound.run(p)[0] + constant
+    bound, p, constant = _mixture_kernel(given, where, sg.fused_forward)
+    return lambda: bound.run(p) + constant
 
 
 def gmm_jacobian(given: Any, where: Where) -> Call:
     """gmm::jacobian, nested as the parameters are."""
-    bound, p, _ = _mixture_kernel(given, where)
+    bound, p, _ = _mixture_kernel(given, where, sg.fused_forward_backward)
     empty = {} if "l" in p else {"l": np.zeros((given["k"], 0))}
     return lambda: bound.run(p)[1] | empty
 
@@ -126,13 +124,13 @@ def _of_scene(verb: Any, given: Any, where: Where) -> tuple[Any, Any]:
     """Calls of a verb for the reprojections and for the weights."""
     parameters, table = scene(given)
     shapes = {name: value.shape for name, value in parameters.items()}
-    kernel = verb(shapes, reprojection, columns=list(table), reduce=None, **where)
+    kernel = verb(shapes, reprojection, columns=list(table), reduce=None, **where).bind(table)
     weights = {"weights": parameters["weights"]}
     own = {"weight": table["weight"]}
     other = verb(
         {"weights": shapes["weights"]}, weight_error, columns=["weight"], reduce=None, **where
-    )
-    return lambda: kernel.run(parameters, table), lambda: other.run(weights, own)
+    ).bind(own)
+    return lambda: kernel.run(parameters), lambda: other.run(weights)
 
 
 def ba(given: Any, where: Where) -> Call:
@@ -256,14 +254,16 @@ def ht(given: Any, where: Where) -> Call:
     """ht::objective."""
     residual, p, table, width = hand(given)
     kernel = sg.fused_forward(len(p), residual, row=width, reduce=None, name="ht", **where)
-    return lambda: np.stack(kernel.run(p, table), axis=1).ravel()
+    bound = kernel.bind(table)
+    return lambda: np.stack(bound.run(p), axis=1).ravel()
 
 
 def ht_jacobian(given: Any, where: Where) -> Call:
     """ht::jacobian, by u first where there is any."""
     residual, p, table, width = hand(given)
     kernel = sg.fused_jacobian(len(p), residual, row=width, reduce=None, name="ht", **where)
-    return lambda: kernel.run(p, table)[1].reshape(-1, len(p))
+    bound = kernel.bind(table)
+    return lambda: bound.run(p)[1].reshape(-1, len(p))
 
 
 # --- long short-term memory, with diagonal weights ------------------------------------------------

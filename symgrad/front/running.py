@@ -108,14 +108,18 @@ class Filler:
     def fill(self, point: Any) -> bool:
         """Whether the point was such, and has been written; others may be nested so as well."""
         for part, view in zip(self._tree.parts(point, self._name), self._views, strict=True):
-            if type(part) is float:
+            if isinstance(part, float):
                 fits = view.ndim == 0 and abs(part) <= self._largest
             else:
-                fits = type(part) is np.ndarray and part.dtype == view.dtype
+                fits = type(part) is np.ndarray and part.dtype.kind == "f"
                 fits = fits and part.shape == view.shape
             if not fits:
                 return False
-            view[...] = part
+            if isinstance(part, float) or part.dtype == view.dtype:
+                view[...] = part
+            else:
+                with np.errstate(over="ignore"):
+                    view[...] = part
         return True
 
 

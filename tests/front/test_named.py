@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +40,14 @@ def same(found: Any, want: np.ndarray, lead: tuple[int, ...] = ()) -> None:
     np.testing.assert_allclose(found["w"], want[..., :4].reshape(*lead, 2, 2), rtol=1e-6)
     np.testing.assert_allclose(found["inner"]["b"], want[..., 4], rtol=1e-6)
     np.testing.assert_allclose(found["inner"]["c"], want[..., 5:], rtol=1e-6)
+
+
+def test_points_beyond_the_range_of_float32_are_infinite_without_a_word() -> None:
+    kernel = sg.fused_forward({"a": (2,), "b": ()}, lambda p: [p.a[0], p.a[1], p.b], device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for b in (-1e300, np.float64(-1e300)):
+            assert kernel.run({"a": np.array([1e300, 2.0]), "b": b}) == [np.inf, 2.0, -np.inf]
 
 
 @pytest.mark.parametrize("device", DEVICES)
