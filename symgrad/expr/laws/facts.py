@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, WORD, Graph, Op, reachable
+from symgrad.expr.graph.node import CONST, WORD, Graph, Node, Op, bits_float, reachable
 from symgrad.expr.graph.region import Choice, Loop, Pick
 from symgrad.expr.ops.interval import ANY, BELOW_ZERO, POSITIVE, Interval, join
 
@@ -91,25 +91,27 @@ class Facts:
         """The interval of node i, by the rule of its operation."""
         node = self.graph.nodes[i]
         op = node[0]
+        rule = op.interval
+        if rule is None:
+            return self._without_rule(node, depth)
+        if op is ops.mul and self._is_square(i, depth):
+            return POSITIVE
+        return rounded(rule(*[self._argument(a, depth + 1) for a in node[1:]]))
+
+    def _without_rule(self, node: Node, depth: int) -> Interval:
+        """The interval of a constant, a whole power, a word as a number, or a result; else any."""
+        op = node[0]
         if op is CONST:
-            value = self.graph.value(i)
-            assert value is not None, "a constant has a value"
+            value = bits_float(node[1])
             if math.isnan(value):
                 return ANY
             negative_zero = value == 0 and math.copysign(1, value) < 0
             return rounded((BELOW_ZERO if negative_zero else value, value))
-        if op is ops.mul and self._is_square(i, depth):
-            return POSITIVE
-        if op is ops.integer_pow and self.graph.nodes[node[2]][1] % 2 == 0:
-            return POSITIVE
+        if op is ops.integer_pow:
+            return POSITIVE if self.graph.nodes[node[2]][1] % 2 == 0 else ANY
         if op is ops.word_float:
             return self._known.get(node[1], _WORDS)
-        if isinstance(op, Pick):
-            return self._result(node[1], op.index, depth)
-        rule = op.interval
-        if rule is None:
-            return ANY
-        return rounded(rule(*(self._argument(a, depth + 1) for a in self.graph.args(i))))
+        return self._result(node[1], op.index, depth) if op.__class__ is Pick else ANY
 
     def _result(self, i: int, index: int, depth: int) -> Interval:
         """The interval of a result of a loop or a choice."""
@@ -134,10 +136,12 @@ class Facts:
         k, (params, outside) = body.params[0], op.split(body.params[1:])
         intervals = self._intervals(outside, captures, depth) | {k: self._counter(args[0], args[1])}
         carries = self._intervals(params, inits, depth)
+        then = dict(zip(params, body.yields, strict=False))
         for _ in range(_PASSES):
-            then = dict(zip(params, body.yields, strict=False))
-            after = Facts(body.graph, intervals | carries).all([then[p] for p in carries])
-            wider = {p: _widened(carries[p], a) for p, a in zip(carries, after, strict=True)}
+            bounded = [p for p, interval in carries.items() if interval != ANY]
+            after = Facts(body.graph, intervals | carries).all([then[p] for p in bounded])
+            pairs = zip(bounded, after, strict=True)
+            wider = carries | {p: _widened(carries[p], a) for p, a in pairs}
             if wider == carries:
                 return [carries.get(p, ANY) for p in params]
             carries = wider
@@ -160,8 +164,10 @@ class Facts:
 
     def all(self, roots: Sequence[int]) -> list[Interval]:
         """The intervals of these nodes, those of all that they need concluded before."""
+        nodes, known = self.graph.nodes, self._known
         for i in reachable(self.graph, roots):
-            self._argument(i, 0)
+            if i not in known and nodes[i][0].result == "f":
+                known[i] = self._conclude(i, 0)
         return [self._argument(i, 0) for i in roots]
 
     def _is_square(self, i: int, depth: int) -> bool:
@@ -169,7 +175,12 @@ class Facts:
 
         The sign bit of a product is clear if an even number of its factors have it set.
         """
-        return all(self.interval(k, depth + 1)[0] >= 0 for k in self._single(i, depth))
+        (_, a, b), nodes = self.graph.nodes[i], self.graph.nodes
+        if a == b:
+            return True
+        alone = nodes[a][0] is not ops.mul and nodes[b][0] is not ops.mul
+        factors = (a, b) if alone else self._single(i, depth)
+        return all(self.interval(k, depth + 1)[0] >= 0 for k in factors)
 
     def _single(self, i: int, depth: int) -> frozenset[int]:
         """The factors of node i, of products within it too, that it has an odd number of times.
@@ -180,19 +191,20 @@ class Facts:
         if factors is not None:
             return factors
         nodes = self.graph.nodes
-        op, *args = nodes[i]
-        if op is not ops.mul or depth > self._DEPTH:
+        if nodes[i][0] is not ops.mul or depth > self._DEPTH:
             return frozenset((i,))
-        a, b = args
+        _, a, b = nodes[i]
         factors = self._single(a, depth + 1) ^ self._single(b, depth + 1)
         if len(factors) > _MOST_FACTORS:
             factors = frozenset((i,))
-        if all(nodes[k][0] is not ops.mul or k in self._factors for k in args):
+        if all(nodes[k][0] is not ops.mul or k in self._factors for k in (a, b)):
             self._factors[i] = factors  # it is whole
         return factors
 
     def _argument(self, i: int, depth: int) -> Interval:
-        return self.interval(i, depth) if self.graph.type(i) == "f" else ANY
+        if self.graph.nodes[i][0].result != "f":
+            return ANY
+        return self._known.get(i) or self.interval(i, depth)
 
     def largest(self, i: int, depth: int = 0) -> float:
         """The largest magnitude that finite values of node i may have.

@@ -46,6 +46,8 @@ def mul(a: Interval, b: Interval) -> Interval:
     if a[0] >= 0 and b[0] >= 0:
         low, high = a[0] * b[0], a[1] * b[1]
         return (0.0 if math.isnan(low) else low, math.inf if math.isnan(high) else high)
+    if a == ANY or b == ANY:
+        return ANY
     products = [x * y for x in a for y in b]
     return ANY if any(map(math.isnan, products)) else signed(min(products), max(products))
 
