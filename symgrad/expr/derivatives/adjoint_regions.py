@@ -372,7 +372,7 @@ _dependences: WeakKeyDictionary[Loop | Choice, list[int]] = WeakKeyDictionary()
 def varied(op: Loop, seeds: Mapping[int, int]) -> list[int]:
     """For each node of the region, in which directions it varies, as bits, in any iteration.
 
-    ``seeds`` says it of parameters. Each direction reaches each node once.
+    ``seeds`` says it of parameters.
     """
     carries, _ = op.split(op.body.params[1:])
     after: dict[int, list[int]] = {}
@@ -385,15 +385,20 @@ def _spread(
     graph: Graph, seeds: Mapping[int, int], after: Mapping[int, Sequence[int]]
 ) -> list[int]:
     """The bits of the seeds that reach each node, also those ``after`` an iteration."""
-    users, reached = _users(graph), [0] * len(graph)
-    stack = list(seeds.items())
-    while stack:
-        i, bits = stack.pop()
-        new = bits & ~reached[i]
-        op = graph.nodes[i][0]
-        if new and op.result in MOVED and op is not ops.stop_gradient:
-            reached[i] |= new
-            stack += [(u, new) for u in (*users[i], *after.get(i, ()))]
+    nodes = graph.nodes
+    moves = [node[0].result in MOVED and node[0] is not ops.stop_gradient for node in nodes]
+    reached = [seeds.get(i, 0) if is_moved else 0 for i, is_moved in enumerate(moves)]
+    order = [(i, sources(graph, i)) for i, is_moved in enumerate(moves) if is_moved]
+    order = [(i, args) for i, args in order if args]
+    back = [(result, c) for result, carries in after.items() for c in carries if moves[c]]
+    while True:  # in the order of the arena: again only where an iteration hands on more
+        for i, args in order:
+            for a in args:
+                reached[i] |= reached[a]
+        if all(reached[result] | reached[c] == reached[c] for result, c in back):
+            break
+        for result, c in back:
+            reached[c] |= reached[result]
     return reached
 
 
@@ -443,11 +448,3 @@ def _dependence(op: Loop | Choice) -> list[int]:
             reached = _spread(op.body.graph, seeds, {})
             _dependences[op] = [reached[a] | reached[b] for a, b in zip(*op.sides(), strict=True)]
     return _dependences[op]
-
-
-def _users(graph: Graph) -> list[list[int]]:
-    users: list[list[int]] = [[] for _ in range(len(graph))]
-    for i in range(len(graph)):
-        for a in sources(graph, i):
-            users[a].append(i)
-    return users
