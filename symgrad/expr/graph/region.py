@@ -16,6 +16,7 @@ from symgrad.expr.graph.node import (
     INPUTS,
     STRUCTURED,
     Graph,
+    Node,
     Op,
     flags,
     inputs_of,
@@ -240,20 +241,31 @@ class _Closing:
 
     def visit(self, root: int) -> None:
         """Copy what a root needs, arguments first."""
+        nodes, new, begun, replace = self.graph.nodes, self.new, self._begun, self._replace
         stack = [root]
         while stack:
             i = stack[-1]
-            missing = () if i in self.new else self._missing(i)
+            missing: Sequence[int] = ()
+            if i not in new:
+                node = nodes[i]
+                if node[0].arity and i not in replace and (i in begun or not self._captures(i)):
+                    missing = [a for a in node[1:] if a not in new]
+                    if not missing:
+                        self._copy(i, node)
+                else:
+                    missing = self._stand_in(i, node)
             if missing:
-                assert i not in self._begun, f"node {i} depends on what stands in for it"
-                self._begun.add(i)
+                assert i not in begun, f"node {i} depends on what stands in for it"
+                begun.add(i)
                 stack += missing
             else:
                 stack.pop()
 
-    def _missing(self, i: int) -> list[int]:
-        """The nodes to copy before node i; if there are none, it is copied now."""
-        node = self.graph.nodes[i]
+    def _captures(self, i: int) -> bool:
+        return self._capture is not None and self._capture(i)
+
+    def _stand_in(self, i: int, node: Node) -> list[int]:
+        """Know what stands in for node i, or is captured; or what has to be known before it."""
         if i in self._replace:
             other = self._replace[i]
             if other in self.new:
@@ -262,21 +274,17 @@ class _Closing:
         if node[0].constant:
             self.new[i] = self.target.intern(node)
             return []
-        if self._capture is not None and self._capture(i):
-            self.captured.append(i)
-            self.take(i)
-            return []
-        assert node[0].arity, f"node {i}, {node[0].name}, is open"
-        missing = [a for a in node[1:] if a not in self.new]
-        if not missing:
-            self._copy(i, node)
-        return missing
+        assert self._captures(i), f"node {i}, {node[0].name}, is open"
+        self.captured.append(i)
+        self.take(i)
+        return []
 
-    def _copy(self, i: int, node: tuple[Any, ...]) -> None:
-        target, before = self.target, len(self.target)
+    def _copy(self, i: int, node: Node) -> None:
+        target, new = self.target, self.new
+        before = len(target.nodes)
         target.place = self.graph.places[i]
-        self.new[i] = target.add(node[0], *[self.new[a] for a in node[1:]])
-        if self._derived[i] and self.new[i] == before:
+        new[i] = number = target.add(node[0], *[new[a] for a in node[1:]])
+        if number == before and self._derived[i]:
             start = target.derived.pop().start if self._goes_on(before) else before
             target.derived.append(range(start, before + 1))
 
