@@ -18,10 +18,20 @@ from operator import or_
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import CONST, INPUT, Graph, Handle, Node, Op, reachable
+from symgrad.expr.graph.node import (
+    CONST,
+    INPUT,
+    Graph,
+    Handle,
+    Node,
+    Op,
+    bits_float,
+    reachable,
+)
 from symgrad.expr.graph.rebuild import outline, rebuild
 from symgrad.expr.graph.region import in_regions
 from symgrad.expr.laws.facts import Facts
+from symgrad.expr.ops.interval import ANY
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.meeting import Meetings, Seen
 
@@ -42,6 +52,14 @@ _ZERO_AT_ZERO: Final = frozenset({ops.neg, ops.abs, ops.sqrt})
 
 _STEPS: Final = frozenset({ops.floor, ops.ceil, ops.round, ops.trunc, ops.sign})
 """Constant over ranges of their argument."""
+
+NEVER_NEGATIVE: Final = frozenset(
+    op for op in ops.TABLE.values() if op.interval and op.interval(*[ANY] * op.arity)[0] >= 0.0
+)
+"""Operations whose values are NaN or not below 0, whatever their arguments are."""
+
+LEAST: Final = 2.0**-125
+"""A constant that is positive on every device, rounded or not."""
 
 _CIRCULAR: Final = frozenset({ops.angle, ops.sine, ops.cosine, ops.tangent})
 """Functions of an angle whose quarter turns are their second argument."""
@@ -67,6 +85,8 @@ class Vanishing:
 
     def _find_vanishing(self, i: int, depth: int) -> bool:
         op, *args = self.graph.nodes[i]
+        if op is ops.add and self._is_raised(*args):
+            return False
         if op in _SUMS and depth <= DEPTH and self._apart(args, depth + 1):
             return False
         low, high = self.facts.interval(i)
@@ -82,6 +102,17 @@ class Vanishing:
         if op in _ZERO_AT_ZERO or op is ops.where:
             return any(self._vanishes(a, depth + 1) for a in args[-2:])
         return not self._varies(i, depth)
+
+    def _is_raised(self, a: int, b: int) -> bool:
+        """Whether a sum is that of a positive constant and of what is never negative.
+
+        So are most divisors, as 1 + exp(x): no other proof is as cheap.
+        """
+        nodes = self.graph.nodes
+        for constant, other in ((a, b), (b, a)):
+            if nodes[constant][0] is CONST and nodes[other][0] in NEVER_NEGATIVE:
+                return bits_float(nodes[constant][1]) >= LEAST
+        return False
 
     def _of_one_sign(self, op: Op, args: list[int], depth: int) -> bool:
         """Whether a sum is not 0, as both of its terms have one sign."""
@@ -200,22 +231,23 @@ def _with_barriers(
     """The graph without its regions."""
     present = graph.heads
     met = meetings.of(graph) if meetings else NOTHING_MET
-    idle = present.isdisjoint(OF_ITSELF) and not met.hidden
-    if idle and not _rules(graph, present, math, variable, within, compensated):
+    rules = _rules(graph, present, math, variable, within, compensated)
+    repeated = not present.isdisjoint(OF_ITSELF)
+    if not (rules or repeated or met.hidden):
         return graph, list(roots)  # without a walk
     order, nodes = met.order or reachable(graph, roots), graph.nodes
-    rules = _rules(graph, {nodes[i][0] for i in order}, math, variable, within, compensated)
-    concerned = [i for i in order if nodes[i][0] in rules]
-    hidden = {i: {k for rule in rules[nodes[i][0]] for k in rule(*nodes[i])} for i in concerned}
+    concerned = [i for i in order if nodes[i][0] in rules] if rules else ()
+    taken = ((i, {k for rule in rules[nodes[i][0]] for k in rule(*nodes[i])}) for i in concerned)
+    hidden = {i: operands for i, operands in taken if operands}
     inputs = {i for i in met.hidden if nodes[i][0] is INPUT}
     for i in order if inputs else ():
         if nodes[i][0].arity and not inputs.isdisjoint(nodes[i][1:]):
             of_inputs = {k for k, a in enumerate(nodes[i][1:]) if a in inputs}
             hidden[i] = hidden.get(i, set[int]()) | of_inputs
-    again = {i for i in order if nodes[i][0] is ops.opaque and nodes[i][1] in met.hidden}
-    changed = [
-        i for i in order if hidden.get(i) or i in met.hidden or i in again or _of_itself(nodes[i])
-    ]
+    opaque = order if met.hidden and ops.opaque in present else ()
+    again = {i for i in opaque if nodes[i][0] is ops.opaque and nodes[i][1] in met.hidden}
+    itself = [i for i in order if nodes[i][0] in OF_ITSELF] if repeated else ()
+    changed = {*hidden, *met.hidden, *again, *(i for i in itself if _of_itself(nodes[i]))}
     if not changed:
         return graph, list(roots)
     copy = outline(graph)

@@ -13,7 +13,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, WORD, Graph, Node, Op, bits_float, reachable
 from symgrad.expr.graph.region import Choice, Loop, Pick
-from symgrad.expr.ops.interval import ANY, BELOW_ZERO, POSITIVE, Interval, join
+from symgrad.expr.ops.interval import ANY, BELOW_ZERO, POSITIVE, Fixed, Interval, join
 
 _TINY: Final = 2.0**-126
 """Float32 results below this may be flushed to 0."""
@@ -96,6 +96,8 @@ class Facts:
             return self._without_rule(node, depth)
         if op is ops.mul and self._is_square(i, depth):
             return POSITIVE
+        if rule.__class__ is Fixed:
+            return rounded(rule())
         return rounded(rule(*[self._argument(a, depth + 1) for a in node[1:]]))
 
     def _without_rule(self, node: Node, depth: int) -> Interval:

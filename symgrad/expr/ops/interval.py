@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 Interval = tuple[float, float]
@@ -15,14 +15,25 @@ BELOW_ZERO: Final = -5e-324
 POSITIVE: Final = (0.0, math.inf)
 
 
-def at_least(low: float) -> Callable[..., Interval]:
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The rule of an operation whose values are in an interval whatever its arguments are."""
+
+    interval: Interval
+
+    def __call__(self, *_: Interval) -> Interval:
+        """The interval."""
+        return self.interval
+
+
+def at_least(low: float) -> Fixed:
     """Whatever the arguments are: not less than this."""
-    return lambda *_: (low, math.inf)
+    return Fixed((low, math.inf))
 
 
-def within(low: float, high: float) -> Callable[..., Interval]:
+def within(low: float, high: float) -> Fixed:
     """Whatever the arguments are: between these."""
-    return lambda *_: (low, high)
+    return Fixed((low, high))
 
 
 def add(a: Interval, b: Interval) -> Interval:
