@@ -50,8 +50,8 @@ class _Negating:
         for i in self.order:
             node = nodes[i]
             if node[0].arity:
-                for a in node[1:]:
-                    if a in users and users[a][-1:] != [i]:
+                for a in {*node[1:]}:
+                    if a in users:
                         users[a].append(i)
         return users
 

@@ -476,7 +476,12 @@ def reachable(graph: Graph, roots: Iterable[int], start: int = 0) -> list[int]:
 
 def inputs_of(graph: Graph) -> list[int]:
     """The input nodes, by input number."""
-    numbered = {node[1]: i for i, node in enumerate(graph.nodes) if node[0] in ANY_INPUT}
+    numbered, count = dict[int, int](), len(graph.names)
+    for i, node in enumerate(graph.nodes):
+        if len(numbered) == count:  # most stand at the beginning
+            break
+        if node[0] in ANY_INPUT:
+            numbered[node[1]] = i
     return [numbered[k] for k in sorted(numbered)]
 
 

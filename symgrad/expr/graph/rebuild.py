@@ -88,27 +88,29 @@ def rebuild(
     for i in order:
         node = nodes[i]
         op = node[0]
-        is_kept = not make
         arity = op.arity
         if arity == 2:  # as the last, but most are one of these: in half the time
             _, a, b = node
             a, b = ids[a], ids[b]
             node = (op, a, b)
-            is_kept = is_kept or (op, arena[a][0], arena[b][0]) in kept
-        elif arity == 3:
-            node = (op, ids[node[1]], ids[node[2]], ids[node[3]])
+            if (make and (op, arena[a][0], arena[b][0]) not in kept) or i in changed:
+                target.place = places[i]
+                ids[i] = changed.get(i, default)(op, a, b)
+                continue
+            if a > b and op.commutative:
+                node = (op, b, a)
         elif arity:
             node = (op, *[ids[a] for a in node[1:]])
+            if make or i in changed:
+                target.place = places[i]
+                ids[i] = changed.get(i, default)(*node)
+                continue
+            if op.commutative and node[1] > node[2]:
+                node = (op, node[2], node[1], *node[3:])
         elif op in ANY_INPUT:
             continue
-        else:
+        elif leaves:
             node = leaves.get(node, node)
-        if (not is_kept or i in changed) and arity:
-            target.place = places[i]
-            ids[i] = changed.get(i, default)(*node)
-            continue
-        if op.commutative and node[1] > node[2]:
-            node = (op, node[2], node[1], *node[3:])
         new = len(arena)
         ids[i] = number = known.setdefault(node, new)  # as `Graph.intern` does
         if number == new:

@@ -213,6 +213,13 @@ def _balanced(pattern: str) -> bool:
     return False
 
 
+_COMMUTED: Final = {ops.mul: (2, CONST), ops.word_add: (1, WORD), ops.word_mul: (1, WORD)}
+"""Operations that are written in the other order if an argument, by its place, is such a leaf.
+
+An expert writes 2.0f * a, and an index as i * 2u + 1u.
+"""
+
+
 def render(
     graph: Graph,
     i: int,
@@ -228,10 +235,10 @@ def render(
     if op in functions:
         return f"{functions[op]}({', '.join([a[0] for a in args])})", PRIMARY
     assert op.wgsl, f"no WGSL for {op.name}: neither a built-in nor a definition"
-    if op is ops.mul and nodes[node[2]][0] is CONST:
-        args.reverse()  # an expert writes 2.0f * a
-    if op in (ops.word_add, ops.word_mul) and nodes[node[1]][0] is WORD:
-        args.reverse()  # and an index as i * 2u + 1u
+    if op in _COMMUTED:
+        place, leaf = _COMMUTED[op]
+        if nodes[node[place]][0] is leaf:
+            args.reverse()
     return _form(floats, op)(*args)
 
 

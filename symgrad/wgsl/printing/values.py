@@ -58,10 +58,11 @@ class Writer:
         Its text is then part of its user's, and forgotten with that.
         """
         expression = expression or self.expression(i)
-        for a in self.graph.nodes[i][1:]:
-            if a in self._folded:  # no other expression needs it
-                self._folded.remove(a)
-                del self.texts[a]
+        if self._folded:
+            for a in self.graph.nodes[i][1:]:
+                if a in self._folded:  # no other expression needs it
+                    self._folded.remove(a)
+                    del self.texts[a]
         if i not in self.bound:
             self._folded.add(i)
             self.texts[i] = expression
@@ -203,10 +204,11 @@ class Values(Writer):
 
         llvmpipe makes parts of it anew behind the barrier, and takes others for them.
         """
-        op = self.floats.operation(self.graph.nodes[i][0])
-        if (op in self.calls or op is ops.where) and i in self.uses.over_barriers:
-            text, _ = expression or self.expression(i)
-            expression = self.floats.pattern(ops.opaque).format(text), PRIMARY
+        if i in self.uses.over_barriers:
+            op = self.floats.operation(self.graph.nodes[i][0])
+            if op in self.calls or op is ops.where:
+                text, _ = expression or self.expression(i)
+                expression = self.floats.pattern(ops.opaque).format(text), PRIMARY
         return super().write(i, expression)
 
     def has_sums(self, kind: str) -> bool:
