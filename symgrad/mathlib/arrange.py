@@ -73,12 +73,21 @@ def _turns(bits: int) -> float:
     return round(degrees) / DEGREES if close else 0.0
 
 
-def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-    """The graph, in which the sine, cosine and tangent of one argument have one reduction."""
-    several = _of_several(graph, range(len(graph))) if _has(graph, CIRCULAR) else []
-    order = reachable(graph, roots) if several else []
+def share_reductions(
+    graph: Graph, roots: Sequence[int], merging: bool = False
+) -> tuple[Graph, list[int]]:
+    """The graph, in which the sine, cosine and tangent of one argument have one reduction.
+
+    With ``merging``, constants are merged before, as by `merge_constants`: in the same copy, and
+    in another one only where that has made one argument of two.
+    """
+    nodes = graph.nodes
+    merges = merging and bool(_merged([node for node in nodes if node[0] is CONST]))
+    shares = _has(graph, CIRCULAR) and bool(_of_several(graph, range(len(graph))))
+    order = reachable(graph, roots) if merges or shares else []
+    leaves = _merged([nodes[i] for i in order if nodes[i][0] is CONST]) if merges else {}
     several = _of_several(graph, order)
-    if not several:
+    if not (leaves or several):
         return graph, list(roots)
     copy = outline(graph)
     intern = copy.graph.intern
@@ -87,7 +96,9 @@ def share_reductions(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[in
         quarters = intern((ops.quarters, x))
         return intern((CIRCULAR[op], intern((ops.angle, x, quarters)), quarters))
 
-    return rebuild(graph, order, copy, changed=dict.fromkeys(several, reduced)).of(roots)
+    changed = dict.fromkeys(several, reduced)
+    copied = rebuild(graph, order, copy, changed=changed, leaves=leaves).of(roots)
+    return share_reductions(*copied) if leaves else copied
 
 
 def _of_several(graph: Graph, order: Iterable[int]) -> list[int]:

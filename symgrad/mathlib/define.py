@@ -329,7 +329,7 @@ def _arranged(graph: Graph, roots: Sequence[int], math: str) -> tuple[Graph, lis
     graph, arranged = in_regions(graph, roots, partial(_arranged, math=math))
     if math == "fast":
         return merge_constants(graph, arranged)
-    return share_reductions(*merge_constants(*in_turns(graph, arranged)))
+    return share_reductions(*in_turns(graph, arranged), merging=True)
 
 
 def _shared(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
