@@ -17,6 +17,9 @@ from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph, bits_float, reach
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer
 
+Made = tuple[int, list[int | None]]
+"""An array, and the numbers that it is made of; None is one of zero."""
+
 
 @dataclass(frozen=True, eq=False)
 class View:
@@ -54,12 +57,12 @@ def views(
         x: the buffer with the inputs.
         row: where it has those of this invocation, a value.
     """
-    built = list(_built(graph, roots))
+    arrays = put_together(graph, roots)
     input_views = {
         array: View(x, kernel.add(ops.word_add, row, kernel.word(first)), size)
-        for array, (first, size) in _in_a_row(graph, built).items()
+        for array, (first, size) in in_a_row(graph, arrays).items()
     }
-    (tables,) = _constants(kernel, [(graph, built)])
+    (tables,) = tables_of(kernel, (graph, arrays))
     return input_views | tables
 
 
@@ -68,13 +71,12 @@ def constants(kernel: KernelIR, *parts: tuple[Graph, Sequence[int]]) -> list[dic
 
     The kernel gets a buffer ``constants`` if there are any.
     """
-    return _constants(kernel, [(graph, _built(graph, roots)) for graph, roots in parts])
+    return tables_of(kernel, *((graph, put_together(graph, roots)) for graph, roots in parts))
 
 
-def _constants(
-    kernel: KernelIR, parts: Sequence[tuple[Graph, Iterable[tuple[int, list[int | None]]]]]
-) -> list[dict[int, View]]:
-    tables = [dict(_tables(graph, built)) for graph, built in parts]
+def tables_of(kernel: KernelIR, *parts: tuple[Graph, Sequence[Made]]) -> list[dict[int, View]]:
+    """The tables of constants as in `constants`, of what is `put_together` in each graph."""
+    tables = [dict(_tables(graph, arrays)) for graph, arrays in parts]
     data = tuple(x for some in tables for numbers in some.values() for x in numbers)
     if not data:
         return [{} for _ in parts]
@@ -91,26 +93,23 @@ def _starts(tables: Sequence[Mapping[int, Sequence[float]]]) -> Iterator[int]:
     return itertools.accumulate(sizes, initial=0)
 
 
-def _tables(
-    graph: Graph, built: Iterable[tuple[int, list[int | None]]]
-) -> Iterator[tuple[int, list[float]]]:
+def _tables(graph: Graph, arrays: Iterable[Made]) -> Iterator[tuple[int, list[float]]]:
     """The arrays all of whose numbers are known, and these."""
-    for array, elements in built:
+    for array, elements in arrays:
         if all(e is None or graph.nodes[e][0] is CONST for e in elements):
             yield array, [0.0 if e is None else bits_float(graph.nodes[e][1]) for e in elements]
 
 
 def inputs_in_a_row(graph: Graph, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
     """The arrays that are inputs in a row: the number of the first, and how many there are."""
-    return _in_a_row(graph, _built(graph, roots))
+    return in_a_row(graph, put_together(graph, roots))
 
 
-def _in_a_row(
-    graph: Graph, built: Iterable[tuple[int, list[int | None]]]
-) -> dict[int, tuple[int, int]]:
+def in_a_row(graph: Graph, arrays: Iterable[Made]) -> dict[int, tuple[int, int]]:
+    """Those of `inputs_in_a_row` among the arrays that are `put_together`."""
     return {
         array: (first, len(elements))
-        for array, elements in built
+        for array, elements in arrays
         if (first := _first_of_row(graph, elements)) is not None
     }
 
@@ -122,10 +121,12 @@ def _first_of_row(graph: Graph, elements: Sequence[int | None]) -> int | None:
     return heads[0][1] if all(in_a_row) else None
 
 
-def _built(graph: Graph, roots: Sequence[int]) -> Iterator[tuple[int, list[int | None]]]:
-    """Arrays that are made of numbers one by one, and these; None is one of zero."""
-    if PUT not in graph.heads:
-        return
+def put_together(graph: Graph, roots: Sequence[int]) -> list[Made]:
+    """The arrays that roots need which are made of numbers one by one."""
+    return list(_put_together(graph, roots)) if PUT in graph.heads else []
+
+
+def _put_together(graph: Graph, roots: Sequence[int]) -> Iterator[Made]:
     nodes, order = graph.nodes, reachable(graph, roots)
     puts = {i for i in order if nodes[i][0] is PUT and nodes[nodes[i][2]][0] is WORD}
     taken = (nodes[i][1 + (i in puts) :] for i in order if nodes[i][0].arity)

@@ -20,7 +20,7 @@ from symgrad.kernel.skeletons.lookup import Entries
 from symgrad.kernel.stage import at_each_row
 from symgrad.kernel.statements import Buffer, wide_mul
 from symgrad.kernel.target import SimdTarget
-from symgrad.kernel.views import View, constants, inputs_in_a_row
+from symgrad.kernel.views import View, in_a_row, put_together, tables_of
 
 ROWS_WITH_NEAR_FACTORS: Final = 4
 """Rows of an invocation whose factors have to stay in the cache, or results are not taken apart: to
@@ -99,12 +99,13 @@ class _Sums:
         first, nodes = self.reduction.parameters, self.graph.nodes
         inputs = {i: n[1] for i, n in enumerate(nodes) if n[0] is INPUT}
         columns = range(first, first + self.reduction.columns)
+        put = put_together(self.graph, self.roots)
         views = {
             array: View(self.parameters, self.k.word(c), size)
-            for array, (c, size) in inputs_in_a_row(self.graph, self.roots).items()
+            for array, (c, size) in in_a_row(self.graph, put).items()
             if c + size <= first
         }
-        (tables,) = constants(self.k, (self.graph, self.roots))
+        (tables,) = tables_of(self.k, (self.graph, put))
         return {i: c - first for i, c in inputs.items() if c in columns}, views | tables
 
     def _parameter(self, i: int) -> int:

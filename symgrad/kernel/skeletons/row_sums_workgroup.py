@@ -24,7 +24,7 @@ from symgrad.kernel.row_tile import ROWS_PER_BLOCK, Tile
 from symgrad.kernel.skeletons.lookup import GroupEntries
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.views import View, constants, inputs_in_a_row
+from symgrad.kernel.views import View, in_a_row, put_together, tables_of
 
 HOISTED_PARAMETERS: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
@@ -49,14 +49,15 @@ class Rows:
         self.tile, self.width, self.graph = tile, width, tile.reduction.graph
         self.k = k = KernelIR(WorkgroupTarget(width), whole.name)
         self.rows = k.buffer("rows", "read", vector=tile.load)
-        arrays = self._arrays()
+        put = put_together(self.graph, tile.reduction.outputs[0].nodes)
+        arrays = {a: row for a, row in in_a_row(self.graph, put).items() if self._are_given(row)}
         self.parameters = k.buffer("parameters", "read", vector=1 if arrays else 4)
         self.invariants: dict[int, Value] = {
             array: View(self.parameters, k.word(c), size) for array, (c, size) in arrays.items()
         }
         """Values that do not change from row to row, but for parameters if they are too many."""
         self.entries = GroupEntries(k, whole, in_words)
-        (tables,) = constants(k, (self.graph, tile.reduction.outputs[0].nodes))
+        (tables,) = tables_of(k, (self.graph, put))
         self.invariants |= tables
         self.partials = k.buffer("partials", "write")
         self.entries.write_to()
@@ -64,10 +65,9 @@ class Rows:
         """Where the sums of groups begin."""
         self.invariants |= self._fixed()
 
-    def _arrays(self) -> dict[int, tuple[int, int]]:
-        """Where arrays of parameters begin, which are read where they are, and their sizes."""
-        places = inputs_in_a_row(self.graph, self.tile.reduction.outputs[0].nodes)
-        return {i: (c, n) for i, (c, n) in places.items() if c + n <= self.tile.whole.parameters}
+    def _are_given(self, row: tuple[int, int]) -> bool:
+        """Whether inputs in a row, from a first one on, are parameters, read where they are."""
+        return sum(row) <= self.tile.whole.parameters
 
     def _fixed(self) -> dict[int, int]:
         """Values of parameters that rows need, but for these themselves if they are too many."""
