@@ -106,7 +106,7 @@ def inputs_in_a_row(graph: Graph, roots: Sequence[int]) -> dict[int, tuple[int, 
 
 
 def in_a_row(graph: Graph, arrays: Iterable[Made]) -> dict[int, tuple[int, int]]:
-    """Those of `inputs_in_a_row` among the arrays that are `put_together`."""
+    """The inputs in a row among arrays that are `put_together`: see `inputs_in_a_row`."""
     return {
         array: (first, len(elements))
         for array, elements in arrays
