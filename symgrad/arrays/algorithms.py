@@ -153,7 +153,7 @@ def added(b: Builder, a: Array, c: Array) -> Array:
 def solved(b: Builder, a: Array, c: Array, lower: bool | None = None, trans: bool = False) -> Array:
     """x of ``a x = c``; of a triangular a if it is told which, or of its transpose."""
     if lower is None:
-        return result(b, calling(b, "solve", (a, c)))
+        return result(b, calling(b, "solve", (a, c), (trans,)))
     return result(b, calling(b, "solve_triangular", (a, c), (lower, trans)))
 
 
@@ -172,8 +172,8 @@ def _cholesky(a: np.ndarray) -> list[np.ndarray]:
     return _or_nan(a, lambda x: [np.linalg.cholesky(x)], [a.shape])
 
 
-def _solve(a: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
-    return _or_nan(a, lambda x: [np.linalg.solve(x, c)], [c.shape])
+def _solve(a: np.ndarray, c: np.ndarray, trans: bool) -> list[np.ndarray]:
+    return _or_nan(a.mT if trans else a, lambda x: [np.linalg.solve(x, c)], [c.shape])
 
 
 def _inv(a: np.ndarray) -> list[np.ndarray]:
@@ -192,7 +192,7 @@ def solve_triangular(a: np.ndarray, c: np.ndarray, lower: bool, trans: bool) -> 
         block = slice(start, start + BLOCK)
         known = slice(0, start) if forward else slice(start + BLOCK, n)
         right = x[..., block, :] - matrices[..., block, known] @ x[..., known, :]
-        x[..., block, :] = _solve(matrices[..., block, block], right)[0]
+        x[..., block, :] = _solve(matrices[..., block, block], right, False)[0]
     return [x]
 
 
@@ -242,9 +242,10 @@ def _pull_cholesky(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
 
 
 def _pull_solve(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
-    a, x = call.operands[0], result(b, call)
-    of_c = solved(b, transposed(b, a), g)
-    return [scaled(b, multiplied(b, of_c, transposed(b, x)), -1.0), of_c]
+    a, (trans,), x = call.operands[0], call.options, result(b, call)
+    of_c = solved(b, a, g, trans=not trans)
+    pair = (x, of_c) if trans else (of_c, x)
+    return [scaled(b, multiplied(b, pair[0], transposed(b, pair[1])), -1.0), of_c]
 
 
 def _pull_triangular(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
@@ -363,7 +364,7 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
     a.name: a
     for a in (
         Algorithm("cholesky", _cholesky, lambda a: (a,), "f", _pull_cholesky),
-        Algorithm("solve", _solve, lambda a, c: (c,), "f", _pull_solve),
+        Algorithm("solve", _solve, lambda a, c, _: (c,), "f", _pull_solve),
         Algorithm(
             "solve_triangular", solve_triangular, lambda a, c, *_: (c,), "f", _pull_triangular
         ),

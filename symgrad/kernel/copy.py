@@ -92,8 +92,8 @@ class Copy:
                 k.store_row(item.buffer, self.values(item.values))
             case Fill(buffer=buffer):
                 k.fill(buffer)
-            case Barrier():
-                k.barrier()
+            case Barrier(results=results):
+                k.barrier(results)
             case If():
                 sides = [self._side(item, n) for n in (0, 1)]
                 self.know(item.results, k.choose(self.value(item.condition), *sides))

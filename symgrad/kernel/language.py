@@ -425,9 +425,9 @@ class KernelIR(Arena):
         """Write zeros to all of a buffer."""
         self.at.items.append(Fill(buffer))
 
-    def barrier(self) -> None:
-        """Wait for the group."""
-        self.at.items.append(Barrier())
+    def barrier(self, results: bool = True) -> None:
+        """Wait for the group, and for what it has stored in ``results``: see `Barrier`."""
+        self.at.items.append(Barrier(results))
 
     # statements with scopes ----------------------------------------------------------------------
 

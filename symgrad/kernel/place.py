@@ -147,8 +147,8 @@ class _Placing:
                 k.store(self.buffers[s.buffer], index, value, s.add)
             case Reduce():
                 self._set(s.result, self._reduced(s))
-            case Barrier():
-                k.barrier()
+            case Barrier(results=results):
+                k.barrier(results)
             case If():
                 self._choose(s)
             case For():

@@ -279,7 +279,12 @@ class Call:
 
 @dataclass(eq=False)
 class Barrier:
-    """All invocations of a group wait here for each other, and see what each has stored."""
+    """All invocations of a group wait here for each other, and see what each has stored.
+
+    Of the host's arrays they need not see it unless the barrier is for ``results`` too.
+    """
+
+    results: bool = True
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ import scipy.linalg
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
+from symgrad.arrays.linear import called
 from symgrad.arrays.tape import Tape
 from symgrad.arrays.trace import program_of, variables
 from symgrad.kernel.stages.plan import Segment
@@ -39,9 +40,17 @@ def triangular(lower: bool, trans: int) -> Callable[..., Any]:
     return solved
 
 
+def transposed_solution(a: Any, b: Any) -> Any:
+    """The solution of a transposed system, as derivatives of solutions have it."""
+    if isinstance(a, np.ndarray):
+        return np.linalg.solve(a.mT, b)
+    return called("solve", a, b, options=(True,))[0]
+
+
 CALLS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "cholesky": (lambda a: np.linalg.cholesky(a), (DEFINITE,)),
     "solve": (lambda a, b: np.linalg.solve(a, b), (ANY, RIGHT)),
+    "solve_transposed": (transposed_solution, (ANY, RIGHT)),
     "inv": (lambda a: np.linalg.inv(a), (ANY,)),
     "slogdet": (lambda a: np.stack(np.linalg.slogdet(a)), (ANY,)),
     "lower": (triangular(True, 0), (LOWER, RIGHT)),

@@ -77,7 +77,8 @@ def counting(calls: int) -> Callable[..., Any]:
 KNOWN = [with_global, by_another, closing_over(1.5), closing_over(slower), closing_over(-0.0),
          with_defaults(1.0, 2), lambda x, a: np.where(x > 1.0, a, abs(x)),
          lambda x, a: sum(a * np.pi * x**k for k in range(3)),
-         lambda x, a: a * x * (np.zeros(3) + np.arange(3.0) @ np.eye(3)).sum()]  # fmt: skip
+         lambda x, a: a * x * (np.zeros(3) + np.arange(3.0) @ np.eye(3)).sum(),
+         lambda x, a: a * sg.linalg.solve_triangular(np.eye(2), x * np.ones(2))[0]]  # fmt: skip
 OTHERS = [imports, looks_up, draws, prints, recursive, np.exp.__call__, closing_over([1.0]),
           counting(0),
           closing_over(np.ones(1)), closing_over(math.exp), with_defaults(np.float64(1.0), 2),

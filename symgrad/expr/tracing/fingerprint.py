@@ -233,8 +233,11 @@ def _is_own(f: FunctionType) -> bool:
     if f.__module__ == ELEMENTWISE:
         return True
     module = sys.modules.get(f.__module__ or "")
-    named = f.__closure__ is None and (f.__module__ or "").startswith(OWN)
-    return named and module is not None and f.__globals__ is vars(module)
+    if module is None or not (f.__module__ or "").startswith(OWN):
+        return False
+    if f.__closure__ is not None:  # it has been wrapped where it stands in its module
+        return vars(module).get(f.__name__) is f and hasattr(f, "__wrapped__")
+    return f.__globals__ is vars(module)
 
 
 def _same_bits(array: np.ndarray, before: np.ndarray) -> bool:

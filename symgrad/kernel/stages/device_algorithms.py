@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -32,13 +33,26 @@ Results = Mapping[int, Array]
 """The results of a call that are needed, by their numbers."""
 
 
+@dataclass(frozen=True)
+class Factors:
+    """LU factors: both of them in one array, which rows they are of, and signs of swaps.
+
+    Row i of the factors is row ``order[i]`` of the matrix, and row i of that is ``inverse[i]``.
+    """
+
+    both: Array
+    order: Array
+    inverse: Array
+    flips: Array
+
+
 class DeviceAlgorithms:
     """The algorithms of a program that a GPU does, with kernels of its own or those of arrays."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler, self.scalars = scheduler, scheduler.scalars
-        self._factored: dict[Array, tuple[Array, Array, Array]] = {}
-        """LU factors of matrices, the order of their rows, and signs of swaps."""
+        self._factored: dict[Array, Factors] = {}
+        """LU factors of matrices."""
 
     def steps(self, call: Call, results: Results) -> Iterator[AnyStep] | None:
         """The steps of a call, or None if the host does it."""
@@ -99,14 +113,16 @@ class DeviceAlgorithms:
             return
         n, many = _sizes(matrix)
         work, flips = Array(shape=matrix.shape), Array(shape=(many, n))
-        order, swaps = (Array(shape=(many, n), kind="i") for _ in range(2))
+        order, inverse, swaps = (Array(shape=(many, n), kind="i") for _ in range(3))
         yield from self._many(matrix.shape, lambda c: self.scalars.read(matrix, c), work)
-        yield from self._many(order.shape, lambda c: c[1], order)
+        for rows in (order, inverse):
+            yield from self._many(rows.shape, lambda c: c[1], rows)
         beside = -(-n // SIDE)
         for first in range(0, n, LU_SIDE):
             depth = min(LU_SIDE, n - first)
             words, at = {"n": n, "first": first, "depth": depth}, f"{first} of {n}"
-            written = {"work": work, "order": order, "swaps": swaps, "flips": flips}
+            written = {"work": work, "order": order, "inverse": inverse}
+            written |= {"swaps": swaps, "flips": flips}
             yield _step(lu_panel, {}, written, many, f"panel at {at}", words)
             reads, sides = {"swaps": swaps}, {**words, "parts": beside}
             if n > depth:
@@ -117,17 +133,25 @@ class DeviceAlgorithms:
                 update, behind = UpdateProgram(lu=True), {**words, "tiles": tiles}
                 title = f"behind panel at {at}"
                 yield _step(update, {}, {"result": work}, many * tiles**2, title, behind)
-        self._factored[matrix] = work, order, flips
+        self._factored[matrix] = Factors(work, order, inverse, flips)
 
     def solve(self, call: Call, results: Results) -> _Steps:
-        """The solutions of linear systems."""
-        matrix, right = call.operands
+        """The solutions of linear systems, or of those of transposed matrices."""
+        (matrix, right), (trans,), s = call.operands, call.options, self.scalars
+        swapped = Array(shape=right.shape) if trans else right
 
         def element(counters: list[int]) -> int:
             *z, i, j = counters
-            return self.scalars.read(right, [*z, self._row(matrix, z, i), j])
+            return s.read(right, [*z, i if trans else self._row(matrix, z, i), j])
 
-        yield from self._solved(matrix, right.shape, element, results[0])
+        def unswapped(counters: list[int]) -> int:
+            *z, i, j = counters
+            return s.read(swapped, [*z, self._row(matrix, z, i, inverse=True), j])
+
+        x = swapped if trans else results[0]
+        yield from self._solved(matrix, right.shape, element, x, trans)
+        if trans:
+            yield from self._many(right.shape, unswapped, results[0])
 
     def inv(self, call: Call, results: Results) -> _Steps:
         """The inverses of matrices."""
@@ -142,20 +166,26 @@ class DeviceAlgorithms:
 
         yield from self._solved(matrix, matrix.shape, element, results[0])
 
-    def _row(self, matrix: Array, batch: Sequence[int], i: int) -> int:
-        """The row of a matrix that is number i of its factors."""
-        _, order, _ = self._factored[matrix]
-        return self.scalars.read(order, [self._flat(batch, matrix.shape[:-2]), i])
+    def _row(self, matrix: Array, batch: Sequence[int], i: int, inverse: bool = False) -> int:
+        """The row of a matrix that is number i of its factors, or the other way round."""
+        factors = self._factored[matrix]
+        rows = factors.inverse if inverse else factors.order
+        return self.scalars.read(rows, [self._flat(batch, matrix.shape[:-2]), i])
 
     def _solved(
-        self, matrix: Array, shape: tuple[int, ...], right: Callable[[list[int]], int], x: Array
+        self,
+        matrix: Array,
+        shape: tuple[int, ...],
+        right: Callable[[list[int]], int],
+        x: Array,
+        trans: bool = False,
     ) -> _Steps:
-        """The solutions for right sides whose rows are in the order of the factors.
+        """The solutions for right sides whose rows are in the order of the factors, or become so.
 
         They are NaN where a pivot is 0.
         """
         yield from self._lu(matrix)
-        factors, s, graph = self._factored[matrix][0], self.scalars, self.scalars.graph
+        factors, s, graph = self._factored[matrix].both, self.scalars, self.scalars.graph
         least, swapped, half = (
             Array(shape=matrix.shape[:-2]),
             Array(shape=shape),
@@ -173,14 +203,19 @@ class DeviceAlgorithms:
 
         yield from self._many(least.shape, smallest, least)
         yield from self._many(shape, element, swapped)
-        yield _substitution(SubstitutionProgram(unit=True), factors, swapped, half)
-        yield _substitution(SubstitutionProgram(upper=True), factors, half, x)
+        lower, upper = (
+            SubstitutionProgram(unit=True, trans=trans),
+            SubstitutionProgram(upper=True, trans=trans),
+        )
+        first, second = (upper, lower) if trans else (lower, upper)
+        yield _substitution(first, factors, swapped, half)
+        yield _substitution(second, factors, half, x)
 
     def slogdet(self, call: Call, results: Results) -> _Steps:
         """The signs of determinants, and logarithms of their magnitudes."""
         (matrix,) = call.operands
         yield from self._lu(matrix)
-        factors, _, flips = self._factored[matrix]
+        factors, flips = self._factored[matrix].both, self._factored[matrix].flips
         s, graph = self.scalars, self.scalars.graph
 
         def over_pivots(counters: list[int], operator: str) -> int:

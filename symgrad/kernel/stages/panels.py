@@ -117,7 +117,7 @@ def cholesky_panel(target: Target) -> KernelIR:
                     pivots_at.store(half * SIDE + rows[at], value)
 
         k.when(same(column, j), publish)
-        k.barrier()
+        k.barrier(results=False)
         candidate = pivots_at[half * SIDE + j]
         pivot = where(candidate.above(0.0), candidate, bad)
         scale = -(pivots_at[half * SIDE + column] / pivot)
@@ -200,7 +200,7 @@ class UpdateProgram:
         def iteration(i: Index, sums: Sequence[Number]) -> Sequence[Number]:
             put_rows(left, row, i)
             (put_columns if self.lu else put_rows)(right, column, i)
-            k.barrier()
+            k.barrier(results=False)
             totals = list(sums)
             for t in range(DEPTH):
                 a = [Number(k, k.load(left, p)) for p in y.shifted(t * PITCH).lanes(FOUR)]
@@ -210,7 +210,7 @@ class UpdateProgram:
                     for r in range(FOUR)
                     for c in range(FOUR)
                 ]
-            k.barrier()
+            k.barrier(results=False)
             return totals
 
         trips = g["depth"] // DEPTH
@@ -313,10 +313,19 @@ class _Substitution:
         sums = self._less_known(b, first, sums)
         for h in range(2):
             self._put(self._strip(first, first + h * STRIP))
-            k.barrier()
-            sums = self._substituted(first, h, sums)
-            k.barrier()
+            k.barrier(results=False)
+            sums = self._substituted(h, sums)
+            k.barrier(results=False)
+        for h, x in enumerate(sums):
+            self._store(first + self.row + h * STRIP, x)
+        k.barrier()
         return ()
+
+    def _store(self, i: Index, x: Number) -> None:
+        """Write the solution of row i in the order of substitution, if there is one."""
+        columns = self.group.g["columns"]
+        place = self.of_x + (self._place(i) * columns + self.column)
+        self.group.store(self.x, place, x, i.below(self.n), self.column.below(columns))
 
     def _less_known(self, b: Index, first: Index, sums: list[Number]) -> list[Number]:
         """The right sides without what the rows before the block add; the next strip is loaded."""
@@ -331,7 +340,7 @@ class _Substitution:
             totals, numbers = list(carried[:2]), carried[2:]
             self._put(numbers[:-1])
             self.known.store(self.group.local, numbers[-1])
-            k.barrier()
+            k.barrier(results=False)
             following = loaded((s + 1).at_most(strips - 1))
             for t in range(STRIP):
                 x = -self.known[self.lane + t * COLUMNS]
@@ -339,7 +348,7 @@ class _Substitution:
                     fused(self.tile[self.row + (t * (SIDE + 1) + h * STRIP)], x, totals[h])
                     for h in range(2)
                 ]
-            k.barrier()
+            k.barrier(results=False)
             return [*totals, *following]
 
         def some() -> Sequence[int]:
@@ -349,31 +358,25 @@ class _Substitution:
         results = k.choose(k.add(ops.word_lt, k.word(0), b.id), some, lambda: [s.id for s in sums])
         return [Number(k, i) for i in results]
 
-    def _substituted(self, first: Index, h: int, sums: Sequence[Number]) -> list[Number]:
-        """The right sides without what a strip of the block adds, whose rows are solved for."""
-        k, columns = self.k, self.group.g["columns"]
+    def _substituted(self, h: int, sums: Sequence[Number]) -> list[Number]:
+        """The right sides without what a strip of the block adds; its own rows are solved for."""
+        k = self.k
 
         def step(j: Index, totals: Sequence[Number]) -> Sequence[Number]:
-            at = j * (SIDE + 1)
+            at, own = j * (SIDE + 1), same(self.row, j)
+            place = j % 2 * COLUMNS + self.lane
 
             def solve() -> None:
                 x = totals[h]
                 if not self.p.unit:
                     x = x / self.tile[at + j + h * STRIP]
-                self.solved.store(j % 2 * COLUMNS + self.lane, x)
-                i = first + j + h * STRIP
-                place = self.of_x + (self._place(i) * columns + self.column)
-                inside = i.below(self.n), self.column.below(columns)
-                self.group.store(self.x, place, x, *inside)
+                self.solved.store(place, x)
 
-            k.when(same(self.row, j), solve)
-            k.barrier()
-            x = -self.solved[j % 2 * COLUMNS + self.lane]
-            below = [fused(self.tile[at + self.row + q * STRIP], x, totals[q]) for q in range(2)]
-            later = j.below(self.row)
-            return [
-                where(later, below[q], totals[q]) if q == h else below[q] if q > h else totals[q]
-                for q in range(2)
-            ]
+            k.when(own, solve)
+            k.barrier(results=False)
+            x = self.solved[place]
+            below = [fused(self.tile[at + self.row + q * STRIP], -x, totals[q]) for q in range(2)]
+            later = where(j.below(self.row), below[h], where(own, x, totals[h]))
+            return [later if q == h else below[q] if q > h else totals[q] for q in range(2)]
 
         return loop(k, 0, STRIP, sums, step)

@@ -19,6 +19,9 @@ from symgrad.kernel.stages.panels import SIDE, WIDTH, Group, fused, same
 LU_SIDE: Final = 32
 """Columns of a panel, and of its rows that are substituted together."""
 
+AT_A_TIME: Final = 4
+"""Rows that an invocation has read before it computes: they are on their way together."""
+
 BANDS: Final = WIDTH // LU_SIDE
 """Rows of a panel that a group works on together."""
 
@@ -28,7 +31,7 @@ def lu_panel(target: Target) -> KernelIR:
     """The kernel of a panel of ``depth`` columns of ``work``, from column ``first`` on.
 
     Of each column, ``swaps`` gets the row of its pivot, ``flips`` -1 where that is another row;
-    ``order`` is swapped as the rows are.
+    ``order`` is swapped as the rows are, and ``inverse`` says where each row has come to stand.
     """
     return _Panel(target).group.k
 
@@ -41,17 +44,17 @@ class _Panel:
         self.k, self.n, self.first = group.k, group.g["n"], group.g["first"]
         k = self.k
         self.work, self.flips = Numbers.of(k, "work", "write"), Numbers.of(k, "flips", "write")
-        self.order, self.swaps = k.buffer("order", "write", "u"), k.buffer("swaps", "write", "u")
+        self.order, self.inverse, self.swaps = (
+            k.buffer(name, "write", "u") for name in ("order", "inverse", "swaps")
+        )
         self.values = Numbers(k, k.buffer("values", "group", size=BANDS))
         self.places = k.buffer("places", "group", "u", BANDS)
         self.band, self.lane = divmod(group.local, LU_SIDE)
         self.start, self.of_rows = group.number * (self.n * self.n), group.number * self.n
         self.exists = group.holds(self.lane.below(group.g["depth"]))
-        zero = Index(k, k.word(0))
-        self._publish(zero, *self._largest(self.first, lambda r: self._at(r, zero)))
+        self._publish(Index(k, k.word(0)), *self._largest(self.first))
         (mine,) = loop(k, 0, group.g["depth"], [1.0], self._step)
-        k.barrier()
-        self._rows(self.first + 1, lambda r: self._scale(r, mine))
+        self._scale(mine)
 
     def _at(self, row: Index, column: Index) -> Number:
         """The number in a row, and in a column of the panel."""
@@ -61,28 +64,36 @@ class _Panel:
         last = self.n - 1
         return self.start + (row.at_most(last) * self.n + (self.first + column).at_most(last))
 
-    def _trips(self, begin: Index) -> Index:
-        return (self.n - begin).ceil_div(BANDS)
+    def _rows(
+        self,
+        begin: Index,
+        inits: Sequence[int],
+        body: Callable[[list[Index], list[int]], Sequence[int]],
+    ) -> list[int]:
+        """The results of a loop over the band's rows from ``begin`` on, some of them at a time.
 
-    def _rows(self, begin: Index, body: Callable[[Index], None]) -> None:
-        """Does something for the band's rows from ``begin`` on; those past the end are the last."""
+        There may be rows past the end among them.
+        """
+        each = BANDS * AT_A_TIME
 
-        def one(t: int, _: object) -> tuple[()]:
-            body(begin + (Index(self.k, t) * BANDS + self.band))
-            return ()
+        def some(t: int, carried: list[int]) -> Sequence[int]:
+            first = begin + (Index(self.k, t) * each + self.band)
+            return body([first + q * BANDS for q in range(AT_A_TIME)], carried)
 
-        self.k.loop(self.k.word(0), self._trips(begin).id, (), one)
+        trips = (self.n - begin).ceil_div(each)
+        return self.k.loop(self.k.word(0), trips.id, inits, some)[0]
 
-    def _largest(self, begin: Index, value: Callable[[Index], Number]) -> tuple[Number, Index]:
-        """The largest magnitude among the band's rows from ``begin`` on, and its row."""
+    def _largest(self, begin: Index) -> tuple[Number, Index]:
+        """The largest magnitude of the panel's first column, and its row."""
         k = self.k
 
-        def one(t: int, carried: Sequence[int]) -> Sequence[int]:
-            row = begin + (Index(k, t) * BANDS + self.band)
-            return self._better(carried, abs(value(row)), row)
+        def some(rows: list[Index], best: list[int]) -> Sequence[int]:
+            sizes = [abs(self._at(r, Index(k, k.word(0)))) for r in rows]
+            for r, size in zip(rows, sizes, strict=True):
+                best = self._better(best, size, r)
+            return best
 
-        inits = [k.constant(-1.0), begin.id]
-        (largest, row), _ = k.loop(k.word(0), self._trips(begin).id, inits, one)
+        largest, row = self._rows(begin, [k.constant(-1.0), begin.id], some)
         return Number(k, largest), Index(k, row)
 
     def _better(self, best: Sequence[int], size: Number, row: Index) -> list[int]:
@@ -126,66 +137,68 @@ class _Panel:
         diagonal, old_first = self._at(pivot, j), self._at(row, j)
         orders = [k.load(self.order, (self.of_rows + r).id) for r in (pivot, row)]
         divisor = where(diagonal.equals(0.0), Number(k, k.constant(1.0)), diagonal)
-        k.barrier()
-        self._swap(row, pivot, upper, orders)
+        k.barrier(results=False)
+        self._note(row, pivot, orders)
         later, begin = j.below(self.lane), row + 1
 
-        def one(t: int, best: Sequence[int]) -> Sequence[int]:
-            r = begin + (Index(k, t) * BANDS + self.band)
-            swapped = same(r, pivot)
-            value, first = self._chosen(swapped, old, old_first, r, j)
-            new = where(later, fused(-(first / divisor), upper, value), value)
-            changed = k.add(ops.logical_or, later, swapped)
-            inside = self.group.holds(self.exists, changed, r.below(self.n))
-            k.when(inside, lambda: self.work.store(self._place(r, self.lane), new))
-            return self._better(best, abs(new), r)
+        def kept(swapped: int, r: Index) -> Index:
+            """A row to read: none that is swapped, whose numbers are known."""
+            other = k.add(ops.word_where, swapped, row.id, self._readable(r, row).id)
+            return Index(k, other)
 
-        inits = [k.constant(-1.0), begin.id]
-        (largest, place), _ = k.loop(k.word(0), self._trips(begin).id, inits, one)
+        def some(rows: list[Index], best: list[int]) -> Sequence[int]:
+            swapped = [same(r, pivot) for r in rows]
+            numbers = [(self._at(r, self.lane), self._at(r, j)) for r in map(kept, swapped, rows)]
+            for r, s, (own, first) in zip(rows, swapped, numbers, strict=True):
+                value, factor = where(s, old, own), where(s, old_first, first) / divisor
+                new = where(later, fused(-factor, upper, value), value)
+                changed = k.add(ops.logical_or, later, s)
+                inside = self.group.holds(self.exists, changed, r.below(self.n))
+                k.when(inside, lambda r=r, x=new: self.work.store(self._place(r, self.lane), x))
+                best = self._better(best, abs(new), r)
+            return best
+
+        largest, place = self._rows(begin, [k.constant(-1.0), begin.id], some)
         self._publish(j + 1, Number(k, largest), Index(k, place))
+        inside = self.group.holds(self.band.below(1), self.exists)
+        k.when(inside, lambda: self.work.store(self._place(row, self.lane), upper))
         return [where(same(self.lane, j), divisor, carried[0])]
 
-    def _chosen(
-        self, swapped: int, old: Number, old_first: Number, r: Index, j: Index
-    ) -> tuple[Number, Number]:
-        """A row's numbers in the invocation's column and in column j, behind the swap.
-
-        What others write to, or who does not exist, is not read.
-        """
+    def _readable(self, r: Index, other: Index) -> Index:
+        """A row, or ``other`` where it or the column is past the end, which others write to."""
         k = self.k
-        read = k.add(ops.logical_and, self.exists, r.below(self.n))
-        read = k.add(ops.logical_and, read, k.add(ops.logical_not, swapped))
-        value, first = k.choose(
-            read,
-            lambda: (self._at(r, self.lane).id, self._at(r, j).id),
-            lambda: (old.id, old_first.id),
-        )
-        return Number(self.k, value), Number(self.k, first)
+        exists = k.add(ops.logical_and, self.exists, r.below(self.n))
+        return Index(k, k.add(ops.word_where, exists, r.id, other.id))
 
-    def _swap(self, row: Index, pivot: Index, upper: Number, orders: Sequence[int]) -> None:
-        """Write the pivot's row to its place, and what is known of the swap."""
+    def _note(self, row: Index, pivot: Index, orders: Sequence[int]) -> None:
+        """Write what is known of a swap."""
         k, of_rows = self.k, self.of_rows
-        in_first = self.band.below(1)
 
         def note() -> None:
             k.store(self.order, (of_rows + pivot).id, orders[1])
             k.store(self.order, (of_rows + row).id, orders[0])
+            for i, original in zip((pivot, row), reversed(orders), strict=True):
+                k.store(self.inverse, (of_rows + Index(k, original)).id, i.id)
             k.store(self.swaps, (of_rows + row).id, pivot.id)
             sign = where(same(row, pivot), Number(k, k.constant(1.0)), -1.0)
             self.flips.store(of_rows + row, sign)
 
-        def place() -> None:
-            self.work.store(self._place(row, self.lane), upper)
+        k.when(self.group.holds(self.band.below(1), self.lane.below(1)), note)
 
-        k.when(self.group.holds(in_first, self.exists), place)
-        k.when(self.group.holds(in_first, self.lane.below(1)), note)
+    def _scale(self, divisor: Number) -> None:
+        """Divide the numbers of the lower factor by the pivots of their columns."""
+        column = self.first + self.lane
+        self.k.barrier()
 
-    def _scale(self, row: Index, divisor: Number) -> None:
-        """Divide a number of the lower factor by its column's pivot."""
-        below = (self.first + self.lane).below(row)
-        place = self._place(row, self.lane)
-        inside = self.group.holds(self.exists, below, row.below(self.n))
-        self.k.when(inside, lambda: self.work.store(place, self.work[place] / divisor))
+        def some(rows: list[Index], _: list[int]) -> tuple[()]:
+            places = [self._place(r, self.lane) for r in rows]
+            values = [self._at(self._readable(r, self.first), self.lane) for r in rows]
+            for r, place, value in zip(rows, places, values, strict=True):
+                inside = self.group.holds(self.exists, column.below(r), r.below(self.n))
+                self.k.when(inside, lambda p=place, x=value: self.work.store(p, x / divisor))
+            return ()
+
+        self._rows(self.first + 1, (), some)
 
 
 @paused_gc()

@@ -121,7 +121,7 @@ class Body:
 
     def _barrier(self, s: Barrier) -> Iterator[str]:
         yield f"{self.values.indent}workgroupBarrier();"
-        if self._reads_results:
+        if s.results and self._reads_results:
             yield f"{self.values.indent}storageBarrier();"
 
     @cached_property
