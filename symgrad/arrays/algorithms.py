@@ -72,6 +72,12 @@ def result(b: Builder, call: Call, k: int = 0) -> Array:
     return b.calls[call.name, call.operands, call.options][1][k]
 
 
+def again(b: Builder, old: Result, operands: Sequence[Array]) -> Array:
+    """A result of a call, or of the one that keeps more, for other operands."""
+    call = b.keeping.get(old.call, old.call)
+    return result(b, calling(b, call.name, operands, call.options), old.index)
+
+
 def pulled(
     b: Builder, of: Call, cotangents: Mapping[int, Array], active: set[Array]
 ) -> list[tuple[Array, Array]]:

@@ -8,12 +8,12 @@ for each element and the memory that it takes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.program import Counted, Result, Scan, Scatter, Tabulate, ordered
+from symgrad.arrays.program import Call, Counted, Result, Scatter, Tabulate, ordered
 from symgrad.arrays.scalars import Array, Read, Reduce, Scalars
 
 TRAFFIC: Final = 8
@@ -24,6 +24,8 @@ REPEAT: Final = 16
 """How often an element is computed again, at most, of an array much larger than what it reads."""
 MOST_READ: Final = 16
 """An array that reads so many others is stored, since kernels bind few."""
+SIDE: Final = 4
+"""From so many evaluations for one reader on, as for columns of a product, elements are stored."""
 HEAVY: Final = 400
 """The highest cost of an element that is computed again."""
 
@@ -43,8 +45,12 @@ def fused(b: Builder, outputs: Sequence[Array]) -> list[Array]:
 def flops(b: Scalars, outputs: Sequence[Array]) -> int:
     """The operations of all elements of the arrays that some need, in additions."""
     assert isinstance(b, Builder), "programs of tapes are built by one"
-    costs, total = _Plan(b, set()), 0
+    costs, total, loops = _Plan(b, set()), 0, set[Call]()
     for array in ordered(b, outputs):
+        if isinstance(array, Result) and array.call.name == "loop" and array.call not in loops:
+            loops.add(array.call)
+            loop = array.call.options[0]
+            total += loop.count * flops(loop.body.scalars, loop.body.outputs)
         if isinstance(array, Counted):
             count = _product(b, array.counters)
             total += count * sum(costs.cost(i) for i in array.scalars)
@@ -63,6 +69,8 @@ class _Plan:
     evaluations: dict[Array, int] = field(default_factory=dict)
     repeats: dict[Array, int] = field(default_factory=dict)
     """The largest reduction around a read of an array."""
+    most: dict[Array, int] = field(default_factory=dict)
+    """The most evaluations for one reader."""
     readers: dict[Array, set[Array]] = field(default_factory=dict)
     carrying: set[Array] = field(default_factory=set)
     """Arrays with a long reduction, which another one would spoil."""
@@ -76,12 +84,15 @@ class _Plan:
         if not isinstance(array, Counted):
             return
         outer = array.size if not isinstance(array, Scatter) else _product(b, array.counters)
+        own: dict[Array, int] = {}
         for i, times in self.sites(array.scalars):
             source = b.array_of(i)
             total = outer * times
+            own[source] = own.get(source, 0) + total
             self.evaluations[source] = self.evaluations.get(source, 0) + total
             self.repeats[source] = max(self.repeats.get(source, 1), times)
             self.readers.setdefault(source, set()).add(array)
+        self.most |= {a: max(n, self.most.get(a, 0)) for a, n in own.items()}
 
     def sites(self, roots: Sequence[int], times: int = 1) -> list[tuple[int, int]]:
         """The reads in scalars, with how often reductions make each."""
@@ -125,22 +136,13 @@ class _Plan:
         b = self.b
         if isinstance(array, Result):
             operands = [self.new[a] for a in array.arguments]
-            old = b.keeping.get(array.call, array.call)
-            call = algorithms.calling(b, old.name, operands, old.options)
-            self.new[array] = algorithms.result(b, call, array.index)
+            self.new[array] = algorithms.again(b, array, operands)
             return
         if not isinstance(array, Counted):
             self.new[array] = array
             return
         roots = b.substituted(array.scalars, {}, self.element)
-        if isinstance(array, Tabulate):
-            self.new[array] = b.array(array.counters, roots[0])
-        elif isinstance(array, Scatter):
-            self.new[array] = replace(array, index=tuple(roots[:-1]), body=roots[-1])
-        else:
-            assert isinstance(array, Scan)
-            self.new[array] = replace(array, body=roots[0])
-        new = self.new[array]
+        new = self.new[array] = b.rebuilt(array, roots)
         if isinstance(new, Tabulate) and array not in self.outputs and self.fits(array, new):
             self.inlined.add(array)
             if self.longest(new.body) > LANE:
@@ -164,11 +166,12 @@ class _Plan:
         if len(sources) >= MOST_READ:
             return False
         expanding = size > 2 * sum(s.size for s in sources)
+        again = expanding and ratio <= REPEAT and self.most.get(array, 0) < SIDE * size
         if inner > LANE and not self.readers.get(array, set()).isdisjoint(self.carrying):
             return False
         if inner > 1 and not (ratio <= 1 and (self.repeats.get(array, 1) == 1 or inner <= LANE)):
-            return inner <= LANE and expanding and ratio <= REPEAT
-        if cost <= HEAVY and expanding and ratio <= REPEAT:
+            return inner <= LANE and again
+        if cost <= HEAVY and again:
             return True
         return ratio * cost <= cost + 2 * TRAFFIC + ratio * TRAFFIC
 

@@ -8,10 +8,11 @@ a condition ``k == e`` makes the sum a read at e. `transposed` turns scatters in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, Final
 
 from symgrad.arrays.integers import Integers
-from symgrad.arrays.program import Call, Constant, Result, Tabulate
+from symgrad.arrays.program import Call, Constant, Result, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import (
     Affine,
     Array,
@@ -158,6 +159,14 @@ class Builder(Integers):
         if isinstance(head, Read) and self.is_whole(array):
             return head.array
         return self._arrays.setdefault((shape, *self._content(counters, body)), array)
+
+    def rebuilt(self, array: Tabulate | Scatter | Scan, roots: Sequence[int]) -> Array:
+        """An array with other scalars in the place of its own."""
+        if isinstance(array, Tabulate):
+            return self.array(array.counters, roots[0])
+        if isinstance(array, Scatter):
+            return replace(array, index=tuple(roots[:-1]), body=roots[-1])
+        return replace(array, body=roots[0])
 
     def _content(self, counters: Sequence[int], root: int) -> tuple[Any, ...]:
         """A key of a scalar, whatever its counters are called: its nodes in the order of use."""

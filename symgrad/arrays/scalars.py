@@ -19,7 +19,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
@@ -290,3 +290,29 @@ class Scalars:
         """The element number k of a reduction of tuples."""
         kind = self.op(reduction).signature[k]
         return self.graph.add(pick_op(k, kind), reduction)
+
+
+def replaced(scalars: Scalars, root: int, known: Mapping[int, int], within: bool = False) -> int:
+    """A scalar with other nodes in the place of some.
+
+    Reductions that are not among them stay, unless nodes ``within`` them are replaced too.
+    """
+    ids = dict(known)
+    for i in scalars.walk([root]) if within else scalars.shallow([root]):
+        if i not in ids:
+            stays = isinstance(scalars.op(i), Reduce) and not within
+            ids[i] = i if stays else rebuilt(scalars, i, ids)
+    return ids[root]
+
+
+def rebuilt(scalars: Scalars, i: int, ids: Mapping[int, int]) -> int:
+    """A node with arguments that others stand for."""
+    op, args = scalars.op(i), scalars.args(i)
+    new = [ids.get(a, a) for a in args]
+    if list(args) == new:
+        return i
+    if isinstance(op, Reduce):
+        return scalars.reduction(op.operator, op.counters, *new)
+    if isinstance(op, Affine):
+        return scalars.affine(op.offset, zip(op.coefficients, new, strict=True))
+    return scalars.read(op.array, new) if isinstance(op, Read) else scalars.graph.add(op, *new)

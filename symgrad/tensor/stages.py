@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from symgrad.arrays.laws import Builder
 from symgrad.arrays.loops import Loop
 from symgrad.arrays.program import Call, Constant, Program
 from symgrad.arrays.scalars import Array
+from symgrad.arrays.strips import in_strips
 from symgrad.backend import Backend, backend_of
 from symgrad.expr.graph.node import Graph, paused_gc
 from symgrad.kernel.language import Target
@@ -23,6 +24,12 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options, simplified
 from symgrad.report.kernel import sources_of
 from symgrad.targets import Device
+
+LARGE: Final = 2**25
+"""Elements from which an array is computed in strips: 128 MiB, the most that a GPU binds."""
+
+HOST_LARGE: Final = 2**22
+"""Elements from which it is on the host, whose caches strips stay in."""
 
 
 def planned(program: Program, target: Target, options: Options) -> Plan:
@@ -46,6 +53,7 @@ class CompiledArrays:
     """A program that is compiled for a device. Several threads may run it."""
 
     def __init__(self, program: Program, options: Options, backend: Backend) -> None:
+        program = in_strips(program, HOST_LARGE if backend.on_host else LARGE)
         self.program, self.options, self.backend = program, options, backend
         target = backend.device_target(options.dtype, options.math)
         self.plan = planned(program, target, options)
@@ -121,6 +129,7 @@ class CompiledArrays:
         fused_body = Program(program.scalars, program.inputs, fused_outputs)
         body = CompiledArrays(fused_body, self.options, self.backend)
         self._bodies.append(body)
+        self.plan.bodies[step] = loop.count, body.plan
         stays = not self.backend.on_host
 
         def run(arrays: dict[Array, Any]) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from symgrad.arrays.program import Tabulate
-from symgrad.arrays.scalars import Array, Read, Reduce, Scalars
+from symgrad.arrays.scalars import Array, Read, Reduce, Scalars, replaced
 from symgrad.kernel.stages.one_pass import is_at
-from symgrad.kernel.stages.steps import replaced
 
 
 def finishing(

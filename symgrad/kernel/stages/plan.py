@@ -37,12 +37,18 @@ class Plan:
 
     program: Program
     parts: tuple[Segment | HostStep, ...] = field(repr=False)
+    bodies: dict[HostStep, tuple[int, Plan]] = field(default_factory=dict, repr=False)
+    """How often the bodies of loops run, at most, and their plans."""
 
     def __str__(self) -> str:
         lines = list[str]()
         for part in self.parts:
             if isinstance(part, HostStep):
                 lines.append(part.title)
+                if part in self.bodies:
+                    times, body = self.bodies[part]
+                    lines[-1] += f", {times} times:"
+                    lines += [f"    {line}" for line in str(body).splitlines()]
                 continue
             shapes = {a.name: list(a.shape) for a in part.launch.arrays}
             for step, d in zip(part.steps, part.launch.dispatches, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from symgrad.arrays.program import Scan, Scatter, Tabulate
-from symgrad.arrays.scalars import Array, Reduce, Scalars, is_zero
+from symgrad.arrays.scalars import Array, Reduce, Scalars, is_zero, replaced
 from symgrad.expr import ops
 from symgrad.expr.graph.node import reachable
 from symgrad.kernel.language import Target
@@ -40,7 +40,7 @@ from symgrad.kernel.stages.sizes import (
     WARP,
     WRITTEN,
 )
-from symgrad.kernel.stages.steps import AnyStep, Step, numbered, replaced, unrolled
+from symgrad.kernel.stages.steps import AnyStep, Step, numbered, unrolled
 from symgrad.kernel.stages.tile_products import tile_operand, tile_product
 from symgrad.kernel.stages.translate import LONG, Share, Simplify, Translation
 

@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from symgrad.arrays.scalars import Affine, Array, Read, Reduce, Scalars
+from symgrad.arrays.scalars import Array, Reduce, Scalars, rebuilt, replaced
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Dispatch, Program
 from symgrad.kernel.stages.combine import FLOATS
@@ -56,32 +56,6 @@ def numbered(letter: str, arrays: Iterable[Array]) -> tuple[tuple[str, Array], .
 AnyStep = Step | HostStep
 
 
-def replaced(scalars: Scalars, root: int, known: Mapping[int, int], within: bool = False) -> int:
-    """A scalar with other nodes in the place of some.
-
-    Reductions that are not among them stay, unless nodes ``within`` them are replaced too.
-    """
-    ids = dict(known)
-    for i in scalars.walk([root]) if within else scalars.shallow([root]):
-        if i not in ids:
-            stays = isinstance(scalars.op(i), Reduce) and not within
-            ids[i] = i if stays else _rebuilt(scalars, i, ids)
-    return ids[root]
-
-
-def _rebuilt(scalars: Scalars, i: int, ids: Mapping[int, int]) -> int:
-    """A node with arguments that others stand for."""
-    op, args = scalars.op(i), scalars.args(i)
-    new = [ids.get(a, a) for a in args]
-    if list(args) == new:
-        return i
-    if isinstance(op, Reduce):
-        return scalars.reduction(op.operator, op.counters, *new)
-    if isinstance(op, Affine):
-        return scalars.affine(op.offset, zip(op.coefficients, new, strict=True))
-    return scalars.read(op.array, new) if isinstance(op, Read) else scalars.graph.add(op, *new)
-
-
 def unrolled(scalars: Scalars, roots: Sequence[int]) -> tuple[int, ...]:
     """Scalars in which short reductions of floats that stand within others are written out.
 
@@ -92,7 +66,7 @@ def unrolled(scalars: Scalars, roots: Sequence[int]) -> tuple[int, ...]:
     top = [s.args(i) for i in s.shallow(roots) if isinstance(s.op(i), Reduce)]
     inner = set(s.walk([a for args in top for a in args]))
     for i in s.walk(roots):
-        ids[i] = _rebuilt(s, i, ids)
+        ids[i] = rebuilt(s, i, ids)
         if i in inner and isinstance(op := s.op(ids[i]), Reduce):
             ids[i] = _written_out(s, ids[i], op)
     return tuple(ids[root] for root in roots)
