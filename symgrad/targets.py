@@ -16,6 +16,7 @@ from symgrad.values.dtypes import is_float, memory_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import DTYPES
 from symgrad.wgsl.device.gpus import list_gpus, open_gpu
+from symgrad.wgsl.device.rates import float64_rate
 
 FLOATS: Final = ("float32", "float32x2", "float64")
 
@@ -53,6 +54,17 @@ class Device:
         """Whether it is a GPU rather than a driver that computes on the CPU."""
         return self.kind not in ("cpu", "software", "several")
 
+    @property
+    def float64_rate(self) -> float | None:
+        """Operations in float64 in the time of one in float32; None if unknown, 0 without float64.
+
+        It is 1/2 on NVIDIA's cards for data centres and 1/64 on its cards for games since 2020.
+        Where vectors of a CPU compute it is 1/2, as they hold half as many float64.
+        """
+        if "float64" not in self.dtypes:
+            return 0.0
+        return float64_rate(self.name) if self.is_real_gpu else 0.5
+
     def __str__(self) -> str:
         twin = f" #{self.number}" if self.number else ""
         return f"{self.name}{twin} ({self.kind}, {self.backend})"
@@ -70,6 +82,12 @@ class Devices(Device):
         dtypes = tuple(d for d in FLOATS if all(d in part.dtypes for part in parts))
         name = " + ".join(map(str, parts))
         return cls(-1, name, "several", "", dtypes=dtypes, parts=tuple(parts))
+
+    @property
+    def float64_rate(self) -> float | None:
+        """The smallest of its parts; None if one is unknown."""
+        rates = [part.float64_rate for part in self.parts]
+        return None if None in rates else min(r for r in rates if r is not None)
 
     def __str__(self) -> str:
         return self.name

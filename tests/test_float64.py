@@ -248,6 +248,21 @@ def test_devices_say_what_they_compute_in() -> None:
     assert "float64" in sg.devices()[-1].dtypes
 
 
+@pytest.mark.parametrize(("name", "rate"), [
+    ("NVIDIA H200", 1 / 2), ("NVIDIA A100-SXM4-80GB", 1 / 2), ("NVIDIA GeForce RTX 4090", 1 / 64),
+    ("NVIDIA GeForce RTX 2080 Ti", 1 / 32), ("NVIDIA L40S", 1 / 64), ("NVIDIA A10", 1 / 64),
+    ("AMD Radeon RX 6800 XT (RADV NAVI21)", 1 / 16), ("AMD Radeon RX 7600", 1 / 32),
+    ("Tesla V100-SXM2-16GB", 1 / 2), ("Quadro RTX 5000", 1 / 32), ("Some GPU", None),
+    ("NVIDIA H2000", None),
+])  # fmt: skip
+def test_devices_say_how_fast_float64_is(name: str, rate: float | None) -> None:
+    """As NVIDIA's programming guide and AMD's data sheets have it, and unknown elsewhere."""
+    gpu = sg.Device(0, name, "discrete", "Vulkan", dtypes=("float32", "float32x2", "float64"))
+    assert gpu.float64_rate == rate
+    assert sg.devices()[-1].float64_rate == 0.5
+    assert sg.Device(0, name, "discrete", "Metal").float64_rate == 0.0
+
+
 def test_a_gpu_without_float64_is_named() -> None:
     lacking = sg.Device(0, "Small GPU", "integrated", "Metal")
     with pytest.raises(

@@ -178,7 +178,9 @@ def list_devices() -> None:
     chosen = choose(None)
     for d in devices():
         default = d == chosen or (d.kind, chosen.kind) == ("cpu", "cpu")
-        write(f"{d.index}  {d}: {', '.join(d.dtypes)}{'  <- device=None' if default else ''}")
+        rate = f" (1/{1 / d.float64_rate:g} of float32's rate)" if d.float64_rate else ""
+        mark = "  <- device=None" if default else ""
+        write(f"{d.index}  {d}: {', '.join(d.dtypes)}{rate}{mark}")
 
 
 def show_kernel(options: argparse.Namespace) -> None:

@@ -140,7 +140,7 @@ def _length(n: int | Size) -> int | str:
 
 
 def _dispatch(
-    d: Dispatch, printed: Printed, sources: Sources, tables: Sources, dtype: str = "float32"
+    d: Dispatch, printed: Printed, sources: Sources, tables: Sources, dtype: str
 ) -> Description:
     """A dispatch: its modules, the arrays that it binds, and its groups, counted in float32."""
     kernel, names = d.kernel, d.names
@@ -200,7 +200,7 @@ class Minimization:
         """The task for each problem, done by a GPU's own loops."""
         by = self.by
         require_method(by.method)
-        stop = tolerances_of(by.tol, by.method, "float32")
+        stop = tolerances_of(by.tol, by.method, self.options.dtype)
         count = whole(by.steps, "steps", 0, MOST_STEPS - 1)
         how = Accumulation(by.mode)
         problem = Problem(self.loss, self.tree.size, self.shared, self.own, 1.0, how)
@@ -220,11 +220,12 @@ class Minimization:
         task = self.task
         first = task.stages[0][0]
         return {
+            "pairs": self.options.dtype == "float32x2",
             "inputs": task.problem.n,
             "state": task.layout.size,
             "shared": self.shared,
             "own": self.own,
-            "transpose": _transpose(sources),
+            "transpose": _transpose(sources, self.options.dtype),
             "forms": {
                 "alone": self._form(False, sources),
                 "together": self._form(True, sources) if _fits_together(first) else None,
@@ -241,13 +242,13 @@ class Minimization:
         by_columns = stages[0][0].outputs[0].by_columns
         final = task.final if task.gathers else None
         n, size = task.problem.n, task.layout.size
-        begin = states_from(n, tuple(task.first.tolist()), task.bounds)
+        begin = states_from(n, tuple(task.first.tolist()), task.bounds, options.dtype)
         end = results_of(n, size, final)
-        style, out = Style(comments=False, columns_out=by_columns), Style(comments=False)
-        how = Style(options.math, title=f"{options.name}: steps")
+        plain = Style(comments=False, dtype=options.dtype)
+        how = Style(options.math, title=f"{options.name}: steps", dtype=options.dtype)
         return {
-            "spread": of_points(begin, style, sources),
-            "gather": of_points(end, replace(out, columns_in=by_columns), sources),
+            "spread": of_points(begin, replace(plain, columns_out=by_columns), sources),
+            "gather": of_points(end, replace(plain, columns_in=by_columns), sources),
             "stages": [
                 {"launch": of_launch(launch, how, sources), "steps": steps}
                 for launch, steps in stages
@@ -260,12 +261,12 @@ def _fits_together(iteration: Iteration) -> bool:
     return iteration.rows is not None and sums_of(iteration) <= MOST_SUMS
 
 
-def _transpose(sources: Sources) -> Description:
+def _transpose(sources: Sources, dtype: str) -> Description:
     """The dispatch that transposes x (batch, columns), by so many tiles."""
     tables, arrays = Sources(), (("x", "x"), ("y", "y"))
     columns = (("columns", Size("columns")),)
     dispatch = Dispatch(transpose_program, TRANSPOSING, arrays, BATCH, Size("tiles"), columns)
-    described = _dispatch(dispatch, printed_transpose(), sources, tables)
+    described = _dispatch(dispatch, printed_transpose(dtype), sources, tables, dtype)
     return {"launch": {"dispatches": [described], "tables": tables.texts}, "tile": TILE_SIDE}
 
 
@@ -305,7 +306,7 @@ def points_exported(
     shaders: Shaders, names: Sequence[str], minimization: Minimization | None
 ) -> Exported:
     """A kernel of points."""
-    require_exported(shaders.options.dtype, minimization is not None)
+    require_exported(shaders.options.dtype)
     sources = Sources()
     points = of_points(shaders.computation, shaders.style, sources)
     kinds = {"points": points, "minimization": minimization}
@@ -320,7 +321,7 @@ def rows_exported(
     dtype: str = "float32",
 ) -> Exported:
     """A kernel of a loss over data."""
-    require_exported(dtype, minimization is not None)
+    require_exported(dtype)
     sources = Sources()
     rows = of_sums(sums.modules, sums.columns, sources, dtype) | {
         "parameters": sums.parameters,
@@ -358,15 +359,13 @@ def _exported(
     return Exported(name, kinds, description, sources.texts)
 
 
-def require_exported(dtype: str, minimizes: bool = False) -> None:
+def require_exported(dtype: str) -> None:
     """Refuse what pages do not compute.
 
     Raises:
-        InputError: for another dtype than float32 and float32x2, and for a minimisation in pairs.
+        InputError: for another dtype than float32 and float32x2.
     """
     if dtype == "float64":
         raise InputError(
             'kernels of WebGPU compute in float32 and float32x2, not float64: use dtype="float32x2"'
         )
-    if dtype == "float32x2" and minimizes:
-        raise InputError('modules minimise in float32, not float32x2: use dtype="float32"')

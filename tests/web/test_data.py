@@ -127,6 +127,29 @@ def test_many_fits(curves: int, points: int, browser: Chromium, page: Page) -> N
     assert 2 <= count <= 31
 
 
+def test_fits_and_minimisations_in_pairs(browser: Chromium, page: Page) -> None:
+    """Numbers of double precision in and out, with more digits than float32 has."""
+    truth, x = RNG.uniform([1, 0.5], [3, 2], (70, 2)), np.linspace(0, 3, 40)
+    y = truth[:, :1] / (1 + truth[:, 1:] * x)
+    data, starts = np.stack([np.broadcast_to(x, y.shape), y], -1), np.ones((70, 2))
+    how: dict[str, Any] = {"device": "cpu", "dtype": "float32x2"}
+    squares = sg.fused_least_squares(
+        2, lambda p, r: p[0] / (1 + p[1] * r[0]) - r[1], row=2, **how)  # fmt: skip
+
+    def export(path: Any) -> None:
+        squares.export_js(path, sg.LevenbergMarquardt(), each=True, steps=60)
+
+    found = calls(browser, page, export, "await kernel.minimize(x, { data })", x=starts, data=data)
+    np.testing.assert_allclose(found["x"].reshape(-1, 2), truth, rtol=0, atol=1e-11)
+    assert (found["success"] == 1).all()
+    points = sg.fused_forward_backward(2, bowl, **how)
+    wanted = points.minimize(truth[:9], sg.Newton(), 30)
+    found = calls(browser, page, lambda path: points.export_js(path, sg.Newton(), steps=30),
+                  "await kernel.minimize(x)", x=truth[:9])  # fmt: skip
+    np.testing.assert_allclose(found["x"].reshape(-1, 2), wanted.x, rtol=0, atol=1e-11)
+    np.testing.assert_array_equal(found["nit"], wanted.nit)
+
+
 def affine(f: Any, g: Any) -> Any:
     return g[0] * f[0], g[0] * f[1] + g[1]
 

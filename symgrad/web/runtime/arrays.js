@@ -12,7 +12,7 @@ class LaunchKernel {
     const { gpu, inputs, outputs, scratch, pairs } = this.#launch;
     const kinds = { ...WORDS, f: pairs ? Float64Array : Float32Array };
     const quad = quadOf(pairs);
-    const bytesOf = ({ kind, size }) => (kind === "f" && pairs ? 8 : 4) * size;
+    const sizeOf = ({ kind, size }) => bytesOf(kind === "f" && pairs) * size;
     return gpu.lent(async (lease) => {
       const places = {};
       for (const { name, shape, kind, size } of inputs) {
@@ -24,12 +24,11 @@ class LaunchKernel {
         places[name] = lease.sent(kind === "f" && pairs ? split(given, name) : given, quad);
       }
       for (const array of [...outputs, ...scratch]) {
-        places[array.name] = lease.room(rounded(bytesOf(array), quad) || quad);
+        places[array.name] = lease.room(rounded(sizeOf(array), quad) || quad);
       }
-      const wanted = outputs.map((array) => part(places[array.name], 0, bytesOf(array) / 4));
+      const wanted = outputs.map((array) => part(places[array.name], 0, sizeOf(array) / 4));
       const bytes = await gpu.read(this.#launch.steps(lease, places), wanted);
-      const read = (kind, b) => (
-        kind === "f" && pairs ? joined(new Float32Array(b)) : new kinds[kind](b));
+      const read = (kind, b) => (kind === "f" ? readAs(pairs, b) : new WORDS[kind](b));
       return Object.fromEntries(outputs.map(({ name, kind }, k) => [name, read(kind, bytes[k])]));
     });
   }

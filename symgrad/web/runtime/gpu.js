@@ -24,11 +24,13 @@ export async function requestDevice(options = {}) {
 
 const LIMITS = [
   "maxStorageBufferBindingSize", "maxBufferSize", "maxStorageBuffersPerShaderStage",
+  "maxComputeWorkgroupStorageSize",
 ];
 const SCOPES = ["validation", "out-of-memory", "internal"];
 const GROUPS = 65535; // workgroups in one dimension of a dispatch, at most
 const IDLE_BYTES = 2 ** 28; // of buffers that are kept to be used again, at most
-const quadOf = (pairs) => (pairs ? 32 : 16); // bytes of four numbers, of which arrays are whole
+const bytesOf = (pairs) => (pairs ? 8 : 4); // bytes of a number
+const quadOf = (pairs) => 4 * bytesOf(pairs); // bytes of four numbers, of which arrays are whole
 const LOSS_MS = 200; // to wait for word of a lost device where nothing can be read
 
 const MAKERS = {}; // what makes the parts of a kernel, by their names in its description
@@ -81,6 +83,13 @@ const whole = (buffer) => ({ buffer, offset: 0, size: buffer.size });
 /** A part of a range, in numbers of four bytes. */
 const part = (range, start, count) => (
   { buffer: range.buffer, offset: range.offset + 4 * start, size: 4 * count });
+
+/** The numbers that a call takes, as the device has them; a clear error for other arrays. */
+const sentAs = (pairs, values, what) => (pairs ? split : floats)(values, what);
+
+/** Bytes that a call reads, as the numbers that it gives. */
+const readAs = (pairs, bytes) => (
+  pairs ? joined(new Float32Array(bytes)) : new Float32Array(bytes));
 
 /** Refuse what is no buffer of storage with so many bytes. */
 function requireBuffer(buffer, what, nbytes) {
@@ -344,8 +353,8 @@ class Lease {
 }
 
 /** The range of a user's buffer, or of numbers that are sent. */
-function placed(lease, values, what, unit = 4) {
-  if (!(values instanceof GPUBuffer)) return lease.sent(floats(values, what), unit);
+function placed(lease, values, what, pairs) {
+  if (!(values instanceof GPUBuffer)) return lease.sent(sentAs(pairs, values, what));
   if (!(values.usage & GPUBufferUsage.STORAGE)) {
     throw new SymgradError(`${what} is a GPUBuffer without GPUBufferUsage.STORAGE`);
   }

@@ -72,9 +72,10 @@ class Minimizer {
 
   /** How many problems and rows there are, or what does not fit. */
   #problems(starts, data) {
-    const { inputs, shared, own, gpu } = this;
+    const { inputs, shared, own, gpu, pairs } = this;
     gpu.check();
-    const numbers = (a, what) => (a instanceof GPUBuffer ? a.size / 4 : floats(a, what).length);
+    const numbers = (a, what) => (
+      a instanceof GPUBuffer ? a.size : sentAs(pairs, a, what).byteLength) / bytesOf(pairs);
     const count = rowsOf(numbers(starts, "the starts"), inputs, "the starts");
     if (!shared && !own) return { count, rows: 0 };
     if (data === undefined) {
@@ -112,20 +113,22 @@ class Minimizer {
 
   /** The states of all problems, and what steps need beside them. */
   async #begin(lease, form, { count, rows }, starts, data) {
-    const { gpu, state, own, inputs } = this;
-    const most = Math.floor(gpu.maxBinding / (4 * Math.max(state, rows * own)));
+    const { gpu, state, own, inputs, pairs } = this;
+    const each = bytesOf(pairs);
+    const most = Math.floor(gpu.maxBinding / (each * Math.max(state, rows * own)));
     const run = { lease, form, count, rows };
     if (count > Math.min(most, form.spread.most)) {
       throw new SymgradError(`${count} problems at once: this device takes ${most}`);
     }
     if (!count) return run;
-    const x = placed(lease, starts, "the starts");
-    const given = rows ? placed(lease, data, "the data") : lease.room(4);
-    run.shared = own ? lease.room(4) : given;
-    run.own = own ? given : lease.room(4);
-    run.states = lease.room(4 * count * state);
+    const x = placed(lease, starts, "the starts", pairs);
+    const given = rows ? placed(lease, data, "the data", pairs) : lease.room(each);
+    run.shared = own ? lease.room(each) : given;
+    run.own = own ? given : lease.room(each);
+    run.states = lease.room(each * count * state);
     run.progress = lease.room(PROGRESS_BYTES);
-    const steps = form.spread.steps(lease, count, part(x, 0, count * inputs), [run.states]);
+    const steps = form.spread.steps(lease, count, { ...x, size: each * count * inputs },
+      [run.states]);
     if (own && rows && form.kind === "alone") {
       run.own = lease.room(given.size);
       steps.push(...this.#transposed(lease, form, given, run.own, count, rows * own));
@@ -180,9 +183,9 @@ class Minimizer {
 
   /** What a result shows of the states: on the device if it is to stay. */
   async #gathered({ form, states, count }, stay) {
-    const { gpu } = this;
+    const { gpu, pairs } = this;
     const widths = form.gather.widths.slice(0, RESULTS.length);
-    if (!count) return widths.map(() => new Float32Array(0));
+    if (!count) return widths.map(() => readAs(pairs, new ArrayBuffer(0)));
     return gpu.lent(async (lease) => {
       const kept = (k, j) => (stay && j < RESULTS.length
         ? { buffer: gpu.storage(4 * k * count), offset: 0, size: 4 * k * count }
@@ -195,7 +198,7 @@ class Minimizer {
         return rooms.slice(0, RESULTS.length).map(({ buffer }) => buffer);
       }
       const bytes = await gpu.read(steps, rooms.slice(0, RESULTS.length));
-      return bytes.map((b) => new Float32Array(b));
+      return bytes.map((b) => readAs(pairs, b));
     });
   }
 

@@ -42,7 +42,7 @@ class PointKernel {
 
   async run(values) {
     const { inputs, widths, outputs, pairs, gpu } = this.#points;
-    const points = (pairs ? split : floats)(values, "the points");
+    const points = sentAs(pairs, values, "the points");
     const count = rowsOf(points.length, inputs, "the points");
     const found = widths.map((k) => new Float32Array(count * k));
     await this.#points.inTurn(count, (start, some) => gpu.lent(async (lease) => {

@@ -43,7 +43,7 @@ class Rows {
   #add(found, rows, start, count, parameters) {
     return this.gpu.lent(async (lease) => {
       const first = lease.sent(parameters.length ? parameters : new Float32Array(2), this.quad);
-      const each = this.pairs ? 8 : 4;
+      const each = bytesOf(this.pairs);
       const size = rounded(4 * count * this.columns, this.quad) || this.quad;
       const source = { buffer: rows, offset: 4 * start * this.columns, size };
       const groups = this.parts.map((part) => this.groups(part, count));
@@ -54,8 +54,8 @@ class Rows {
         sizes[`groups${k}`] = n;
       });
       const bytes = await this.gpu.read(this.launch.steps(lease, places, sizes), targets);
-      const read = (b) => (this.pairs ? joined(new Float32Array(b)) : new Float32Array(b));
-      this.parts.forEach((p, k) => addPart(found, p, read(bytes[k]), groups[k], count));
+      const read = bytes.map((b) => readAs(this.pairs, b));
+      this.parts.forEach((p, k) => addPart(found, p, read[k], groups[k], count));
     });
   }
 }
@@ -111,7 +111,7 @@ class BoundRows {
     this.#rows = rows;
     this.#own = !(values instanceof GPUBuffer);
     if (this.#own) {
-      const numbers = (pairs ? split : floats)(values, "the rows");
+      const numbers = sentAs(pairs, values, "the rows");
       this.count = rowsOf(numbers.length, columns, "the rows");
       const width = values.length / this.count;
       const weights = weight !== null && values.filter((_, k) => k % width === weight);
@@ -131,7 +131,7 @@ class BoundRows {
   async run(params) {
     const { parameters, used, outputs, reduce, pairs } = this.#rows;
     const Numbers = pairs ? Float64Array : Float32Array;
-    (pairs ? split : floats)(params, "the parameters"); // which throw at other arrays
+    sentAs(pairs, params, "the parameters"); // which throws at other arrays
     if (params.length !== parameters) {
       throw new SymgradError(`${params.length} parameters: ${parameters} are needed`);
     }
@@ -139,7 +139,7 @@ class BoundRows {
       throw new SymgradError("the mean over no rows, or over weights of 0, is not defined");
     }
     const read = Numbers.from(used, (k) => params[k]);
-    const sent = pairs ? split(read, "the parameters") : read;
+    const sent = sentAs(pairs, read, "the parameters");
     const sums = await this.#rows.sums(this.#buffer, this.count, sent);
     const scale = reduce === "mean" ? 1 / this.weight : 1;
     return Object.fromEntries(outputs.map(({ name, size, from, to }) => {

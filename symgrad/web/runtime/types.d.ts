@@ -57,9 +57,9 @@ interface BoundRows {
 /** Where minimisations from S starts have led. */
 interface Ends {
   /** (S, n) in a row. */
-  x: Float32Array;
+  x: Numbers;
   /** The losses. */
-  fun: Float32Array;
+  fun: Numbers;
   /** Steps that were made. */
   nit: Int32Array;
   /** Above 0 for a success, 0 where steps ran out, below it for what went wrong. */
@@ -77,19 +77,19 @@ interface EndsOnDevice {
 
 /** Rows of data: the same for all starts, or those of each start one after another. */
 interface Rows {
-  data?: Float32Array | GPUBuffer;
+  data?: Numbers | GPUBuffer;
 }
 
 /** A kernel that minimises a loss from many starts at once. */
 interface Minimizer extends Kernel {
-  minimize(starts: Float32Array | GPUBuffer, options?: Rows): Promise<Ends>;
-  /** The same with results that stay on the device, all of them float32; they are the caller's. */
+  minimize(starts: Numbers | GPUBuffer, options?: Rows): Promise<Ends>;
+  /** The same with results that stay on the device, all as x is there; they are the caller's. */
   minimize(
-    starts: Float32Array | GPUBuffer, options: Rows & { stay: true },
+    starts: Numbers | GPUBuffer, options: Rows & { stay: true },
   ): Promise<EndsOnDevice>;
   /** How far it is after every so many steps, until all are done. */
   minimizing(
-    starts: Float32Array | GPUBuffer, options?: Rows & { every?: number },
+    starts: Numbers | GPUBuffer, options?: Rows & { every?: number },
   ): AsyncGenerator<Ends>;
 }
 
