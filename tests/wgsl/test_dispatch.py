@@ -26,6 +26,7 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpu import STORAGE
 from symgrad.wgsl.device.gpus import Gpu, native_wgpu
+from symgrad.wgsl.device.modules import TrustedModules, choose_modules
 from symgrad.wgsl.dispatch import launch as dispatch
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.dispatch.workspace import shared_memory
@@ -352,6 +353,15 @@ def test_the_documented_way_of_encoding(gpu: Gpu, monkeypatch: Any) -> None:
 def test_wgpu_without_its_c_functions_is_used_as_documented(gpu: Gpu) -> None:
     assert isinstance(choose_encoder(gpu._device, native_wgpu()), NativeEncoder)
     assert isinstance(choose_encoder(gpu._device, None), PlainEncoder)
+
+
+def test_modules_are_trusted_where_wgpu_can(gpu: Gpu) -> None:
+    """By either way naga refuses what is wrong, and says where."""
+    trusted, checked = choose_modules(gpu._device, native_wgpu()), choose_modules(gpu._device, None)
+    assert isinstance(trusted, TrustedModules) and not isinstance(checked, TrustedModules)
+    for module in (trusted, checked):
+        with pytest.raises(Exception, match=r"(?s)`missing`.*wgsl:1:21"):
+            module("fn main() { let x = missing; }")
 
 
 @pytest.mark.parametrize("way", [NativeEncoder, PlainEncoder])

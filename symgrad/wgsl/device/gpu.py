@@ -22,6 +22,7 @@ from symgrad.kernel.copying import converted
 from symgrad.values.dtypes import PAIRS
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
 from symgrad.wgsl.device.guard import Guard
+from symgrad.wgsl.device.modules import choose_modules
 from symgrad.wgsl.device.timestamps import FEATURE, Timestamps
 from symgrad.wgsl.memory.encoding import Copy, Encoder, NativeEncoder, Step, choose_encoder
 from symgrad.wgsl.memory.mapping import STAGING, Staging, choose_mapper
@@ -106,6 +107,7 @@ class Gpu:
         self.pool = Pool(lambda nbytes: self._create_buffer(nbytes, STORAGE), self._forget_bindings)
         if info.kind == "software":
             self.pool.limit = _memory_of_machine()
+        self._module = choose_modules(self._device, native)
         self.mapper = choose_mapper(self._device, native)
         self.queue = Queue(choose_encoder(self._device, native))
         self._in_flight = 0
@@ -158,8 +160,7 @@ class Gpu:
         """A compute pipeline with entry point "main"; naga's message if it refuses the source."""
         layout = self._layout(counts)[1]
         with self.guard, watch.stage("compile"):
-            module = self._device.create_shader_module(code=source)
-            stage = {"module": module, "entry_point": "main"}
+            stage = {"module": self._module(source), "entry_point": "main"}
             return self._keep(self._device.create_compute_pipeline(layout=layout, compute=stage))
 
     def _layout(self, counts: tuple[int, int]) -> tuple[Any, Any]:
