@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import symgrad as sg
 
@@ -174,6 +176,19 @@ def test_extremes_of_nan_have_no_slope(count: int) -> None:
 def test_a_tie_with_the_initial_value_is_one_of_two(count: int) -> None:
     f = sg.value_and_grad(lambda x: np.max(x, initial=1.0), device="cpu", dtype="float64")
     np.testing.assert_allclose(f(np.ones(count))[1], 0.5 / count, rtol=1e-15)
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_ties_share_alike_in_each_mode_and_in_pickles(mode: Any) -> None:
+    kernel = sg.fused_jacobian(
+        5, lambda v: [np.max(v) ** 2, np.ptp(v)], mode=mode, device="cpu", dtype="float64"
+    )
+    for k in (kernel, pickle.loads(pickle.dumps(kernel))):
+        _, slopes = k.run([1.0, 2.0, 2.0, 0.0, 2.0])
+        np.testing.assert_allclose(slopes[0], [0, 4 / 3, 4 / 3, 0, 4 / 3], rtol=1e-15)
+        np.testing.assert_allclose(slopes[1], [0, 1 / 3, 1 / 3, -1, 1 / 3], rtol=1e-15)
+    x = sg.array(list(sg.symbols("a b c")))
+    assert sg.to_sympy(np.max(x)).doit() == sympy.Max(*sympy.symbols("a b c"))
 
 
 def test_ties_in_memory_share_alike() -> None:

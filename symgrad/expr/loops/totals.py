@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.region import hole
 from symgrad.expr.tracers.array import TracedArray, swept
 from symgrad.expr.tracers.expression import Expr, as_real
-from symgrad.expr.tracers.extremes import with_ties
+from symgrad.expr.tracers.extremes import beyond, share
 from symgrad.expr.tracers.integers import BITS, Word
 from symgrad.expr.tracers.memory import LEAST_SWEPT, Finish
 from symgrad.expr.tracers.memory import swept as swept_over
@@ -40,12 +41,38 @@ def smallest(a: Any, axis: Any = None, **more: Any) -> Any:
     return _extreme(a, ops.minimum, math.inf, axis is None and not more)
 
 
+class _Valued(Op):
+    """The row of `EXTREME`."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return "EXTREME"
+
+
+EXTREME: Final = _Valued(
+    name="extreme",
+    signature="ff->f",
+    cost=0,
+    reference=lambda x, _: np.array(x),
+    transparent=True,
+    meaning="the first argument, with the derivative of the second",
+    vjp=lambda g, y, extreme, mean: (None, g),
+)
+"""The extreme of an array, with the derivative of the mean of all elements that it equals."""
+
+
 def _extreme(a: Any, op: Op, start: float, whole: bool) -> Any:
-    """The fold of `minimum` or `maximum`, whose derivative all ties share."""
+    """The fold of `minimum` or `maximum`, whose derivative all ties share: see `share`."""
     extreme = _folded(a, op, start, whole)
     if not isinstance(extreme, Expr):
         return extreme
-    return with_ties(op, extreme, lambda f: total(swept(lambda x: f(as_real(x)), [a])))
+
+    def of_all(f: Callable[[Any], Any]) -> Any:
+        return total(swept(lambda x: f(as_real(x)), [a]))
+
+    ties = of_all(lambda x: ops.where(beyond(op, x, extreme), 0.0, x))
+    return EXTREME(extreme, share(extreme, of_all) * ties)
 
 
 def mean(a: Any, axis: Any = None, **more: Any) -> Expr | None:

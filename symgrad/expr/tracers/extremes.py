@@ -5,52 +5,60 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Handle, Op
+from symgrad.expr.graph.node import Handle, Masked, Op
 from symgrad.expr.tracers.along import add_elements, balanced
 from symgrad.expr.tracers.array import call
-from symgrad.expr.tracers.expression import Expr, as_real
+from symgrad.expr.tracers.expression import Expr, lift
 
 
-class _Extreme(Op):
-    """The row of `EXTREME`."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Extreme(Op):
+    """A row that is its first argument, the extreme of the others by ``of``.
 
-    __slots__ = ()
-
-    def __reduce__(self) -> str:
-        return "EXTREME"
-
-
-EXTREME: Final = _Extreme(
-    name="extreme",
-    signature="ff->f",
-    cost=0,
-    reference=lambda x, _: np.array(x),
-    transparent=True,
-    meaning="the first argument, an extreme, with the derivative of the mean of what it equals",
-    vjp=lambda g, y, extreme, mean: (None, g),
-)
-"""The value of the first argument with the derivative of the second: see `with_ties`."""
-
-
-def with_ties(op: Op, extreme: Any, total: Callable[[Callable[[Any], Any]], Any]) -> Any:
-    """An extreme whose derivative is that of the mean of all elements that it equals.
-
-    ``op`` is `minimum` or `maximum`, and ``total`` sums a function of the elements. NaN is equal to
-    all elements here, so that its derivative is NaN.
+    All that it equals share its derivative; NaN, which equals nothing, has the derivative NaN.
     """
 
-    def chosen(x: Any, value: Any) -> Any:
-        beside = (x, extreme) if op is ops.maximum else (extreme, x)
-        return ops.where(ops.lt(*beside), 0.0, value)
+    of: Op
 
+    def __reduce__(self) -> Any:
+        return extreme_row, (self.of, self.arity - 1)
+
+
+@functools.cache
+def extreme_row(of: Op, count: int) -> Extreme:
+    """The row of an extreme of so many values, by `minimum` or `maximum`."""
+
+    def vjp(g: Any, _: Any, extreme: Any, *values: Any) -> tuple[Any, ...]:
+        part = g * share(extreme, lambda f: balanced(add_elements, [f(v) for v in values]))
+        return None, *[Masked(~beyond(of, v, extreme), part) for v in values]
+
+    return Extreme(
+        name="largest" if of is ops.maximum else "smallest",
+        signature=f"{'f' * (count + 1)}->f",
+        cost=0,
+        reference=lambda x, *_: np.array(x),
+        transparent=True,
+        meaning="the first argument, with the derivative of an extreme of the others",
+        vjp=vjp,
+        of=of,
+    )
+
+
+def beyond(op: Op, x: Any, extreme: Any) -> Any:
+    """Whether an element is not the extreme: smaller than the largest, say."""
+    return ops.lt(x, extreme) if op is ops.maximum else ops.lt(extreme, x)
+
+
+def share(extreme: Any, total: Callable[[Callable[[Any], Any]], Any]) -> Any:
+    """The share of each of the elements that equal an extreme; ``total`` sums a function of all."""
     hits = total(lambda x: ops.where(ops.eq(x, extreme), 1.0, 0.0))
-    share = ops.where(hits > 0.0, 1.0 / hits, math.nan)
-    return EXTREME(extreme, share * total(lambda x: chosen(x, x)))
+    return ops.where(hits > 0.0, 1.0 / hits, math.nan)
 
 
 def extreme_of(op: Op, values: list[Any], initial: Any = None) -> Any:
@@ -85,5 +93,5 @@ def _among(
     extreme = balanced(combine, values)
     if len(values) < 3 or not isinstance(extreme, Expr):
         return extreme
-    reals = [as_real(v) for v in ties]
-    return with_ties(op, extreme, lambda f: balanced(add_elements, [f(v) for v in reals]))
+    reals = [lift(extreme.graph, v) for v in ties]
+    return extreme_row(op, len(reals))(extreme, *reals)
