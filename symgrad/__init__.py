@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     )
     from symgrad.front.jit import jit, vmap
     from symgrad.front.kernels import Kernel
+    from symgrad.front.network import Network, network
     from symgrad.kernel.stats import Stats
     from symgrad.ode.solution import OdeResult
     from symgrad.ode.solve import solve_ivp
@@ -116,7 +117,6 @@ if TYPE_CHECKING:
     from symgrad.tensor.kernel import TensorKernel, TensorStats
     from symgrad.tensor.layers import gemm_bias, linear
     from symgrad.tensor.nests import device_put, load_arrays, save_arrays
-    from symgrad.tensor.network import Network, network
     from symgrad.tensor.optimizers import adamw_update, clip_by_global_norm
     from symgrad.tensor.rowwise import rowwise
     from symgrad.tensor.scans import associative_scan, selective_scan
@@ -328,7 +328,7 @@ _LATER = {
     "symgrad.tensor.kernel": "TensorKernel TensorStats",
     "symgrad.tensor.layers": "gemm_bias linear",
     "symgrad.tensor.nests": "device_put load_arrays save_arrays",
-    "symgrad.tensor.network": "Network network",
+    "symgrad.front.network": "Network network",
     "symgrad.tensor.optimizers": "adamw_update clip_by_global_norm",
     "symgrad.tensor.scans": "associative_scan selective_scan",
     "symgrad.tensor.rowwise": "rowwise",

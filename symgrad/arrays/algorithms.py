@@ -41,7 +41,7 @@ class Algorithm:
     shapes: Callable[..., tuple[Shape, ...]]
     """The shapes of the results, by those of the operands and by the options."""
     kinds: str = "f"
-    """The kinds of the results; of a loop its options say them."""
+    """The kinds of the results, or that of all; of a loop its options say them."""
     pull: Pull | None = None
     together: Together | None = None
     """A derivative for the cotangents of all results at once."""
@@ -56,6 +56,7 @@ def calling(
         a = ALGORITHMS[name]
         shapes = a.shapes(*[o.shape for o in operands], *options)
         kinds = a.kinds or options[0].kinds
+        kinds *= len(shapes) if len(kinds) == 1 else 1
         results: dict[int, Result] = {}
         call = Call(
             name=name, operands=tuple(operands), options=options, shapes=shapes, kinds=kinds,

@@ -14,8 +14,13 @@ NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
 """The default of NumPy's options that may be None."""
 
 
+_NESTS: Final = WholeArray, list, tuple
+
+
 def whole(value: Any, *others: Any) -> WholeArray:
     """A value as a whole array, of the tape of the first one that is among all."""
+    if type(value) is WholeArray and not any(isinstance(o, _NESTS) for o in others):
+        return value
     return innermost(list(flat([value, *others]))).lift(value)
 
 

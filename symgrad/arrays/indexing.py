@@ -219,7 +219,7 @@ class Updates:
         variable = zeros.then(rules.fresh, (a.number, len(a.tape.operations)), a.shape)
         read = index(variable, self._key)
         seed = a.functions[np.broadcast_to](a.lift(values), read.shape)
-        return read.then(rules.gradient, 0, a.shape, seed, variable)
+        return read.then(rules.gradient, (0, 1), a.shape, seed, variable)
 
     def subtract(self, values: Any) -> WholeArray:
         """The array with these subtracted from them."""

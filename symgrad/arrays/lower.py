@@ -39,8 +39,8 @@ class Lowering:
         """The counters of functions that are mapped: the first axes of arrays that are stored."""
         self.inputs: list[Input] = []
         self.views: list[View] = []
-        self.gradients: dict[tuple[Array, ...], list[Array]] = {}
-        """Cotangents by the arrays that they are of: output, seed and variables."""
+        self.gradients: dict[tuple[int | Array, ...], list[Array]] = {}
+        """Cotangents by the arrays that they are of: outputs, so many, seeds and variables."""
         self.operands: list[View] = []
         """Operands of a function that is mapped, at one place along its axis."""
         self.mapped: dict[Any, tuple[Lowering, list[View]]] = {}

@@ -81,6 +81,8 @@ def mean(
     """np.mean."""
     refuse(dtype=dtype, out=out)
     a = whole(a, where)
+    if where is NOT_GIVEN or where is True:
+        return total(a, axis, keepdims=keepdims) / count_of(a, axis, where)
     result = total(a, axis, keepdims=True, where=where) / count_of(a, axis, where)
     return _without(result, axes_of(a, axis), keepdims)
 

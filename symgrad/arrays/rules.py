@@ -328,15 +328,18 @@ def fresh(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
     return lowering.of(array)
 
 
-def gradient(
-    lowering: Lowering, which: int, shape: Shape, output: View, seed: View, *wrt: View
-) -> View:
-    """The cotangent of argument ``which`` for that of the output; all are made together."""
-    arrays = [lowering.stored(v) for v in (output, seed, *wrt)]
-    key = tuple(arrays)
+def gradient(lowering: Lowering, attribute: tuple[int, int], shape: Shape, *views: View) -> View:
+    """The cotangent of variable ``which``, for those of so many outputs: all are made together.
+
+    The operands are the outputs, their cotangents, and the variables.
+    """
+    which, n = attribute
+    arrays = [lowering.stored(v) for v in views]
+    key = n, *arrays
     if key not in lowering.gradients:
         b = lowering.builder
-        lowering.gradients[key] = cotangents(b, arrays[:1], arrays[2:], arrays[1:2])
+        slopes = cotangents(b, arrays[:n], arrays[2 * n :], arrays[n : 2 * n])
+        lowering.gradients[key] = slopes
     return lowering.of(lowering.gradients[key][which])
 
 

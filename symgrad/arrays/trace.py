@@ -22,9 +22,17 @@ WholeArray.functions.update(linear.TABLE | loops.TABLE | compositions.TABLE)
 
 def gradients(output: WholeArray, wrt: Sequence[WholeArray]) -> list[WholeArray]:
     """The derivatives of one number by whole arrays, on the same tape."""
-    seed = output.lift(np.ones(()))
+    return pulled_back([output], [output.lift(np.ones(()))], wrt)
+
+
+def pulled_back(
+    outputs: Sequence[WholeArray], cotangents: Sequence[WholeArray], wrt: Sequence[WholeArray]
+) -> list[WholeArray]:
+    """The cotangents of whole arrays, from those of outputs, on the same tape."""
+    first, *others = (*outputs, *cotangents, *wrt)
     return [
-        output.then(rules.gradient, k, w.shape, seed, *wrt, kind="f") for k, w in enumerate(wrt)
+        first.then(rules.gradient, (k, len(outputs)), w.shape, *others, kind="f")
+        for k, w in enumerate(wrt)
     ]
 
 

@@ -76,10 +76,6 @@ class ResidentArray:
     def __getitem__(self, key: Any) -> Self:
         raise NotImplementedError
 
-    def placed(self, key: Any, shape: tuple[int, ...]) -> Self:
-        """Zeros of a shape, with this array where an index of them says."""
-        raise NotImplementedError
-
     def beside(self, values: np.ndarray) -> Self:
         """A copy of an array of the host's in the same memory, in this array's dtype."""
         raise NotImplementedError

@@ -12,9 +12,11 @@ from typing import Any, Final, Protocol, Self
 import numpy as np
 
 from symgrad import targets
+from symgrad.arrays.kernels import traced
 from symgrad.backend import Backend, backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError, counted
+from symgrad.expr.tracing.fingerprint import Unchanging
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.resident import ResidentArray
@@ -22,7 +24,6 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.report.kernel import KernelBase, sources_of, style_of
 from symgrad.report.profiling import Profile, profile_kernel
-from symgrad.tensor.recorded import Pull, tape_of
 from symgrad.values.arrays import real_numbers
 from symgrad.values.dtypes import host_dtype, memory_dtype, name_of
 from symgrad.web.kernels import launch_exported, require_exported
@@ -122,7 +123,7 @@ class TensorStats:
         return f"{self.flops:,} operations, {self.bytes:,} bytes, {self.kernels} kernels"
 
 
-class TensorKernel(KernelBase):
+class TensorKernel(KernelBase, Unchanging):
     """A kernel of arrays: ``run`` computes, and ``vjp`` gives the gradients as well.
 
     It is compiled for the shapes of a call when these are first seen. Arrays are NumPy's, or
@@ -158,16 +159,28 @@ class TensorKernel(KernelBase):
             InputError: for shapes that do not go together, naming the argument.
             InputTypeError: for what holds no real numbers, or is on another device.
         """
-        tape = tape_of(arrays)
-        if tape is not None:
-            return tape.call(self, arrays)
-        return _single(self._call("run", arrays, self._work_with(len(arrays))))
+        results = traced(self, arrays)
+        if results is None:
+            results = self._call("run", arrays, self._work_with(len(arrays)))
+        return _single(results)
 
     __call__ = run
 
-    def recorded(self, *arrays: Any) -> tuple[Any, Pull]:
-        """The result or the results, and what gives the gradients, by a cotangent of each."""
-        return self.run(*arrays), lambda *cotangents: self.vjp(*arrays, *cotangents)[1]
+    def shapes(self, shapes: Sequence[Shape], keep: bool) -> list[Shape]:
+        """The shapes of the results, and to ``keep`` them of residuals: see `ArrayKernel`."""
+        work = self._work_with(len(shapes))
+        self._require_names(shapes, work.arguments)
+        return work.results(shapes)
+
+    def forward(self, arrays: Sequence[Any], keep: bool) -> list[Any]:
+        """The results, and to ``keep`` them the residuals: see `ArrayKernel`."""
+        return self._call("run", arrays, self._work_with(len(arrays)))
+
+    def backward(
+        self, arrays: Sequence[Any], cotangents: Sequence[Any], residuals: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """The gradients of all arguments: see `ArrayKernel`."""
+        return self.vjp(*arrays, *cotangents)[1]
 
     def vjp(self, *arrays: Any) -> tuple[Any, Any]:
         """The result, and the gradients: the cotangent of the result comes behind the arguments.
@@ -199,11 +212,7 @@ class TensorKernel(KernelBase):
     def _call(self, kind: str, arguments: Sequence[Any], work: Work) -> list[Any]:
         """The arrays that a kind of call gives."""
         names = [*work.arguments, *(work.cotangents if kind == "vjp" else ())]
-        if len(arguments) != len(names):
-            raise InputError(
-                f"{self.name} takes {counted(len(names), 'array')} ({', '.join(names)}), "
-                f"not {len(arguments)}"
-            )
+        self._require_names(arguments, names)
         arrays = self._arrays(arguments, names)
         shapes = tuple(tuple(a.shape) for a in arrays)
         if not all(map(math.prod, shapes)):
@@ -211,6 +220,14 @@ class TensorKernel(KernelBase):
         runner = self._runner(work, kind, shapes)
         self._last = work, kind, shapes
         return runner.run(*arrays)
+
+    def _require_names(self, arguments: Sequence[Any], names: Sequence[str]) -> None:
+        """Refuse more or fewer arguments than these names."""
+        if len(arguments) != len(names):
+            raise InputError(
+                f"{self.name} takes {counted(len(names), 'array')} ({', '.join(names)}), "
+                f"not {len(arguments)}"
+            )
 
     def _arrays(self, arguments: Sequence[Any], names: Sequence[str]) -> list[Any]:
         """The arrays as kernels take them: all on the device if one is."""

@@ -18,7 +18,6 @@ from symgrad.pipeline import Options, dtype_name, require_options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, epilogue
 from symgrad.tensor.kernel import Runner, TensorKernel, Work, launched
-from symgrad.tensor.recorded import Pull
 from symgrad.tensor.shapes import (
     Problem,
     Shape,
@@ -205,10 +204,19 @@ class LayerKernel(TensorKernel):
 
     __call__ = run
 
-    def recorded(self, *arrays: Any) -> tuple[Any, Pull]:
-        """The result, and what gives the gradients: what the activation is of is kept for it."""
-        result, kept = self.run(*arrays, keep=True)
-        return result, lambda cotangent: self.vjp(*arrays, cotangent, kept=kept)[1]
+    def shapes(self, shapes: Sequence[Shape], keep: bool) -> list[Shape]:
+        """The shapes of the result, and to ``keep`` it of what the activation is of."""
+        return super().shapes(shapes, keep) * (1 + keep)
+
+    def forward(self, arrays: Sequence[Any], keep: bool) -> list[Any]:
+        """The result, and to ``keep`` it what the activation is of."""
+        return list(self.run(*arrays, keep=True)) if keep else super().forward(arrays, keep)
+
+    def backward(
+        self, arrays: Sequence[Any], cotangents: Sequence[Any], residuals: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """The gradients of all arguments, from what was kept."""
+        return self.vjp(*arrays, *cotangents, kept=residuals[0])[1]
 
     def vjp(self, *arrays: Any, kept: Any = None) -> tuple[Any, Any]:
         """The result and the gradients, as of any `TensorKernel`, from what was ``kept`` or not.

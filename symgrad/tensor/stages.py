@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays.fuse import fused
+from symgrad.arrays.kernels import WHEREVER
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.loops import Loop
 from symgrad.arrays.program import Call, Constant, Program
@@ -118,6 +119,8 @@ class CompiledArrays:
             return self._segment(part)
         if isinstance(part, CallStep) and part.call.name == "loop":
             return self._loop(part.call, part)
+        if isinstance(part, CallStep) and part.call.name in WHEREVER:
+            return partial(self._wherever, part)
         return partial(self._host, part)
 
     def _loop(self, call: Call, step: CallStep) -> Any:
@@ -138,6 +141,15 @@ class CompiledArrays:
             arrays |= {array: results[k] for k, array in step.results.items()}
 
         return run
+
+    def _wherever(self, step: CallStep, arrays: dict[Array, Any]) -> None:
+        """Calls a kernel of its own, which takes arrays of the device or of the host."""
+        call, floats = step.call, self.options.floats
+        given = [arrays[a] if a.size else np.empty(a.shape, floats) for a in call.operands]
+        results = call.reference(*given, *call.options)
+        for k, array in step.results.items():
+            on_device = isinstance(results[k], ResidentArray)
+            arrays[array] = results[k] if on_device else np.asarray(results[k], floats, order="C")
 
     def _segment(self, segment: Segment) -> Any:
         launched = self.backend.launch(segment.launch, self.options)

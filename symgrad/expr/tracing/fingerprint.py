@@ -89,6 +89,10 @@ def fingerprint(f: Callable[..., Any]) -> Hashable | None:
     return seen.key
 
 
+class Unchanging:
+    """An object that computes the same for ever: a part of fingerprints by itself, as kernels."""
+
+
 class UnknownStateError(Exception):
     """A function refers to something that may change unseen."""
 
@@ -167,6 +171,10 @@ class Fingerprint:
             return self._of_function(value, (*within, value))
         if kind is type and issubclass(value, np.generic):
             return kind, value
+        if isinstance(value, Unchanging):
+            return (value,)
+        if kind is tuple:
+            return kind, *(self._of_value(v, within) for v in value)
         if self._takes_arrays and kind is np.ndarray:
             return self._of_array(value)
         if self._takes_arrays and isinstance(value, np.number):

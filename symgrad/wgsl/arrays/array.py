@@ -138,15 +138,6 @@ class DeviceArray(StoredArray, NDArrayOperatorsMixin):
         """The square root of the variance."""
         return self.var(axis, ddof=ddof, keepdims=keepdims) ** 0.5
 
-    def placed(self, key: Any, shape: tuple[int, ...]) -> DeviceArray:
-        """Zeros of a shape, with this array where an index of them says."""
-        result = DeviceArray.empty(self.gpu, shape, self.dtype)
-        if result.size:
-            self.gpu.tool(Arithmetic).compute(Call(np.positive), [0.0], result.view)
-        if self.size:
-            self.gpu.tool(Arithmetic).compute(None, [self.view], result.view.indexed(key))
-        return result
-
 
 def _fetched(value: Any) -> Any:
     """Arguments of NumPy's, with arrays of the device as arrays of the host."""
