@@ -14,7 +14,7 @@ from typing import Final
 from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Call, Counted, Result, Scatter, Tabulate, ordered
-from symgrad.arrays.scalars import Array, Read, Reduce, Scalars
+from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
 
 TRAFFIC: Final = 8
 """The cost of storing or loading an element, in additions."""
@@ -74,6 +74,8 @@ class _Plan:
     readers: dict[Array, set[Array]] = field(default_factory=dict)
     carrying: set[Array] = field(default_factory=set)
     """Arrays with a long reduction, which another one would spoil."""
+    moved: set[Array] = field(default_factory=set)
+    """Arrays that are read at other indices than counters."""
     costs: dict[int, int] = field(default_factory=dict)
 
     def count(self, array: Array) -> None:
@@ -92,7 +94,15 @@ class _Plan:
             self.evaluations[source] = self.evaluations.get(source, 0) + total
             self.repeats[source] = max(self.repeats.get(source, 1), times)
             self.readers.setdefault(source, set()).add(array)
+            if not self._is_plain(i):
+                self.moved.add(source)
         self.most |= {a: max(n, self.most.get(a, 0)) for a, n in own.items()}
+
+    def _is_plain(self, read: int) -> bool:
+        """Whether the indices of a read are counters: then a product stays one in its reader."""
+        b, array = self.b, self.b.array_of(read)
+        index = [i for i, n in zip(b.args(read), array.shape, strict=True) if n > 1]
+        return all(b.op(i) is COUNTER for i in index)
 
     def sites(self, roots: Sequence[int], times: int = 1) -> list[tuple[int, int]]:
         """The reads in scalars, with how often reductions make each."""
@@ -168,6 +178,8 @@ class _Plan:
         expanding = size > 2 * sum(s.size for s in sources)
         again = expanding and ratio <= REPEAT and self.most.get(array, 0) < SIDE * size
         if inner > LANE and not self.readers.get(array, set()).isdisjoint(self.carrying):
+            return False
+        if inner > LANE and array in self.moved:
             return False
         if inner > 1 and not (ratio <= 1 and (self.repeats.get(array, 1) == 1 or inner <= LANE)):
             return inner <= LANE and again

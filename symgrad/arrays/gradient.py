@@ -15,6 +15,7 @@ from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Result, Scan, Scatter, Tabulate, ordered, sources
 from symgrad.arrays.scalars import Array, Read, Reduce
+from symgrad.arrays.shifts import without_effect
 from symgrad.arrays.transpose import transposed
 from symgrad.errors import UnsupportedError
 from symgrad.expr import ops
@@ -43,6 +44,7 @@ def cotangents(
     for array in order:
         if array.kind == "f" and not active.isdisjoint(sources(b, array)):
             active.add(array)
+    active -= without_effect(b, order, outputs).difference(wrt)
     calls: dict[Any, list[Result]] = {}
     for array in order:
         if isinstance(array, Result):

@@ -57,8 +57,12 @@ class Builder(Integers):
             return self.both(*args)
         if op is ops.logical_not:
             return self.opposite(args[0])
-        if op is ops.where and args[1] == args[2]:
-            return args[1]
+        if op is ops.where:
+            zero, (condition, yes, no) = self.graph.constant(0.0), args
+            if yes == no or (no == zero and self._is_zero(yes, self.opposite(condition))):
+                return yes
+            if yes == zero and self._is_zero(no, condition):
+                return no
         return self._rewriter.make(op, *args)
 
     def _of_integers(self, op: Op, args: Sequence[int]) -> int:
@@ -106,6 +110,23 @@ class Builder(Integers):
         if truth is not None or value == zero:
             return value if truth is not False else zero
         return self.graph.add(ops.where, condition, value, zero)
+
+    def _is_zero(self, i: int, condition: int) -> bool:
+        """Whether a scalar is 0 where a condition holds, for it was chosen to be."""
+        op, args, zero = self.op(i), self.args(i), self.graph.constant(0.0)
+        if op is ops.where and zero in args[1:]:
+            outside = args[0] if args[1] == zero else self.opposite(args[0])
+            return outside == condition or self._is_zero(args[1 + (args[1] == zero)], condition)
+        if op is ops.neg:
+            return self._is_zero(args[0], condition)
+        if op is ops.mul and self.op(args[1]) is CONST:
+            return self._is_zero(args[0], condition)
+        if isinstance(op, Read) and isinstance(array := op.array, Tabulate):
+            body, b = array.body, self.op(array.body)
+            if b is ops.where or b is ops.mul:
+                [body] = self.substituted([body], dict(zip(array.counters, args, strict=True)))
+                return self._is_zero(body, condition)
+        return False
 
     def guarded(self, i: int) -> tuple[int, int]:
         """The condition outside of which a value is 0, and the value."""

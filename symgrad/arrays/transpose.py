@@ -20,10 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
+from typing import Final
 
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Scatter
 from symgrad.arrays.scalars import COUNTER, Affine, Array, integer_where, modulo, quotient
+
+LONG: Final = 33
+"""Terms from which a sum is computed before it is put where it belongs."""
 
 Equation = tuple[int, int]
 """An index, and the counter of the target that it has to equal."""
@@ -37,6 +42,8 @@ def transposed(
     As sums, where all indices can be solved for counters; otherwise as a `Scatter`.
     """
     known = {c for i in index for c in b.walk([i])}
+    if any(b.op(i) is not COUNTER and not b.op(i).constant for i in index):
+        counters, body = _summed_first(b, counters, known, body)
     if not all(_is_affine(b, c) for c in known):
         condition, value = b.guarded(body)
         if b.truth_of(condition) is None:  # what is read under a condition may be out of range
@@ -44,6 +51,21 @@ def transposed(
             index = [b.apply(integer_where, condition, i, outside) for i in index]
         return Scatter(shape=tuple(shape), counters=tuple(counters), index=tuple(index), body=value)
     return _Solving(b, shape, counters, index, body).array()
+
+
+def _summed_first(
+    b: Builder, counters: Sequence[int], used: set[int], body: int
+) -> tuple[Sequence[int], int]:
+    """Counters of which indices are made, and the body summed over the others, if that is long.
+
+    So a product of matrices stays one, though its elements are put where a slice was read.
+    """
+    loose = [c for c in counters if c not in used]
+    if prod(map(b.extent, loose)) < LONG:
+        return counters, body
+    names = {c: b.counter(b.extent(c)) for c in counters if c in used}
+    [total] = b.substituted([b.total(loose, body)], names)
+    return list(names), b.element(b.array(list(names.values()), total), b.indices(list(names)))
 
 
 def _is_affine(b: Builder, i: int) -> bool:
