@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import isqrt
 
 from symgrad.arrays.program import Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array, Reduce, Scalars, is_zero, replaced
@@ -398,13 +399,12 @@ class Scheduler:
             length = max(1, int(CHUNK_COST / max(each, 1e-6)), -(-extent // MOST_PARTS))
             unit = self.target.width * 4 if extent > 64 * self.target.width else 1
             length = -(-length // unit) * unit
-        elif self._is_across(access):
-            inner = max(1, access.terms // extent)
-            parts = min(GPU_PARTS, -(-BUSY_ELEMENTS // access.size))
-            length = min(max(-(-extent // parts), 16), max(1, MOST_ITERATIONS // inner))
         else:
-            inner = max(1, access.terms // extent)
-            length = max(1, -(-extent // GPU_PARTS), -(-2048 // inner))
+            inner, length = max(1, access.terms // extent), isqrt(extent)
+            if self._is_across(access):
+                length = max(length, -(-extent // min(GPU_PARTS, -(-BUSY_ELEMENTS // access.size))))
+            else:
+                length = max(1, -(-extent // GPU_PARTS), -(-2048 // inner))
             length = min(length, max(1, MOST_ITERATIONS // inner))
         return Share(counter, length) if 2 * length <= extent else None
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
+
+SUBMITTED_STEPS: Final = 256
+"""Steps that are submitted together, at most: encoding them takes about a millisecond."""
 
 
 class Step(NamedTuple):
@@ -96,7 +99,18 @@ class NativeEncoder:
         )
 
     def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
-        """See ``Encoder``. On a lost device encoding raises, where submit would abort."""
+        """See ``Encoder``. On a lost device encoding raises, where submit would abort.
+
+        Of many steps the device does the first while the next ones are encoded.
+        """
+        first = 0
+        if self.passes == self._ffi.NULL:
+            while len(steps) - first > SUBMITTED_STEPS:
+                self._start(steps[first : first + SUBMITTED_STEPS], ())
+                first += SUBMITTED_STEPS
+        self._start(steps[first:], copies)
+
+    def _start(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
         commands = self._without_error(self._encode, steps, copies)
         try:
             self._without_error(
