@@ -42,7 +42,7 @@ from symgrad.kernel import watch
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
-from symgrad.mathlib.define import Math, inlined, lower
+from symgrad.mathlib.define import Math, inlined, lower, require_math
 from symgrad.mathlib.signs import place_signs
 from symgrad.values.arrays import warn_if_rounded
 from symgrad.values.dtypes import host_dtype
@@ -58,7 +58,11 @@ DTYPES: Final[tuple[DTypeName, ...]] = get_args(DTypeName)
 
 @dataclass(frozen=True)
 class Options:
-    """The user's choices for a kernel."""
+    """The user's choices for a kernel, which are checked here, whatever verb they are given to.
+
+    Raises:
+        InputError: for what is none of an option's choices.
+    """
 
     name: str
     math: Math = "accurate"
@@ -71,6 +75,13 @@ class Options:
     """The values that loops keep for reverse mode: see `symgrad.expr.derivatives.strips`."""
     budget: MemoryBudget = UNKNOWN_DEVICE
     """The memory that the device has for it, unless one is chosen."""
+
+    def __post_init__(self) -> None:
+        require_math(self.math)
+        dtype_name(self.dtype)
+        require_checkpoint(self.checkpoint)
+        if self.simplify not in (True, False, "real"):
+            raise InputError(f'simplify={self.simplify!r}: use True, False or "real"')
 
     @property
     def keeping(self) -> CheckpointPolicy:
@@ -157,7 +168,6 @@ def build(
     variable of a closure or the state of an object. All that follows depends on the trace alone,
     and is done once for equal ones: they share the computation.
     """
-    require_options(options)
     clock, wanted = Clock(), None
     with paused_gc():
         traced = clock.time("trace", lambda: trace(f, n, names, [options.keeping]))
@@ -303,14 +313,6 @@ def dtype_name(dtype: Any) -> DTypeName:
     raise InputError(
         f"dtype={name!r} is not a choice: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}"
     )
-
-
-def require_options(options: Options) -> None:
-    """Refuse a dtype, a level of simplification or a choice of checkpoints that does not exist."""
-    require_checkpoint(options.checkpoint)
-    dtype_name(options.dtype)
-    if options.simplify not in (True, False, "real"):
-        raise InputError(f'simplify={options.simplify!r}: use True, False or "real"')
 
 
 LEAST_DATA: Final = 4

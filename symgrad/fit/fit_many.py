@@ -16,7 +16,7 @@ from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.tree import tree_of
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for, trace
 from symgrad.fit.blocks import fit_blocks
-from symgrad.fit.curves import Curves, curves_of
+from symgrad.fit.curves import Curves, CurvesAtOnce, curves_of
 from symgrad.fit.data_form import DataForm
 from symgrad.fit.model import MISTAKES
 from symgrad.fit.units import Given, refit
@@ -168,22 +168,14 @@ def fit_many(
     x, plain = _places(f, all_x, seen, n)
     x = real_columns(x, "x", kind, -2 if x.ndim > 1 else None)
     curves = curves_of(x, seen, sigma, nan_policy, kind, plain=plain)
-    first = np.ones(n) if isinstance(starts, ResidentArray) else starts[0] if len(starts) else None
-    if first is not None and not _is_of_one_x(f, curves, first):
-        if np.isnan(x).any():
-            raise InputError(
-                f"{describe(f)} needs all x at once, and x holds NaN: leave rows out by NaN in Y, "
-                "or by an infinite sigma"
-            )
-        curves = curves.at_once()
+    curves = _of_one_x_or_all(f, x, curves, starts)
     residual = curves.residual(f)
     loss = residual if chosen.needs == "squares" else _half_square(residual)
     tree, data = tree_of(n), RowData(curves.shared, curves.own)
     where = {"device": target, "dtype": kind, "mode": mode}
     box = bounds_of(bounds, tree)
-    begin = Starts(starts, None, single=False)
-    if isinstance(starts, ResidentArray):
-        begin = starts_of(starts, tree, data, box, kind)
+    resident = isinstance(starts, ResidentArray)
+    begin = starts_of(starts, tree, data, box, kind) if resident else Starts(starts, None, False)
     how = {"steps": steps, "tol": tol, "math": options.get("math", "accurate"), **where}
     search = search_of(loss, tree, begin, data, box, chosen, **how)
     result = minimized(search, **_watching(options))
@@ -199,6 +191,22 @@ def fit_many(
         again = {name: given[name] for name in given.keys() - {"bounds", *WATCHING}}
         refit(result, taken, kind, absolute_sigma, partial(fit_many, **again))
     return result
+
+
+def _of_one_x_or_all(
+    f: Callable[..., Any], x: Any, curves: Curves, starts: Any
+) -> Curves | CurvesAtOnce:
+    """The curves as f takes their x: one at a time, or all of a curve's."""
+    n = starts.shape[1]
+    first = np.ones(n) if isinstance(starts, ResidentArray) else starts[0] if len(starts) else None
+    if first is None or _is_of_one_x(f, curves, first):
+        return curves
+    if np.isnan(x).any():
+        raise InputError(
+            f"{describe(f)} needs all x at once, and x holds NaN: leave rows out by NaN in Y, "
+            "or by an infinite sigma"
+        )
+    return curves.at_once()
 
 
 def _labelled(

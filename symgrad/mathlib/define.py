@@ -202,11 +202,7 @@ def functions(math: str, dtype: str = "float32") -> Mapping[Op, Function]:
     that are rounded correctly are among them. In float64 devices have no more than quotients and
     roots, which they round correctly, and the functions are the same for any ``math``. In
     float32x2 they are those of pairs, and of float32 what these call.
-
-    Raises:
-        InputError: for a name that is not in `MATH`.
     """
-    _require(math)
     if dtype == "float64":
         every = {**DOUBLE, **DOUBLE_ALONE}
         return Functions(every, partial(_with_barriers, math=math, dtype=dtype))
@@ -283,11 +279,7 @@ def inlined(math: str, dtype: str = "float32") -> Mapping[Op, Definition]:
 
     In float64, and in pairs, those that are functions there are not expanded; powers of pairs are
     products by repeated squaring, as they have digits to spare.
-
-    Raises:
-        InputError: for a name that is not in `MATH`.
     """
-    _require(math)
     kept = {"float64": DOUBLE, "float32x2": {**PAIRED, **SHARED}}.get(dtype, {})
     expanded = {op: _expansion(op, f) for op, f in INLINE.items() if op not in kept}
     by_squares = math == "fast" or dtype == "float32x2"
@@ -311,7 +303,6 @@ def lower(
     reduction. What compilers must not see through is opaque, also from roots, by their numbers,
     that are ``reread``, as inputs.
     """
-    _require(math)
     lowered = list(roots)
     if dtype == "float32":
         graph, lowered = _arranged(graph, roots, math)
@@ -363,7 +354,8 @@ def _with_barriers(function: Function, math: str, dtype: str = "float32") -> Fun
     return replace(function, graph=graph, root=root, arguments=tuple(inputs_of(graph)))
 
 
-def _require(math: str) -> None:
+def require_math(math: str) -> None:
+    """Refuse what is no choice of how accurate functions are."""
     if math not in MATH:
         choices = ", ".join(f'"{name}"' for name in MATH[:-1]) + f' or "{MATH[-1]}"'
         raise InputError(f"math={math!r} is not a choice: use {choices}")

@@ -53,11 +53,11 @@ class Accumulation:
     """The mode that matrices of derivatives are to be made in, and those they were made in."""
 
     mode: Mode = "auto"
-    made: list[Mode] = field(default_factory=list[Mode], compare=False)
+    modes: list[Mode] = field(default_factory=list[Mode], compare=False)
 
     def noted(self, matrix: Jacobian) -> Jacobian:
         """The matrix, whose mode is noted."""
-        self.made.append(matrix.mode)
+        self.modes.append(matrix.mode)
         return matrix
 
     def jacobian(self, exprs: Any, x: Any) -> Jacobian:

@@ -70,7 +70,7 @@ class Problem:
     @property
     def mode(self) -> str | None:
         """How its derivatives were made, once they are, if they are a matrix."""
-        return self.by.made[-1] if self.by.made else None
+        return self.by.modes[-1] if self.by.modes else None
 
     @cached_property
     def _traced(self) -> tuple[Trace, bool] | None:

@@ -24,7 +24,7 @@ from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Store
 from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.uniform import Uniformity
 from symgrad.mathlib.define import Math
-from symgrad.pipeline import DType, Options, dtype_name, require_options, simplified
+from symgrad.pipeline import DType, Options, dtype_name, simplified
 from symgrad.programs.builder import Builder
 from symgrad.programs.code import TYPES, Array, Code, Dispatch, is_collective, shown, text
 from symgrad.programs.gradient import cotangent_of, gradient
@@ -379,7 +379,6 @@ def program(
     else:
         raise InputTypeError(f"a program is made of a function or a text, not of {body!r}")
     options = Options(code.name, math=math, dtype=dtype_name(dtype), comments=False)
-    require_options(options)
     return _program_of(code, options, device)
 
 

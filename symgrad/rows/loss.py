@@ -25,7 +25,7 @@ from symgrad.expr.tracing.trace import require_slope
 from symgrad.kernel.shapes import Lookup, Output, Reduction, unique
 from symgrad.kernel.stage import arranged, hoisted
 from symgrad.kernel.stats import Derived
-from symgrad.pipeline import Clock, Options, require_options, simplified, size
+from symgrad.pipeline import Clock, Options, simplified, size
 from symgrad.report.audit import Expressions
 from symgrad.rows.penalty import Penalty
 from symgrad.values.tables import NAN_POLICIES, Columns, NanPolicy, Reduce
@@ -90,7 +90,6 @@ class Traced:
 
 def require_request(request: Request) -> None:
     """Refuse what is none of the choices."""
-    require_options(request.options)
     weight_column(request)
     if request.reduce not in ("sum", "mean", None):
         raise InputError(f'reduce={request.reduce!r}: use "sum" or "mean", or None for each row')

@@ -18,7 +18,7 @@ from symgrad.kernel.skeletons.convolution import (
     Correlated,
     TapSums,
 )
-from symgrad.pipeline import Options, dtype_name, require_options
+from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, of_one_number
 from symgrad.tensor.dispatches import column_sums, each_of
@@ -123,7 +123,6 @@ def causal_convolution(
         [1.0, 0.5, 0.25, 2.0]
     """
     options = Options("causal_convolution", math=math, dtype=dtype_name(dtype), comments=False)
-    require_options(options)
     formulas = Formulas(of_one_number(activation), ("sum",), options)
     work = CausalConvolution(options.name, formulas.value(), formulas.reverse(["sum"]))
     return TensorKernel(work, options, device)

@@ -14,7 +14,7 @@ from symgrad.errors import InputError
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.epilogue import FinishProgram
-from symgrad.pipeline import Options, dtype_name, require_options
+from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, epilogue
 from symgrad.tensor.kernel import Runner, TensorKernel, Work, launched
@@ -307,7 +307,6 @@ def _kernel(
     dtype: Any,
 ) -> LayerKernel:
     options = Options(name, math=math, dtype=dtype_name(dtype), comments=False)
-    require_options(options)
     summed = "" if not bias else "gradient" if activation is None else "slope"
     epilogues = Epilogues(
         run=epilogue(activation, options, bias),

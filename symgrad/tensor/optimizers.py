@@ -14,7 +14,7 @@ from symgrad.kernel.resident import ResidentArray
 from symgrad.optimize.arguments import number
 from symgrad.optimize.method import Rate
 from symgrad.optimize.rules import AdamW
-from symgrad.pipeline import Options, dtype_name, require_options
+from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.updates import Update
@@ -213,6 +213,4 @@ def _limit(max_norm: float) -> float:
 
 
 def _options(name: str, math: Any, dtype: Any) -> Options:
-    options = Options(name, math=math, dtype=dtype_name(dtype), comments=False)
-    require_options(options)
-    return options
+    return Options(name, math=math, dtype=dtype_name(dtype), comments=False)

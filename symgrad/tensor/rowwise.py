@@ -25,7 +25,7 @@ from symgrad.kernel.skeletons.rowwise import LENGTH, Rowwise, RowwiseProgram
 from symgrad.kernel.skeletons.tiles import FOUR
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.mathlib.define import Math
-from symgrad.pipeline import DType, Options, dtype_name, require_options, simplified
+from symgrad.pipeline import DType, Options, dtype_name, simplified
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import column_sums
 from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
@@ -241,7 +241,6 @@ def rowwise(
         raise InputTypeError(f"rowwise takes a function of rows, not {f!r}")
     called = name or getattr(f, "__name__", "rowwise").replace("<lambda>", "rowwise")
     options = Options(called, math=math, dtype=dtype_name(dtype), comments=False)
-    require_options(options)
     arguments = _arguments(f)
     forward, backward = (_traced(f, arguments, options, gradient) for gradient in (False, True))
     return TensorKernel(RowwiseWork(called, arguments, forward, backward), options, device)

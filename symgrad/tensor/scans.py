@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.resident import ResidentArray
-from symgrad.pipeline import Options, dtype_name, require_options
+from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.associative import AssociativeScan, ScanKernel
 from symgrad.tensor.kernel import TensorKernel
@@ -63,7 +63,6 @@ def associative_scan(
     if axis not in (-1, -2):
         raise InputError(f"axis={axis!r}: use -1 for arrays (.., length), -2 for (.., length, k)")
     options = Options("associative_scan", math=math, dtype=dtype_name(dtype), comments=False)
-    require_options(options)
     work = AssociativeScan(Recipes(combine, 1, bool(reverse), options), axis)
     return ScanKernel(work, options, device)
 
@@ -110,7 +109,6 @@ def selective_scan(
     if discretization not in get_args(Discretization):
         raise InputError(f'discretization={discretization!r}: use "zoh" or "euler"')
     options = Options("selective_scan", math=math, dtype=dtype_name(dtype), comments=False)
-    require_options(options)
     work = SelectiveScan(bool(delta_softplus), discretization, bool(state), options)
     return TensorKernel(work, options, device)
 

@@ -26,7 +26,7 @@ from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Launch
 from symgrad.kernel.statements import Buffer
 from symgrad.mathlib.define import Math
-from symgrad.pipeline import DType, Options, dtype_name, require_options
+from symgrad.pipeline import DType, Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import each_of
 from symgrad.tensor.formulas import Formulas
@@ -246,7 +246,6 @@ def stencil(
     pairs = _pairs(offsets)
     shown = name or getattr(f, "__name__", "stencil").replace("<lambda>", "stencil")
     options = Options(shown, math=math, dtype=dtype_name(dtype), comments=False)
-    require_options(options)
     names = tuple(f"u{n}" for n in range(len(pairs)))
     formulas = Formulas(partial(_of_neighbours, f), names, options)
     work = Stencil(shown, pairs, mode, formulas.value(), formulas.reverse(names))
