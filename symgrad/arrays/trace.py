@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.arrays import compositions, functions, linear, loops, rules
+from symgrad.arrays import assembled, compositions, functions, linear, loops, rules
 from symgrad.arrays.fuse import fused
 from symgrad.arrays.lower import Lowering
 from symgrad.arrays.program import Program
@@ -17,7 +17,7 @@ from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.tracers.tree import flatten
 
 functions.install()
-WholeArray.functions.update(linear.TABLE | loops.TABLE | compositions.TABLE)
+WholeArray.functions.update(linear.TABLE | loops.TABLE | compositions.TABLE | assembled.TABLE)
 
 
 def gradients(output: WholeArray, wrt: Sequence[WholeArray]) -> list[WholeArray]:

@@ -165,7 +165,8 @@ class CompiledArrays:
         given = [arrays[a] for a in step.inputs]
         hosted = [x.numpy() if isinstance(x, ResidentArray) else x for x in given]
         for array, values in zip(step.writes, step.run(hosted), strict=True):
-            arrays[array] = np.ascontiguousarray(values, self._dtypes[array.kind])
+            values = np.ascontiguousarray(values, self._dtypes[array.kind])
+            arrays[array] = values.reshape(array.shape)  # which has an axis too many of a number
 
 
 def _apart(outputs: Sequence[Any], others: Sequence[Any]) -> list[Any]:

@@ -46,6 +46,21 @@ CASES: list[Callable[[Any], Any]] = [
     lambda a: np.sinc(np.round(a, 0) + 0.25 * a),
     lambda a: np.diagflat(a[:2, :3]),
     lambda a: [*np.divmod(a, 0.7), *np.modf(a)],
+    lambda a: [np.block([[a, B], [B, a]]), np.block([a[0], B[1]]), np.block(a)],
+    lambda a: [np.linspace(a[0], a[1], 5), np.linspace(a[0, 0], 2.0, 4, False)],
+    lambda a: [np.delete(a, [1, 3], 0), np.delete(a, slice(2, 9)), np.delete(a, -1, 1)],
+    lambda a: [np.insert(a, 3, B[0], 0), np.insert(a, [1, 1, 7], B[:, :3], 1)],
+    lambda a: [
+        np.insert(a, 2, 5.0),
+        np.insert(a, slice(0, 4, 2), 1.0, 1),
+        np.insert(a, 1, B[:, :2].T, 1),
+    ],
+    lambda a: np.choose(np.arange(30) % 3, [a, a**2, 0.5]),
+    lambda a: np.choose(np.argmax(a, 1), [a[:, 0], a[:, 1], a[:, 2]], mode="clip"),
+    lambda a: np.piecewise(a, [a < -0.5, a > 0.2, a > 1], [lambda x: x**2, np.sin, 3.0, 7.0]),
+    lambda a: [np.searchsorted(np.linspace(-1, 1, 9), a, side) for side in ("left", "right")],
+    lambda a: np.apply_along_axis(lambda r: r[:4] * np.sum(r), 0, a),
+    lambda a: np.apply_along_axis(lambda r: np.outer(r, B[0, :3]), 1, a),
     lambda a: [np.vecdot(a, B), np.matvec(a, B[0]), np.vecmat(a[:, 0], B)],
 ]
 

@@ -1,0 +1,156 @@
+"""NumPy's functions that put arrays together, look numbers up, or do one piece after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from symgrad.arrays.arguments import axis_of, refuse, whole
+from symgrad.arrays.choices import where
+from symgrad.arrays.mapping import mapped
+from symgrad.arrays.reductions import count_nonzero
+from symgrad.arrays.shapes import broadcast_to, concatenate, moveaxis, ravel, reshape
+from symgrad.arrays.whole import WholeArray, flat, innermost
+from symgrad.expr.graph.whole import ElementsNeededError
+
+
+def block(arrays: Any) -> WholeArray:
+    """np.block: lists side by side, lists of lists below each other."""
+    anchor = innermost(list(flat([arrays])))
+    depth = _depth(arrays)
+    ndim = max(depth, *(a.ndim for a in _leaves(arrays, anchor)))
+
+    def joined(part: Any, level: int) -> WholeArray:
+        if isinstance(part, list):
+            return concatenate([joined(p, level + 1) for p in part], ndim - depth + level)
+        a = anchor.lift(part)
+        return reshape(a, (1,) * (ndim - a.ndim) + a.shape)
+
+    return joined(arrays, 0)
+
+
+def _depth(arrays: Any) -> int:
+    return 1 + _depth(arrays[0]) if isinstance(arrays, list) else 0
+
+
+def _leaves(arrays: Any, anchor: WholeArray) -> list[WholeArray]:
+    if isinstance(arrays, list):
+        return [leaf for a in arrays for leaf in _leaves(a, anchor)]
+    return [anchor.lift(arrays)]
+
+
+def linspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: Any = None, axis: int = 0, **options: Any,
+) -> WholeArray:  # fmt: skip
+    """np.linspace between arrays."""
+    refuse(dtype=dtype, retstep=retstep or None, **options)
+    first = whole(start, stop) + 0.0 * whole(stop, start)
+    fractions = np.linspace(0.0, 1.0, num, endpoint).reshape(-1, *(1,) * first.ndim)
+    return moveaxis(start * (1.0 - fractions) + stop * fractions, 0, axis)
+
+
+def _rows(a: WholeArray, places: np.ndarray, axis: int) -> WholeArray:
+    """The elements at known places along an axis."""
+    return a[(*[slice(None)] * axis, places)]
+
+
+def _along(arr: Any, axis: int | None, *others: Any) -> tuple[WholeArray, int]:
+    """An array and an axis of it; all elements in a row where there is none."""
+    a = whole(arr, *others)
+    return (ravel(a), 0) if axis is None else (a, axis_of(axis, a.ndim))
+
+
+def _known(obj: Any) -> Any:
+    if isinstance(obj, WholeArray):
+        raise ElementsNeededError("places of elements that depend on data")
+    return obj
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None) -> WholeArray:
+    """np.delete at known places."""
+    a, axis = _along(arr, axis)
+    return _rows(a, np.delete(np.arange(a.shape[axis]), _known(obj)), axis)
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> WholeArray:
+    """np.insert at known places."""
+    a, axis = _along(arr, axis, values)
+    new, n = whole(values, arr), a.shape[axis]
+    new = reshape(new, (1,) * (a.ndim - new.ndim) + new.shape)
+    places = np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(_known(obj))
+    if not places.ndim:
+        new = moveaxis(new, 0, axis)
+    count = places.size if places.ndim else new.shape[axis]
+    new = broadcast_to(new, (*a.shape[:axis], count, *a.shape[axis + 1 :]))
+    order = np.insert(np.arange(n), places, n + np.arange(count))
+    return _rows(concatenate([a, new], axis), order, axis)
+
+
+def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> WholeArray:
+    """np.choose."""
+    refuse(out=out)
+    count = len(choices)
+    if mode == "wrap":
+        a = a % count
+    elif mode == "clip":
+        a = np.clip(a, 0, count - 1)
+    elif isinstance(a, WholeArray):
+        raise ElementsNeededError("np.choose by an array that may be out of range: mode='clip'")
+    elif np.any((np.asarray(a) < 0) | (np.asarray(a) >= count)):
+        raise ValueError("invalid entry in choice array")
+    result = whole(choices[-1], a, *choices)
+    for k in reversed(range(count - 1)):
+        result = where(a == k, choices[k], result)
+    return result
+
+
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> WholeArray:
+    """np.piecewise."""
+    x = whole(x, condlist)
+    conditions = condlist if isinstance(condlist, (list, tuple)) else [condlist]
+    functions, result = list(funclist), 0.0 * x
+    if len(functions) == len(conditions) + 1:
+        otherwise = functions.pop()
+        result = result + (otherwise(x, *args, **kw) if callable(otherwise) else otherwise)
+    for condition, function in zip(conditions, functions, strict=True):
+        value = function(x, *args, **kw) if callable(function) else function
+        result = where(condition, value, result)
+    return result
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> WholeArray:
+    """np.searchsorted: how many of the sorted numbers stand before each."""
+    refuse(sorter=sorter)
+    line, values = whole(a, v), whole(v, a)[..., None]
+    return count_nonzero(line < values if side == "left" else line <= values, -1)
+
+
+def apply_along_axis(
+    func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any
+) -> WholeArray:
+    """np.apply_along_axis, of all lines at once."""
+    a = whole(arr)
+    axis = axis_of(axis, a.ndim)
+    lines = moveaxis(a, axis, -1)
+    outer = lines.shape[:-1]
+    rows = reshape(lines, (-1, a.shape[axis]))
+    result = mapped(lambda line: func1d(line, *args, **kwargs), 0, 0, [rows], rows.tape)
+    result = reshape(result, (*outer, *result.shape[1:]))
+    new = result.ndim - len(outer)
+    return moveaxis(result, range(len(outer), result.ndim), range(axis, axis + new))
+
+
+TABLE: Final[dict[Any, Callable[..., Any]]] = {
+    np.block: block,
+    np.linspace: linspace,
+    np.delete: delete,
+    np.insert: insert,
+    np.choose: choose,
+    np.piecewise: piecewise,
+    np.searchsorted: searchsorted,
+    np.apply_along_axis: apply_along_axis,
+}
+"""NumPy's functions on whole arrays."""
