@@ -120,7 +120,7 @@ By default, what you write keeps its rounding, so a quotient stays one although 
 by the same denominator; with `simplify="real"`, as with `math="fast"`, it is a product with their
 one reciprocal. You did not write the derivative, so its rounding is free: its constant factors are
 one, and products that the loss has are used again. Two operations of the derivative of a logarithm
-make it NaN outside of the domain, which a person leaves out. Powers of large exponents are within 4
+make it NaN outside the domain, which a person leaves out. Powers of large exponents are within 4
 ULP, those of a Lennard-Jones potential too, which cubes of a reciprocal by hand leave 8 ULP off;
 with `math="fast"` they are the products by hand.
 
