@@ -12,7 +12,6 @@ from symgrad.arrays.choices import where
 from symgrad.arrays.products import matmul
 from symgrad.arrays.reductions import largest, product, smallest, total
 from symgrad.arrays.shapes import (
-    broadcast_to,
     concatenate,
     flip,
     moveaxis,
@@ -28,29 +27,9 @@ from symgrad.expr.graph.whole import ElementsNeededError
 # --- statistics -----------------------------------------------------------------------------------
 
 
-def cov(
-    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None
-) -> WholeArray:
-    """np.cov, without weights."""
-    x = _rows(whole(m, y), rowvar)
-    if y is not None:
-        x = concatenate([x, _rows(whole(y, m), rowvar)], 0)
-    freedom = x.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
-    centred = x - x.mean(axis=1, keepdims=True)
-    result = matmul(centred, centred.T) / freedom
-    return result if len(x) > 1 else result[0, 0]
-
-
-def _rows(x: WholeArray, rowvar: bool) -> WholeArray:
-    """Variables as rows."""
-    if x.ndim == 1:
-        return x[None]
-    return x if rowvar else x.T
-
-
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> WholeArray:
     """np.corrcoef."""
-    c = cov(x, y, rowvar)
+    c: Any = np.cov(x, y, rowvar)
     if not c.ndim:
         return c / c
     deviations = np.sqrt(np.diag(c))
@@ -208,45 +187,12 @@ def kron(a: Any, b: Any) -> WholeArray:
     return reshape(wide, tuple(m * n for m, n in shapes))
 
 
-def cross(a: Any, b: Any, axis: int = -1) -> WholeArray:
-    """np.cross of vectors of three."""
-    a, b = moveaxis(whole(a, b), axis, -1), moveaxis(whole(b, a), axis, -1)
-    if (a.shape[-1], b.shape[-1]) != (3, 3):
-        raise ElementsNeededError("np.cross of vectors of other lengths than 3")
-    x, y, z = (a[..., k] for k in range(3))
-    u, v, w = (b[..., k] for k in range(3))
-    return moveaxis(np.stack([y * w - z * v, z * u - x * w, x * v - y * u], -1), -1, axis)
-
-
-def matrix_power(a: Any, n: int) -> WholeArray:
-    """np.linalg.matrix_power."""
-    a = whole(a)
-    if n < 0:
-        return matrix_power(np.linalg.inv(a), -n)
-    result = broadcast_to(a.lift(np.eye(a.shape[-1])), a.shape)
-    while n:
-        if n % 2:
-            result = matmul(result, a)
-        a, n = matmul(a, a), n // 2
-    return result
-
-
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """np.select."""
     value = default
     for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
         value = where(condition, choice, value)
     return value
-
-
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
-    """np.vander."""
-    x = whole(x)
-    count = len(x) if N is None else N
-    powers = [np.ones_like(x)]
-    for _ in range(count - 1):
-        powers.append(powers[-1] * x)
-    return np.stack(powers[:count] if increasing else powers[:count][::-1], 1)
 
 
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> WholeArray:
@@ -281,7 +227,6 @@ def modf(a: Any) -> tuple[Any, Any]:
 
 
 TABLE: Final[dict[Any, Callable[..., Any]]] = {
-    np.cov: cov,
     np.corrcoef: corrcoef,
     np.quantile: quantile,
     np.percentile: percentile,
@@ -293,19 +238,12 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.nanvar: nanvar,
     np.nanstd: lambda a, axis=None, **options: np.sqrt(nanvar(a, axis, **options)),
     np.nan_to_num: nan_to_num,
-    np.isposinf: lambda x: whole(x) == np.inf,
-    np.isneginf: lambda x: whole(x) == -np.inf,
     np.convolve: convolve,
     np.correlate: correlate,
     np.interp: interp,
     np.gradient: gradient,
-    np.ediff1d: lambda ary: ravel(whole(ary))[1:] - ravel(whole(ary))[:-1],
     np.kron: kron,
-    np.cross: cross,
-    np.linalg.cross: lambda x, y, axis=-1: cross(x, y, axis),
-    np.linalg.matrix_power: matrix_power,
     np.select: select,
-    np.vander: vander,
     np.rot90: rot90,
     np.sinc: sinc,
     np.diagflat: lambda v, k=0: np.diag(ravel(whole(v)), k),

@@ -11,13 +11,9 @@ import numpy as np
 from symgrad.arrays.arguments import whole
 from symgrad.arrays.choices import clip, diag, like, triangle, where
 from symgrad.arrays.composed import (
-    average,
-    diff,
     log_softmax,
     logsumexp,
-    polyval,
     softmax,
-    trapezoid,
 )
 from symgrad.arrays.indexing import Updates, diagonal, index
 from symgrad.arrays.products import (
@@ -74,6 +70,7 @@ from symgrad.arrays.shapes import (
     vstack,
 )
 from symgrad.arrays.whole import WholeArray
+from symgrad.expr.calls.compositions import COMPOSITIONS
 
 
 def ufunc_reduction(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +97,7 @@ METHODS: Final = (
     "round", "conjugate",
 )  # fmt: skip
 
-TABLE: Final[dict[Any, Callable[..., Any]]] = {
+TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     "index": index,
     "at": Updates,
     np.transpose: transpose,
@@ -199,14 +196,10 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
         x if axis is not None else ravel(x), ord, 0 if axis is None else axis, keepdims
     ),
     np.linalg.multi_dot: lambda arrays: functools.reduce(matmul, arrays),
-    np.diff: diff,
-    np.trapezoid: trapezoid,
-    np.polyval: polyval,
     np.round: lambda a, decimals=0, out=None: (
         np.rint(a * 10.0**decimals) / 10.0**decimals if decimals else np.rint(a)
     ),
     np.conjugate: lambda a: a,
-    np.average: average,
     (np.add, "reduce"): ufunc_reduction(total),
     (np.multiply, "reduce"): ufunc_reduction(product),
     (np.maximum, "reduce"): ufunc_reduction(largest),

@@ -364,7 +364,6 @@ def test_keywords_that_are_not_known_are_refused_not_ignored() -> None:
     for f in (
         lambda v: np.prod(M(v), axis=0, where=V > 0),
         lambda v: np.trace(v.reshape(2, 3), dtype=int),
-        lambda v: np.average(v, returned=True),
         lambda v: np.quantile(v, 0.5, method="nearest"),
         lambda v: np.sum(v, where=V > 0),
         lambda v: np.cov(M(v), fweights=[1, 2, 1]),

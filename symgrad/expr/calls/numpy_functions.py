@@ -19,6 +19,7 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls import numpy_choices as choices
 from symgrad.expr.calls import numpy_linear as linear
+from symgrad.expr.calls.compositions import COMPOSITIONS, cov
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.linear.einsum import einsum, tensordot
@@ -109,18 +110,6 @@ def nanmin(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None
     return reduce_lists(lambda v: extreme_of_numbers(ops.minimum, v, initial), a, axis, keepdims)
 
 
-def isposinf(x: Any) -> Any:
-    """np.isposinf."""
-    return call(ops.eq, x, math.inf)
-
-
-def isneginf(x: Any) -> Any:
-    """np.isneginf."""
-    return call(ops.eq, x, -math.inf)
-
-
-# Reductions, differences, and all others.
-
 # --- reductions -----------------------------------------------------------------------------------
 
 
@@ -172,26 +161,8 @@ def _std(a: Any, *args: Any, **options: Any) -> Any:
     return call(ops.sqrt, _var(a, *args, **options))
 
 
-def _average(a: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Any:
-    if weights is None:
-        return _mean(a, axis, keepdims)
-    a, weights = array(reals(a)), reals(weights)
-    if weights.ndim == 1 and a.ndim > 1:
-        weights = weights.reshape([-1 if k == axis % a.ndim else 1 for k in range(a.ndim)])
-    total = _sum(np.broadcast_to(weights, a.shape), axis, keepdims)
-    return _sum(a * array(weights), axis, keepdims) / total
-
-
-def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
-    rows = [array(np.atleast_2d(reals(v))) for v in ((m,) if y is None else (m, y))]
-    x = np.concatenate([r if rowvar or len(r) == 1 else r.T for r in rows])
-    centred = x - _mean(x, -1, keepdims=True)
-    count = x.shape[-1] - ((not bias) if ddof is None else ddof)
-    return array(np.squeeze(plain(matmul(centred, centred.T) / count)))[()]
-
-
 def _corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
-    covariance = array(np.atleast_2d(plain(_cov(x, y, rowvar))))
+    covariance = array(np.atleast_2d(plain(cov(x, y, rowvar))))
     scale = call(ops.rsqrt, np.diagonal(covariance))
     return array(np.squeeze(plain(covariance * scale[:, None] * scale[None, :])))[()]
 
@@ -209,28 +180,6 @@ def _last(a: Any, axis: int) -> Any:
 
 def _back(a: Any, axis: int) -> Any:
     return array(np.moveaxis(plain(a), -1, axis))
-
-
-def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    ends = [(p, _end(a, p, axis)) for p in (prepend, append)]
-    whole = np.concatenate([*ends[0][1], plain(a), *ends[1][1]], axis=axis)
-    return _back(
-        functools.reduce(lambda v, _: v[..., 1:] - v[..., :-1], range(n), _last(whole, axis)), axis
-    )
-
-
-def _end(a: Any, values: Any, axis: int) -> list[np.ndarray]:
-    """The elements to put before or behind those along an axis: a number stands for one of each."""
-    if values is None:
-        return []
-    values, shape = plain(values), list(plain(a).shape)
-    shape[axis] = 1
-    return [np.broadcast_to(values, shape) if values.ndim == 0 else values]
-
-
-def _ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    ends = [[] if v is None else [plain(v).ravel()] for v in (to_begin, to_end)]
-    return array(np.concatenate([*ends[0], plain(_diff(plain(ary).ravel())), *ends[1]]))
 
 
 def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
@@ -260,12 +209,6 @@ def _slopes(f: Any, spacing: np.ndarray, edge_order: int) -> Any:
         powers = np.vander(x[points] - x[k], increasing=True).T
         weights[k, points] = np.linalg.solve(powers, np.eye(len(powers))[1])
     return matmul(f, weights.T)
-
-
-def _trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
-    y = _last(y, axis)
-    steps = dx if x is None else _diff(x) if np.ndim(x) == 1 else _last(_diff(x, axis=axis), axis)
-    return _sum((y[..., 1:] + y[..., :-1]) * steps * 0.5, axis=-1)
 
 
 def _convolve(a: Any, v: Any, mode: str = "full") -> Any:
@@ -336,12 +279,6 @@ def _linspace(
     return (points, array(step)[()]) if retstep else points
 
 
-def _vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
-    x = array(x)
-    powers = [x**k for k in range(len(x) if N is None else N)]
-    return np.stack(powers if increasing else powers[::-1], axis=-1)
-
-
 def _round(a: Any, decimals: int = 0) -> Any:
     scale = 10.0 ** abs(decimals)
     if decimals < 0:
@@ -366,7 +303,7 @@ def _blocks(arrays: Any) -> Any:
     return [_blocks(a) for a in arrays] if nested else plain(arrays)
 
 
-FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
+FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.block: lambda arrays: array(np.block(_blocks(arrays))),
     np.sum: _sum,
     np.prod: _prod,
@@ -375,11 +312,9 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.max: _max,
     np.min: _min,
     np.ptp: _ptp,
-    np.average: _average,
     np.mean: _mean,
     np.var: _var,
     np.std: _std,
-    np.cov: _cov,
     np.corrcoef: _corrcoef,
     np.cumsum: lambda a, axis=None: _cumulate(add_elements, a, axis),
     np.cumprod: lambda a, axis=None: _cumulate(operator.mul, a, axis),
@@ -394,8 +329,6 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.piecewise: choices.piecewise,
     np.clip: choices.clip,
     np.nan_to_num: choices.nan_to_num,
-    np.isposinf: isposinf,
-    np.isneginf: isneginf,
     np.nansum: nansum,
     np.nanprod: nanprod,
     np.nanmean: nanmean,
@@ -409,15 +342,10 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.percentile: choices.percentile,
     np.interp: choices.interp,
     np.searchsorted: choices.searchsorted,
-    np.diff: _diff,
-    np.ediff1d: _ediff1d,
     np.gradient: _gradient,
-    np.trapezoid: _trapezoid,
     np.convolve: _convolve,
     np.correlate: _correlate,
     np.linspace: _linspace,
-    np.vander: _vander,
-    np.polyval: lambda p, x: functools.reduce(lambda y, c: y * x + c, p, 0),
     np.round: _round,
     np.sinc: lambda x: call(ops.sinc, x),
     np.real: lambda val: val,
@@ -429,7 +357,6 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.inner: lambda a, b: linear.dot(a, plain(b).T),
     np.outer: linear.outer,
     np.kron: lambda a, b: _kron(plain(a), plain(b)),
-    np.cross: linear.cross,
     np.trace: linear.trace,
     np.linalg.solve: lambda a, b: linalg.solve(a, b),
     np.linalg.inv: lambda a: linalg.inv(a),
@@ -442,10 +369,8 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.norm: linear.norm,
     np.linalg.vector_norm: linear.vector_norm,
     np.linalg.matrix_norm: linear.matrix_norm,
-    np.linalg.matrix_power: linear.matrix_power,
     np.linalg.multi_dot: lambda arrays: functools.reduce(matmul, arrays),
     np.linalg.outer: linear.outer,
-    np.linalg.cross: lambda a, b, axis=-1: linear.cross(a, b, axis=axis),
     np.linalg.matmul: matmul,
     np.linalg.tensordot: tensordot,
     np.linalg.trace: lambda x, offset=0: linear.trace(x, offset, -2, -1),

@@ -12,7 +12,7 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.linear.matrices import powers, square
+from symgrad.expr.linear.matrices import powers
 from symgrad.expr.tracers.along import (
     add_elements,
     balanced,
@@ -23,9 +23,8 @@ from symgrad.expr.tracers.along import (
     reduce,
     reduce_lists,
 )
-from symgrad.expr.tracers.array import ExprArray, array, call, map_elements, plain
+from symgrad.expr.tracers.array import array, call, map_elements, plain
 from symgrad.expr.tracers.extremes import extreme_of
-from symgrad.lazy import linalg
 
 # --- products -------------------------------------------------------------------------------------
 
@@ -63,33 +62,6 @@ def vecmat(x: Any, a: Any) -> Any:
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """np.trace."""
     return reduce(add_elements, np.diagonal(plain(a), offset, axis1, axis2), axis=-1)
-
-
-def cross(
-    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
-) -> Any:
-    """np.cross of vectors of three components."""
-    if axis is not None:
-        axisa = axisb = axisc = axis
-    a, b = (array(np.moveaxis(plain(v), k, -1)) for v, k in ((a, axisa), (b, axisb)))
-    if a.shape[-1] != 3 or b.shape[-1] != 3:
-        raise TraceError(located("np.cross of expressions takes vectors of 3 components"))
-    left = a[..., [1, 2, 0]] * b[..., [2, 0, 1]]
-    product = left - a[..., [2, 0, 1]] * b[..., [1, 2, 0]]
-    return np.moveaxis(np.asarray(product), -1, axisc).view(ExprArray)
-
-
-def matrix_power(a: Any, n: int) -> Any:
-    """np.linalg.matrix_power, by repeated squaring."""
-    if n < 0:
-        return matrix_power(linalg.inv(a), -n)
-    a = square(a, "matrix_power")
-    result: Any = np.broadcast_to(np.eye(a.shape[-1]), a.shape)
-    while n:
-        result = matmul(result, a) if n & 1 else result
-        n >>= 1
-        a = matmul(a, a) if n else a
-    return array(result)
 
 
 # --- norms ----------------------------------------------------------------------------------------
