@@ -179,7 +179,7 @@ class Builder(Integers):
         head = self.op(body)
         if isinstance(head, Read) and self.is_whole(array):
             return head.array
-        return self._arrays.setdefault((shape, *self._content(counters, body)), array)
+        return self._arrays.setdefault((shape, *self.content(counters, body)), array)
 
     def rebuilt(self, array: Tabulate | Scatter | Scan, roots: Sequence[int]) -> Array:
         """An array with other scalars in the place of its own."""
@@ -189,7 +189,7 @@ class Builder(Integers):
             return replace(array, index=tuple(roots[:-1]), body=roots[-1])
         return replace(array, body=roots[0])
 
-    def _content(self, counters: Sequence[int], root: int) -> tuple[Any, ...]:
+    def content(self, counters: Sequence[int], root: int) -> tuple[Any, ...]:
         """A key of a scalar, whatever its counters are called: its nodes in the order of use."""
         numbers = {c: -1 - k for k, c in enumerate(counters)}
         nodes: list[tuple[Any, ...]] = []

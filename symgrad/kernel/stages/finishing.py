@@ -1,7 +1,8 @@
 """Arrays that finish a reduction, element by element, in the kernel that reduces.
 
 A mean of a sum, or the logarithm of one, has the sum's elements, so that the invocation that has
-one makes the other too, and no further kernel is launched.
+one makes the other too, and no further kernel is launched. So do sums of exponentials whose shift
+is that reduction (`symgrad.kernel.stages.rescaling`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from symgrad.arrays.program import Tabulate
 from symgrad.arrays.scalars import Array, Read, Reduce, Scalars, replaced
 from symgrad.kernel.stages.one_pass import is_at
+from symgrad.kernel.stages.rescaling import axes_of, moving, rescaled, sums_beside
 
 
 def finishing(
@@ -29,7 +31,11 @@ def finishing(
         for other in readers.get(waiting.pop(0), ()):
             if len(others) == most:
                 return others
-            if other not in group and other not in known and _finishes(s, other, group, known):
+            if (
+                other not in group
+                and other not in known
+                and (_finishes(s, other, group, known) or _rescales(s, array, other, group, known))
+            ):
                 assert isinstance(other, Tabulate), "an array by its elements"
                 group.add(other)
                 waiting.append(other)
@@ -38,22 +44,39 @@ def finishing(
 
 
 def _finishes(s: Scalars, other: Array, group: set[Array], known: Collection[Array]) -> bool:
-    if not isinstance(other, Tabulate) or other.shape != next(iter(group)).shape:
+    if not isinstance(other, Tabulate) or axes_of(other) != axes_of(next(iter(group))):
         return False
     if any(isinstance(s.op(i), Reduce) for i in s.walk([other.body])):
         return False
-    index = [c for c in other.counters if s.extent(c) > 1]
+    index = moving(s, other)
     return all(
         op.array in known or (op.array in group and is_at(s, i, op.array, index))
         for i, op in s.reads([other.body])
     )
 
 
+def _rescales(
+    s: Scalars, array: Tabulate, other: Array, group: set[Array], known: Collection[Array]
+) -> bool:
+    """Whether the reductions of another array are sums that `rescaled` has beside a maximum."""
+    if not isinstance(other, Tabulate) or axes_of(other) != axes_of(array):
+        return False
+    index = moving(s, other)
+    reads = s.reads([other.body])
+    return all(
+        op.array in known or (op.array in group and is_at(s, i, op.array, index)) for i, op in reads
+    ) and bool(sums_beside(s, array, other, known))
+
+
 def roots_of(s: Scalars, array: Tabulate, others: Sequence[Tabulate]) -> tuple[int, ...]:
     """An element of ``array``, and those of arrays that finish it, by its counters alone."""
-    roots: dict[Array, int] = {array: array.body}
+    sums = {other: sums_beside(s, array, other) for other in others}
+    element, totals = array.body, dict[int, int]()
+    if any(sums.values()):
+        element, totals = rescaled(s, array, [each for some in sums.values() for each in some])
+    roots: dict[Array, int] = {array: element}
     for other in others:
-        values = dict(zip(other.counters, array.counters, strict=True))
+        values = dict(zip(moving(s, other), moving(s, array), strict=True)) | totals
         for i, op in s.reads([other.body]):
             assert isinstance(op, Read), "a read"
             if op.array in roots:

@@ -52,7 +52,7 @@ def contraction(access: Access) -> Contraction | None:
     assert isinstance(op, Reduce), "a reduction"
     if op.operator != "add" or s.op(part) is not ops.mul or s.graph.type(part) != "f":
         return None
-    factors, summed = list(_factors(s, part)), op.counters
+    factors, summed = list(factors_of(s, part)), op.counters
     moving = [c for c in access.parallel if s.extent(c) > 1]
     sides = _sides(s, factors, moving)
     if sides is None:
@@ -67,7 +67,7 @@ def contraction(access: Access) -> Contraction | None:
     return Contraction(r, left, right, batch, rows, columns, summed)
 
 
-def _factors(s: Scalars, part: int) -> Iterator[int]:
+def factors_of(s: Scalars, part: int) -> Iterator[int]:
     """The factors of a product."""
     stack = [part]
     while stack:

@@ -1,0 +1,120 @@
+"""Running rescale: sums of exponentials beside the maximum of their exponents, in one pass.
+
+    m = reduce j; max { s[j] }
+    y = reduce j; add { exp(s[j] - g(m)) * w[j] }
+
+is one reduction of tuples (m, sum exp(s - m) w), in which sums are brought to a larger maximum
+where one comes, and y is exp(m - g(m)) times its sum. See Milakov and Gimelshein, 2018, "Online
+normalizer calculation for softmax".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import inf, nan
+from typing import Final
+
+from symgrad.arrays.laws import Builder
+from symgrad.arrays.program import Tabulate
+from symgrad.arrays.scalars import Array, Read, Reduce, Scalars, replaced
+from symgrad.expr import ops
+from symgrad.kernel.stages.one_pass import is_at
+from symgrad.kernel.stages.products import factors_of
+
+MOST_SUMS: Final = 4
+"""The sums beside a maximum, at most."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum of exp(s - g(m)) w: its node in the array that has it, and w as the maximum has it."""
+
+    node: int
+    weight: int
+
+
+def axes_of(array: Array) -> list[int]:
+    """The lengths of the axes of more than one element."""
+    return [n for n in array.shape if n > 1]
+
+
+def moving(s: Scalars, array: Tabulate) -> list[int]:
+    """The counters of these axes."""
+    return [c for c in array.counters if s.extent(c) > 1]
+
+
+def maximum_of(s: Scalars, array: Tabulate) -> int | None:
+    """The one reduction that an array's elements are made of, if it is a maximum of floats."""
+    reductions = [i for i in s.shallow([array.body]) if isinstance(s.op(i), Reduce)]
+    if len(reductions) != 1:
+        return None
+    op = s.op(reductions[0])
+    is_max = isinstance(op, Reduce) and op.operator == "max" and op.counters
+    return reductions[0] if is_max and s.graph.type(reductions[0]) == "f" else None
+
+
+def sums_beside(
+    s: Scalars, array: Tabulate, other: Tabulate, known: Collection[Array] | None = None
+) -> list[Sum]:
+    """The reductions of another array, if all are such sums by the maximum of an array.
+
+    All else that they read is ``known``, if that is given.
+    """
+    top = maximum_of(s, array)
+    reductions = [i for i in s.shallow([other.body]) if isinstance(s.op(i), Reduce)]
+    if top is None or not isinstance(s, Builder) or len(reductions) > MOST_SUMS:
+        return []
+    sums = [_sum_beside(s, array, top, other, i, known) for i in reductions]
+    return [each for each in sums if each] if all(sums) else []
+
+
+def _sum_beside(
+    s: Builder, array: Tabulate, top: int, other: Tabulate, i: int, known: Collection[Array] | None
+) -> Sum | None:
+    op, largest = s.op(i), s.op(top)
+    assert isinstance(op, Reduce) and isinstance(largest, Reduce), "reductions"
+    if op.operator != "add" or [*map(s.extent, op.counters)] != [*map(s.extent, largest.counters)]:
+        return None
+    factors = list(factors_of(s, s.args(i)[0]))
+    for n, factor in enumerate(factors):
+        difference = s.args(factor)[0] if s.op(factor) is ops.exp else None
+        if difference is None or s.op(difference) is not ops.sub:
+            continue
+        exponent, shift = s.args(difference)
+        rest = factors[:n] + factors[n + 1 :]
+        at = s.op(shift)
+        is_own = isinstance(at, Read) and at.array is array
+        if not is_own or not is_at(s, shift, array, moving(s, other)):
+            continue
+        own, its = [*moving(s, other), *op.counters], [*moving(s, array), *largest.counters]
+        same = s.content(own, exponent) == s.content(its, s.args(top)[0])
+        if same and _are_known(s, [exponent, *rest], known):
+            names = dict(zip(own, its, strict=True))
+            return Sum(i, replaced(s, s.product(rest), names, within=True))
+    return None
+
+
+def _are_known(s: Scalars, roots: Sequence[int], known: Collection[Array] | None) -> bool:
+    return known is None or all(op.array in known for _, op in s.reads(roots))
+
+
+def rescaled(s: Scalars, array: Tabulate, sums: Sequence[Sum]) -> tuple[int, dict[int, int]]:
+    """An element of an array of a maximum, and the sums beside it, by one reduction of tuples."""
+    top = maximum_of(s, array)
+    assert top is not None, "an array of a maximum"
+    op, g = s.op(top), s.graph
+    assert isinstance(op, Reduce), "a maximum"
+    both = s.reduction("rescale", op.counters, *s.args(top), *(each.weight for each in sums))
+    m = s.pick(both, 0)
+    element = replaced(s, array.body, {top: m})
+    finite = g.add(ops.lt, g.add(ops.abs, m), g.constant(inf))
+    scale = g.constant(nan)  # exp(m - m), where m is infinite
+    if element != m:
+        scale = g.add(ops.exp, g.add(ops.sub, m, element))
+    values: dict[int, int] = {}
+    for k, each in enumerate(sums, 1):
+        total = s.pick(both, k)
+        scaled = g.add(ops.mul, total, scale)
+        values[each.node] = scaled if element != m else g.add(ops.where, finite, total, scaled)
+    return element, values
