@@ -9,7 +9,7 @@ import numpy as np
 from symgrad.expr import ops
 from symgrad.expr.loops.control import fori_loop, while_loop
 from symgrad.expr.tracers.array import array
-from symgrad.ode.rosenbrock import iteration_matrix
+from symgrad.ode.rosenbrock import solver
 from symgrad.ode.system import NO_MEMORY, Attempt, Start, System, combined, hermite, norm
 
 GAMMA: Final = 0.26
@@ -86,7 +86,7 @@ def _solved(
     def newton(k: Any) -> Any:
         at = base + step * k
         _, jacobian = system.derivatives(t, at)
-        return array(iteration_matrix(jacobian, step).solve(k - system.slope(t, at)))
+        return array(solver(jacobian, step)(k - system.slope(t, at)))
 
     def iterate(carry: Any) -> Any:
         k, _, count = carry

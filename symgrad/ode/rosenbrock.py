@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.ode.factor import Dense as DenseMatrix
-from symgrad.ode.factor import Factors, factorized
+from symgrad.expr.linear.sparse import factorized, is_structural_zero
 from symgrad.ode.system import (
     NO_MEMORY,
     Attempt,
@@ -18,7 +18,6 @@ from symgrad.ode.system import (
     Start,
     System,
     combined,
-    is_structural_zero,
     norm,
 )
 from symgrad.ode.tableau import Rows
@@ -164,7 +163,7 @@ class RosenbrockMethod:
     ) -> Attempt:
         """A step of length h by these derivatives at its start."""
         tableau, stages, y = self._tableau, list[Any](), start.y
-        factors = iteration_matrix(jacobian, tableau.gamma * h)
+        solve = solver(jacobian, tableau.gamma * h)
         varies = not all(map(is_structural_zero, by_time))
         for i, (row, c, d) in enumerate(zip(tableau.a, tableau.c, tableau.d, strict=True)):
             at = y + combined(row, stages)
@@ -172,7 +171,7 @@ class RosenbrockMethod:
             right = h * value + combined(tableau.couplings[i], stages)
             if d and varies:
                 right = right + (h * h * d) * by_time
-            stages.append(factors.solve(tableau.gamma * right))
+            stages.append(solve(tableau.gamma * right))
         end = y + combined(tableau.b, stages)
         error = norm(combined(tableau.error, stages) / system.scale(y, end))
 
@@ -185,8 +184,8 @@ class RosenbrockMethod:
         return Attempt(end, system.slope(start.t + h, end), error, dense, len(stages))
 
 
-def iteration_matrix(jacobian: Any, step: Any) -> Factors | DenseMatrix:
-    """The factors of ``I - step J``."""
+def solver(jacobian: Any, step: Any) -> Callable[[Any], Any]:
+    """The function that gives x of ``(I - step J) x == right``."""
     matrix = np.zeros(jacobian.shape, dtype=object)
     for (i, j), entry in np.ndenumerate(np.asarray(jacobian, dtype=object)):
         diagonal = float(i == j)

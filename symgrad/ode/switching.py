@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from symgrad.expr import ops
+from symgrad.expr.linear.sparse import is_structural_zero
 from symgrad.expr.loops.control import cond
 from symgrad.ode.coefficients import TSIT5
 from symgrad.ode.explicit import ExplicitMethod
 from symgrad.ode.rosenbrock import RODAS5P, RosenbrockMethod
-from symgrad.ode.system import Attempt, Memory, Start, System, is_structural_zero, norm
+from symgrad.ode.system import Attempt, Memory, Start, System, norm
 
 BORDER: Final = 3.0
 """The step times the size of the Jacobian at which `TSIT5` becomes unstable, or a little less."""

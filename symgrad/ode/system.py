@@ -12,7 +12,6 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Handle
 from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.array import array
 
@@ -151,8 +150,3 @@ def interpolated(y: Any, powers: Powers, x: Any) -> Any:
     for lower in powers[-2::-1]:
         value = lower + x * value
     return y + x * value
-
-
-def is_structural_zero(entry: Any) -> bool:
-    """Whether an entry of a matrix is the number 0, whatever the values are."""
-    return not isinstance(entry, Handle) and entry == 0

@@ -1,1 +1,1 @@
-"""Linear algebra of small dense matrices."""
+"""Linear algebra of small matrices."""
