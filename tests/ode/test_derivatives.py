@@ -88,6 +88,26 @@ def test_second_derivatives_are_those_of_gradients() -> None:
     np.testing.assert_allclose(hessian, differences(gradient, point, 1e-3), rtol=1e-5)
 
 
+def test_what_a_reversed_stiff_step_holds_is_not_the_factors_of_each_stage() -> None:
+    """Solutions of systems have derivatives of their own: elimination is not reversed."""
+
+    def chain(t: Any, y: Any, k: Any) -> Any:
+        flows = [k[0] * y[i] * y[(i + 1) % 6] for i in range(6)]
+        return [flows[i - 1] - k[1] * flows[i] for i in range(6)]
+
+    def loss(k: Any) -> Any:
+        start = [1.0, 0.5, 0.2, 0.1, 0.3, 0.4]
+        end = sg.solve_ivp(chain, (0, 1), start, "Rodas5P", args=(k,), rtol=1e-9, atol=1e-9)
+        return np.sum(end.y[:, -1] ** 2)
+
+    kernel = sg.fused_forward_backward(2, loss, **CPU)
+    assert kernel.stats.registers < 500  # 554 where elimination is
+    assert "system" not in kernel.modules[0]  # no array is left of them
+    point = np.array([1.2, 0.9])
+    by_differences = differences(sg.fused_forward(2, loss, **CPU).run, point, 1e-3)
+    np.testing.assert_allclose(kernel.run(point)[1], by_differences.ravel(), rtol=1e-6)
+
+
 def pharmacokinetics(t: Any, y: Any, absorption: Any, elimination: Any) -> Any:
     return [-absorption * y[0], absorption * y[0] - elimination * y[1]]
 
