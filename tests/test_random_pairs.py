@@ -50,7 +50,7 @@ def drawn(seed: int, kinds: Kinds) -> Callable[..., Any]:
     """A random program as a loss of three numbers, or of those and a row."""
 
     def loss(v: Any, row: Any = (0.0, 0.0)) -> Any:
-        a, b = program(seed, kinds)(sg.array([v[0] + row[0], v[1] - row[1], v[2]]))
+        a, b = program(seed, kinds)([v[0] + row[0], v[1] - row[1], v[2]])
         return a * b + a
 
     return loss
