@@ -18,6 +18,10 @@ from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
 
 TRAFFIC: Final = 8
 """The cost of storing or loading an element, in additions."""
+READ: Final = 4
+"""The cost of a read that most likely finds its element in a cache."""
+LAUNCH: Final = 2**15
+"""The additions that take as long as one more kernel."""
 LANE: Final = 32
 """The longest reduction that may stand within another one's body."""
 REPEAT: Final = 16
@@ -137,7 +141,7 @@ class _Plan:
                 inner = sum(1 + self.cost(p) for p in b.args(k))
                 total += _product(b, op.counters) * inner
             elif b.args(k):
-                total += 4 if isinstance(op, Read) else op.cost
+                total += READ if isinstance(op, Read) else op.cost
         self.costs[i] = total
         return total
 
@@ -185,6 +189,8 @@ class _Plan:
             return inner <= LANE and again
         if cost <= HEAVY and again:
             return True
+        if ratio >= REPEAT:  # a few numbers, which are read from a cache
+            return self.evaluations[array] * (cost - READ) <= LAUNCH
         return ratio * cost <= cost + 2 * TRAFFIC + ratio * TRAFFIC
 
 
