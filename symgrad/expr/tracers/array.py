@@ -90,7 +90,8 @@ def numbers_of(values: Any, whole: bool) -> Any:
 
 def graph_of(arrays: Sequence[np.ndarray]) -> Graph | None:
     """The graph of the first expression in them."""
-    return next((e.graph for a in arrays for e in a.flat if isinstance(e, Handle)), None)
+    several = (a for a in arrays if a.dtype.kind == "O")  # numbers alone may be very many
+    return next((e.graph for a in several for e in a.flat if isinstance(e, Handle)), None)
 
 
 class ExprArray(np.ndarray):
@@ -469,8 +470,10 @@ def map_elements(function: Callable[..., Any], *arguments: Any) -> Any:
     arrays = [plain(a) for a in arguments]
     if not any(a.ndim for a in arrays):
         return function(*[a.item() if a.dtype != object else a[()] for a in arrays])
+    graph = graph_of(arrays)
+    warn_of_elements(graph, max(a.size for a in arrays))  # before they become objects
     shape, rows = _broadcast([a.astype(object) for a in arrays])
-    result, graph = np.empty(shape, dtype=object), graph_of(arrays)
+    result = np.empty(shape, dtype=object)
     warn_of_elements(graph, result.size)
     with OnePlace(graph):
         result.reshape(-1)[:] = [function(*elements) for elements in zip(*rows, strict=False)]
