@@ -29,7 +29,7 @@ from symgrad.llvm.dispatch.compiled import bound
 from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.mathlib.define import Math, functions
 from symgrad.multi_device import launch as several_launch
-from symgrad.multi_device.sums import SharedSums
+from symgrad.multi_device.launch import SharedSums
 from symgrad.pipeline import DTypeName, Options
 from symgrad.sums import RowSums
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any

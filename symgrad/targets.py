@@ -15,8 +15,8 @@ from symgrad.values.arrays import real_numbers
 from symgrad.values.dtypes import is_float, memory_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import DTYPES
+from symgrad.wgsl.device.adapters import float64_rate
 from symgrad.wgsl.device.gpus import list_gpus, open_gpu
-from symgrad.wgsl.device.rates import float64_rate
 
 FLOATS: Final = ("float32", "float32x2", "float64")
 

@@ -243,7 +243,7 @@ def test_back_ends_have_printers_of_one_shape() -> None:
     assert rooms.keys() == set(DRIVERS.values())
     assert {room: files - shared for room, files in rooms.items()} == {
         "wgsl": {"names"},
-        "llvm": {"builder", "tables"},
+        "llvm": {"builder"},
     }
     assert {room: shared - files for room, files in rooms.items()} == {"wgsl": set(), "llvm": set()}
 

@@ -24,7 +24,7 @@ from symgrad.expr.tracers.tree import Tree
 from symgrad.front.running import Inputs, Interface, Running
 from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stats import Derived, Stats, measured
-from symgrad.optimize.over_points import minimize_kernel, minimized
+from symgrad.optimize.over_data import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import CACHED_NODES, Built, Options, weight
 from symgrad.report.audit import Audit, Expressions, labels

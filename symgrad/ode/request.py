@@ -20,13 +20,12 @@ from symgrad.expr.tracers.expression import lift
 from symgrad.ode.coefficients import RK4, TSIT5
 from symgrad.ode.esdirk import Kvaerno5
 from symgrad.ode.events import Event, Events
-from symgrad.ode.explicit import DormandPrince853, ExplicitMethod
+from symgrad.ode.explicit import LEAPFROG, YOSHIDA, DormandPrince853, ExplicitMethod, Symplectic
 from symgrad.ode.integration import Integration, Stops
 from symgrad.ode.rosenbrock import RODAS5P, ROSENBROCK23, RosenbrockMethod
 from symgrad.ode.solution import OdeResult
 from symgrad.ode.stepsize import rounding
 from symgrad.ode.switching import Switching
-from symgrad.ode.symplectic import LEAPFROG, YOSHIDA, Symplectic
 from symgrad.ode.system import Function, Method, System
 from symgrad.ode.tableau import Tableau
 

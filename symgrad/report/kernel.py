@@ -16,7 +16,7 @@ from symgrad.pipeline import Clock, DTypeName, Options
 from symgrad.report.profiling import Size
 from symgrad.report.screen import html
 from symgrad.targets import Device
-from symgrad.wgsl.dispatch.summation import Summation, emit_reduction
+from symgrad.wgsl.dispatch.sums import Summation, emit_reduction
 from symgrad.wgsl.printing.printer import plan_map, print_kernel, printed_map
 from symgrad.wgsl.printing.source import Printed, Style
 

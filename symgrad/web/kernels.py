@@ -32,7 +32,7 @@ from symgrad.values.dtypes import memory_dtype
 from symgrad.web.module import Description, Exported
 from symgrad.wgsl.dispatch.compiled import printed_kernel
 from symgrad.wgsl.dispatch.iteration import MOST_SUMS, steps_target, sums_of
-from symgrad.wgsl.dispatch.summation import Summation
+from symgrad.wgsl.dispatch.sums import Summation
 from symgrad.wgsl.dispatch.until import TRANSPOSING, printed_transpose
 from symgrad.wgsl.printing.source import Printed, Style
 

@@ -12,12 +12,11 @@ import symgrad as sg
 from symgrad.kernel.execute import execute
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.chosen import CASES, cases
+from symgrad.kernel.skeletons.added import CASES, cases
 from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
 from symgrad.kernel.stage import hoisted
 from symgrad.kernel.statements import If
-from symgrad.kernel.summing import Summing
-from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.target import SimdTarget, Summing
 from symgrad.kernel.verify import verify
 
 LANES = 4

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from symgrad.errors import DeviceLostError, DeviceWarning
-from symgrad.multi_device import sums as module
-from symgrad.multi_device.sums import SharedSums
+from symgrad.multi_device import launch as module
+from symgrad.multi_device.launch import SharedSums
 from symgrad.targets import Device
 
 NO_PARAMETERS = np.empty(0, np.float32)

@@ -13,7 +13,7 @@ import symgrad as sg
 from symgrad.ode.coefficients import DOP853, DOP853_THIRD, RK4, TSIT5
 from symgrad.ode.esdirk import KVAERNO5
 from symgrad.ode.rosenbrock import RODAS5P, ROSENBROCK23
-from symgrad.ode.trees import order_residual, trees
+from symgrad.ode.tableau import order_residual, trees
 
 
 def test_there_is_a_condition_for_each_rooted_tree() -> None:

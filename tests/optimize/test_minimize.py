@@ -19,7 +19,7 @@ from optimize.problems import (
 )
 
 import symgrad as sg
-from symgrad.optimize.over_points import minimize_kernel
+from symgrad.optimize.over_data import minimize_kernel
 from symgrad.pipeline import DTypeName
 
 ScipyBounds: Any = scipy.optimize.Bounds

@@ -12,7 +12,7 @@ from scenes import DUBROVNIK, Scene, drawn, misfit, read_bal, reprojection
 
 import symgrad as sg
 from symgrad.errors import InputError, TraceError
-from symgrad.rows import fit
+from symgrad.rows import squares
 from symgrad.rows.schur import solve
 from symgrad.rows.sparse_rows import RowSystem
 from symgrad.values.tables import Reduce
@@ -161,7 +161,7 @@ def test_bound_kernels_find_once_which_rows_share_lines(monkeypatch: pytest.Monk
             made.append(len(made))
             super().__init__(*given)
 
-    monkeypatch.setattr(fit, "RowSystem", Counted)
+    monkeypatch.setattr(squares, "RowSystem", Counted)
     scene = drawn(4, 30, 3)
     model = model_of(scene, device="cpu", dtype="float64")
     bound = model.bind(scene[1])
@@ -179,7 +179,7 @@ def test_blocks_that_no_core_shares_out_evenly_are_all_computed() -> None:
     """With 7 views of 1,801 points: no whole number of strips, whatever their length."""
     scene = drawn(12, 1801, 7)
     x = model_of(scene)._parameters.flat(scene[0])
-    task, target = model_of(scene)._task("float64"), fit.Target.of(None, None)
+    task, target = model_of(scene)._task("float64"), squares.Target.of(None, None)
     normal = task.system(task.table(scene[1], "float64"), target).at(x)
     added = 1e-2 * normal.squares
     h = solve(normal, added)

@@ -19,7 +19,7 @@ from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
 from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
-from symgrad.wgsl.dispatch.summation import emit_reduction
+from symgrad.wgsl.dispatch.sums import emit_reduction
 
 PARAMETERS = [0.5, 0.3, 1.2]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.rows.fit import Target
 from symgrad.rows.schur import solve
 from symgrad.rows.sparse_normal import Assembly, Normal
+from symgrad.rows.squares import Target
 
 SHAPES = {"a": (30, 2), "b": (30, 1), "c": (6, 3), "d": 4}
 

@@ -35,7 +35,7 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
-from symgrad.wgsl.dispatch.summation import Summation, emit_reduction
+from symgrad.wgsl.dispatch.sums import Summation, emit_reduction
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
 

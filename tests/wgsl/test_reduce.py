@@ -26,8 +26,13 @@ from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
-from symgrad.wgsl.dispatch.summation import SUM_INVOCATIONS, Summation, emit_reduction
-from symgrad.wgsl.dispatch.sums import groups_of, workgroups
+from symgrad.wgsl.dispatch.sums import (
+    SUM_INVOCATIONS,
+    Summation,
+    emit_reduction,
+    groups_of,
+    workgroups,
+)
 from symgrad.wgsl.printing.source import Style
 
 MOST_EXECUTED = 1001

@@ -22,7 +22,7 @@ from symgrad.kernel.skeletons.group_products import QUADS, WIDTH, in_products
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch.summation import emit_reduction
+from symgrad.wgsl.dispatch.sums import emit_reduction
 
 
 def network(p: Any, r: Any) -> Any:

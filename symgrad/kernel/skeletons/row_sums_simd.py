@@ -14,8 +14,7 @@ from symgrad.kernel.language import KernelIR, widen
 from symgrad.kernel.lower import Adding, Value, inline, numbers, written
 from symgrad.kernel.products import NO_FACTOR, Products, Terms, products_of, tiles
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.added import Added, added_to
-from symgrad.kernel.skeletons.chosen import Case, cases
+from symgrad.kernel.skeletons.added import Added, Case, added_to, cases
 from symgrad.kernel.skeletons.lookup import Entries
 from symgrad.kernel.stage import at_each_row
 from symgrad.kernel.statements import Buffer, wide_mul

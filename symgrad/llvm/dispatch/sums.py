@@ -13,8 +13,7 @@ from symgrad.cache import Once
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.sums_in_lanes import LaneSums, LaneSumsLaunch, lane_sums_launch
 from symgrad.kernel.stats import weight_of
-from symgrad.kernel.summing import Summing
-from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.target import SimdTarget, Summing
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch.compiled import Compiled
 from symgrad.llvm.dispatch.launch import Held, Launched

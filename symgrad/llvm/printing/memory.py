@@ -1,14 +1,200 @@
-"""Reads and writes of buffers: one number for all lanes, lanes side by side, or anywhere."""
+"""Reads and writes of buffers and tables: one number for all lanes, lanes in order, or anywhere."""
 
 from __future__ import annotations
 
-from symgrad.kernel.statements import Buffer, Fill, Load, ReadRow, Store
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import WORD
+from symgrad.kernel.language import widen
+from symgrad.kernel.statements import Buffer, Fill, Load, Read, ReadRow, Scope, Store, scopes_of
 from symgrad.llvm.printing.addresses import Addresses
 from symgrad.llvm.printing.analysis import Records
 from symgrad.llvm.printing.operations import Shape
-from symgrad.llvm.printing.records import Transposed
-from symgrad.llvm.printing.tables import Tables
+from symgrad.llvm.printing.records import Transposed, tiles, transpose
 from symgrad.llvm.printing.values import Values
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The entries of a table, so many numbers long, that the lanes are at."""
+
+    buffer: Buffer
+    number: int
+    width: int
+
+
+class Tables:
+    """Reads of entries, and adds to them.
+
+    Of an entry that is read all columns are read: a vector of it at a time, also beyond its end.
+    What is added to several columns of an entry goes there at once. Two lanes may name the same
+    entry.
+    """
+
+    def __init__(self, values: Values, addresses: Addresses) -> None:
+        self._values, self._addresses, self._write = values, addresses, values.write
+        self._shape, self._lanes, self._nodes = values.shape, values.lanes, values.graph.nodes
+        self._step = values.analysis.indices.step
+        self._entries: dict[Entry, Sequence[str]] = {}
+        self._together: dict[Store, tuple[Store, ...]] = {}
+        if self._lanes > 1 and any(b.atomic for b in values.kernel.buffers):
+            self._join(values.kernel.main)
+
+    def _entry_at(self, buffer: Buffer, index: int) -> tuple[Entry, int] | None:
+        """The entry in which an index stands, and its column, if lanes are at entries anywhere."""
+        if not buffer.padded or not self._values.varies(index) or self._step(index) is not None:
+            return None
+        first, column = self._values.kernel.columns.get(index, (index, 0))
+        op, *args = self._nodes[first]
+        for number, width in (args, args[::-1]) if op is ops.word_mul else ():
+            kind, *size = self._nodes[width]
+            if kind is WORD and self._step(number) is None:
+                return Entry(buffer, number, size[0]), column
+        return Entry(buffer, first, 1), column
+
+    # reads ---------------------------------------------------------------------------------------
+
+    def read(self, i: int) -> str | None:
+        """The numbers that a node reads, if it reads an entry for each lane."""
+        op, *args = self._nodes[i]
+        anywhere = isinstance(op, Read) and self._lanes > 1 and not self._values.mask
+        place = self._entry_at(op.buffer, args[0]) if anywhere else None
+        if place is None:
+            return None
+        entry, column = place
+        if entry not in self._entries:
+            self._entries[entry] = self._columns_of(entry)
+            self._values.expire(self._entries, entry)
+        return self._entries[entry][column]
+
+    def _columns_of(self, entry: Entry) -> Sequence[str]:
+        """A vector for each column of the lanes' entries."""
+        write, lanes, vectors = self._write, self._lanes, list[str]()
+        table, starts = self._addresses.of(entry.buffer), self._offsets(entry)
+        for start, new in tiles(entry.width, lanes):
+            rows = [write.load(write.element(table, at), start, False) for at in starts]
+            columns = transpose(write, rows)
+            vectors += columns[new - start : min(lanes, entry.width - start)]
+        return vectors
+
+    def _offsets(self, entry: Entry) -> Sequence[str]:
+        """Where the entry of each lane begins, counted in numbers.
+
+        To find that anew is quicker than to keep it.
+        """
+        write = self._write
+        numbers = [write.value(f"zext i32 {n} to i64") for n in self._words_of(entry.number)]
+        return [write.value(f"mul i64 {n}, {entry.width}") for n in numbers]
+
+    def _words_of(self, i: int) -> Iterator[str]:
+        """The word of each lane."""
+        op, *args = self._nodes[i]
+        step = self._step(args[0]) if isinstance(op, Read) else None
+        if step is None or not isinstance(op, Read):
+            words = f"{self._values.type('u', True)} {self._values.operand(i)}"
+            for lane in range(self._lanes):
+                yield self._write.value(f"extractelement {words}, i64 {lane}")
+            return
+        first = self._addresses.element(
+            self._addresses.of(op.buffer), "i32", self._addresses.first(args[0])
+        )
+        for lane in range(self._lanes):
+            at = self._write.value(f"getelementptr i32, ptr {first}, i64 {lane * step}")
+            yield self._write.value(f"load i32, ptr {at}")
+
+    # adds ----------------------------------------------------------------------------------------
+
+    def _join(self, scope: Scope) -> None:
+        """Find what is added to one entry, by statements that follow each other."""
+        run: list[Store] = []
+        for item in scope.items:
+            if isinstance(item, int):
+                continue
+            is_add = isinstance(item, Store) and item.buffer.atomic and item.add
+            if run and not (is_add and self._goes_with(run[-1], item)):
+                self._together[run[-1]] = tuple(run)
+                run = []
+            if isinstance(item, Store) and is_add:
+                run.append(item)
+            for inner in scopes_of(item):
+                self._join(inner)
+        if run:
+            self._together[run[-1]] = tuple(run)
+
+    def _goes_with(self, a: Store, b: Any) -> bool:
+        entries = [self._entry_at(s.buffer, s.index) for s in (a, b)]
+        first, second = entries
+        same = first is not None and second is not None and first[0] == second[0]
+        return same and self._values.arrangement.part_of(a) == self._values.arrangement.part_of(b)
+
+    def add(self, s: Store) -> None:
+        """Write a statement that adds, with those before it that add to the same entry."""
+        if s in self._together:
+            self._add(self._together[s])
+
+    def _add(self, stores: Sequence[Store]) -> None:
+        """Add to the columns of one entry, by runs of columns that follow each other."""
+        located = [self._entry_at(s.buffer, s.index) for s in stores]
+        places = [place for place in located if place is not None]
+        assert len(places) == len(stores), "what several lanes add to is a table"
+        entry, values = places[0][0], [self._added(s.value) for s in stores]
+        columns = [column for _, column in places]
+        start = 0
+        for k in range(1, len(columns) + 1):
+            if k == len(columns) or columns[k] != columns[k - 1] + 1:
+                self._add_columns(entry, columns[start], values[start:k])
+                start = k
+
+    def _added(self, i: int) -> str:
+        """A float that is added, 0 where its lane does not go on."""
+        op, *args = self._nodes[i]
+        assert op is widen, "floats are added to tables of wide ones"
+        value = self._values.in_float64(args[0], True)
+        if self._values.mask is None:
+            return value
+        return self._values.chosen(
+            self._values.mask, self._shape.float, value, self._shape.number(0.0)
+        )
+
+    def _add_columns(self, entry: Entry, first: int, values: Sequence[str]) -> None:
+        """Add to neighbouring columns, in vectors that may reach beyond: they add zeros there."""
+        write, lanes, starts = self._write, self._lanes, self._offsets(entry)
+        for k in range(0, len(values), lanes):
+            part = list(values[k : k + lanes])
+            sizes = _sizes(len(part), self._shape)
+            part += [self._shape.number(0.0)] * (sum(sizes) - len(part))
+            rows = transpose(write, part + ["poison"] * (lanes - len(part)))
+            for start, row in zip(starts, rows, strict=True):
+                at = write.value(f"add i64 {start}, {first + k}")
+                self._add_row(self._addresses.of(entry.buffer), at, row, sizes)
+
+    def _add_row(self, table: str, at: str, row: str, sizes: Sequence[int]) -> None:
+        """Add the numbers of a vector to those of a table, in pieces."""
+        write, kind, taken = self._write, self._shape.float, 0
+        cast = "fpext" if self._shape.dtype == "float32" else "bitcast"
+        for size in sizes:
+            wide = f"<{size} x double>"
+            mask = ", ".join(f"i32 {k}" for k in range(taken, taken + size))
+            mask = f"<{size} x i32> <{mask}>"
+            part = write.value(f"shufflevector {kind} {row}, {kind} poison, {mask}")
+            more = write.value(f"{cast} <{size} x {write.scalar}> {part} to {wide}")
+            position = write.value(f"add i64 {at}, {taken}")
+            address = write.value(f"getelementptr double, ptr {table}, i64 {position}")
+            old = write.value(f"load {wide}, ptr {address}, align 8")
+            new = write.value(f"fadd {wide} {old}, {more}")
+            write.do(f"store {wide} {new}, ptr {address}, align 8")
+            taken += size
+
+
+def _sizes(width: int, shape: Shape) -> list[int]:
+    """The vectors of float64 that hold so many numbers, the last one no wider than it has to be."""
+    most = shape.lanes * shape.itemsize // 8
+    whole, rest = divmod(width, most)
+    return [most] * whole + ([1 << (rest - 1).bit_length()] if rest else [])
+
 
 FILLED = 8
 """Numbers of an array that are set to zero without a loop."""
