@@ -61,10 +61,10 @@ def traced(kernel: ArrayKernel, arguments: Sequence[Any]) -> list[WholeArray] | 
         return None
     anchor = innermost(arguments)
     lifted = [anchor.lift(a) for a in arguments]
-    first, *others = (a if a.kind == "f" else a.astype(float) for a in lifted)
+    operands = tuple([(a if a.kind == "f" else a.astype(float)).number for a in lifted])
     shapes = kernel.shapes([a.shape for a in lifted], False)
     return [
-        first.then(kernel_rule, (kernel, k), tuple(shape), *others)
+        WholeArray(anchor.tape, anchor.tape.add(kernel_rule, (kernel, k), operands, tuple(shape)))
         for k, shape in enumerate(shapes)
     ]
 

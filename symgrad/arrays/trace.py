@@ -29,9 +29,11 @@ def pulled_back(
     outputs: Sequence[WholeArray], cotangents: Sequence[WholeArray], wrt: Sequence[WholeArray]
 ) -> list[WholeArray]:
     """The cotangents of whole arrays, from those of outputs, on the same tape."""
-    first, *others = (*outputs, *cotangents, *wrt)
+    arrays, n = (*outputs, *cotangents, *wrt), len(outputs)
+    assert all(a.tape is arrays[0].tape for a in arrays), "all are of one tape"
+    operands = tuple([a.number for a in arrays])
     return [
-        first.then(rules.gradient, (k, len(outputs)), w.shape, *others, kind="f")
+        WholeArray(w.tape, w.tape.add(rules.gradient, (k, n), operands, w.shape))
         for k, w in enumerate(wrt)
     ]
 

@@ -128,12 +128,13 @@ class _Calls:
         before = self._recall.state()
         nests = [flatten(argument) for argument in arguments]
         arrays = [_array(leaf) for leaves, _ in nests for leaf in leaves]
-        program = self._program(arrays, [tree for _, tree in nests])
+        start = len(arrays) - len(nests[-1][0]) if self._has_cotangent else len(arrays)
+        program = self._program(arrays, start, [tree for _, tree in nests])
         self._recall.note(before, arguments, {}, everywhere, program)
         return program.run(arrays)
 
-    def _program(self, arrays: Sequence[Any], trees: Sequence[Tree]) -> TracedCall:
-        """The program of a call."""
+    def _program(self, arrays: Sequence[Any], start: int, trees: Sequence[Tree]) -> TracedCall:
+        """The program of a call whose cotangent's arrays ``start`` behind all others."""
         traced = WholeTrace(self._f, arrays)
         *primals, cotangent = trees if self._has_cotangent else (*trees, Tree())
 
@@ -145,7 +146,6 @@ class _Calls:
         outputs = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
         gradients: list[WholeArray] = []
         if self._has_cotangent:
-            start = sum(len(tree.blocks) for tree in primals)
             seeds = outer.parts(cotangent.nest(iter(traced.variables[start:])), "the cotangent")
             gradients = _gradients(leaves, list(seeds), traced.variables[:start])
         on_device = [a for a in arrays if isinstance(a, ResidentArray)]

@@ -234,11 +234,11 @@ class TensorKernel(KernelBase, Unchanging):
         on_device = any(isinstance(a, ResidentArray) for a in arguments)
         backend = backend_of(self.device)
         owner = backend.owner
-        arrays: list[Any] = []
+        wanted = memory_dtype(self.precision)
+        on_host, arrays = host_dtype(wanted), list[Any]()
         for a, name in zip(arguments, names, strict=True):
-            wanted = self._dtype_of(name)
             if not isinstance(a, ResidentArray):
-                a = np.asarray(real_numbers(a, name), host_dtype(wanted), order="C")
+                a = np.asarray(real_numbers(a, name), on_host, order="C")
                 arrays.append(backend.array(a, wanted) if on_device and owner else a)
                 continue
             if owner is None or a.gpu is not owner:
@@ -252,10 +252,6 @@ class TensorKernel(KernelBase, Unchanging):
                 )
             arrays.append(a)
         return arrays
-
-    def _dtype_of(self, name: str) -> np.dtype[Any]:
-        """The dtype of an array that it takes, on a device."""
-        return memory_dtype(self.precision)
 
     def _runner(self, work: Work, kind: str, shapes: Sequence[Shape]) -> Runner:
         """The runner of a call of a work that the kernel keeps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,7 @@ def memory_dtype(name: str) -> np.dtype[Any]:
     return PAIRS if name == "float32x2" else np.dtype(name)
 
 
+@functools.cache
 def host_dtype(dtype: Any) -> np.dtype[Any]:
     """The dtype that numbers in a kernel's memory, or of kernels in one, have on the host."""
     kind = memory_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
