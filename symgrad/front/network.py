@@ -168,6 +168,10 @@ def _gradients(
     """The gradients of arguments, for cotangents of all results."""
     pairs: list[tuple[WholeArray, WholeArray]] = []
     for y, g in zip(results, cotangents, strict=True):
+        if not isinstance(g, WholeArray):
+            raise InputError(
+                f"the cotangent of an array must be one array, not a {type(g).__name__}"
+            )
         if np.shape(y) != np.shape(g):
             raise InputError(f"the cotangent has shape {np.shape(g)}, the result {np.shape(y)}")
         if isinstance(y, WholeArray) and y.kind == "f":
