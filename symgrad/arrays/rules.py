@@ -134,6 +134,19 @@ def diagonal(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> Vi
     return View(shape, view.kind, read)
 
 
+def windows(lowering: Lowering, axes: tuple[int, ...], shape: Shape, view: View) -> View:
+    """Windows that begin at each index: those of ``axes`` have further indices, the last ones."""
+    b, rank = lowering.builder, len(view.shape)
+
+    def read(index: Index) -> int:
+        places = list(index[:rank])
+        for axis, k in zip(axes, index[rank:], strict=True):
+            places[axis] = b.plus(places[axis], k)
+        return view.read(places)
+
+    return View(shape, view.kind, read)
+
+
 def joined(lowering: Lowering, axis: int, shape: Shape, *views: View) -> View:
     """Arrays one behind the other along an axis."""
     b = lowering.builder

@@ -298,6 +298,22 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> WholeArray
     return index(a, tuple(places))
 
 
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> WholeArray:
+    """np.lib.stride_tricks.sliding_window_view; it may not be written to."""
+    a, lengths = whole(x), np.atleast_1d(window_shape).tolist()
+    axes = [axis_of(int(k), a.ndim) for k in np.atleast_1d(range(a.ndim) if axis is None else axis)]
+    if len(axes) != len(lengths):
+        raise ValueError(f"{len(lengths)} lengths of windows for {len(axes)} axes")
+    shape = list(a.shape)
+    for k, n in zip(axes, lengths, strict=True):
+        shape[k] -= n - 1
+        if n < 0 or shape[k] < 0:
+            raise ValueError(f"a window of {n} does not fit an axis of {a.shape[k]}")
+    return a.then(rules.windows, tuple(axes), (*shape, *lengths))
+
+
 def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False) -> list[WholeArray]:
     """np.meshgrid."""
     lines = [ravel(whole(x, xi)) for x in xi]

@@ -50,7 +50,9 @@ def in_strips(program: Program, large: int) -> Program:
     A strip has half as many, and at least a row.
     """
     b = program.scalars
-    if not isinstance(b, Builder) or not any(_is_large(b, a, large) for a in program.stages):
+    if not isinstance(b, Builder) or not any(
+        _is_large(b, a, large, EXPANDING) for a in program.stages
+    ):
         return program
     return Program(b, program.inputs, tuple(_without_large(b, program.outputs, large)))
 
@@ -61,8 +63,9 @@ def _without_large(b: Builder, outputs: Sequence[Array], least: int) -> list[Arr
     while True:
         order = list(ordered(b, outputs))
         kept = {*outputs, *(a for array in order for a in array.arguments)}
-        large = [a for a in order if a not in kept and _is_large(b, a, least)]
-        seed = next((a for a in large if a not in refused), None)
+        large = [a for a in order if a not in kept and _is_large(b, a, least, 1)]
+        seeds = (a for a in large if a not in refused and _is_large(b, a, least, EXPANDING))
+        seed = next(seeds, None)
         if seed is None:
             return outputs
         plan = _best(b, order, {*large}, seed)
@@ -72,8 +75,8 @@ def _without_large(b: Builder, outputs: Sequence[Array], least: int) -> list[Arr
             outputs = _Rewriting(plan, least).outputs(outputs)
 
 
-def _is_large(b: Builder, array: Array, least: int) -> bool:
-    """Whether an array is far larger than what it is made of, through others as large."""
+def _is_large(b: Builder, array: Array, least: int, times: int) -> bool:
+    """Whether an array is so much larger than what it is made of, through others as large."""
     if not isinstance(array, Tabulate) or array.size < least:
         return False
     made_of, seen, stack = 0, set[Array](), [array]
@@ -85,7 +88,7 @@ def _is_large(b: Builder, array: Array, least: int) -> bool:
                     stack.append(a)
                 else:
                     made_of += a.size
-    return array.size >= EXPANDING * made_of
+    return array.size >= times * made_of
 
 
 def _best(b: Builder, order: Sequence[Array], large: set[Array], seed: Array) -> _Plan | None:

@@ -83,10 +83,15 @@ def trapezoids(x: Any) -> Any:
     return np.sum(np.trapezoid(x.reshape(20, 20), places, axis=0) ** 2)
 
 
+windows = np.lib.stride_tricks.sliding_window_view
+KERNEL = np.array([[1.0, -2.0], [0.5, 3.0], [0.0, 1.5]])
+
 FUNCTIONS: list[Callable[[Any], Any]] = [
     copied, viewed, reordered, refilled, written, joined, average, trapezoids,
     lambda x: np.sum(np.diag(x[:30], 2) @ np.diag(x[:31], -1) * x[:32]),
     lambda x: np.sum(np.diag(x.reshape(20, 20), -2) ** 3),
+    lambda x: np.sum(np.einsum("hwij,ij->hw", windows(x.reshape(20, 20), (3, 2)), KERNEL) ** 2),
+    lambda x: np.sum(windows(x.reshape(2, 20, 10), 4, axis=1)[:, ::3] ** 2 * np.arange(4)),
     lambda x: np.mean(x, where=MASK) ** 2 + np.sum(x, where=MASK) * np.var(x, where=MASK),
     lambda x: np.sum(x.reshape(20, 20).mean(0, where=MASK.reshape(20, 20)) ** 2),
     lambda x: np.sum(x) * np.where(np.any(x > 1.0, where=MASK), 2.0, 1.0),

@@ -390,6 +390,6 @@ MOVES: Final = JOINS | {
     np.triu, np.meshgrid, np.array_repr, np.array_str, np.array2string, np.result_type, np.rollaxis,
     np.copyto, np.put_along_axis, np.putmask, np.may_share_memory, np.shares_memory, np.resize,
     np.pad, np.linalg.diagonal, np.linalg.matrix_transpose, np.matrix_transpose, np.iscomplexobj,
-    np.isrealobj,
+    np.isrealobj, np.lib.stride_tricks.sliding_window_view,
 }  # fmt: skip
 """Functions that only move elements, and so are right for any objects."""

@@ -152,9 +152,10 @@ class Scheduler:
             read = dict.fromkeys(op.array for _, op in self.scalars.reads(access.roots))
             homes = list(dict.fromkeys(map(self._home, read)))
             floats = sorted((a for a in homes if a.kind == "f"), key=lambda a: a.size)
-            if len(homes) <= bindings - WRITTEN or len(floats) < 2:
+            most = bindings - (WRITTEN if access.reductions else 1)
+            if len(homes) <= most or len(floats) < 2:
                 return
-            yield self._pack(floats[: bindings - WRITTEN])
+            yield self._pack(floats[: min(len(homes) - most + 1, bindings - WRITTEN)])
 
     def _home(self, array: Array) -> Array:
         """The array that one is read from."""
