@@ -181,7 +181,7 @@ def scaled(x: Any, y: Any) -> Any:
 
 @pytest.mark.parametrize("f", [sinkhorn, scaled])
 def test_what_finishes_a_sum_is_computed_with_it(f: Any, small: None) -> None:
-    x, y = np.linspace(-1.0, 1.0, 1200).reshape(40, 30), np.linspace(0.0, 2.0, 21)
+    x, y = np.linspace(-1.0, 1.0, 4800).reshape(80, 60), np.linspace(0.0, 2.0, 21)
     program, inputs = gradients_of(f, [x, y])
     plan = planned(program, WorkgroupTarget(), Options("arrays", dtype="float64"))
     assert_means(executed(plan, program, inputs), interpret(program, inputs), 1e-12)
