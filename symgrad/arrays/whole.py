@@ -183,7 +183,12 @@ class WholeArray(Whole):
         refuse_number("index")
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise ElementsNeededError(located("an array of NumPy's of the elements of a whole array"))
+        raise ElementsNeededError(
+            located(
+                "NumPy asks for the elements of a whole array; if that is an index of an array of "
+                "numbers, give these to the function as an argument, and index the argument"
+            )
+        )
 
     def __format__(self, spec: str) -> str:
         return repr(self) if not spec else refuse_number(f"the format {spec!r}")
