@@ -7,6 +7,7 @@ elements of an array one by one is traced by them instead, as small ones are.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.tape import Tape, opened
+from symgrad.arrays.rules import indexed
+from symgrad.arrays.tape import Tape, input_rule, opened
 from symgrad.arrays.trace import program_of, variables
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of, placed
@@ -42,6 +44,12 @@ CACHED_PROGRAMS: Final = 64
 
 CACHED_RUNNERS: Final = 64
 """Most choices of options and a device whose meaning is kept."""
+
+MOST_ON_NUMBERS: Final = 500
+"""Operations of whole arrays up to which it does not matter that they have few elements."""
+
+FEW_ELEMENTS: Final = 8
+"""Elements of an operation, on average, up to which it is sooner compiled for each of them."""
 
 _compiled: Once[Any, CompiledArrays] = Once(CACHED_PROGRAMS)
 
@@ -168,6 +176,26 @@ class WholeTrace:
         with opened(self.tape), Tracing(Graph()):
             *args, named = filled([v.copied() for v in self.variables])
             return self.f(*args, **named)
+
+    def require_whole(self) -> None:
+        """Refuse a function that takes arrays apart, and works on their elements one by one.
+
+        Each operation of a program of whole arrays takes a hundred times as long to compile as one
+        on numbers, and is worth it where it has as many elements.
+
+        Raises:
+            ElementsNeededError: where most of many operations have few elements.
+        """
+        operations, shapes = self.tape.operations, self.tape.shapes
+        if len(operations) <= MOST_ON_NUMBERS:
+            return
+        elements = 0
+        for operation in operations:
+            read = () if operation.rule is indexed else (shapes[k] for k in operation.operands)
+            if operation.rule is not input_rule:
+                elements += max(map(math.prod, (operation.shape, *read)))
+        if elements <= FEW_ELEMENTS * len(operations):
+            raise ElementsNeededError("a function that works on elements one by one")
 
     def number(self, value: Any) -> WholeArray:
         """A result that is one real number.

@@ -72,6 +72,7 @@ def gradient_of_whole(f: Callable[..., Any], tree: Tree, options: Options, devic
     """
     clock, traced = Clock(), WholeTrace(f, blanks(tree), options.checkpoint)
     loss = clock.time("trace", lambda: traced.number(called(traced, tree)))
+    traced.require_whole()
     slopes = clock.time("differentiate", lambda: gradients(loss, traced.variables))
     wanted = (
         Outputs("loss", (loss,), Scalar()),
@@ -90,6 +91,7 @@ def values_of_whole(f: Callable[..., Any], tree: Tree, options: Options, device:
     leaves, nest = flatten(clock.time("trace", lambda: called(traced, tree)))
     if not any(isinstance(leaf, WholeArray) for leaf in leaves):
         raise ElementsNeededError("a result without whole arrays")
+    traced.require_whole()
     arrays = [traced.variables[0].lift(leaf) for leaf in leaves]
     kinds = iter(_leaf(a) for a in arrays)
     result = nested_result(_with_leaves(nest, kinds))

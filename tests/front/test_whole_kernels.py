@@ -59,6 +59,25 @@ def test_no_points_have_results_of_the_type_that_some_have() -> None:
         assert values.dtype == grads.dtype == np.float64
 
 
+def test_functions_that_work_on_elements_one_by_one_are_traced_by_them() -> None:
+    """Of many variables too, where each operation of whole arrays takes long to compile."""
+
+    def chain(v: Any) -> Any:
+        z = v[0]
+        for i in range(200):
+            z = np.sin(z * v[i] + z)
+        return z
+
+    many, few = (
+        sg.fused_forward_backward(n, chain, device="cpu", dtype="float64") for n in (40_000, 200)
+    )
+    x = RNG.uniform(0.1, 0.9, 40_000)
+    (value, grad), (want, slopes) = many.run(x), few.run(x[:200])
+    assert not isinstance(many, WholeKernel)
+    assert value == want and not grad[200:].any()
+    np.testing.assert_array_equal(grad[:200], slopes)
+
+
 def test_results_go_into_arrays() -> None:
     square = sg.fused_forward_backward(5000, lambda v: np.sum(v * v), device="cpu")
     out = np.empty((), np.float32), np.empty(5000, np.float32)

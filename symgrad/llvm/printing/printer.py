@@ -11,7 +11,7 @@ from typing import Final
 from symgrad.expr.graph.node import Op, paused_gc
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import For, If, Statement, everything
+from symgrad.kernel.statements import For, If, Statement, StoreRow, everything
 from symgrad.kernel.verify import verify
 from symgrad.llvm.compiler import SWEEPING
 from symgrad.llvm.printing.definitions import INLINED, closure, definitions, of_each
@@ -28,6 +28,13 @@ MOST_BLOCK_BYTES: Final = 2**20
 LOOPED: Final = 8_000
 """Operations of a kernel with loops up to which its batches are not compiled in the quickest way:
 that takes half as long, and loops that take three times as long, which is much for many points."""
+
+STORED: Final = 1_000
+"""Results of a point up to which its kernel is not compiled in the quickest way: the others take a
+time that grows with their square, 20 s for 8,000 of 800 operations."""
+
+MOST_STORED: Final = 4_000
+"""Results of a point up to which its kernel is compiled thoroughly once it has run for long."""
 
 LOOPS_GAIN: Final = 4
 """How many times sooner it pays to compile one point's loops thoroughly than what is straight."""
@@ -120,6 +127,8 @@ class _Module:
         if len(a.parts) > 1:
             single = a.analysis.is_straight or self.quick or self.shape.lanes == 1
             return 1 if self.thorough or (not single and a.analysis.operations <= LOOPED) else 0
+        if self._stored > STORED and not self.thorough:
+            return 0
         if a.analysis.operations > LONG_BATCH:
             return 1
         items = everything(self.kernel.main.items)
@@ -127,11 +136,18 @@ class _Module:
         return SWEEPING if swept else 2 if self.shape.lanes > 1 else 1
 
     @property
+    def _stored(self) -> int:
+        """How many results are stored in rows by a kernel for one point."""
+        items = self.kernel.main.items if self.shape.lanes == 1 else ()
+        return sum(len(item.values) for item in items if isinstance(item, StoreRow))
+
+    @property
     def _hot(self) -> float:
         """The seconds of running after which it pays to compile it thoroughly."""
         operations = self.arrangement.analysis.operations
-        is_cut = len(self.arrangement.parts) > 1
-        quick = is_cut and not self.thorough and operations <= MOST_THOROUGH
+        is_quick = len(self.arrangement.parts) > 1 or self._stored > STORED
+        is_short = operations <= MOST_THOROUGH and self._stored <= MOST_STORED
+        quick = is_quick and is_short and not self.thorough
         sooner = (
             LOOPS_GAIN if self.shape.lanes == 1 and not self.arrangement.analysis.is_straight else 1
         )
