@@ -85,7 +85,8 @@ def network(f: Callable[..., Any]) -> Network:
     ``f`` takes arrays, nested as you like, and gives an array or a nest of them. It calls kernels
     of arrays, such as `linear`, `rowwise` or `selective_scan` make, and does with arrays what
     NumPy does, as functions of `jit` do: what stands between kernels is compiled together. It is
-    traced at every call, so each one may take another path; equal traces share what is compiled.
+    traced at every call, so each one may take another path, unless all that it refers to is seen to
+    be unchanged; equal traces share what is compiled.
 
     Arrays that are on a device stay there. Without any, the kernels' device computes. What stands
     between kernels is in their precision; without kernels in float64 if an argument is. Layers keep
