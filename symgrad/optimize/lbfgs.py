@@ -117,11 +117,10 @@ class LBFGS(Descent):
 
         A loss that has all but vanished, with what is promised, is as good.
         """
-        size = functions.maximum(abs(ahead.loss), ahead.eps**0.5 * ahead.unit)
-        most = self._most(ahead, own)
+        size, most = abs(ahead.loss), self._most(ahead, own)
         small = (ahead.promised <= tolerance * size) & (most <= tolerance ** (2 / 3) * size)
-        gone = functions.maximum(abs(ahead.loss), ahead.promised) <= ahead.floor
-        return (_full(own) & small) | (gone & (own[3] > 0.0)) | (ahead.is_level & _seen(own))
+        level = ahead.is_level & ahead.is_near(most)
+        return (_full(own) & small) | (ahead.is_gone & (own[3] > 0.0)) | (level & _seen(own))
 
     def lost(self, ahead: Ahead, own: Memory) -> Any:
         """Where the loss can fall by rounding alone, by the flattest curvature that was met.
@@ -132,13 +131,15 @@ class LBFGS(Descent):
         """
         full, size, where = _full(own), abs(ahead.loss), functions.where
         roundings = where(full, LOSS_ROUNDINGS_ALL, LOSS_ROUNDINGS_SOME)
-        hidden = self._most(ahead, own) <= roundings * ahead.eps * size
+        most = self._most(ahead, own)
+        hidden = most <= roundings * ahead.eps * size
         slope = largest([g * w for g, w in zip(ahead.left, own[8], strict=True)])
         root = np.sqrt(ahead.noise)
         small = slope * own[9] * slope <= root * np.sqrt(root * np.sqrt(size))
         drowned = full & (ahead.promised <= ahead.noise) & small
         vanished = functions.maximum(size, ahead.eps * slope) <= ahead.floor
-        return _seen(own) & (hidden | drowned | vanished | ahead.is_slight)
+        slight = ahead.is_slight & ahead.is_near(most)
+        return _seen(own) & (hidden | drowned | vanished | slight)
 
     def _most(self, ahead: Ahead, own: Memory) -> Any:
         """The fall of the loss that is left if it stays as flat as it ever was on the way."""

@@ -33,6 +33,9 @@ STEEPEST = 1e-4
 SLIGHT = 3e-8
 """The gradient, in units of the loss, that is small where no step is seen to lower the loss."""
 
+NEAR_END = 0.01
+"""The part of the loss that it can fall by at most where a small gradient tells of its end."""
+
 MOST_ROUNDED_STEPS = 16.0
 """Steps in a row that change the loss by rounding alone, after which there is nothing to learn."""
 
@@ -101,6 +104,18 @@ class Ahead:
     def is_slight(self) -> Any:
         """Whether the gradient is small for where no step lowers the loss."""
         return self.steepest <= SLIGHT * self.unit
+
+    @property
+    def is_gone(self) -> Any:
+        """Whether the loss has all but vanished, with what is promised."""
+        return functions.maximum(abs(self.loss), self.promised) <= self.floor
+
+    def is_near(self, most: Any) -> Any:
+        """Whether this fall, the most that is left, is little of the loss, or this has vanished.
+
+        A small gradient alone does not tell: that of a loss which tends to 0 is as small as it.
+        """
+        return (most <= NEAR_END * abs(self.loss)) | self.is_gone
 
     @property
     def floor(self) -> Any:

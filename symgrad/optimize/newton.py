@@ -94,7 +94,8 @@ class Newton(Descent):
     def solved(self, ahead: Ahead, own: Memory, tolerance: float) -> Any:
         """Where the quadratic model promises no more than the tolerance."""
         size = functions.maximum(abs(ahead.loss), ahead.unit)
-        return (ahead.promised <= tolerance * size) | ahead.is_level
+        level = ahead.is_level & ahead.is_near(ahead.promised)
+        return (ahead.promised <= tolerance * size) | level
 
     def lost(self, ahead: Ahead, own: Memory) -> Any:
         """Where the promise is rounding of the loss, of its terms or of the variables, or noise.
@@ -104,7 +105,8 @@ class Newton(Descent):
         """
         hidden = (ahead.promised <= ahead.rounding) & (own[2] >= LEAST_HALVED)
         terms = FLOOR_FRACTION * (ahead.floor + ahead.eps**2 * own[0])
-        return hidden | (ahead.promised <= terms + NOISE_FRACTION * ahead.noise) | ahead.is_slight
+        slight = ahead.is_slight & ahead.is_near(ahead.promised)
+        return hidden | (ahead.promised <= terms + NOISE_FRACTION * ahead.noise) | slight
 
     def bends(self, own: Memory) -> Any:
         """Where the Hessian has negative curvature."""

@@ -182,3 +182,26 @@ def test_rounding_that_hides_the_rest_is_said() -> None:
         meyer.loss, 3, [meyer.start], sg.LBFGS(), 1000, shared=meyer.data, device="cpu"
     )
     assert found.status[0] == -1 and found.message[0].startswith("precision loss")
+
+
+FALLING: dict[str, tuple[Any, list[float]]] = {
+    "an exponential": (lambda v: np.exp(-v[0]) + v[1] ** 2, [0.0, 1.0]),
+    "a power": (lambda v: (1.0 + v[0] ** 2) ** -3 + (v[1] - 1.0) ** 2, [1.0, 0.0]),
+    "separable data": (
+        lambda v: sg.softplus(-v[0] - v[1]) + sg.softplus(-2.0 * v[0] - v[1]),
+        [0.0, 0.0],
+    ),
+    "flat": (lambda v: (v[0] - 2.0) ** 6 + (v[1] + 1.0) ** 4, [0.0, 0.0]),
+}
+"""Losses that fall to 0, three of them at infinity, and starts where they are about 1."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("method", METHODS[:2], ids=by_name)
+@pytest.mark.parametrize("name", FALLING)
+def test_a_loss_that_falls_to_0_ends_where_it_is_rounding(
+    name: str, method: Any, dtype: DTypeName
+) -> None:
+    f, start = FALLING[name]
+    found = sg.minimize_from(f, 2, [start], method, 1000, device="cpu", dtype=dtype)
+    assert found.success[0] == (found.fun[0] <= 2 * np.finfo(dtype).eps ** 1.5)
