@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import inf, nan
+from math import nan
 from typing import Final
 
 from symgrad.arrays.laws import Builder
@@ -108,13 +108,10 @@ def rescaled(s: Scalars, array: Tabulate, sums: Sequence[Sum]) -> tuple[int, dic
     both = s.reduction("rescale", op.counters, *s.args(top), *(each.weight for each in sums))
     m = s.pick(both, 0)
     element = replaced(s, array.body, {top: m})
-    finite = g.add(ops.lt, g.add(ops.abs, m), g.constant(inf))
-    scale = g.constant(nan)  # exp(m - m), where m is infinite
-    if element != m:
-        scale = g.add(ops.exp, g.add(ops.sub, m, element))
-    values: dict[int, int] = {}
-    for k, each in enumerate(sums, 1):
-        total = s.pick(both, k)
-        scaled = g.add(ops.mul, total, scale)
-        values[each.node] = scaled if element != m else g.add(ops.where, finite, total, scaled)
-    return element, values
+
+    def scaled(total: int) -> int:
+        if element == m:  # exp(m - m) is NaN where m is infinite, and else 1
+            return g.add(ops.where, g.add(ops.isfinite, m), total, g.constant(nan))
+        return g.add(ops.mul, total, g.add(ops.exp, g.add(ops.sub, m, element)))
+
+    return element, {each.node: scaled(s.pick(both, k)) for k, each in enumerate(sums, 1)}
