@@ -446,7 +446,7 @@ def test_a_start_whose_squares_overflow() -> None:
 
 @pytest.mark.parametrize("size", [1e-200, 1e100])
 def test_data_that_float32_has_not(size: float) -> None:
-    with pytest.raises(sg.InputError, match='is what float32x2 has: use dtype="float64"'):
+    with pytest.raises(sg.InputError, match='the range of float32x2: use dtype="float64"'):
         sg.curve_fit(decay, X, noisy() * size, dtype="float32")
 
 
