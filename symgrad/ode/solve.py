@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from types import NoneType
 from typing import Any, Final
 
 import numpy as np
@@ -258,8 +257,8 @@ def _event(event: Any) -> Event:
 def _is_number(value: Any) -> bool:
     """Whether it is a number, an array of numbers, or a list or tuple of such; or None."""
     kind = type(value)
-    if kind in (float, int, NoneType):
+    if kind is float or kind is int or value is None:
         return True
-    if kind in (list, tuple):
-        return all(map(_is_number, value))
+    if kind is list or kind is tuple:
+        return all(type(part) is float or _is_number(part) for part in value)
     return kind is np.ndarray and value.dtype.kind in "fiub"

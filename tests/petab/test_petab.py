@@ -292,6 +292,62 @@ def test_estimation_of_the_size_of_noise(tmp_path: Path) -> None:
     assert profile.success.all() and profile.loglikelihood.argmax() == 1
 
 
+PRIORS = {  # of a parameter x on its own scale, or of log10(x)
+    "normal": scipy.stats.norm(0.4, 0.2),
+    "laplace": scipy.stats.laplace(0.4, 0.2),
+    "logNormal": scipy.stats.lognorm(0.2, scale=np.exp(0.4)),
+    "logLaplace": scipy.stats.loglaplace(1 / 0.2, scale=np.exp(0.4)),
+    "uniform": scipy.stats.uniform(0.2, 4.0),
+    "parameterScaleNormal": scipy.stats.norm(0.4, 0.2),
+    "parameterScaleLaplace": scipy.stats.laplace(0.4, 0.2),
+    "parameterScaleUniform": scipy.stats.uniform(-1.0, 2.0),
+}
+
+
+def written_with_priors(folder: Path, priors: list[str]) -> Path:
+    """A problem whose parameters have these priors, in order."""
+    path = written(folder, DECAY.format(rules="", law=LAW, events=""))
+    table = folder / "parameters.tsv"
+    head, *rows = table.read_text().splitlines()
+    numbers = {"uniform": "0.2;4.2", "parameterScaleUniform": "-1;1"}
+    rows = [f"{row}\t{name}\t{numbers.get(name, '0.4;0.2') if name else ''}"
+            for row, name in zip(rows, priors, strict=True)]  # fmt: skip
+    head += "\tobjectivePriorType\tobjectivePriorParameters"
+    table.write_text("\n".join([head, *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "priors",
+    [["normal", "laplace", "logNormal"], ["logLaplace", "parameterScaleNormal", ""],
+     ["uniform", "parameterScaleLaplace", "parameterScaleUniform"]],
+)  # fmt: skip
+def test_priors(tmp_path: Path, priors: list[str]) -> None:
+    """Beside SciPy's densities, of which those of no parameter on its scale see the logarithm."""
+    one = sg.from_petab(written_with_priors(tmp_path, priors))
+    points = np.stack([one.nominal, one.nominal - 0.1, one.nominal + 0.07])
+
+    def logprior(p: Any) -> float:
+        seen = [x if name.startswith("parameterScale") else 10.0**x
+                for name, x in zip(priors, p, strict=True)]  # fmt: skip
+        return sum(PRIORS[n].logpdf(x) for n, x in zip(priors, seen, strict=True) if n)
+
+    np.testing.assert_allclose(one.logprior(points), [*map(logprior, points)], rtol=1e-12)
+    assert one.logprior() == pytest.approx(logprior(one.nominal), rel=1e-12)
+
+
+def test_estimation_with_a_prior(tmp_path: Path) -> None:
+    """What is minimised is minus the logarithm of likelihood times prior, and no value is less."""
+    one = sg.from_petab(written_with_priors(tmp_path, ["normal", "laplace", "logNormal"]))
+    result = one.minimize(one.nominal)
+    posterior = one.loglikelihood(result.x) + one.logprior(result.x)
+    assert result.success and result.fun == pytest.approx(-posterior, rel=1e-9)
+    near = result.x + 1e-2 * np.random.default_rng(0).normal(size=(20, 3))
+    assert (one.loglikelihood(near) + one.logprior(near) < posterior).all()
+    with pytest.raises(sg.InputError, match="but is 'cauchy'"):
+        sg.from_petab(written_with_priors(tmp_path, ["cauchy", "", ""]))
+
+
 @pytest.mark.parametrize("transformation", ["lin", "log", "log10"])
 @pytest.mark.parametrize("noise", ["normal", "laplace"])
 def test_distributions_of_noise(tmp_path: Path, transformation: str, noise: str) -> None:
