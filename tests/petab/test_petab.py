@@ -292,7 +292,7 @@ def test_estimation_of_the_size_of_noise(tmp_path: Path) -> None:
     assert profile.success.all() and profile.loglikelihood.argmax() == 1
 
 
-PRIORS = {  # of a parameter x on its own scale, or of log10(x)
+PRIORS: dict[str, Any] = {  # of a parameter x on its own scale, or of log10(x)
     "normal": scipy.stats.norm(0.4, 0.2),
     "laplace": scipy.stats.laplace(0.4, 0.2),
     "logNormal": scipy.stats.lognorm(0.2, scale=np.exp(0.4)),
