@@ -418,7 +418,7 @@ class Wgpu:
     def device_target(self, dtype: str, math: Math = "accurate") -> WorkgroupTarget:
         """Workgroups: see `Backend`."""
         self.require(dtype)
-        return WorkgroupTarget()
+        return WorkgroupTarget(itemsize=memory_dtype(dtype).itemsize)
 
     def launch(self, launch: Launch, options: Options, title: str = "") -> wgsl_launch.Launched:
         """In one submit: see `Backend`."""

@@ -102,8 +102,10 @@ def test_numbers_of_any_order_are_rounded_to_pairs(order: Any) -> None:
 def test_a_kernel_names_its_operations() -> None:
     kernel = sg.fused_forward(2, lambda v: v[0] * v[1] + 0.1, device="gpu", comments=False, **PAIRS)
     main = kernel.wgsl.partition("fn main")[2]
-    assert "pair_mul" in kernel.wgsl and "f64" not in kernel.wgsl
+    assert "pair_fma(x0, x1, " in main and "f64" not in kernel.wgsl
     assert "vec2<f32>(0.1f, -1.4901161e-09f)" in main and "bitcast" not in main
+    strict = sg.fused_forward(2, lambda v: v[0] * v[1] + 0.1, math="strict", device="gpu", **PAIRS)
+    assert "pair_mul(x0, x1)" in strict.wgsl and "pair_fma" not in strict.wgsl
     for definition in kernel.wgsl.split("\nfn pair_")[1:]:
         assert len(definition.partition("\n}")[0].splitlines()) < 30
 

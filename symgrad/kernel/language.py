@@ -267,6 +267,11 @@ class Target(Protocol):
         ...
 
     @property
+    def itemsize(self) -> int:
+        """The bytes of a float, as far as they matter: registers hold fewer wide ones."""
+        ...
+
+    @property
     def bindings(self) -> int | None:
         """How many of the host's arrays a kernel takes, at most; None for any number."""
         ...

@@ -83,6 +83,7 @@ class SimdTarget:
     grid: bool = False
     summing: Summing = field(default_factory=Summing)
     bindings: int | None = None
+    itemsize: int = 4
     quick: bool = False
 
     @property
@@ -159,6 +160,7 @@ class WorkgroupTarget:
     in_step: bool = False
     grid: bool = False
     bindings: int | None = WEBGPU_BINDINGS
+    itemsize: int = 4
 
     def of_width(self, width: int) -> WorkgroupTarget:
         """Groups of this width: see `Target`."""

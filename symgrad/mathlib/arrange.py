@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -99,6 +100,32 @@ def share_reductions(
     changed = dict.fromkeys(several, reduced)
     copied = rebuild(graph, order, copy, changed=changed, leaves=leaves).of(roots)
     return share_reductions(*copied) if leaves else copied
+
+
+def with_fused(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
+    """The graph, in which a product that nothing but a sum uses is one with it: an `ops.fma`."""
+    nodes, order = graph.nodes, reachable(graph, roots)
+    uses = Counter([*roots, *(a for i in order if nodes[i][0].arity for a in nodes[i][1:])])
+    copy = outline(graph)
+    target = copy.graph
+
+    def fused(side: int, op: Op, *terms: int) -> int:
+        _, a, b = target.nodes[terms[side]]
+        other = terms[1 - side]
+        if op is ops.sub and side == 0:
+            other = target.add(ops.neg, other)
+        elif op is ops.sub:
+            a = target.add(ops.neg, a)
+        return target.add(ops.fma, a, b, other)
+
+    changed = {
+        i: partial(fused, side)
+        for i in order
+        if nodes[i][0] in (ops.add, ops.sub)
+        for side in (1, 0)
+        if nodes[nodes[i][1 + side]][0] is ops.mul and uses[nodes[i][1 + side]] == 1
+    }
+    return rebuild(graph, order, copy, changed=changed).of(roots) if changed else (graph, [*roots])
 
 
 def _of_several(graph: Graph, order: Iterable[int]) -> list[int]:

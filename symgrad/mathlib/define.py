@@ -39,7 +39,7 @@ from symgrad.mathlib import (
     trigonometric,
     waves,
 )
-from symgrad.mathlib.arrange import in_turns, merge_constants, share_reductions
+from symgrad.mathlib.arrange import in_turns, merge_constants, share_reductions, with_fused
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers
 from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double import alone
@@ -307,7 +307,7 @@ def lower(
     if dtype == "float32":
         graph, lowered = _arranged(graph, roots, math)
     if dtype == "float32x2":
-        graph, lowered = _shared(graph, roots)
+        graph, lowered = _of_pairs_arranged(graph, roots, math)
     meetings = None
     if math != "strict" and dtype != "float32x2":  # sums of pairs are opaque themselves
         callee, sums = partial(_passage, math=math, dtype=dtype), math == "accurate"
@@ -323,9 +323,11 @@ def _arranged(graph: Graph, roots: Sequence[int], math: str) -> tuple[Graph, lis
     return share_reductions(*in_turns(graph, arranged), merging=True)
 
 
-def _shared(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-    """A graph, and its regions, with shared reductions."""
-    return share_reductions(*in_regions(graph, roots, _shared))
+def _of_pairs_arranged(graph: Graph, roots: Sequence[int], math: str) -> tuple[Graph, list[int]]:
+    """A graph, and its regions, with shared reductions, and products that are one with sums."""
+    graph, arranged = in_regions(graph, roots, partial(_of_pairs_arranged, math=math))
+    graph, arranged = share_reductions(graph, arranged)
+    return (graph, arranged) if math == "strict" else with_fused(graph, arranged)
 
 
 @cache

@@ -78,7 +78,8 @@ class Products(Layer):
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """The launch of a call on a GPU: see `Work`."""
         result = self.results(shapes[: len(self.arguments)])[0]
-        return Steps(self, self.pass_of(kind), shapes, self.problem(shapes), result).launch
+        what, p = self.pass_of(kind), self.problem(shapes)
+        return Steps(self, what, shapes, p, result, device_target.itemsize).launch
 
     def pass_of(self, kind: str) -> str:
         """Which epilogue a kind of call has: see `Epilogues`."""

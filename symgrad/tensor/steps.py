@@ -63,9 +63,15 @@ class Steps:
     """The dispatches of a call on a GPU."""
 
     def __init__(
-        self, work: Layer, kind: str, shapes: Sequence[Shape], p: Problem, result: Shape
+        self,
+        work: Layer,
+        kind: str,
+        shapes: Sequence[Shape],
+        p: Problem,
+        result: Shape,
+        itemsize: int,
     ) -> None:
-        self.work, self.kind, self.p = work, kind, p
+        self.work, self.kind, self.p, self.itemsize = work, kind, p, itemsize
         names = [*work.arguments, *BEHIND[kind]]
         self.inputs = [Array(n, tuple(s)) for n, s in zip(names, shapes, strict=True)]
         self.scratch: list[Array] = []
@@ -95,7 +101,7 @@ class Steps:
     def _vjp(self) -> None:
         """Where columns of the slope can be summed as it is made, they are."""
         e, p, slope, bound = self.work.epilogues, self.p, "cotangent", self._bound()
-        tiles, splits = chosen(p.m, p.n, p.k, p.batch)
+        tiles, splits = chosen(p.m, p.n, p.k, p.batch, self.itemsize)
         sums, epilogue = None, e.vjp if self._has_bias or not e.identity else e.run
         if not e.identity:
             slope = self._scratch("slope", self.size)
@@ -183,7 +189,7 @@ class Steps:
         self, a: Matrix, b: Matrix, p: Problem, epilogue: Epilogue, bound: dict[str, str]
     ) -> None:
         """Products, and what comes after them."""
-        tiles, splits = chosen(p.m, p.n, p.k, p.batch)
+        tiles, splits = chosen(p.m, p.n, p.k, p.batch, self.itemsize)
         groups = groups_of(tiles, p.m, p.n) * p.batch * splits
         edges = bool(p.m % tiles.rows or p.n % tiles.columns) or groups > MAX_WORKGROUPS
         first, second = self._operand(a, p.m, p.k), self._operand(b, p.n, p.k)

@@ -13,9 +13,9 @@ from tensor_arrays import Shape, drawn, errors, summed
 
 import symgrad as sg
 from symgrad.kernel.skeletons import tile_choice
-from symgrad.kernel.skeletons.tile_choice import CHOICES, chosen
+from symgrad.kernel.skeletons.tile_choice import CHOICES, WIDE_CHOICES, chosen
 from symgrad.kernel.skeletons.tiles import Tiles
-from symgrad.targets import DeviceChoice
+from symgrad.targets import DeviceChoice, choose
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
 BOUND = {"float32": 2e-5, "float64": 1e-12}
@@ -124,15 +124,21 @@ def test_linear_is_a_product_with_the_transposed(shape: Shape, device: DeviceCho
     assert max(errors([result, *gradients], expected)) <= BOUND["float32"]
 
 
-@pytest.mark.parametrize("tiles", [tiles for tiles, _ in CHOICES], ids=str)
+TILES = [*[(tiles, "float32") for tiles, _ in CHOICES], (WIDE_CHOICES[0][0], "float64")]
+
+
+@pytest.mark.parametrize(("tiles", "dtype"), TILES, ids=str)
 def test_all_tiles_that_large_products_choose(
-    tiles: Tiles, monkeypatch: pytest.MonkeyPatch
+    tiles: Tiles, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tile_choice, "CHOICES", ((tiles, 1.0),))
+    if dtype not in choose("gpu").dtypes:
+        pytest.skip("the GPU has no float64")
+    for name in ("CHOICES", "WIDE_CHOICES"):
+        monkeypatch.setattr(tile_choice, name, ((tiles, 1.0),))
     rng = np.random.default_rng(5)
     x, w, g = drawn(rng, (140, 68)), drawn(rng, (20, 68)), drawn(rng, (140, 20))
-    y, gradients = sg.linear(bias=False, device="gpu").vjp(x, w, g)
-    assert max(errors([y, *gradients], [x @ w.T, g @ w, g.T @ x])) <= BOUND["float32"]
+    y, gradients = sg.linear(bias=False, device="gpu", dtype=dtype).vjp(x, w, g)
+    assert max(errors([y, *gradients], [x @ w.T, g @ w, g.T @ x])) <= BOUND[dtype]
 
 
 def test_float64_on_the_cpu() -> None:
@@ -291,4 +297,6 @@ def test_work_is_shared_out_by_the_shape() -> None:
     narrow, _ = chosen(8192, 1, 1024, 1)
     assert whole == 1 < parts and large.width * parts > small.width
     assert large.rows == large.columns > narrow.columns
-    assert all(tiles.nbytes <= 16_384 and tiles.width <= 256 for tiles, _ in CHOICES)
+    assert chosen(8192, 1024, 1024, 1, 8)[0].down < large.down  # of wide numbers fewer
+    every = (*CHOICES, *WIDE_CHOICES)
+    assert all(tiles.nbytes <= 16_384 and tiles.width <= 256 for tiles, _ in every)

@@ -41,6 +41,15 @@ CHOICES: Final = (
 )
 """Tiles, and about how much of a device's rate they reach, compared to the first."""
 
+WIDE_CHOICES: Final = (
+    (Tiles(64, 32, 16, 4, 4), 1.0),
+    (Tiles(64, 64, 16, 4, 4), 0.95),
+    (Tiles(16, 128, 16, 4, 4), 0.9),
+    (Tiles(128, 16, 16, 4, 4), 0.8),
+    (Tiles(32, 32, 32, 4, 4), 0.8),
+)
+"""Tiles of numbers of 8 bytes, of which registers hold half as many; rates are of an H200."""
+
 AT_ONCE: Final = 264
 """Groups of 256 invocations that large devices run at once."""
 
@@ -51,11 +60,12 @@ MOST_SPLITS: Final = 64
 """Parts that a reduction is done in, at most."""
 
 
-def chosen(m: int, n: int, k: int, batch: int) -> tuple[Tiles, int]:
-    """The tiles for a product, and in how many parts its reduction is done."""
+def chosen(m: int, n: int, k: int, batch: int, itemsize: int = 4) -> tuple[Tiles, int]:
+    """The tiles for a product of such numbers, and in how many parts its reduction is done."""
+    rates = dict(CHOICES if itemsize == 4 else WIDE_CHOICES)
     return min(
-        ((tiles, splits) for tiles, _ in CHOICES for splits in _splits(tiles, m, n, k, batch)),
-        key=lambda choice: _seconds(*choice, m, n, k, batch),
+        ((tiles, splits) for tiles in rates for splits in _splits(tiles, m, n, k, batch)),
+        key=lambda choice: _seconds(*choice, m, n, k, batch) / rates[choice[0]],
     )
 
 
@@ -72,8 +82,7 @@ def groups_of(tiles: Tiles, m: int, n: int) -> int:
 
 def _seconds(tiles: Tiles, splits: int, m: int, n: int, k: int, batch: int) -> float:
     """About how long a product takes, in no unit: rounds of groups, and the sums of the parts."""
-    rate = dict(CHOICES)[tiles]
     groups = groups_of(tiles, m, n) * batch * splits
     rounds = -(-groups // (AT_ONCE * 256 // tiles.width))
-    each = tiles.rows * tiles.columns * (-(-k // splits) + 4 * tiles.depth) / rate
+    each = tiles.rows * tiles.columns * (-(-k // splits) + 4 * tiles.depth)
     return rounds * each * 256 / tiles.width + (splits > 1) * batch * m * n * splits / 2

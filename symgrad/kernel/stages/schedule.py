@@ -529,7 +529,8 @@ class Scheduler:
         if self.target.in_step:
             yield ProductStep(operands[0], operands[1], c, product)
         else:
-            yield from tile_product(s, operands[0], operands[1], c, product)
+            left, right = operands
+            yield from tile_product(s, left, right, c, product, self.target.itemsize)
         if not alone:
             root = replaced(s, access.roots[0], {c.reduction: s.read(product, order)})
             yield from self.tabulated(array, access.parallel, root)

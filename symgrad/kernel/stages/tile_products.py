@@ -76,13 +76,13 @@ def _step(shape: Sequence[int], strides: Sequence[int]) -> int | None:
 
 
 def tile_product(
-    s: Scalars, left: Operand, right: Operand, c: Contraction, result: Array
+    s: Scalars, left: Operand, right: Operand, c: Contraction, result: Array, itemsize: int
 ) -> Iterator[Step]:
     """The dispatches of products (batch, rows, columns); the operands stand as tiles read them."""
     m, n, depth, batch = (prod(map(s.extent, x)) for x in (c.rows, c.columns, c.summed, c.batch))
     a, b = tile_operand(left, c, c.rows), tile_operand(right, c, c.columns)
     assert a is not None and b is not None, "an operand is stored that tiles do not read"
-    shares, splits = chosen(m, n, depth, batch)
+    shares, splits = chosen(m, n, depth, batch, itemsize)
     groups = groups_of(shares, m, n) * batch * splits
     steps = -(-depth // shares.depth)
     edges = bool(m % shares.rows or n % shares.columns) or groups > MAX_WORKGROUPS
