@@ -54,6 +54,8 @@ class Loop:
     reverse: bool = False
     tested: bool = False
     """Whether the first carry says if there is another iteration."""
+    of_strips: bool = False
+    """Whether its iterations are strips of large arrays, which they store as they are."""
 
     @cached_property
     def carries(self) -> int:

@@ -287,7 +287,7 @@ class _Rewriting:
         n = plan.length
         row = max(a.size for a in plan.axes if a in plan.large) // n
         most = max(large // 2 // row, min(ROWS, 8 * large // row), 1)
-        self.rows = _strip(n, most)
+        self.rows = _strip(n, max(1, min(most, n // 2)))
         self.count = -(-n // self.rows)
         self.new: dict[Array, Array] = {}
         self.totals: dict[int, int] = {}
@@ -330,7 +330,7 @@ class _Rewriting:
             added.append(summed(b, [body.input(part, CARRY, begin), part]))
         outputs = (*added, *(body.member(a) for a in small))
         program = Program(b, tuple(body.inputs), outputs)
-        loop = Loop(program, tuple(body.roles), self.count)
+        loop = Loop(program, tuple(body.roles), self.count, of_strips=True)
         call = algorithms.calling(b, "loop", body.operands, (loop,))
         for k, r in enumerate(sums):
             self.totals[r] = b.element(algorithms.result(b, call, k), body.free(r))

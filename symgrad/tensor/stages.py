@@ -53,8 +53,11 @@ def compile_arrays(program: Program, options: Options, device: Device) -> Compil
 class CompiledArrays:
     """A program that is compiled for a device. Several threads may run it."""
 
-    def __init__(self, program: Program, options: Options, backend: Backend) -> None:
-        program = in_strips(program, HOST_LARGE if backend.on_host else LARGE)
+    def __init__(
+        self, program: Program, options: Options, backend: Backend, is_strip: bool = False
+    ) -> None:
+        if not is_strip:
+            program = in_strips(program, HOST_LARGE if backend.on_host else LARGE)
         self.program, self.options, self.backend = program, options, backend
         target = backend.device_target(options.dtype, options.math)
         self.plan = planned(program, target, options)
@@ -130,7 +133,7 @@ class CompiledArrays:
         assert isinstance(program.scalars, Builder), "bodies of tapes are built by one"
         fused_outputs = tuple(fused(program.scalars, program.outputs))
         fused_body = Program(program.scalars, program.inputs, fused_outputs)
-        body = CompiledArrays(fused_body, self.options, self.backend)
+        body = CompiledArrays(fused_body, self.options, self.backend, loop.of_strips)
         self._bodies.append(body)
         self.plan.bodies[step] = loop.count, body.plan
         stays = not self.backend.on_host

@@ -88,6 +88,21 @@ def test_strips_give_the_numbers_of_whole_arrays(
     assert largest(str(run.stages)) < 6 * n * n
 
 
+def test_few_rows_of_many_elements_are_two_strips_at_least(monkeypatch: Any) -> None:
+    """A strip of as many rows as products take would be all there are."""
+    monkeypatch.setattr(stages, "HOST_LARGE", 2**10)
+    x, y = drawn(50, count=2)
+
+    def columns(x: Any, y: Any) -> Any:
+        a = np.sinh(np.tanh(x[:, None] * y[None]))
+        return (a / (1 + np.abs(a).sum(1, keepdims=True))).sum(0), a @ a.T
+
+    run = sg.jit(columns, device="cpu", dtype="float64")
+    for mine, theirs in zip(run(x, y), columns(x, y), strict=True):
+        assert np.allclose(mine, theirs, rtol=1e-12, atol=1e-14)
+    assert "call loop, 2 times" in str(run.stages)
+
+
 def test_a_query_without_keys_is_nan_as_in_numpy(monkeypatch: Any) -> None:
     monkeypatch.setattr(stages, "HOST_LARGE", 2**10)
     args, mask = drawn(32, 4), np.ones((32, 32), bool)
