@@ -115,7 +115,7 @@ def test_what_cannot_take_a_loop_yet_says_so(loss: Any) -> None:
     x, y = sg.symbols("x y")
     expr = loss(np.array([x, y], dtype=object))
     with pytest.raises(
-        UnsupportedError, match=r"SymPy: it cannot contain a (loop|choice)"
+        UnsupportedError, match=r"an expression of SymPy cannot contain a (loop|choice)"
     ) as caught:
         sg.to_sympy(expr)
     assert __file__ in str(caught.value)
