@@ -110,8 +110,6 @@ class Integration:
                 "places": 1.0,
                 "taken": 0.0,
             }
-            first = np.concatenate([array([t]), y])
-            carry["path"] = carry["path"].at[0].set(first)
         if self.stops is not None:
             passed = (array(self.stops.times) - t) * self.direction < 0.0
             carry |= {"stop": np.sum(np.where(passed, 1.0, 0.0))}

@@ -188,6 +188,24 @@ def test_without_t_eval_one_problem_gives_its_steps(span: tuple[float, float]) -
     np.testing.assert_array_less(np.abs(np.diff(more.t)), 0.00801)
 
 
+@pytest.mark.skipif(
+    not any(d.is_gpu and "float64" in d.dtypes for d in sg.devices()), reason="no float64 here"
+)
+def test_hundreds_of_steps_are_recorded_on_a_gpu() -> None:
+    """The kernel fills the places of two thousand steps by a table, not one by one."""
+
+    def oscillator(t: Any, y: Any) -> Any:
+        return [y[1], -2.0 * y[0]]
+
+    tolerances: Any = {"rtol": 1e-10, "atol": 1e-12, "device": "gpu", "dtype": "float64"}
+    solution = sg.solve_ivp(oscillator, (0.0, 10.0), [1.0, 0.0], **tolerances)
+    assert solution.t.size > 256 and (solution.t[0], solution.t[-1]) == (0.0, 10.0)
+    assert (np.diff(solution.t) > 0).all()
+    rate = np.sqrt(2.0)
+    exact = [np.cos(rate * solution.t), -rate * np.sin(rate * solution.t)]
+    np.testing.assert_allclose(solution.y, exact, atol=1e-8)
+
+
 def test_steps_end_at_a_terminal_event_and_with_nan_at_a_failure() -> None:
     def low(t: Any, y: Any) -> Any:
         return y[0] - 0.5
