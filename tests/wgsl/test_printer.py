@@ -137,14 +137,14 @@ def test_a_point_whose_arrays_no_binding_holds_is_refused(gpu: Gpu, monkeypatch:
 def test_kernels_in_several_dispatches_give_the_same_numbers(
     build: Callable[[], KernelIR], gpu: Gpu, monkeypatch: Any
 ) -> None:
-    """The same bits, but where a driver fuses a product with a sum in one of them alone.
+    """The same bits, but where a driver adds in another order in one alone, as WGSL allows.
 
-    Sums of terms up to 8 then differ by an ulp of these, however little is left of them.
+    Terms are below 8 where sums cancel: an ulp of these.
     """
-    want, fused = run(gpu, build(), POINTS), gpu.info.kind != "software"
+    want, reordered = run(gpu, build(), POINTS), gpu.info.kind != "software"
     monkeypatch.setattr(printer, "split", lambda kernel: split(kernel, 6))
     found = run(gpu, build(), POINTS)
-    np.testing.assert_allclose(found, want, rtol=1e-6 * fused, atol=2.0**-20 * fused)
+    np.testing.assert_allclose(found, want, rtol=1e-6 * reordered, atol=2.0**-21 * reordered)
 
 
 def counting(iterations: int, bounded: bool) -> KernelIR:

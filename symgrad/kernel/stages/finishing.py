@@ -68,7 +68,7 @@ def _rescales(
     ) and bool(sums_beside(s, array, other, known))
 
 
-def roots_of(s: Scalars, array: Tabulate, others: Sequence[Tabulate]) -> tuple[int, ...]:
+def roots_of(s: Scalars, array: Tabulate, others: Sequence[Tabulate]) -> dict[Array, int]:
     """An element of ``array``, and those of arrays that finish it, by its counters alone."""
     sums = {other: sums_beside(s, array, other) for other in others}
     element, totals = array.body, dict[int, int]()
@@ -82,4 +82,4 @@ def roots_of(s: Scalars, array: Tabulate, others: Sequence[Tabulate]) -> tuple[i
             if op.array in roots:
                 values[i] = roots[op.array]
         roots[other] = replaced(s, other.body, values)
-    return tuple(roots.values())
+    return roots

@@ -72,7 +72,7 @@ def _items(
 ) -> Iterator[AnyStep]:
     """Steps and calls, one after the other."""
     results = [a for a in program.arrays if isinstance(a, Result)]
-    readers, computed = _readers(program), set[Array]()
+    readers, computed, outputs = _readers(program), set[Array](), {*program.outputs}
     for n, array in enumerate(program.arrays):
         if array in computed:
             continue
@@ -86,7 +86,9 @@ def _items(
             beside = scheduler.beside(array, later)
             finishing = () if beside else scheduler.finishing(array, readers, computed)
             computed.update(beside.others if beside else finishing)
-            yield from scheduler.steps(array, beside, finishing)
+            group = {array, *finishing}
+            stored = {a for a in group if a in outputs or not group.issuperset(readers.get(a, ()))}
+            yield from scheduler.steps(array, beside, finishing, stored)
         computed.add(array)
 
 

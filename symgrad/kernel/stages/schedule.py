@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isqrt
 
 from symgrad.arrays.program import Scan, Scatter, Tabulate
-from symgrad.arrays.scalars import Array, Reduce, Scalars, is_zero, replaced
+from symgrad.arrays.scalars import Array, Reduce, Scalars, replaced
 from symgrad.expr import ops
 from symgrad.expr.graph.node import reachable
 from symgrad.kernel.language import Target
@@ -14,6 +14,7 @@ from symgrad.kernel.launch import Program
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.combine import lanes_reduce
 from symgrad.kernel.stages.finishing import finishing, roots_of
+from symgrad.kernel.stages.gather import gathered
 from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass
 from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
@@ -76,21 +77,29 @@ class Scheduler:
         return finishing(self.scalars, array, readers, known, WRITTEN - 1)
 
     def steps(
-        self, array: Array, beside: Pass | None = None, finishing: Sequence[Tabulate] = ()
+        self,
+        array: Array,
+        beside: Pass | None = None,
+        finishing: Sequence[Tabulate] = (),
+        stored: Collection[Array] = (),
     ) -> Iterator[AnyStep]:
-        """The steps that compute an array, and those beside it; others are made between them."""
+        """The steps that compute an array, and those beside it; others are made between them.
+
+        Of an array and those that finish it only what is ``stored`` is written to memory.
+        """
         match array:
             case Tabulate(counters=counters, body=body) if beside is not None:
                 access = Access(self.scalars, (body,), tuple(counters))
                 yield from self._passed(array, access, beside)
             case Tabulate(counters=counters) if finishing:
-                roots = roots_of(self.scalars, array, finishing)
-                access = Access(self.scalars, roots, tuple(counters))
-                yield from self._reduced([array, *finishing], access)
+                elements = roots_of(self.scalars, array, finishing)
+                roots = tuple(root for a, root in elements.items() if a in stored)
+                writes = [a for a in elements if a in stored]
+                yield from self._reduced(writes, Access(self.scalars, roots, tuple(counters)))
             case Tabulate(counters=counters, body=body):
                 yield from self.tabulated(array, counters, body)
             case Scatter():
-                yield from self._scattered(array)
+                yield from self.tabulated(array, *gathered(self.scalars, array))
             case Scan():
                 yield from self._scanned(array)
             case _:
@@ -115,7 +124,8 @@ class Scheduler:
 
     def _reduced(self, arrays: Sequence[Array], access: Access) -> Iterator[AnyStep]:
         """The steps that compute arrays of the same elements, whose scalars are the roots."""
-        access = Access(self.scalars, unrolled(self.scalars, access.roots), access.parallel)
+        moving = tuple(c for c in access.parallel if self.scalars.extent(c) > 1)
+        access = Access(self.scalars, unrolled(self.scalars, access.roots), moving)
         yield from self._packed(access)
         share = self._share(access)
         if share is None:
@@ -340,11 +350,10 @@ class Scheduler:
 
     def _row_counter(self, access: Access) -> int | None:
         """The parallel counter along which all long reductions are the same, if there is one."""
-        for c in reversed(access.parallel):
-            long = [r for r in access.reductions if access.extent(access.counters(r)) > 1]
-            if long and all(c not in self.scalars.free(r) for r in long):
-                return c
-        return None
+        s = self.scalars
+        long = [r for r in access.reductions if access.extent(access.counters(r)) > 1]
+        rows = reversed(access.parallel) if long else ()
+        return next((c for c in rows if all(c not in s.free(r) for r in long)), None)
 
     def _is_shared(self, access: Access) -> bool:
         """Whether a group shares the reductions of an element."""
@@ -575,30 +584,3 @@ class Scheduler:
         reads = *numbered("a", t.sources), *(("before", a) for a in before)
         written, title = numbered("y", [array]), f"{count} parts of lines"
         yield Step(program, target, reads, written, count, 0, words, title)
-
-    # scatter -------------------------------------------------------------------------------------
-
-    def _scattered(self, array: Scatter) -> Iterator[AnyStep]:
-        """Every element adds up all that goes to it, of the counters that its index is not."""
-        s = self.scalars
-        counters = self._own_counters(array)
-        body, zero = array.body, s.graph.constant(0.0)
-        for i, c in zip(array.index, counters, strict=True):
-            if c not in array.counters and (s.extent(c) > 1 or s.integer(i) != 0):
-                hit = s.graph.add(is_zero, s.plus((1, i), (-1, c)))
-                if array.kind == "f":
-                    body = s.graph.add(ops.where, hit, body, zero)
-        moving = [c for c in array.counters if s.extent(c) > 1 and c not in counters]
-        total = s.reduction("add", moving, body) if moving else body
-        yield from self.tabulated(array, counters, total)
-
-    def _own_counters(self, array: Scatter) -> list[int]:
-        """A counter for each axis: that which the index there is, over the same extent, or another.
-
-        A counter that two indices are is that of the first.
-        """
-        s, own = self.scalars, list[int]()
-        for i, n in zip(array.index, array.shape, strict=True):
-            is_one = i in array.counters and i not in own and s.extent(i) == n
-            own.append(i if is_one else s.counter(n))
-        return own
