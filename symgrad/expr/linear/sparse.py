@@ -3,8 +3,10 @@
 Pivots are taken from the diagonal, in an order that fills in few zeros (Markowitz, 1957), which is
 known before there are values, as KPP does for chemical kinetics (Sandu & Sander, 2006). Derivatives
 of every order are solutions of systems of the same matrix or of its transpose, by the same factors:
-elimination itself is not
-differentiated, and so far fewer values are alive in a reversed step.
+elimination itself is not differentiated, and so far fewer values are alive in a reversed step.
+
+A solution that nobody takes, as that of a step which is rejected, hands back 0 even where it is not
+finite: of an array only its numbers can say so.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.expr.graph.arrays import DETACHED, ArrayRule
-from symgrad.expr.graph.node import Graph, Handle
+from symgrad.expr import ops
+from symgrad.expr.graph.arrays import DETACHED, GET, PUT, ArrayRule
+from symgrad.expr.graph.node import WORD, Graph, Handle, Masked, Op
 from symgrad.expr.linear.linalg import solve
 from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import Condition, lift
 from symgrad.expr.tracers.memory import Array, array_of
 
 MOST_PRODUCTS: Final = 3000
@@ -129,7 +133,7 @@ class Pattern:
 
 def _solution(pattern: Pattern, graph: Graph, entries: list[Any], right: Any) -> Any:
     """x of ``matrix @ x == right``."""
-    system = array_of(graph, [*right, *entries])
+    system = array_of(graph, [_guarded(graph, x) for x in (*right, *entries)])
     still = DETACHED(system)
     values = {place: still[pattern.n + k] for k, place in enumerate(pattern.places)}
     whole = pattern.factors(values)
@@ -139,6 +143,56 @@ def _solution(pattern: Pattern, graph: Graph, entries: list[Any], right: Any) ->
 
 
 # --- derivatives ----------------------------------------------------------------------------------
+
+
+def _guarded(graph: Graph, x: Any) -> Any:
+    """A number of a system; what it is made of may have infinite derivatives where g is 0."""
+    return _GUARD(lift(graph, x)) if isinstance(x, Handle) else x
+
+
+def _cotangent(g: Any, *_: Any) -> tuple[Any]:
+    """The cotangent of a number that is 0 where none of the solutions is taken that it serves."""
+    conditions = _conditions(g.graph, g.id)
+    if conditions is None:
+        return (Masked(~(g == 0.0), g),)
+    taken = (Condition(g.graph, c) for c in sorted(conditions))
+    return (Masked(functools.reduce(ops.logical_or, taken), g),)
+
+
+def _conditions(graph: Graph, i: int) -> set[int] | None:
+    """Conditions outside of all of which a sum of solutions' cotangents is 0; None if not known."""
+    op, *args = graph.nodes[i]
+    if op is ops.add:
+        left, right = _conditions(graph, args[0]), _conditions(graph, args[1])
+        return None if left is None or right is None else left | right
+    if op is GET:
+        value = _element(graph, *args)
+        return None if value is None else _conditions(graph, value)
+    zero = graph.constant(0.0)
+    return {args[0]} if op is ops.where and args[2] == zero else None
+
+
+def _element(graph: Graph, version: int, index: int) -> int | None:
+    """The number at a known index of an array that is written at known ones."""
+    nodes = graph.nodes
+    while nodes[version][0] is PUT and nodes[index][0] is WORD is nodes[nodes[version][2]][0]:
+        _, before, at, value = nodes[version]
+        if at == index:
+            return value
+        version = before
+    return None
+
+
+_GUARD: Final = Op(
+    name="guarded",
+    signature="f->f",
+    cost=0,
+    reference=lambda x: x,
+    transparent=True,
+    meaning="x, whose derivative hands on nothing where nothing comes back",
+    vjp=_cotangent,
+)
+"""The row of `_guarded`."""
 
 
 def _solved(pattern: Pattern, transposed: bool, factors: Array, system: Array) -> Array:
@@ -168,7 +222,9 @@ def _pulled(
     pulled = _solved(pattern, not transposed, factors, right)
     left, across = (x, pulled) if transposed else (pulled, x)
     outer = [-(left[i] * across[j]) for i, j in pattern.places]
-    return None, None, array_of(g.graph, [*(pulled[i] for i in range(pattern.n)), *outer])
+    is_taken = functools.reduce(ops.logical_or, [~(g[i] == 0.0) for i in range(pattern.n)])
+    parts = [*(pulled[i] for i in range(pattern.n)), *outer]
+    return None, None, array_of(g.graph, [ops.where(is_taken, part, 0.0) for part in parts])
 
 
 def _pushed(
