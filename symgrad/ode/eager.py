@@ -19,7 +19,6 @@ from symgrad.expr.tracers.tree import Tree, apart, flatten
 from symgrad.expr.tracing.fingerprint import fingerprint
 from symgrad.expr.tracing.trace import trace
 from symgrad.front.fused import fused_forward
-from symgrad.ode.integration import TOO_MANY
 from symgrad.ode.request import Request, Values, solved
 from symgrad.ode.solution import OdeResult
 from symgrad.pipeline import DType, dtype_name
@@ -313,8 +312,7 @@ def _traced(request: Request, layout: Layout) -> Hashable | None:
 def _of_one(request: Request, values: Values, results: dict[str, Any]) -> OdeResult:
     t, y, status = values.t_eval, results["y"].T, int(results["status"])
     if t is None:
-        if status != TOO_MANY:  # the first place, which the kernel leaves to the host
-            y[:, 0] = values.span[0], *np.ravel(values.y0)
+        y[:, 0] = values.span[0], *np.ravel(values.y0)  # which the kernel leaves to the host
         path = y[:, ~np.isnan(y[0])]
         t, y = path[0], path[1:]
         if status < 0:

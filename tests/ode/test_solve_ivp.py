@@ -206,6 +206,15 @@ def test_hundreds_of_steps_are_recorded_on_a_gpu() -> None:
     np.testing.assert_allclose(solution.y, exact, atol=1e-8)
 
 
+@pytest.mark.parametrize("most", [1, 3, 300])
+def test_steps_that_run_out_begin_where_the_solution_does(most: int) -> None:
+    ended = sg.solve_ivp(lambda t, y: -y, (0, 9), [1.0], max_step=0.01, max_steps=most)
+    assert (ended.status, ended.steps) == (-2, most)
+    assert ended.t[0] == 0.0 and ended.t[-1] == 9.0 and len(ended.t) == most + 2
+    np.testing.assert_allclose(ended.y[0, :-1], np.exp(-ended.t[:-1]), rtol=1e-6)
+    assert np.isnan(ended.y[0, -1])
+
+
 def test_steps_end_at_a_terminal_event_and_with_nan_at_a_failure() -> None:
     def low(t: Any, y: Any) -> Any:
         return y[0] - 0.5
