@@ -253,7 +253,8 @@ def test_devices_say_what_they_compute_in() -> None:
     ("NVIDIA GeForce RTX 2080 Ti", 1 / 32), ("NVIDIA L40S", 1 / 64), ("NVIDIA A10", 1 / 64),
     ("AMD Radeon RX 6800 XT (RADV NAVI21)", 1 / 16), ("AMD Radeon RX 7600", 1 / 32),
     ("Tesla V100-SXM2-16GB", 1 / 2), ("Quadro RTX 5000", 1 / 32), ("Some GPU", None),
-    ("NVIDIA H2000", None),
+    ("NVIDIA H2000", None), ("NVIDIA GeForce RTX 2050", 1 / 64),
+    ("NVIDIA RTX 2000 Ada Generation", 1 / 64),
 ])  # fmt: skip
 def test_devices_say_how_fast_float64_is(name: str, rate: float | None) -> None:
     """As NVIDIA's programming guide and AMD's data sheets have it, and unknown elsewhere."""

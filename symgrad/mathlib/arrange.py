@@ -103,7 +103,10 @@ def share_reductions(
 
 
 def with_fused(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
-    """The graph, in which a product that nothing but a sum uses is one with it: an `ops.fma`."""
+    """The graph, in which a product that nothing but a sum uses is one with it: an `ops.fma`.
+
+    Two products in a sum stay apart, so that equal ones cancel.
+    """
     nodes, order = graph.nodes, reachable(graph, roots)
     uses = Counter([*roots, *(a for i in order if nodes[i][0].arity for a in nodes[i][1:])])
     copy = outline(graph)
@@ -118,12 +121,16 @@ def with_fused(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
             a = target.add(ops.neg, a)
         return target.add(ops.fma, a, b, other)
 
+    def is_product(i: int) -> bool:
+        op, *args = nodes[i]
+        return op is ops.mul or (op is ops.neg and nodes[args[0]][0] is ops.mul)
+
     changed = {
         i: partial(fused, side)
         for i in order
         if nodes[i][0] in (ops.add, ops.sub)
-        for side in (1, 0)
-        if nodes[nodes[i][1 + side]][0] is ops.mul and uses[nodes[i][1 + side]] == 1
+        for side, (term, other) in enumerate(zip(nodes[i][1:], nodes[i][:0:-1], strict=True))
+        if nodes[term][0] is ops.mul and uses[term] == 1 and not is_product(other)
     }
     return rebuild(graph, order, copy, changed=changed).of(roots) if changed else (graph, [*roots])
 

@@ -17,8 +17,10 @@ NVIDIA: Final = r"\b(NVIDIA|GeForce|Quadro|Tesla)\b.*\b"
 FLOAT64_RATES: Final = {
     NVIDIA + r"(P100|V100S?|GV100|TITAN V|A100|A30|H100|H200|GH200|B200|GB200)\b": 1 / 2,
     r"\bQuadro RTX \d000\b": 1 / 32,
-    NVIDIA + r"(GTX (9|10|16)\d\d|RTX 20\d\d|TITAN RTX|P4|P40|T4|T4G)\b": 1 / 32,
-    NVIDIA + r"(RTX [345]0\d\d|A2|A10|A10G|A16|A40|L4|L40|L40S|RTX A\d000)\b": 1 / 64,
+    NVIDIA + r"(GTX (9|10|16)\d\d|RTX 20[678]0|TITAN RTX|P4|P40|T4|T4G)\b": 1 / 32,
+    NVIDIA
+    + r"(RTX [345]0\d\d|RTX 2050|RTX \d000 Ada|A2|A10|A10G|A16|A40|L4|L40|L40S|RTX A\d000)\b": 1
+    / 64,
     r"AMD .*\bMI(210|250X?)\b": 1.0,
     r"AMD .*\bMI(50|60|100|300X)\b": 1 / 2,
     r"AMD .*\bRX [56]\d00\b": 1 / 16,
