@@ -113,7 +113,7 @@ def main() -> None:
         what = f"{r['work']}, {r['nodes']:,} nodes"
         bars.append(bar(f"nodes a CPU second, {what}", r["nodes/CPU s"], 100_000, at_least=True))
         rate = r["forward nodes/CPU s"]
-        bars.append(bar(f"nodes of the loss a CPU second, {what}", rate, 16_000, at_least=True))
+        bars.append(bar(f"nodes of a loss with its gradient, {what}", rate, 16_000, at_least=True))
         bars.append(bar(f"bytes a node of the graph, {what}", r["graph B/node"], 400))
         bars.append(bar(f"bytes a node at the peak, {what}", r["peak B/node"], 400))
     for work in WORK:

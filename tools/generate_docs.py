@@ -263,7 +263,8 @@ def numpy_page() -> str:
 def numpy_name(function: Any) -> str:
     """The name by which users call one of NumPy's functions."""
     name = function.__name__
-    return f"np.{name}" if getattr(np, name, None) is function else f"np.linalg.{name}"
+    homes = {"np": np, "np.linalg": np.linalg, "np.lib.stride_tricks": np.lib.stride_tricks}
+    return next(f"{home}.{name}" for home, m in homes.items() if getattr(m, name, None) is function)
 
 
 # --- laws -----------------------------------------------------------------------------------------

@@ -202,6 +202,9 @@ FALLING: dict[str, tuple[Any, list[float]]] = {
 def test_a_loss_that_falls_to_0_ends_where_it_is_rounding(
     name: str, method: Any, dtype: DTypeName
 ) -> None:
+    """Of the exponential float32 hides the last steps from L-BFGS, which says so."""
     f, start = FALLING[name]
     found = sg.minimize_from(f, 2, [start], method, 1000, device="cpu", dtype=dtype)
-    assert found.success[0] == (found.fun[0] <= 2 * np.finfo(dtype).eps ** 1.5)
+    hides = name == "an exponential" and isinstance(method, sg.LBFGS) and dtype == "float32"
+    assert found.success[0] == (not hides)
+    assert found.status[0] == -1 if hides else found.fun[0] <= 2 * np.finfo(dtype).eps ** 1.5
