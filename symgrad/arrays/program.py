@@ -18,7 +18,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -172,8 +172,20 @@ def ordered(scalars: Scalars, roots: Sequence[Array]) -> Iterator[Array]:
             stack += [(a, False) for a in reversed(sources(scalars, array)) if a not in done]
 
 
-def readers(scalars: Scalars, arrays: Sequence[Array]) -> Mapping[Array, list[tuple[Array, int]]]:
-    """For each of these arrays the reads of it, as (array that reads, node)."""
+def readers(scalars: Scalars, arrays: Iterable[Array]) -> dict[Array, list[Array]]:
+    """For each of these arrays those that read its elements, or are results of a call with it."""
+    known: dict[Array, list[Array]] = {}
+    for array in arrays:
+        known.setdefault(array, [])
+        for source in sources(scalars, array):
+            known.setdefault(source, []).append(array)
+    return known
+
+
+def element_reads(
+    scalars: Scalars, arrays: Sequence[Array]
+) -> Mapping[Array, list[tuple[Array, int]]]:
+    """For each of these arrays the reads of its elements, as (array that reads, node)."""
     reads: dict[Array, list[tuple[Array, int]]] = {a: [] for a in arrays}
     for a in arrays:
         for i, op in scalars.reads(a.scalars):

@@ -374,7 +374,7 @@ def mapped(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> Vi
         inner.operands = [_along(v, k, at) for v, k in zip(views, axes, strict=True)]
         lowering.mapped[key] = inner, inner.run(operations)
     inner, results = lowering.mapped[key]
-    array = inner.stored(results[result])
+    array = inner.batched(results[result])
     whole = lowering.of(array)
     if whole.kind == "i" and results[result].kind == "b":
         whole = View(whole.shape, "b", lambda i, v=whole: lowering.truth(v.read(i)))

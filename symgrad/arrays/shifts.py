@@ -44,8 +44,7 @@ def without_effect(b: Builder, order: Sequence[Array], outputs: Sequence[Array])
     if not extremes:
         return set()
     place = {a: n for n, a in enumerate(order)}
-    reads = {a: [r for r, _ in some] for a, some in readers(b, order).items()}
-    known = _Followed(b, place, reads, set(outputs))
+    known = _Followed(b, place, readers(b, order), set(outputs))
     return {a for a in extremes if a not in known.outputs and known.vanishes(a)}
 
 
@@ -60,14 +59,14 @@ class _Followed:
 
     b: Builder
     place: Mapping[Array, int]
-    reads: Mapping[Array, Sequence[Array]]
+    readers: Mapping[Array, Sequence[Array]]
     outputs: set[Array]
 
     def vanishes(self, extreme: Tabulate) -> bool:
         """Whether the outputs are the same whatever an extreme is."""
         whole = tuple(self.b.indices(extreme.counters))
         shifts: dict[Array, _Shift] = {extreme: _Shift(1.0, whole)}
-        queue = [(self.place[r], id(r), r) for r in {*self.reads[extreme]}]
+        queue = [(self.place[r], id(r), r) for r in {*self.readers[extreme]}]
         heapq.heapify(queue)
         seen = set[Array]()
         while queue:
@@ -84,7 +83,7 @@ class _Followed:
             if array in self.outputs or len(seen) > MOST:
                 return False
             shifts[array] = shift
-            for r in self.reads[array]:
+            for r in self.readers[array]:
                 heapq.heappush(queue, (self.place[r], id(r), r))
         return True
 

@@ -31,8 +31,8 @@ from symgrad.arrays.program import (
     Program,
     Result,
     Tabulate,
+    element_reads,
     ordered,
-    readers,
     sources,
 )
 from symgrad.arrays.scalars import Array, Read, Reduce, replaced
@@ -137,7 +137,7 @@ class _Plan:
 
     def grows(self, seed: Array, axis: int) -> bool:
         """Whether all that belongs to a large array can be in strips along this axis of it."""
-        reads = readers(self.b, self.order)
+        reads = element_reads(self.b, self.order)
         try:
             stack = [self._member(seed, axis)]
             while stack:

@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
+from symgrad.arrays import rules
 from symgrad.arrays.fuse import flops
 from symgrad.arrays.mapping import mapped
+from symgrad.arrays.tape import Operation, operand_rule
 from symgrad.arrays.trace import gradients
 from symgrad.cache import Once
-from symgrad.errors import InputError, NameUnknownError, PickleError, TraceError
+from symgrad.errors import InputError, PickleError, TraceError
+from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.written_out import ManyElementsError, whole_instead
 from symgrad.expr.tracers.tree import Blocks, Tree, tree_of
+from symgrad.expr.tracing.gather import TracedRow
 from symgrad.front.whole import BY_ELEMENTS, Runner, WholeTrace, runner
 from symgrad.front.whole_kernels import blanks
 from symgrad.kernel.resident import ResidentArray
@@ -47,32 +51,21 @@ def summed_over_rows(request: Request, device: Any) -> DataKernel:
         pass
     if not request.columns.codes and not isinstance(choose_any(device), Devices):
         try:
-            return WholeDataKernel(request, device, WholeRows.of(request))
+            rows: Any = WholeRows.of(request)
+            return WholeDataKernel(request, device, rows)
         except (*BY_ELEMENTS, TraceError, IndexError):  # a column may be an index
             pass
     return data_kernel(request, device)
 
 
-class WholeRow:
-    """A row of whole arrays: ``r.x`` or ``r["x"]``, and ``r[0]`` among all of its numbers."""
+class Sample(NamedTuple):
+    """What a loss was for a few rows when its kernel was made."""
 
-    def __init__(self, values: Any, columns: Columns) -> None:
-        self._values, self._columns = values, {b.name: b for b in columns.blocks}
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name not in self._columns:
-            names = ", ".join(self._columns)
-            raise NameUnknownError(f"a row has no column {name!r}: its columns are {names}")
-        block = self._columns[name]
-        if not block.shape:
-            return self._values[block.start]
-        return self._values[block.start : block.start + block.size].reshape(block.shape)
-
-    def __getitem__(self, key: Any) -> Any:
-        return getattr(self, key) if isinstance(key, str) else self._values[key]
-
-    def __len__(self) -> int:
-        return len(self._values)
+    key: tuple[Operation, ...]
+    taken: tuple[Any, ...]
+    """The numbers of the arrays that it takes from elsewhere."""
+    elements: int
+    """The elements of the largest array of a row."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +76,6 @@ class WholeRows:
     tree: Tree
     columns: Columns
     weight: int | None
-    row_elements: int
-    """The elements of the largest array of a row."""
     gathers: tuple[()] = ()
 
     @classmethod
@@ -96,16 +87,21 @@ class WholeRows:
         """
         require_request(request)
         columns = replace(request.columns, quantities=tuple(range(request.columns.count)))
-        rows = cls(request, tree_of(request.n), columns, weight_column(request), 1)
-        traced, _ = rows.trace(SAMPLE_ROWS)
-        sizes = (prod(shape) for _, _, _, shape, *_ in traced.tape.operations)
-        largest = max((n for n in sizes if n % SAMPLE_ROWS == 0), default=SAMPLE_ROWS)
-        return replace(rows, row_elements=largest // SAMPLE_ROWS)
+        rows = cls(request, tree_of(request.n), columns, weight_column(request))
+        rows.require_unchanged()
+        return rows
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The loss of a few rows, as it is when this is first asked for."""
+        traced, _ = self.trace(SAMPLE_ROWS)
+        maps = (o.attribute[0] for o in traced.tape.operations if o.rule is rules.mapped)
+        return Sample(traced.tape.key, tuple(traced.taken), max(map(_largest, maps), default=1))
 
     @property
     def block_rows(self) -> int:
         """The rows that are computed together."""
-        return max(1, BLOCK_ELEMENTS // max(self.row_elements, self.columns.count))
+        return max(1, BLOCK_ELEMENTS // max(self.sample.elements, self.columns.count))
 
     @property
     def read(self) -> tuple[int, ...]:
@@ -122,6 +118,20 @@ class WholeRows:
         """The loss as it travels: with the user's function, of which programs are made."""
         return self
 
+    def require_unchanged(self) -> None:
+        """Refuse a function that is no longer what it was when the kernel was made.
+
+        Raises:
+            TraceError: where it refers to what has changed, or draws numbers.
+        """
+        traced, _ = self.trace(SAMPLE_ROWS)
+        if traced.tape.key != self.sample.key:
+            raise TraceError(
+                f"{describe(self.request.f)} is not what it was when the kernel "
+                f"{self.request.options.name} was made, and is traced again for other numbers of "
+                "rows: make the kernel anew, and draw random numbers outside of it or by sg.random"
+            )
+
     def trace(self, count: int) -> tuple[WholeTrace, list[Any]]:
         """A trace of the sum over so many rows, and the sum with its gradient."""
         numbers = np.broadcast_to(0.0, (count, self.columns.count))
@@ -136,7 +146,7 @@ class WholeRows:
         point = self.tree.nest(iter(parameters), Blocks)
 
         def contribution(row: Any) -> Any:
-            named = WholeRow(row, self.columns) if self.columns.names else row
+            named = TracedRow(row, self.columns.blocks) if self.columns.names else row
             loss = self.request.f(point, named)
             return loss if self.weight is None else row[self.weight] * loss
 
@@ -150,6 +160,24 @@ class WholeRows:
             "it has no expressions of single numbers, by which kernels are audited and exported; "
             "run, bind and as_scipy are there"
         )
+
+
+def _largest(operations: Sequence[Operation]) -> int:
+    """The elements of the largest array of a function that is mapped, of those it is mapped over.
+
+    Within it may map others, for all places of which there are arrays at the same time.
+    """
+    largest, moving = 1, set[int]()
+    for n, o in enumerate(operations):
+        if o.rule is operand_rule:
+            moves = o.attribute[1] is not None
+        else:
+            moves = not moving.isdisjoint(o.operands)
+        if moves:
+            moving.add(n)
+            inner = o.attribute[2] * _largest(o.attribute[0]) if o.rule is rules.mapped else 1
+            largest = max(largest, prod(o.shape), inner)
+    return largest
 
 
 class WholeSums:
@@ -166,9 +194,9 @@ class WholeSums:
     def _compiled(self, count: int) -> CompiledArrays:
         start = time.perf_counter()
         traced, outputs = self.rows.trace(count)
+        self.rows.require_unchanged()
         compiled = self._runner.compiled(traced.tape, outputs)
         self.seconds += time.perf_counter() - start
-        self._taken = traced.taken
         return compiled
 
     def run(self, parameters: np.ndarray, numbers: Any) -> np.ndarray:
@@ -196,7 +224,7 @@ class WholeSums:
         arrays = [np.ascontiguousarray(b.of(parameters)) for b in self.rows.tree.blocks]
         for numbers in blocks:
             program = self.program(len(numbers))
-            results = self._runner.run(program, [*arrays, numbers, *self._taken], False)
+            results = self._runner.run(program, [*arrays, numbers, *self.rows.sample.taken], False)
             total += np.concatenate([np.ravel(np.asarray(r, np.float64)) for r in results])
         return total
 
@@ -231,9 +259,6 @@ class WholeDataKernel(DataKernel):
     """
 
     _traced: Any
-
-    def __init__(self, request: Request, device: Any, traced: Any) -> None:
-        super().__init__(request, device, traced)
 
     def _compiled(self) -> WholeSums:
         return WholeSums(self._traced, runner(self.request.options, self.device))

@@ -91,6 +91,64 @@ def test_blocks_of_rows_and_streams_have_one_sum(monkeypatch: pytest.MonkeyPatch
         assert np.allclose(slopes["inner"], grad["inner"], rtol=1e-10, atol=1e-12)
 
 
+SCALE = 1.0
+
+
+def scaled(p: Any, r: Any) -> Any:
+    return np.sum(np.tanh(r.x.reshape(300) @ p.inner) ** 2) * SCALE
+
+
+def test_a_function_that_has_changed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each number of rows it is traced again: no sum is of two functions."""
+    kernel = kernel_of(scaled)
+    whole = kernel.run(POINT, TABLE)[0]
+    monkeypatch.setitem(globals(), "SCALE", 10.0)
+    assert kernel.run(POINT, TABLE)[0] == whole
+    with pytest.raises(sg.TraceError, match="is not what it was when the kernel scaled was made"):
+        kernel.run(POINT, {k: v[:7] for k, v in TABLE.items()})
+
+
+def test_arrays_that_are_taken_from_elsewhere_are_those_of_the_making() -> None:
+    shift = RNG.normal(size=8)
+    kernel = kernel_of(lambda p, r: np.sum((r.x.reshape(300) @ p.inner + shift) ** 2))
+    wanted = np.sum((TABLE["x"].reshape(-1, 300) @ POINT["inner"] + shift) ** 2, 1)
+    shift *= 2.0
+    for count in (5, 3, ROWS):
+        value, _ = kernel.run(POINT, {k: v[:count] for k, v in TABLE.items()})
+        assert np.isclose(value, wanted[:count].sum(), rtol=1e-12)
+
+
+def test_a_loop_over_the_arrays_of_a_row() -> None:
+    def rolled(p: Any, r: Any) -> Any:
+        x = r.x.reshape(300)
+        return np.sum(sg.fori_loop(0, 3, lambda k, c: np.tanh(c) + x, x @ p.inner @ p.inner.T))
+
+    kernel = kernel_of(rolled)
+    x = TABLE["x"].reshape(-1, 300)
+    carry = x @ POINT["inner"] @ POINT["inner"].T
+    for _ in range(3):
+        carry = np.tanh(carry) + x
+    assert isinstance(kernel, WholeDataKernel)
+    assert np.isclose(kernel.run(POINT, TABLE)[0], carry.sum(), rtol=1e-12)
+
+
+def test_blocks_are_of_what_rows_make_and_not_of_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(whole_rows, "BLOCK_ELEMENTS", 90_000 * 4)
+
+    def outer(p: Any, r: Any) -> Any:
+        x = r.x.reshape(300)
+        return np.sum(np.tanh(x[:, None] * x * np.sum(p.outer)) ** 2)
+
+    assert kernel_of(outer)._traced.block_rows == 4
+    table = {"inner": (600, 600)}
+    large = sg.fused_forward_backward(
+        table, lambda p, r: np.sum(np.tanh(r.x @ p.inner)), columns={"x": (600,)}, device="cpu"
+    )
+    assert large._traced.block_rows == 90_000 * 4 // 600
+
+
 def test_on_a_gpu() -> None:
     kernel = kernel_of(device="gpu", dtype="float32")
     value, grad = kernel.bind(TABLE).run(POINT)

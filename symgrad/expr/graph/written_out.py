@@ -36,6 +36,16 @@ def whole_instead() -> Generator[None]:
         _whole_instead.reset(token)
 
 
+def prefer_whole(count: int) -> None:
+    """Refuse so many elements, if they are many, within `whole_instead`.
+
+    Raises:
+        ManyElementsError: as it says.
+    """
+    if count > MOST_ELEMENTS and _whole_instead.get():
+        raise ManyElementsError(f"{count:,} elements")
+
+
 class SizeNote:
     """A note of a graph: whether the user knows of a line that writes out much of it."""
 
@@ -50,8 +60,7 @@ def warn_of_elements(graph: Graph | None, count: int) -> None:
     Raises:
         ManyElementsError: within `whole_instead`.
     """
-    if count > MOST_ELEMENTS and _whole_instead.get():
-        raise ManyElementsError(f"{count:,} elements")
+    prefer_whole(count)
     if count < MOST_WRITTEN_OUT or graph is None or graph.note(SizeNote).has_warned:
         return
     graph.note(SizeNote).has_warned = True

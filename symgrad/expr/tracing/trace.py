@@ -30,6 +30,7 @@ from symgrad.expr.graph.node import Graph, Handle, Node, Op, inputs_of, reachabl
 from symgrad.expr.graph.place import describe, resolve_places
 from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.graph.region import Choice, Loop, Pick, Regional, has_holes
+from symgrad.expr.graph.written_out import prefer_whole
 from symgrad.expr.loops.open_loop import Tracing, require_closed
 from symgrad.expr.tracers.array import ExprArray, TracedArray, plain
 from symgrad.expr.tracers.expression import Condition, Expr, as_float
@@ -157,6 +158,7 @@ def checked_count(n: Any) -> int:
 def require_feasible(count: int) -> None:
     """Refuse more symbols than one trace can hold in memory."""
     if count > MOST_SYMBOLS:
+        prefer_whole(count)
         raise InputError(
             f"{count:,} variables are too many: each is traced as a symbol of its own, and about "
             f"{MOST_SYMBOLS:,} are feasible; large tables of parameters are looked up by a column "

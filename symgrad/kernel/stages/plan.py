@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from symgrad.arrays.program import Constant, Input, Program, Result, sources
+from symgrad.arrays.program import Constant, Input, Program, Result, readers
 from symgrad.arrays.scalars import Array
 from symgrad.kernel import launch as launches
 from symgrad.kernel.language import Target
@@ -72,7 +72,8 @@ def _items(
 ) -> Iterator[AnyStep]:
     """Steps and calls, one after the other."""
     results = [a for a in program.arrays if isinstance(a, Result)]
-    readers, computed, outputs = _readers(program), set[Array](), {*program.outputs}
+    read_by = readers(program.scalars, program.arrays)
+    computed, outputs = set[Array](), {*program.outputs}
     for n, array in enumerate(program.arrays):
         if array in computed:
             continue
@@ -84,21 +85,12 @@ def _items(
         elif not isinstance(array, Input | Constant) and array.size:
             later = [a for a in program.arrays[n + 1 :] if a not in computed]
             beside = scheduler.beside(array, later)
-            finishing = () if beside else scheduler.finishing(array, readers, computed)
+            finishing = () if beside else scheduler.finishing(array, read_by, computed)
             computed.update(beside.others if beside else finishing)
             group = {array, *finishing}
-            stored = {a for a in group if a in outputs or not group.issuperset(readers.get(a, ()))}
+            stored = {a for a in group if a in outputs or not group.issuperset(read_by[a])}
             yield from scheduler.steps(array, beside, finishing, stored)
         computed.add(array)
-
-
-def _readers(program: Program) -> dict[Array, list[Array]]:
-    """The arrays that read each one."""
-    readers = dict[Array, list[Array]]()
-    for array in program.arrays:
-        for source in sources(program.scalars, array):
-            readers.setdefault(source, []).append(array)
-    return readers
 
 
 def _parts(program: Program, items: Sequence[AnyStep]) -> Iterator[Segment | HostStep]:

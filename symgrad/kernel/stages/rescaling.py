@@ -89,10 +89,19 @@ def _sum_beside(
             continue
         own, its = [*moving(s, other), *op.counters], [*moving(s, array), *largest.counters]
         same = s.content(own, exponent) == s.content(its, s.args(top)[0])
-        if same and _are_known(s, [exponent, *rest], known):
+        if same and _are_apart(s, exponent, rest) and _are_known(s, [exponent, *rest], known):
             names = dict(zip(own, its, strict=True))
             return Sum(i, replaced(s, s.product(rest), names, within=True))
     return None
+
+
+def _are_apart(s: Scalars, exponent: int, weights: Sequence[int]) -> bool:
+    """Whether weights read no element that the exponent reads.
+
+    The least floats of a mask would be weights as well, whose sum overflows before it is scaled.
+    """
+    elements = {i for i, _ in s.reads([exponent])}
+    return elements.isdisjoint(i for i, _ in s.reads(weights))
 
 
 def _are_known(s: Scalars, roots: Sequence[int], known: Collection[Array] | None) -> bool:
