@@ -146,6 +146,7 @@ def test_blocks_are_of_what_rows_make_and_not_of_parameters(
     large = sg.fused_forward_backward(
         table, lambda p, r: np.sum(np.tanh(r.x @ p.inner)), columns={"x": (600,)}, device="cpu"
     )
+    assert isinstance(large, WholeDataKernel)
     assert large._traced.block_rows == 90_000 * 4 // 600
 
 
