@@ -59,7 +59,7 @@ def summed_over_rows(request: Request, device: Any) -> DataKernel:
 
 
 class Sample(NamedTuple):
-    """What a loss was for a few rows when its kernel was made."""
+    """A loss as it was traced for a few rows when its kernel was made."""
 
     key: tuple[Operation, ...]
     taken: tuple[Any, ...]
