@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from symgrad.arrays.program import Input, Program, Scan, Scatter, Tabulate
+from symgrad.arrays.program import ArrayProgram, Input, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import (
     Array,
     Scalars,
@@ -38,7 +38,7 @@ class Drawn:
             self.arrays.append(self.array())
         made = self.arrays[len(inputs) :]
         outputs = (made[-1], *(a for a in made[:-1] if self.random.random() < 0.3))
-        self.program = Program(self.s, tuple(inputs), outputs)
+        self.program = ArrayProgram(self.s, tuple(inputs), outputs)
 
     def shape(self) -> tuple[int, ...]:
         """Up to three axes."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays.program import (
+    ArrayProgram,
     Constant,
     Input,
-    Program,
     Result,
     Scan,
     Scatter,
@@ -34,7 +34,7 @@ SCANS: Final[dict[str, np.ufunc]] = {
 }
 
 
-def interpret(program: Program, inputs: Sequence[Any]) -> list[np.ndarray]:
+def interpret(program: ArrayProgram, inputs: Sequence[Any]) -> list[np.ndarray]:
     """The values of a program's outputs; memory is that of the grid of each array's counters.
 
     Example:
@@ -45,7 +45,7 @@ def interpret(program: Program, inputs: Sequence[Any]) -> list[np.ndarray]:
         >>> element = scalars.read(x, [i])
         >>> total = scalars.reduction("add", [i], scalars.graph.add(ops.mul, element, element))
         >>> squares = Tabulate(shape=(), counters=(), body=total)
-        >>> interpret(Program(scalars, (x,), (squares,)), [[1.0, 2.0, 3.0]])
+        >>> interpret(ArrayProgram(scalars, (x,), (squares,)), [[1.0, 2.0, 3.0]])
         [array(14.)]
     """
     values: dict[Array, np.ndarray] = {}

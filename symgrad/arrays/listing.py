@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from symgrad.arrays.program import Constant, Input, Program, Result, Scan, Scatter, Tabulate
+from symgrad.arrays.program import ArrayProgram, Constant, Input, Result, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import (
     COUNTER,
     Affine,
@@ -22,7 +22,7 @@ from symgrad.expr.semantics.show import PRIMARY, PRODUCT, RELATION, SUM, Text, l
 LETTERS = "ijklmnpqrstuvw"
 
 
-def listing(program: Program) -> str:
+def listing(program: ArrayProgram) -> str:
     """The program, an array a line, in the order in which they are computed."""
     names: dict[Array, str] = {}
     lines = []

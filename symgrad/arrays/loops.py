@@ -21,7 +21,7 @@ from symgrad.arrays.gradient import cotangents, summed
 from symgrad.arrays.interpret import interpret
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.lower import Lowering, View
-from symgrad.arrays.program import Call, Input, Program
+from symgrad.arrays.program import ArrayProgram, Call, Input
 from symgrad.arrays.scalars import Array
 from symgrad.arrays.tape import Operation, Tape, open_tape, opened, operand_rule
 from symgrad.arrays.whole import WholeArray
@@ -41,13 +41,13 @@ COUNTER, CARRY, ROW, AROUND = "counter", "carry", "row", "around"
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class ArrayLoop:
     """A loop over a program: inputs by their roles; outputs are the carries, then rows to stack.
 
     Arrays have ``axis`` axes, of functions that are mapped, before those that the body knows.
     """
 
-    body: Program
+    body: ArrayProgram
     roles: tuple[str, ...]
     count: int
     axis: int = 0
@@ -76,11 +76,11 @@ class Loop:
         return "".join(o.kind for o in self.body.outputs)
 
     @cached_property
-    def keeping(self) -> Loop:
+    def keeping(self) -> ArrayLoop:
         """This loop with more results: the carries that iterations begin with, stacked."""
         pairs = zip(self.body.inputs, self.roles, strict=True)
         begins = tuple(i for i, role in pairs if role == CARRY)
-        body = Program(self.body.scalars, self.body.inputs, (*self.body.outputs, *begins))
+        body = ArrayProgram(self.body.scalars, self.body.inputs, (*self.body.outputs, *begins))
         return replace(self, body=body)
 
     def run(
@@ -125,7 +125,7 @@ def _pulled(
     b: Builder, call: Call, given: Mapping[int, Array], active: set[Array]
 ) -> list[tuple[Array, Array]]:
     """The cotangents of a loop's operands: a loop over the cotangents of its body, backwards."""
-    loop: Loop = call.options[0]
+    loop: ArrayLoop = call.options[0]
     if loop.tested:
         raise UnsupportedError("while_loop over whole arrays has no derivative: use sg.fori_loop")
     kept = calling(b, "loop", call.operands, (loop.keeping,))
@@ -196,8 +196,8 @@ class _Backwards:
         first, last = len(begins), len(begins) + len(sums)
         added = [summed(inner, pair) for pair in zip(totals, slopes[first:last], strict=True)]
         outputs = (*slopes[:first], *added, *slopes[last:])
-        program = Program(inner, tuple(self._inputs), outputs)
-        back = Loop(program, tuple(self.roles), loop.count, loop.axis, not loop.reverse)
+        program = ArrayProgram(inner, tuple(self._inputs), outputs)
+        back = ArrayLoop(program, tuple(self.roles), loop.count, loop.axis, not loop.reverse)
         call = calling(self._b, "loop", self.arrays, (back,))
         return [
             (self._operands[k], result(self._b, call, place))
@@ -248,7 +248,7 @@ def looped(lowering: Lowering, attribute: Any, shape: tuple[int, ...], *views: V
     return View(whole.shape, "b", lambda i: lowering.truth(whole.read(i)))
 
 
-def _lowered(traced: Traced, operands: Sequence[Array], around: Lowering) -> Loop:
+def _lowered(traced: Traced, operands: Sequence[Array], around: Lowering) -> ArrayLoop:
     """A loop of a tape over a program."""
     b, outer = Builder(), around.outer
     inner = Lowering(b, [b.counter(around.builder.extent(c)) for c in outer])
@@ -263,8 +263,8 @@ def _lowered(traced: Traced, operands: Sequence[Array], around: Lowering) -> Loo
         inner.operands.append(_of_kind(inner, view, traced.given[k]))
     views = inner.run(traced.operations)
     outputs = tuple(inner.stored(views[k]) for k in traced.results)
-    program = Program(b, tuple(inner.inputs), outputs)
-    return Loop(program, traced.roles, traced.count, axis, traced.reverse, traced.tested)
+    program = ArrayProgram(b, tuple(inner.inputs), outputs)
+    return ArrayLoop(program, traced.roles, traced.count, axis, traced.reverse, traced.tested)
 
 
 def _of_kind(lowering: Lowering, view: View, kind: str) -> View:

@@ -127,7 +127,7 @@ Counted = (Tabulate, Scatter, Scan)
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ArrayProgram:
     """Arrays computed from inputs: ``outputs`` in order; they may be inputs, and twice the same."""
 
     scalars: Scalars

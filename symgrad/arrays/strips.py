@@ -23,12 +23,12 @@ import numpy as np
 from symgrad.arrays import algorithms
 from symgrad.arrays.gradient import summed
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.loops import AROUND, CARRY, COUNTER, Loop
+from symgrad.arrays.loops import AROUND, CARRY, COUNTER, ArrayLoop
 from symgrad.arrays.program import (
+    ArrayProgram,
     Constant,
     Counted,
     Input,
-    Program,
     Result,
     Tabulate,
     element_reads,
@@ -44,7 +44,7 @@ EXPANDING: Final = 2
 """How much larger an array is than all that it is made of, at least."""
 
 
-def in_strips(program: Program, large: int) -> Program:
+def in_strips(program: ArrayProgram, large: int) -> ArrayProgram:
     """A program that stores no array of so many elements where a loop over strips can do it.
 
     A strip has half as many, and at least a row.
@@ -54,7 +54,7 @@ def in_strips(program: Program, large: int) -> Program:
         _is_large(b, a, large, EXPANDING) for a in program.stages
     ):
         return program
-    return Program(b, program.inputs, tuple(_without_large(b, program.outputs, large)))
+    return ArrayProgram(b, program.inputs, tuple(_without_large(b, program.outputs, large)))
 
 
 def _without_large(b: Builder, outputs: Sequence[Array], least: int) -> list[Array]:
@@ -329,8 +329,8 @@ class _Rewriting:
             begin = b.tabulate(part.shape, lambda *_: zero)
             added.append(summed(b, [body.input(part, CARRY, begin), part]))
         outputs = (*added, *(body.member(a) for a in small))
-        program = Program(b, tuple(body.inputs), outputs)
-        loop = Loop(program, tuple(body.roles), self.count, of_strips=True)
+        program = ArrayProgram(b, tuple(body.inputs), outputs)
+        loop = ArrayLoop(program, tuple(body.roles), self.count, of_strips=True)
         call = algorithms.calling(b, "loop", body.operands, (loop,))
         for k, r in enumerate(sums):
             self.totals[r] = b.element(algorithms.result(b, call, k), body.free(r))

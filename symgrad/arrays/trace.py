@@ -10,7 +10,7 @@ import numpy as np
 from symgrad.arrays import assembled, compositions, functions, linear, loops, rules
 from symgrad.arrays.fuse import fused
 from symgrad.arrays.lower import Lowering
-from symgrad.arrays.program import Program
+from symgrad.arrays.program import ArrayProgram
 from symgrad.arrays.tape import Tape
 from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.expr.graph.node import paused_gc
@@ -39,14 +39,14 @@ def pulled_back(
 
 
 @paused_gc()
-def program_of(tape: Tape, outputs: Sequence[WholeArray], fuse: bool = True) -> Program:
+def program_of(tape: Tape, outputs: Sequence[WholeArray], fuse: bool = True) -> ArrayProgram:
     """The program that computes some arrays of a tape from its inputs."""
     lowering = Lowering()
     views = lowering.run(tape.operations)
     arrays = [lowering.stored(views[o.number]) for o in outputs]
     if fuse:
         arrays = fused(lowering.builder, arrays)
-    return Program(lowering.builder, tuple(lowering.inputs), tuple(arrays))
+    return ArrayProgram(lowering.builder, tuple(lowering.inputs), tuple(arrays))
 
 
 def nested_gradient(

@@ -11,8 +11,8 @@ import numpy as np
 from symgrad.arrays.fuse import fused
 from symgrad.arrays.kernels import WHEREVER
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.loops import Loop
-from symgrad.arrays.program import Call, Constant, Program
+from symgrad.arrays.loops import ArrayLoop
+from symgrad.arrays.program import ArrayProgram, Call, Constant
 from symgrad.arrays.scalars import Array
 from symgrad.arrays.strips import in_strips
 from symgrad.backend import Backend, backend_of
@@ -33,7 +33,7 @@ HOST_LARGE: Final = 2**22
 """Elements from which it is on the host, whose caches strips stay in."""
 
 
-def planned(program: Program, target: Target, options: Options) -> Plan:
+def planned(program: ArrayProgram, target: Target, options: Options) -> Plan:
     """The plan of a program on a target."""
 
     def simplify(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
@@ -45,7 +45,7 @@ def planned(program: Program, target: Target, options: Options) -> Plan:
         return plan(program, target, simplify, on_host)
 
 
-def compile_arrays(program: Program, options: Options, device: Device) -> CompiledArrays:
+def compile_arrays(program: ArrayProgram, options: Options, device: Device) -> CompiledArrays:
     """A program of arrays, compiled for a device."""
     return CompiledArrays(program, options, backend_of(device))
 
@@ -54,7 +54,7 @@ class CompiledArrays:
     """A program that is compiled for a device. Several threads may run it."""
 
     def __init__(
-        self, program: Program, options: Options, backend: Backend, is_strip: bool = False
+        self, program: ArrayProgram, options: Options, backend: Backend, is_strip: bool = False
     ) -> None:
         if not is_strip:
             program = in_strips(program, HOST_LARGE if backend.on_host else LARGE)
@@ -128,11 +128,11 @@ class CompiledArrays:
 
     def _loop(self, call: Call, step: CallStep) -> Any:
         """A loop: its body is compiled once, and carries stay where they are."""
-        loop: Loop = call.options[0]
+        loop: ArrayLoop = call.options[0]
         program = loop.body
         assert isinstance(program.scalars, Builder), "bodies of tapes are built by one"
         fused_outputs = tuple(fused(program.scalars, program.outputs))
-        fused_body = Program(program.scalars, program.inputs, fused_outputs)
+        fused_body = ArrayProgram(program.scalars, program.inputs, fused_outputs)
         body = CompiledArrays(fused_body, self.options, self.backend, loop.of_strips)
         self._bodies.append(body)
         self.plan.bodies[step] = loop.count, body.plan

@@ -6,14 +6,14 @@ import numpy as np
 
 from symgrad.arrays.interpret import interpret
 from symgrad.arrays.listing import listing
-from symgrad.arrays.program import Input, Program, Scan, Scatter, Tabulate
+from symgrad.arrays.program import ArrayProgram, Input, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Scalars, is_negative
 from symgrad.expr import ops
 
 RNG = np.random.default_rng(1)
 
 
-def squares_of_tanh(shape: tuple[int, int] = (4, 3)) -> Program:
+def squares_of_tanh(shape: tuple[int, int] = (4, 3)) -> ArrayProgram:
     """``sum(tanh(A)**2)``."""
     s = Scalars()
     a = Input(shape=shape, number=0)
@@ -22,20 +22,20 @@ def squares_of_tanh(shape: tuple[int, int] = (4, 3)) -> Program:
     t = Tabulate(shape=shape, counters=(i, j), body=s.graph.add(ops.mul, t, t))
     k, m = map(s.counter, shape)
     total = s.reduction("add", [k, m], s.read(t, [k, m]))
-    return Program(s, (a,), (Tabulate(shape=(), counters=(), body=total),))
+    return ArrayProgram(s, (a,), (Tabulate(shape=(), counters=(), body=total),))
 
 
-def matrix_vector(shape: tuple[int, int] = (4, 3)) -> Program:
+def matrix_vector(shape: tuple[int, int] = (4, 3)) -> ArrayProgram:
     """``A @ x``."""
     s = Scalars()
     a, x = Input(shape=shape, number=0), Input(shape=shape[1:], number=1)
     i, k = map(s.counter, shape)
     body = s.graph.add(ops.mul, s.read(a, [i, k]), s.read(x, [k]))
     product = Tabulate(shape=shape[:1], counters=(i,), body=s.reduction("add", [k], body))
-    return Program(s, (a, x), (product,))
+    return ArrayProgram(s, (a, x), (product,))
 
 
-def concatenated(n: int = 3, m: int = 4) -> Program:
+def concatenated(n: int = 3, m: int = 4) -> ArrayProgram:
     """``concatenate([a, b[::-1]])``."""
     s = Scalars()
     a, b = Input(shape=(n,), number=0), Input(shape=(m,), number=1)
@@ -43,7 +43,7 @@ def concatenated(n: int = 3, m: int = 4) -> Program:
     first = s.graph.add(is_negative, s.plus(i, offset=-n))
     other = s.read(b, [s.plus((-1, i), offset=n + m - 1)])
     body = s.graph.add(ops.where, first, s.read(a, [i]), other)
-    return Program(s, (a, b), (Tabulate(shape=(n + m,), counters=(i,), body=body),))
+    return ArrayProgram(s, (a, b), (Tabulate(shape=(n + m,), counters=(i,), body=body),))
 
 
 def test_a_sum_of_squares() -> None:
@@ -87,7 +87,9 @@ def test_a_scatter_adds_where_indices_repeat_and_drops_what_is_outside() -> None
     x, at = Input(shape=(5,), number=0), Input(shape=(5,), number=1, kind="i")
     i = s.counter(5)
     sums = Scatter(shape=(3,), counters=(i,), index=(s.read(at, [i]),), body=s.read(x, [i]))
-    [values] = interpret(Program(s, (x, at), (sums,)), [[1.0, 2.0, 3.0, 4.0, 5.0], [0, 2, 0, 3, 2]])
+    [values] = interpret(
+        ArrayProgram(s, (x, at), (sums,)), [[1.0, 2.0, 3.0, 4.0, 5.0], [0, 2, 0, 3, 2]]
+    )
     assert values.tolist() == [4.0, 0.0, 7.0]
 
 
@@ -100,7 +102,7 @@ def test_scans_run_both_ways() -> None:
         for r in (False, True)
     )
     a = RNG.normal(size=(2, 4))
-    up, down = interpret(Program(s, (x,), scans), [a])
+    up, down = interpret(ArrayProgram(s, (x,), scans), [a])
     assert np.allclose(up, np.cumsum(a, 1))
     assert np.allclose(down, np.cumsum(a[:, ::-1], 1)[:, ::-1])
 
@@ -117,6 +119,6 @@ def test_reductions_of_tuples() -> None:
         for r, k in ((largest, 0), (largest, 1), (running, 0), (running, 1))
     )
     a = np.array([0.5, 3.0, -1.0, 3.0, 2.0, 0.0])
-    top, position, m, total = interpret(Program(s, (x,), outputs), [a])
+    top, position, m, total = interpret(ArrayProgram(s, (x,), outputs), [a])
     assert (top, position, m) == (3.0, 1, 3.0)
     assert np.isclose(total, np.sum(np.exp(a - 3.0)), rtol=1e-14)

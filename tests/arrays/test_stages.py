@@ -12,7 +12,7 @@ from tint import check_with_tint, needs_tint
 
 from symgrad import targets
 from symgrad.arrays.interpret import interpret
-from symgrad.arrays.program import Input, Program, Tabulate
+from symgrad.arrays.program import ArrayProgram, Input, Tabulate
 from symgrad.arrays.scalars import Array, Scalars, is_negative
 from symgrad.arrays.tape import Tape
 from symgrad.arrays.trace import gradients, program_of, variables
@@ -85,7 +85,7 @@ def test_programs_on_a_gpu(small: None) -> None:
     run("gpu", range(10), "float32")
 
 
-def executed(plan: Plan, program: Program, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def executed(plan: Plan, program: ArrayProgram, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of a program, of whose kernels the meaning is executed."""
     arrays = dict[Array, np.ndarray](zip(program.inputs, inputs, strict=True))
     for part in plan.parts:
@@ -109,12 +109,12 @@ def test_launches_mean_what_programs_mean(target: Target, small: None) -> None:
     assert compared >= 6
 
 
-def kernels_of(program: Program, target: Target) -> list[object]:
+def kernels_of(program: ArrayProgram, target: Target) -> list[object]:
     plan: Plan = planned(program, target, Options("sized", dtype="float64"))
     return [d.program for p in plan.parts if isinstance(p, Segment) for d in p.launch.dispatches]
 
 
-def layer(m: int, n: int) -> Program:
+def layer(m: int, n: int) -> ArrayProgram:
     """``tanh(A @ x)`` and the sums of A's columns."""
     s = Scalars()
     a, x = Input(shape=(m, n), number=0), Input(shape=(n,), number=1)
@@ -123,7 +123,7 @@ def layer(m: int, n: int) -> Program:
     product = s.reduction("add", [j], s.graph.add(ops.mul, element, s.read(x, [j])))
     first = Tabulate(shape=(m,), counters=(i,), body=s.graph.add(ops.tanh, product))
     sums = Tabulate(shape=(n,), counters=(j,), body=s.reduction("add", [i], element))
-    return Program(s, (a, x), (first, sums))
+    return ArrayProgram(s, (a, x), (first, sums))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_sizes_are_no_part_of_kernels(target: Target) -> None:
     assert len(first) >= 2 and first == second
 
 
-def gradients_of(f: Any, arrays: Sequence[np.ndarray]) -> tuple[Program, Sequence[np.ndarray]]:
+def gradients_of(f: Any, arrays: Sequence[np.ndarray]) -> tuple[ArrayProgram, Sequence[np.ndarray]]:
     """The program of the value of a function and its gradients, and its inputs."""
     tape = Tape()
     xs = variables(tape, arrays)
@@ -199,7 +199,7 @@ def test_sums_of_many_numbers_lose_nothing() -> None:
     s, n = Scalars(), 3 * 10**5
     x, i = Input(shape=(n,), number=0), s.counter(n)
     total = s.reduction("add", [i], s.read(x, [i]))
-    program = Program(s, (x,), (Tabulate(shape=(), counters=(), body=total),))
+    program = ArrayProgram(s, (x,), (Tabulate(shape=(), counters=(), body=total),))
     values = np.full(n, 0.5, np.float32)
     values[0] = 2.0**22
     for device in ("cpu", "gpu"):
@@ -232,7 +232,7 @@ def test_products_of_matrices_in_batches_and_transposed(
         shape = tuple((z, m, n)[p] for p in order)
         moved = tuple(counters[p] for p in order)
         tanh = Tabulate(shape=shape, counters=moved, body=s.graph.add(ops.tanh, total))
-        program = Program(s, (a, b, c), (tanh,))
+        program = ArrayProgram(s, (a, b, c), (tanh,))
         rng = np.random.default_rng(3)
         arrays = [rng.normal(size=x.shape) for x in program.inputs]
         compiled = compile_arrays(program, Options("product", dtype=dtype), where)
@@ -252,7 +252,7 @@ def test_kernels_that_read_more_arrays_than_a_gpu_binds() -> None:
         inside = s.graph.add(is_negative, s.plus(i, offset=-first))
         first -= x.size
         joined = s.graph.add(ops.where, inside, s.read(x, [s.plus(i, offset=-first)]), joined)
-    program = Program(s, inputs, (Tabulate(shape=(s.extent(i),), counters=(i,), body=joined),))
+    program = ArrayProgram(s, inputs, (Tabulate(shape=(s.extent(i),), counters=(i,), body=joined),))
     arrays = [np.arange(x.size, dtype=np.float32) + x.number for x in inputs]
     compiled = compile_arrays(program, Options("joined"), targets.choose("gpu"))
     np.testing.assert_array_equal(compiled.run(arrays)[0], np.concatenate(arrays))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from symgrad.arrays.program import Constant, Input, Program, Result, readers
+from symgrad.arrays.program import ArrayProgram, Constant, Input, Result, readers
 from symgrad.arrays.scalars import Array
 from symgrad.kernel import launch as launches
 from symgrad.kernel.language import Target
@@ -35,7 +35,7 @@ class Segment:
 class Plan:
     """A plan of a program: segments and calls in turn."""
 
-    program: Program
+    program: ArrayProgram
     parts: tuple[Segment | HostStep, ...] = field(repr=False)
     bodies: dict[HostStep, tuple[int, Plan]] = field(default_factory=dict, repr=False)
     """How often the bodies of loops run, at most, and their plans."""
@@ -59,7 +59,7 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(program: Program, target: Target, simplify: Simplify, on_host: bool = True) -> Plan:
+def plan(program: ArrayProgram, target: Target, simplify: Simplify, on_host: bool = True) -> Plan:
     """The plan of a program for a target: algorithms on whole matrices are done ``on_host``."""
     scheduler = Scheduler(program.scalars, target, simplify)
     algorithms = None if on_host else DeviceAlgorithms(scheduler)
@@ -68,7 +68,7 @@ def plan(program: Program, target: Target, simplify: Simplify, on_host: bool = T
 
 
 def _items(
-    program: Program, scheduler: Scheduler, algorithms: DeviceAlgorithms | None
+    program: ArrayProgram, scheduler: Scheduler, algorithms: DeviceAlgorithms | None
 ) -> Iterator[AnyStep]:
     """Steps and calls, one after the other."""
     results = [a for a in program.arrays if isinstance(a, Result)]
@@ -93,7 +93,7 @@ def _items(
         computed.add(array)
 
 
-def _parts(program: Program, items: Sequence[AnyStep]) -> Iterator[Segment | HostStep]:
+def _parts(program: ArrayProgram, items: Sequence[AnyStep]) -> Iterator[Segment | HostStep]:
     start = 0
     for n, item in enumerate([*items, None]):
         if isinstance(item, Step):
@@ -106,7 +106,7 @@ def _parts(program: Program, items: Sequence[AnyStep]) -> Iterator[Segment | Hos
         start = n + 1
 
 
-def _segment(program: Program, steps: Sequence[Step], later: Sequence[AnyStep]) -> Segment:
+def _segment(program: ArrayProgram, steps: Sequence[Step], later: Sequence[AnyStep]) -> Segment:
     """The launch of some steps; what later ones need, and the outputs, are its outputs."""
     written = dict.fromkeys(a for s in steps for a in s.outputs)
     inputs = tuple(dict.fromkeys(a for s in steps for a in s.inputs if a not in written))
