@@ -58,9 +58,10 @@ class CompiledArrays:
     ) -> None:
         if not is_strip:
             program = in_strips(program, HOST_LARGE if backend.on_host else LARGE)
-        self.program, self.options, self.backend = program, options, backend
+        self.options, self.backend = options, backend
         target = backend.device_target(options.dtype, options.math)
         self.plan = planned(program, target, options)
+        self.program = program = self.plan.program
         self._bodies: list[CompiledArrays] = []
         self._dtypes = {"f": options.floats, "i": np.dtype(np.int32)}
         self._parts = [self._part(part) for part in self.plan.parts]

@@ -10,23 +10,24 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from symgrad.arrays.program import Tabulate
-from symgrad.arrays.scalars import Array, Read, Reduce, Scalars, replaced
+from symgrad.arrays.scalars import Array, Reduce, Scalars, replaced
 from symgrad.kernel.stages.one_pass import is_at
 from symgrad.kernel.stages.rescaling import axes_of, moving, rescaled, sums_beside
 
 
 def finishing(
     s: Scalars,
-    array: Tabulate,
+    arrays: Sequence[Tabulate],
     readers: Mapping[Array, Sequence[Array]],
     known: Collection[Array],
     most: int,
 ) -> list[Tabulate]:
-    """Up to so many arrays that are made of elements of ``array``, each of that of its index.
+    """Up to so many arrays that are made of elements of ``arrays``, each of those of its index.
 
     All else that they read is ``known``. ``readers`` are the arrays that read each one.
     """
-    group, waiting, others = set[Array]([array]), list[Array]([array]), list[Tabulate]()
+    group, waiting, others = set[Array](arrays), list[Array](arrays), list[Tabulate]()
+    one = arrays[0] if len(arrays) == 1 else None
     while waiting:
         for other in readers.get(waiting.pop(0), ()):
             if len(others) == most:
@@ -34,7 +35,10 @@ def finishing(
             if (
                 other not in group
                 and other not in known
-                and (_finishes(s, other, group, known) or _rescales(s, array, other, group, known))
+                and (
+                    _finishes(s, other, group, known)
+                    or (one is not None and _rescales(s, one, other, group, known))
+                )
             ):
                 assert isinstance(other, Tabulate), "an array by its elements"
                 group.add(other)
@@ -44,7 +48,7 @@ def finishing(
 
 
 def _finishes(s: Scalars, other: Array, group: set[Array], known: Collection[Array]) -> bool:
-    if not isinstance(other, Tabulate) or axes_of(other) != axes_of(next(iter(group))):
+    if not isinstance(other, Tabulate):
         return False
     if any(isinstance(s.op(i), Reduce) for i in s.walk([other.body])):
         return False
@@ -68,18 +72,26 @@ def _rescales(
     ) and bool(sums_beside(s, array, other, known))
 
 
-def roots_of(s: Scalars, array: Tabulate, others: Sequence[Tabulate]) -> dict[Array, int]:
-    """An element of ``array``, and those of arrays that finish it, by its counters alone."""
-    sums = {other: sums_beside(s, array, other) for other in others}
-    element, totals = array.body, dict[int, int]()
+def roots_of(
+    s: Scalars, arrays: Sequence[Tabulate], others: Sequence[Tabulate]
+) -> dict[Tabulate, int]:
+    """Elements of ``arrays``, and of ``others`` that finish these, by the counters of these alone.
+
+    Arrays with the same axes have the same counters.
+    """
+    array, *more = arrays
+    sums = {other: [] if more else sums_beside(s, array, other) for other in others}
+    roots, totals = {a: a.body for a in arrays}, dict[int, int]()
     if any(sums.values()):
-        element, totals = rescaled(s, array, [each for some in sums.values() for each in some])
-    roots: dict[Array, int] = {array: element}
+        beside = [each for some in sums.values() for each in some]
+        roots[array], totals = rescaled(s, array, beside)
+    counters = {tuple(axes_of(a)): moving(s, a) for a in arrays}
     for other in others:
-        values = dict(zip(moving(s, other), moving(s, array), strict=True)) | totals
+        own = counters[tuple(axes_of(other))]
+        values = dict(zip(moving(s, other), own, strict=True)) | totals
         for i, op in s.reads([other.body]):
-            assert isinstance(op, Read), "a read"
             if op.array in roots:
+                assert isinstance(op.array, Tabulate), "an array of the group"
                 values[i] = roots[op.array]
         roots[other] = replaced(s, other.body, values)
     return roots

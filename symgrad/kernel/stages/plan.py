@@ -17,6 +17,7 @@ from symgrad.kernel.launch import Launch
 from symgrad.kernel.stages.device_algorithms import DeviceAlgorithms
 from symgrad.kernel.stages.host_steps import CallStep, HostStep
 from symgrad.kernel.stages.schedule import Scheduler
+from symgrad.kernel.stages.sharing import together
 from symgrad.kernel.stages.steps import AnyStep, Step
 from symgrad.kernel.stages.translate import Simplify
 
@@ -33,7 +34,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A plan of a program: segments and calls in turn."""
+    """A plan of a program, as it was rewritten for the target: segments and calls in turn."""
 
     program: ArrayProgram
     parts: tuple[Segment | HostStep, ...] = field(repr=False)
@@ -63,6 +64,8 @@ def plan(program: ArrayProgram, target: Target, simplify: Simplify, on_host: boo
     """The plan of a program for a target: algorithms on whole matrices are done ``on_host``."""
     scheduler = Scheduler(program.scalars, target, simplify)
     algorithms = None if on_host else DeviceAlgorithms(scheduler)
+    if not target.in_step:
+        program = together(program, {a for a in program.arrays if scheduler.is_product(a)})
     items = list(_items(program, scheduler, algorithms))
     return Plan(program, tuple(_parts(program, items)))
 
@@ -85,11 +88,13 @@ def _items(
         elif not isinstance(array, Input | Constant) and array.size:
             later = [a for a in program.arrays[n + 1 :] if a not in computed]
             beside = scheduler.beside(array, later)
-            finishing = () if beside else scheduler.finishing(array, read_by, computed)
-            computed.update(beside.others if beside else finishing)
-            group = {array, *finishing}
+            others = () if beside else scheduler.alike(array, later, computed)
+            sums = array, *others
+            finishing = () if beside else scheduler.finishing(sums, read_by, computed)
+            computed.update(beside.others if beside else (*others, *finishing))
+            group = {*sums, *finishing}
             stored = {a for a in group if a in outputs or not group.issuperset(read_by[a])}
-            yield from scheduler.steps(array, beside, finishing, stored)
+            yield from scheduler.steps(array, beside, others, finishing, stored)
         computed.add(array)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
@@ -42,28 +43,33 @@ def chosen_group(k: KernelIR) -> tuple[Index, int | None]:
 class StageProgram:
     """A kernel of stages: buffers ``a0``, .. that are read, and ``y0``, .. that are written.
 
-    Each root of the body has a buffer, or, where they are ``interleaved``, all of them have one:
-    they are the elements along a last axis.
+    Each root of the body has a buffer, or each buffer has as many roots, one after the other, as
+    ``widths`` says: they are elements side by side.
     """
 
     body: Body
-    interleaved: bool = field(default=False, kw_only=True)
+    widths: tuple[int, ...] = field(default=(), kw_only=True)
 
     def _begin(self, target: Target, name: str) -> tuple[KernelIR, Writer, list[Buffer]]:
         k, body = KernelIR(target, name), self.body
         reads = [k.buffer(f"a{n}", "read", kind) for n, kind in enumerate(body.kinds)]
-        kinds = [body.graph.type(root) for root in body.roots[: 1 if self.interleaved else None]]
+        kinds = [body.graph.type(root) for root, *_ in self._parted(body.roots)]
         writes = [k.buffer(f"y{n}", "write", "u" if t == "b" else t) for n, t in enumerate(kinds)]
         return k, Writer(k, body, reads), writes
 
+    def _parted(self, values: Values) -> Sequence[Values]:
+        """The values of each buffer."""
+        if not self.widths:
+            return [[value] for value in values]
+        ends = zip(self.widths, accumulate(self.widths), strict=True)
+        return [values[end - n : end] for n, end in ends]
+
     def _store(self, k: KernelIR, writes: Sequence[Buffer], at: Index, values: Values) -> None:
         """Write the values of the element at an index."""
-        if self.interleaved:
-            for n, value in enumerate(values):
-                k.store(writes[0], (at * len(values) + n).id, value)
-            return
-        for buffer, value in zip(writes, values, strict=True):
-            k.store(buffer, at.id, value)
+        for buffer, each in zip(writes, self._parted(values), strict=True):
+            first = at * len(each) if len(each) > 1 else at
+            for n, value in enumerate(each):
+                k.store(buffer, (first + n if n else first).id, value)
 
 
 @dataclass(frozen=True)

@@ -5,46 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isqrt
 
-from symgrad.arrays.program import Scan, Scatter, Tabulate
+from symgrad.arrays.program import Constant, Input, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array, Reduce, Scalars, replaced
 from symgrad.expr import ops
 from symgrad.expr.graph.node import reachable
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Program
+from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
-from symgrad.kernel.stages.combine import lanes_reduce
 from symgrad.kernel.stages.finishing import finishing, roots_of
 from symgrad.kernel.stages.gather import gathered
 from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
+from symgrad.kernel.stages.lanes import Lanes
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass
 from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
-from symgrad.kernel.stages.sizes import (
-    ACROSS_READS,
-    BUSY_ELEMENTS,
-    CHUNK_COST,
-    ELEMENT_WIDTH,
-    FEW_ELEMENTS,
-    GPU_PARTS,
-    GROUP_WIDTH,
-    HOST_PRODUCT,
-    MANY_TERMS,
-    MOST_ITERATIONS,
-    MOST_PARTS,
-    PASS_PARTS,
-    SCAN_LENGTH,
-    SCAN_WIDTH,
-    SHARED_COST,
-    SHARED_TERMS,
-    SHORT_AXIS,
-    SPLIT_TERMS,
-    TILE_PRODUCT,
-    WARP,
-    WRITTEN,
-)
-from symgrad.kernel.stages.steps import AnyStep, Step, numbered, unrolled
+from symgrad.kernel.stages.sharing import alike, moving
+from symgrad.kernel.stages.steps import AnyStep, Step, numbered, widths
 from symgrad.kernel.stages.tile_products import tile_operand, tile_product
 from symgrad.kernel.stages.translate import LONG, Share, Simplify, Translation
+from symgrad.kernel.stages.unrolling import along_short, in_rows, side_by_side, unrolled
 
 
 class Scheduler:
@@ -52,6 +32,7 @@ class Scheduler:
 
     def __init__(self, scalars: Scalars, target: Target, simplify: Simplify) -> None:
         self.scalars, self.target, self.simplify = scalars, target, simplify
+        self.lanes = Lanes(scalars, target)
         self._packs: dict[Array, tuple[Array, int]] = {}
         """Arrays that stand in others too, and from which number on."""
 
@@ -62,40 +43,68 @@ class Scheduler:
         access = Access(self.scalars, (array.body,), tuple(array.counters))
         return one_pass(self.scalars, access, later, self.target.bindings)
 
-    def finishing(
-        self, array: Array, readers: Mapping[Array, Sequence[Array]], known: Collection[Array]
+    def alike(
+        self, array: Array, later: Sequence[Array], known: Collection[Array]
     ) -> Sequence[Tabulate]:
-        """Arrays that read one, by whom it is read, and are computed by the kernel that reduces it.
+        """The later arrays that are computed with an array, as sums over the same counters.
+
+        All that they read is ``known``.
+        """
+        s, bindings = self.scalars, self.target.bindings or 0
+        if self.target.in_step or not isinstance(array, Tabulate) or self.is_product(array):
+            return ()
+        read, sums, others = _read(s, array), _width(s, array), list[Tabulate]()
+        for other in later:
+            if alike(s, array, other) and isinstance(other, Tabulate):
+                more, width = read | _read(s, other), _width(s, other)
+                is_ready = all(a in known or isinstance(a, Input | Constant) for a in more)
+                if is_ready and len(more) + sums + width <= bindings:
+                    read, sums = more, sums + width
+                    others.append(other)
+        return others
+
+    def finishing(
+        self,
+        arrays: Sequence[Array],
+        readers: Mapping[Array, Sequence[Array]],
+        known: Collection[Array],
+    ) -> Sequence[Tabulate]:
+        """Arrays that read some, by whom these are read, and are computed by their kernel.
 
         On the host they are computed apart, in all lanes.
         """
+        array, *others = arrays
         if self.target.in_step or not isinstance(array, Tabulate):
             return ()
         access = Access(self.scalars, (array.body,), tuple(array.counters))
-        if not access.reductions or self._product(access) or self._along_short(access) != access:
+        if not access.reductions or self._product(access):
             return ()
-        return finishing(self.scalars, array, readers, known, WRITTEN - 1)
+        if not others and along_short(self.scalars, access) != access:
+            return ()
+        sums = [a for a in arrays if isinstance(a, Tabulate)]
+        return finishing(self.scalars, sums, readers, known, sizes.WRITTEN - 1)
 
     def steps(
         self,
         array: Array,
         beside: Pass | None = None,
+        others: Sequence[Tabulate] = (),
         finishing: Sequence[Tabulate] = (),
         stored: Collection[Array] = (),
     ) -> Iterator[AnyStep]:
         """The steps that compute an array, and those beside it; others are made between them.
 
-        Of an array and those that finish it only what is ``stored`` is written to memory.
+        Of an array, the ``others`` that are like it, and those that finish them only what is
+        ``stored`` is written to memory.
         """
         match array:
             case Tabulate(counters=counters, body=body) if beside is not None:
                 access = Access(self.scalars, (body,), tuple(counters))
                 yield from self._passed(array, access, beside)
-            case Tabulate(counters=counters) if finishing:
-                elements = roots_of(self.scalars, array, finishing)
-                roots = tuple(root for a, root in elements.items() if a in stored)
-                writes = [a for a in elements if a in stored]
-                yield from self._reduced(writes, Access(self.scalars, roots, tuple(counters)))
+            case Tabulate(counters=counters) if others or finishing:
+                elements = roots_of(self.scalars, [array, *others], finishing)
+                known = {a: root for a, root in elements.items() if a in stored}
+                yield from self._reduced(*self._together(known, array, bool(others)))
             case Tabulate(counters=counters, body=body):
                 yield from self.tabulated(array, counters, body)
             case Scatter():
@@ -114,7 +123,31 @@ class Scheduler:
         if product is not None:
             yield from self._multiplied(array, access, product)
         else:
-            yield from self._reduced([array], self._along_short(access))
+            access = along_short(self.scalars, access)
+            yield from self._reduced([array] * len(access.roots), access)
+
+    def _together(
+        self, elements: Mapping[Tabulate, int], array: Tabulate, apart: bool
+    ) -> tuple[list[Array], Access]:
+        """The elements of some arrays, each with an array for its root.
+
+        Those along a short last axis are roots side by side, if that axis stands ``apart``.
+        """
+        s, writes, roots = self.scalars, list[Array](), list[int]()
+        counters = moving(s, array)[0] if apart else tuple(array.counters)
+        for a, root in elements.items():
+            short = [c for c in s.free(root) if c not in counters]
+            each = side_by_side(s, root, short[0]) if short else [root]
+            roots += each
+            writes += [a] * len(each)
+        return writes, Access(s, tuple(roots), counters)
+
+    def is_product(self, array: Array) -> bool:
+        """Whether an array is a product of matrices that is done by tiles or a BLAS."""
+        if not isinstance(array, Tabulate):
+            return False
+        access = Access(self.scalars, (array.body,), tuple(array.counters))
+        return self._product(access) is not None
 
     def _product(self, access: Access) -> Contraction | None:
         """The product of matrices that an array is, if it is large enough to be one."""
@@ -133,23 +166,6 @@ class Scheduler:
         else:
             yield from self._in_parts(arrays, access, share)
 
-    def _along_short(self, access: Access) -> Access:
-        """The elements along a short last axis as roots, where their reductions share work.
-
-        So a force between points is computed once for all of its components.
-        """
-        s, moving = self.scalars, [c for c in access.parallel if self.scalars.extent(c) > 1]
-        if not moving or s.extent(moving[-1]) > SHORT_AXIS or access.terms < SHARED_TERMS:
-            return access
-        short = moving[-1]
-        below = s.walk([a for r in access.reductions if short in s.free(r) for a in s.args(r)])
-        if not any(short not in s.free(i) and s.op(i).cost >= SHARED_COST for i in below):
-            return access
-        (root,) = access.roots
-        each = [{short: s.number(n)} for n in range(s.extent(short))]
-        roots = tuple(replaced(s, root, known, within=True) for known in each)
-        return Access(s, roots, tuple(c for c in access.parallel if c != short))
-
     # many arrays ---------------------------------------------------------------------------------
 
     def _translation(self, access: Access, share: Share | None = None) -> Translation:
@@ -162,10 +178,12 @@ class Scheduler:
             read = dict.fromkeys(op.array for _, op in self.scalars.reads(access.roots))
             homes = list(dict.fromkeys(map(self._home, read)))
             floats = sorted((a for a in homes if a.kind == "f"), key=lambda a: a.size)
-            most = bindings - (WRITTEN if access.reductions else 1)
+            most = bindings - (
+                max(sizes.WRITTEN, len(access.reductions)) if access.reductions else 1
+            )
             if len(homes) <= most or len(floats) < 2:
                 return
-            yield self._pack(floats[: min(len(homes) - most + 1, bindings - WRITTEN)])
+            yield self._pack(floats[: min(len(homes) - most + 1, bindings - sizes.WRITTEN)])
 
     def _home(self, array: Array) -> Array:
         """The array that one is read from."""
@@ -199,18 +217,22 @@ class Scheduler:
 
     def _whole(self, arrays: Sequence[Array], access: Access) -> Step:
         """The step that computes arrays of the same elements, with no other one before it."""
-        flat = None if self.target.in_step else self._flat(arrays, access)
+        if self.target.in_step:
+            t = self._translation(access)
+            inner, lanes = self.lanes.along(access)
+            return self._rows(access, t, t.values(access.roots), arrays, inner, lanes)
+        flat = self._flat(arrays, access)
         if flat is not None:
             return flat
+        inner = self.lanes.row_counter(access)
+        if inner is None and not self.lanes.is_shared(access):
+            t = self._translation(access)
+            return self._elements(access, t, t.values(access.roots), arrays)
+        lanes = self.lanes.shared(access, inner)
+        if inner is None:
+            arrays, access = in_rows(self.scalars, arrays, access, lanes)
         t = self._translation(access)
-        roots = t.values(access.roots)
-        if self.target.in_step:
-            inner, lanes = self._lanes(access)
-            return self._rows(access, t, roots, arrays, inner, lanes)
-        inner = self._row_counter(access)
-        if inner is None and not self._is_shared(access):
-            return self._elements(access, t, roots, arrays)
-        return self._rows(access, t, roots, arrays, inner, self._shared(access, inner))
+        return self._rows(access, t, t.values(access.roots), arrays, inner, lanes)
 
     def _flat(self, arrays: Sequence[Array], access: Access) -> Step | None:
         """The step that computes elements, each from those of the same index of other arrays."""
@@ -245,8 +267,8 @@ class Scheduler:
         """An invocation for each element, or for each of the ``parts`` of its reductions."""
         size = max(access.size, 1) * max(parts, 1)
         body = t.body(roots, self.simplify)
-        program = ElementProgram(body, interleaved=len(writes) < len(roots))
-        target = self.target.of_width(ELEMENT_WIDTH).in_grid(-(-size // ELEMENT_WIDTH))
+        program = ElementProgram(body, widths=widths(writes))
+        target = self.target.of_width(sizes.ELEMENT_WIDTH).in_grid(-(-size // sizes.ELEMENT_WIDTH))
         extents = [n for _, n in self._extents(access)]
         words = [(extent_name(p + bool(parts)), n) for p, n in enumerate(extents)]
         words = [*(words if parts else words[1:]), *t.words]
@@ -280,12 +302,12 @@ class Scheduler:
             words += [("chunks", chunks), ("chunk", length)]
         number = None if inner is None else access.parallel.index(inner) + bool(parts)
         body = t.body(roots, self.simplify)
-        dealt_out, interleaved = tuple(sorted(dealt)), len(writes) < len(roots)
-        program = RowProgram(body, number, dealt_out, inner is not None, interleaved=interleaved)
+        dealt_out, side = tuple(sorted(dealt)), widths(writes)
+        program = RowProgram(body, number, dealt_out, inner is not None, widths=side)
         groups = rows * chunks
         target = self.target
         if not target.in_step:
-            target = target.of_width(GROUP_WIDTH).in_grid(groups)
+            target = target.of_width(sizes.GROUP_WIDTH).in_grid(groups)
             words += [("total", groups)] if target.grid else []
         words += t.words
         count, title = groups * target.width, f"{groups} groups"
@@ -302,7 +324,7 @@ class Scheduler:
         words: Sequence[tuple[str, int]],
         title: str,
     ) -> Step:
-        reads, written = numbered("a", t.sources), numbered("y", writes)
+        reads, written = numbered("a", t.sources), numbered("y", dict.fromkeys(writes))
         return Step(program, target, reads, written, count, groups, tuple(words), title)
 
     def _chunk(self, access: Access, inner: int, rows: int) -> int:
@@ -312,81 +334,8 @@ class Scheduler:
         if waits or not self.target.in_step:
             return extent
         each = access.cost([inner], width) / max(1, rows * -(-extent // width))
-        vectors = max(4, int(CHUNK_COST / max(each, 0.25)))
+        vectors = max(4, int(sizes.CHUNK_COST / max(each, 0.25)))
         return min(extent, vectors * width)
-
-    def _lanes(self, access: Access) -> tuple[int | None, set[int]]:
-        """Of a vector's lanes, the parallel counter that they move along, if it is one.
-
-        And the counters of reductions that they move along in what belongs to a row.
-        """
-        width = self.target.width
-        best = {r: self._best(r) for r in access.reductions}
-        choices = list[tuple[float, int | None, set[int]]]()
-        for inner in (*reversed([c for c in access.parallel if self.scalars.extent(c) > 1]), None):
-            rows = (c for r, c in best.items() if inner not in self.scalars.free(r))
-            lanes = {c for c in rows if c is not None}
-            along = lanes if inner is None else lanes | {inner}
-            choices.append((access.cost(along, width), inner, lanes))
-        _, inner, lanes = min(choices, key=lambda choice: choice[0])
-        return inner, lanes
-
-    def _best(self, reduction: int) -> int | None:
-        """The counter of a reduction along which its lanes cost least, if lanes can reduce it."""
-        op = self.scalars.op(reduction)
-        assert isinstance(op, Reduce), "a reduction"
-        kinds = "".join(self.scalars.graph.type(a) for a in self.scalars.args(reduction))
-        if self.target.in_step and not lanes_reduce(op.operator, kinds):
-            return None
-        inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
-        width = self.target.width if self.target.in_step else WARP
-        costs = [(inner.cost([c], width), -n, c) for n, c in enumerate(op.counters)]
-        return min(costs)[2] if costs else None
-
-    def _shared(self, access: Access, inner: int | None) -> set[int]:
-        """The counters that a group deals out, of the reductions that belong to a row."""
-        rows = [r for r in access.reductions if inner not in self.scalars.free(r)]
-        return {c for r in rows if (c := self._best(r)) is not None}
-
-    def _row_counter(self, access: Access) -> int | None:
-        """The parallel counter along which all long reductions are the same, if there is one."""
-        s = self.scalars
-        long = [r for r in access.reductions if access.extent(access.counters(r)) > 1]
-        rows = reversed(access.parallel) if long else ()
-        return next((c for c in rows if all(c not in s.free(r) for r in long)), None)
-
-    def _is_shared(self, access: Access) -> bool:
-        """Whether a group shares the reductions of an element."""
-        if access.terms < SHARED_TERMS:
-            return False
-        if access.size < FEW_ELEMENTS or access.terms > MOST_ITERATIONS:
-            return True
-        if (
-            access.size < BUSY_ELEMENTS
-            and access.terms >= MANY_TERMS
-            and not self._is_across(access)
-        ):
-            return True
-        last = access.parallel[-1]
-        best = [(r, self._best(r)) for r in access.reductions]
-        return any(
-            c is not None and self._moves_along(r, c) and not self._moves_along(r, last)
-            for r, c in best
-        )
-
-    def _moves_along(self, reduction: int, counter: int) -> bool:
-        """Whether all reads below a reduction stand side by side along a counter."""
-        inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
-        return inner.moves_along(counter)
-
-    def _is_across(self, access: Access) -> bool:
-        """Whether neighbours among the elements read neighbours in memory, and terms do not."""
-        moving = [c for c in access.parallel if self.scalars.extent(c) >= WARP]
-        best = [(r, self._best(r)) for r in access.reductions]
-        return bool(moving) and all(
-            c is not None and self._moves_along(r, moving[-1]) and not self._moves_along(r, c)
-            for r, c in best
-        )
 
     def _extents(self, access: Access) -> list[tuple[str, int]]:
         return [(extent_name(p), self.scalars.extent(c)) for p, c in enumerate(access.parallel)]
@@ -406,30 +355,39 @@ class Scheduler:
         extent = self.scalars.extent(counter)
         if self.target.in_step:
             each = access.cost([counter], self.target.width) / extent
-            length = max(1, int(CHUNK_COST / max(each, 1e-6)), -(-extent // MOST_PARTS))
+            length = max(1, int(sizes.CHUNK_COST / max(each, 1e-6)), -(-extent // sizes.MOST_PARTS))
             unit = self.target.width * 4 if extent > 64 * self.target.width else 1
             length = -(-length // unit) * unit
         else:
             inner, length = max(1, access.terms // extent), isqrt(extent)
-            if self._is_across(access):
-                length = max(length, -(-extent // min(GPU_PARTS, -(-BUSY_ELEMENTS // access.size))))
+            if self.lanes.is_across(access):
+                length = max(
+                    length,
+                    -(-extent // min(sizes.GPU_PARTS, -(-sizes.BUSY_ELEMENTS // access.size))),
+                )
             else:
-                length = max(1, -(-extent // GPU_PARTS), -(-2048 // inner))
-            length = min(length, max(1, MOST_ITERATIONS // inner))
+                length = max(1, -(-extent // sizes.GPU_PARTS), -(-2048 // inner))
+            length = min(length, max(1, sizes.MOST_ITERATIONS // inner))
         return Share(counter, length) if 2 * length <= extent else None
 
     def _is_cut(self, access: Access) -> bool:
         """Whether a reduction is worth being cut."""
         if self.target.in_step:
-            inner, lanes = self._lanes(access)
+            inner, lanes = self.lanes.along(access)
             along = lanes if inner is None else lanes | {inner}
             cost = access.cost(along, self.target.width)
             rows = access.extent([c for c in access.parallel if c != inner])
-            return rows < MOST_PARTS and cost > 3 * CHUNK_COST
+            return rows < sizes.MOST_PARTS and cost > 3 * sizes.CHUNK_COST
         groups, terms = access.size, access.terms
-        if groups < FEW_ELEMENTS and groups * terms >= ACROSS_READS and self._is_across(access):
+        if (
+            groups < sizes.FEW_ELEMENTS
+            and groups * terms >= sizes.ACROSS_READS
+            and self.lanes.is_across(access)
+        ):
             return True
-        return (groups < 256 and access.terms >= SPLIT_TERMS) or access.terms > 32 * MOST_ITERATIONS
+        return (
+            groups < 256 and access.terms >= sizes.SPLIT_TERMS
+        ) or access.terms > 32 * sizes.MOST_ITERATIONS
 
     def _in_parts(self, arrays: Sequence[Array], access: Access, share: Share) -> Iterator[AnyStep]:
         """The sums of parts of the range, and the sums of these."""
@@ -448,11 +406,11 @@ class Scheduler:
         t.values(access.reductions)
         roots = t.totals(access.reductions)
         if self.target.in_step:
-            inner, lanes = self._lanes(access)
-        elif self._is_across(access):
+            inner, lanes = self.lanes.along(access)
+        elif self.lanes.is_across(access):
             return self._elements(access, t, roots, parts, count)
         else:
-            inner, lanes = None, self._shared(access, None)
+            inner, lanes = None, self.lanes.shared(access, None)
         return self._rows(access, t, roots, parts, inner, lanes, count)
 
     def _joined(
@@ -486,7 +444,7 @@ class Scheduler:
         length = self._pass_length(size, cost)
         count = -(-size // length)
         if not target.in_step:
-            target = target.of_width(ELEMENT_WIDTH).in_grid(count)
+            target = target.of_width(sizes.ELEMENT_WIDTH).in_grid(count)
         words = [("size", size), ("length", length)]
         words += [("total", count)] if target.grid else []
         parts = [
@@ -503,17 +461,20 @@ class Scheduler:
     def _pass_length(self, size: int, cost: int) -> int:
         """The elements of a part of a pass."""
         if self.target.in_step:
-            unit, worth = 4 * self.target.width, int(CHUNK_COST / max(cost, 1)) * self.target.width
-            length = max(worth, -(-size // MOST_PARTS))
+            unit, worth = (
+                4 * self.target.width,
+                int(sizes.CHUNK_COST / max(cost, 1)) * self.target.width,
+            )
+            length = max(worth, -(-size // sizes.MOST_PARTS))
             return -(-length // unit) * unit
-        return max(4 * ELEMENT_WIDTH, -(-size // PASS_PARTS))
+        return max(4 * sizes.ELEMENT_WIDTH, -(-size // sizes.PASS_PARTS))
 
     # products ------------------------------------------------------------------------------------
 
     @property
     def _least_product(self) -> tuple[int, int]:
         """The products, and the side of matrices, from which it is done by tiles or by a BLAS."""
-        return HOST_PRODUCT if self.target.in_step else TILE_PRODUCT
+        return sizes.HOST_PRODUCT if self.target.in_step else sizes.TILE_PRODUCT
 
     def _multiplied(self, array: Array, access: Access, c: Contraction) -> Iterator[AnyStep]:
         """A product of operands in memory, by the BLAS of the host or by tiles, and what follows.
@@ -559,7 +520,7 @@ class Scheduler:
         yield from self._packed(access)
         axis = array.counters[array.axis]
         extent, others = s.extent(axis), access.size // max(1, s.extent(axis))
-        length = min(extent, max(SCAN_LENGTH, extent * others // FEW_ELEMENTS))
+        length = min(extent, max(sizes.SCAN_LENGTH, extent * others // sizes.FEW_ELEMENTS))
         parts, before = -(-extent // length), list[Array]()
         if parts > 1:
             outer = tuple(c for c in array.counters if c != axis)
@@ -579,8 +540,19 @@ class Scheduler:
         body = t.body(t.values(access.roots), self.simplify)
         program = ScanProgram(body, array.axis, array.operator, array.reverse, bool(before))
         count = others * parts
-        target = self.target.of_width(SCAN_WIDTH).in_grid(-(-count // SCAN_WIDTH))
+        target = self.target.of_width(sizes.SCAN_WIDTH).in_grid(-(-count // sizes.SCAN_WIDTH))
         words = *self._extents(access), ("length", length), *t.words
         reads = *numbered("a", t.sources), *(("before", a) for a in before)
         written, title = numbered("y", [array]), f"{count} parts of lines"
         yield Step(program, target, reads, written, count, 0, words, title)
+
+
+def _read(s: Scalars, array: Tabulate) -> set[Array]:
+    """The arrays that one reads."""
+    return {op.array for _, op in s.reads([array.body])}
+
+
+def _width(s: Scalars, array: Tabulate) -> int:
+    """The elements of an array that stand side by side."""
+    short = moving(s, array)[1]
+    return 1 if short is None else s.extent(short)

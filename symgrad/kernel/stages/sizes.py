@@ -49,6 +49,15 @@ TILE_PRODUCT: Final = 2**18, 16
 SHORT_AXIS: Final = 4
 """Elements of a last axis that are computed together, at most, where they share work."""
 
+ROWS_TOGETHER: Final = 4
+"""Rows that share reads and are a group's, at most."""
+
+ROW_SUMS: Final = 8
+"""Sums that a group has for such rows, at most."""
+
+ROW_GROUPS: Final = 1024
+"""Groups that such rows leave, at least: as many as keep a GPU busy."""
+
 WRITTEN_OUT: Final = 256
 """Nodes of a short reduction whose terms are written out, at most."""
 

@@ -1,0 +1,258 @@
+"""Sums that share what they read or compute become arrays of one index space: one kernel has all.
+
+    a = reduce i, j; add { exp(x[i, j]) }
+    b = for i { 2 * reduce j; add { exp(x[i, j]) * y[j] } + c[i] }
+
+are, where c is computed only after a,
+
+    t = for i { reduce j; add { exp(x[i, j]) } }
+    u = for i { reduce j; add { exp(x[i, j]) * y[j] } }
+    a = reduce i; add { t[i] }
+    b = for i { 2 * u[i] + c[i] }
+
+of which t and u have the same counters, and wait for nothing that the other one gives: a kernel
+computes both where x is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from math import prod
+from typing import Final
+
+from symgrad.arrays import algorithms
+from symgrad.arrays.laws import Builder
+from symgrad.arrays.program import Counted, Program, Result, Tabulate
+from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
+from symgrad.kernel.stages import sizes
+from symgrad.kernel.stages.combine import FLOATS
+from symgrad.kernel.stages.rescaling import sums_beside
+
+TRIES: Final = 64
+"""Ways in which counters of one sum may be those of another that are tried, at most."""
+
+Names = dict[int, int]
+"""The counters of a lead by those of another sum."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A reduction in an array, over ``inner`` counters for each of the ``outer`` ones."""
+
+    array: Tabulate
+    node: int
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A sum of a group, and what its counters are called there."""
+
+    sum: Sum
+    names: Names
+
+    def reduced(self) -> set[int]:
+        """The counters of the group that the sum runs through."""
+        return {self.names[c] for c in self.sum.inner}
+
+
+def moving(s: Scalars, array: Tabulate) -> tuple[tuple[int, ...], int | None]:
+    """The counters of the axes that are more than one long, and that of a short last one apart."""
+    counters = tuple(c for c in array.counters if s.extent(c) > 1)
+    if len(counters) > 1 and s.extent(counters[-1]) <= sizes.SHORT_AXIS:
+        return counters[:-1], counters[-1]
+    return counters, None
+
+
+def alike(s: Scalars, array: Array, other: Array) -> bool:
+    """Whether two arrays are sums over the same counters, for the same ones."""
+    if not (isinstance(array, Tabulate) and isinstance(other, Tabulate)):
+        return False
+    one, two = s.op(array.body), s.op(other.body)
+    if not (isinstance(one, Reduce) and isinstance(two, Reduce)) or one.counters != two.counters:
+        return False
+    same = moving(s, array)[0] == moving(s, other)[0]
+    return same and {one.operator, two.operator} <= FLOATS.keys()
+
+
+def together(program: Program, apart: Collection[Array]) -> Program:
+    """The program with sums that share something as arrays of the same counters.
+
+    Sums in arrays that stand ``apart`` stay there, as products of matrices do.
+    """
+    b = program.scalars
+    if not isinstance(b, Builder):
+        return program
+    return _Rewriting(b, program, apart).result()
+
+
+class _Rewriting:
+    def __init__(self, b: Builder, program: Program, apart: Collection[Array]) -> None:
+        self.b, self.program, self.order = b, program, program.arrays
+        self.place = {a: n for n, a in enumerate(self.order)}
+        self.sums = {a: list(self._sums(a)) if a not in apart else [] for a in self.order}
+        self.new: dict[Array, Array] = {}
+        self.known: dict[Array, dict[int, int]] = {}
+        """For arrays their sums that are elements of others, and those elements."""
+
+    def result(self) -> Program:
+        """The program as it is then."""
+        if sum(map(len, self.sums.values())) < 2:
+            return self.program
+        for n, array in enumerate(self.order):
+            for lead in self.sums[array]:
+                if lead.node not in self.known.get(array, {}):
+                    self._grouped(lead, n)
+            self._rebuilt(array)
+        if not self.known:
+            return self.program
+        outputs = tuple(self.new.get(a, a) for a in self.program.outputs)
+        return Program(self.b, self.program.inputs, outputs)
+
+    def _sums(self, array: Array) -> Iterator[Sum]:
+        """The reductions of floats that an array's elements are made of."""
+        if not isinstance(array, Tabulate) or self._is_rescaled(array):
+            return
+        b, outer = self.b, moving(self.b, array)[0]
+        for i in b.shallow([array.body]):
+            op = b.op(i)
+            if (
+                isinstance(op, Reduce)
+                and op.operator in FLOATS
+                and b.graph.type(i) == "f"
+                and prod(map(b.extent, op.counters)) >= sizes.SHARED_TERMS
+            ):
+                yield Sum(array, i, outer, op.counters)
+
+    def _is_rescaled(self, array: Tabulate) -> bool:
+        """Whether its sums are computed beside a maximum."""
+        sources = {op.array for _, op in self.b.reads([array.body])}
+        return any(isinstance(a, Tabulate) and sums_beside(self.b, a, array) for a in sources)
+
+    # groups --------------------------------------------------------------------------------------
+
+    def _grouped(self, lead: Sum, place: int) -> None:
+        """Take sums apart that share something with a lead, and wait for nothing behind it."""
+        own = Member(lead, {c: c for c in (*lead.outer, *lead.inner)})
+        members = [own, *self._members(lead, place)]
+        reduced = min((m.reduced() for m in members), key=len)
+        members = [m for m in members if reduced <= m.reduced()]
+        extent = prod(map(self.b.extent, reduced))
+        if (
+            len({m.sum.array for m in members}) > 1
+            and own in members
+            and extent >= sizes.SHARED_TERMS
+        ):
+            inner = [c for c in lead.inner if c in reduced]
+            outer = [c for c in (*lead.outer, *lead.inner) if c not in reduced]
+            for member in members:
+                self._take(member, outer, inner)
+
+    def _members(self, lead: Sum, place: int) -> Iterator[Member]:
+        for array in self.order[place:]:
+            for other in self.sums[array]:
+                if other.node != lead.node and other.node not in self.known.get(array, {}):
+                    reads = self.b.reads(self.b.args(other.node))
+                    if all(self.place[op.array] < place for _, op in reads):
+                        names = self._names(lead, other)
+                        if names is not None:
+                            yield Member(other, names)
+
+    def _take(self, member: Member, outer: Sequence[int], inner: Sequence[int]) -> None:
+        """Make a sum an array of its own, over the group's counters, which its own array reads."""
+        b, own = self.b, member.sum
+        op = b.op(own.node)
+        assert isinstance(op, Reduce), "a reduction"
+        (part,) = b.substituted(b.args(own.node), _changed(member.names), self._element)
+        short = [c for c in own.array.counters if c in b.free(part) and c not in member.names]
+        total, counters = b.reduction(op.operator, inner, part), (*outer, *short)
+        shape = tuple(map(b.extent, counters))
+        array = Tabulate(shape=shape, counters=counters, body=total)
+        back = {named: c for c, named in member.names.items()}
+        element = b.element(array, [*(back[c] for c in outer), *short])
+        rest = [c for c in own.inner if member.names[c] in outer]
+        known = b.reduce(op.operator, rest, element) if rest else element
+        self.known.setdefault(own.array, {})[own.node] = known
+
+    def _element(self, array: Array, index: Sequence[int]) -> int:
+        return self.b.element(self.new.get(array, array), index)
+
+    def _rebuilt(self, array: Array) -> None:
+        """Build an array from what those that it reads have become."""
+        b, known = self.b, self.known.get(array, {})
+        if isinstance(array, Result):
+            operands = [self.new.get(a, a) for a in array.arguments]
+            if operands != list(array.arguments):
+                self.new[array] = algorithms.again(b, array, operands)
+        elif isinstance(array, Counted) and (
+            known or any(op.array in self.new for _, op in b.reads(array.scalars))
+        ):
+            roots = b.substituted(array.scalars, known, self._element)
+            self.new[array] = b.rebuilt(array, roots)
+
+    # what sums share -----------------------------------------------------------------------------
+
+    def _names(self, lead: Sum, other: Sum) -> Names | None:
+        """The counters of a lead for those of another sum so that they share work, if any are."""
+        b = self.b
+        space = {*lead.outer, *lead.inner}
+        own = {*other.outer, *other.inner}
+        if sorted(map(b.extent, space)) != sorted(map(b.extent, own)):
+            return None
+        nodes = set(b.walk(b.args(lead.node)))
+        for names in islice(self._renamings(lead, other), TRIES):
+            of_space = {c: d for c, d in names.items() if c in own}
+            if {*of_space.values()} != space or len(of_space) != len(own):
+                continue
+            if not {*lead.outer} <= {of_space[c] for c in other.outer}:
+                continue
+            (part,) = b.substituted(b.args(other.node), _changed(names))
+            if any(i in nodes and self._is_worth(i, space) for i in b.walk([part])):
+                return names
+        return None
+
+    def _is_worth(self, i: int, space: set[int]) -> bool:
+        """Whether a node that differs from term to term is worth being computed once."""
+        op = self.b.op(i)
+        is_work = isinstance(op, Read) or op.cost >= sizes.SHARED_COST
+        return is_work and space <= self.b.free(i)
+
+    def _renamings(self, lead: Sum, other: Sum) -> Iterator[Names]:
+        """Names with which reads of the other sum are reads of the lead."""
+        b = self.b
+        reads: dict[Array, tuple[list[int], list[int]]] = {}
+        for side, x in enumerate((lead, other)):
+            for i, op in b.reads(b.args(x.node)):
+                reads.setdefault(op.array, ([], []))[side].append(i)
+        pairs = [[*product(q, p)] for p, q in reads.values() if p and q]
+        for choice in product(*pairs):
+            names: Names | None = {}
+            for i, j in choice:
+                names = self._unified(names, i, j) if names is not None else None
+            if names:
+                yield names
+
+    def _unified(self, names: Names, i: int, j: int) -> Names | None:
+        """Names with which node i, a read, is node j too."""
+        b, names = self.b, dict(names)
+        for p, q in zip(b.args(i), b.args(j), strict=True):
+            (constant, terms), (other, more) = b.terms(p), b.terms(q)
+            if constant != other or [c for c, _ in terms] != [c for c, _ in more]:
+                return None
+            for (_, x), (_, y) in zip(terms, more, strict=True):
+                both = b.op(x) is COUNTER and b.op(y) is COUNTER
+                if not both and x != y:
+                    return None
+                if both and b.extent(x) != b.extent(y):
+                    return None
+                if both and names.setdefault(x, y) != y:
+                    return None
+        return names if len({*names.values()}) == len(names) else None
+
+
+def _changed(names: Names) -> Names:
+    """The counters that are called otherwise."""
+    return {c: d for c, d in names.items() if c != d}

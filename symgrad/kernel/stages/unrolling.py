@@ -1,0 +1,107 @@
+"""Scalars written out: short reductions term by term, short axes and rows side by side.
+
+What they have in common is then loaded and computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import groupby, product
+from math import prod
+
+from symgrad.arrays.scalars import Array, Reduce, Scalars, rebuilt, replaced
+from symgrad.kernel.stages import sizes
+from symgrad.kernel.stages.access import Access
+from symgrad.kernel.stages.combine import FLOATS
+
+
+def unrolled(scalars: Scalars, roots: Sequence[int]) -> tuple[int, ...]:
+    """Scalars in which short reductions of floats that stand within others are written out.
+
+    So what does not move with the outer one is loaded once, as a point whose distances from all
+    others are summed.
+    """
+    s, ids = scalars, dict[int, int]()
+    top = [s.args(i) for i in s.shallow(roots) if isinstance(s.op(i), Reduce)]
+    inner = set(s.walk([a for args in top for a in args]))
+    for i in s.walk(roots):
+        ids[i] = rebuilt(s, i, ids)
+        if i in inner and isinstance(op := s.op(ids[i]), Reduce):
+            ids[i] = _term_by_term(s, ids[i], op)
+    return tuple(ids[root] for root in roots)
+
+
+def _term_by_term(s: Scalars, reduction: int, op: Reduce) -> int:
+    """A reduction as its terms, one after the other; itself if it is not short."""
+    terms, (body, *_) = prod(map(s.extent, op.counters)), s.args(reduction)
+    if op.operator not in FLOATS or s.graph.type(body) != "f" or terms > sizes.SHORT_AXIS:
+        return reduction
+    if terms * len(s.walk([body])) > sizes.WRITTEN_OUT:
+        return reduction
+    total: int | None = None
+    for index in product(*(range(s.extent(c)) for c in op.counters)):
+        known = {c: s.number(n) for c, n in zip(op.counters, index, strict=True)}
+        term = replaced(s, body, known, within=True)
+        total = term if total is None else s.graph.add(FLOATS[op.operator], total, term)
+    return reduction if total is None else total
+
+
+def side_by_side(s: Scalars, root: int, short: int) -> list[int]:
+    """A scalar for each value of a counter."""
+    each = ({short: s.number(n)} for n in range(s.extent(short)))
+    return [replaced(s, root, known, within=True) for known in each]
+
+
+def along_short(s: Scalars, access: Access) -> Access:
+    """The elements along a short last axis as roots, where their reductions share work.
+
+    So a force between points is computed once for all of its components.
+    """
+    moving = [c for c in access.parallel if s.extent(c) > 1]
+    if not moving or s.extent(moving[-1]) > sizes.SHORT_AXIS or access.terms < sizes.SHARED_TERMS:
+        return access
+    short = moving[-1]
+    below = s.walk([a for r in access.reductions if short in s.free(r) for a in s.args(r)])
+    if not any(short not in s.free(i) and s.op(i).cost >= sizes.SHARED_COST for i in below):
+        return access
+    (root,) = access.roots
+    roots = tuple(side_by_side(s, root, short))
+    return Access(s, roots, tuple(c for c in access.parallel if c != short))
+
+
+def in_rows(
+    s: Scalars, arrays: Sequence[Array], access: Access, lanes: Collection[int]
+) -> tuple[Sequence[Array], Access]:
+    """Elements of a last axis, each a reduction, in fours or pairs, where terms share reads.
+
+    ``arrays`` has an array for each root, and so has the first result. Reads that move along
+    ``lanes`` and are the same for all rows, as those of the other points in sums over pairs, are
+    done once for so many.
+    """
+    reduces = [op for r in access.reductions if isinstance(op := s.op(r), Reduce)]
+    if not access.parallel or any(op.operator not in FLOATS for op in reduces):
+        return arrays, access
+    last = access.parallel[-1]
+    reads = s.reads([a for r in access.reductions for a in s.args(r)])
+    if not any(last not in s.free(i) and not s.free(i).isdisjoint(lanes) for i, _ in reads):
+        return arrays, access
+    many = min(sizes.ROWS_TOGETHER, sizes.ROW_SUMS // len(reduces))
+    if many < 2 or s.extent(last) % many or access.size // many < sizes.ROW_GROUPS:
+        return arrays, access
+    return _rows_of(s, arrays, access, many)
+
+
+def _rows_of(
+    s: Scalars, arrays: Sequence[Array], access: Access, many: int
+) -> tuple[list[Array], Access]:
+    """So many neighbouring elements of the last axis as roots, array by array."""
+    *outer, last = access.parallel
+    group = s.counter(s.extent(last) // many)
+    writes, roots, own = list[Array](), list[int](), iter(access.roots)
+    for _, same in groupby(arrays, key=id):
+        side = [(a, next(own)) for a in same]
+        for n in range(many):
+            known = {last: s.affine(n, [(many, group)])}
+            writes += [a for a, _ in side]
+            roots += [replaced(s, root, known, within=True) for _, root in side]
+    return writes, Access(s, tuple(roots), (*outer, group))
