@@ -12,11 +12,10 @@ from symgrad.expr.graph.node import reachable
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Program
 from symgrad.kernel.stages import sizes
-from symgrad.kernel.stages.access import Access
+from symgrad.kernel.stages.access import Access, Lanes
 from symgrad.kernel.stages.finishing import finishing, roots_of
 from symgrad.kernel.stages.gather import gathered
 from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
-from symgrad.kernel.stages.lanes import Lanes
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass
 from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name

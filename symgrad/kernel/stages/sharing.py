@@ -24,7 +24,7 @@ from typing import Final
 
 from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.program import Counted, Program, Result, Tabulate
+from symgrad.arrays.program import ArrayProgram, Counted, Result, Tabulate
 from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.combine import FLOATS
@@ -78,7 +78,7 @@ def alike(s: Scalars, array: Array, other: Array) -> bool:
     return same and {one.operator, two.operator} <= FLOATS.keys()
 
 
-def together(program: Program, apart: Collection[Array]) -> Program:
+def together(program: ArrayProgram, apart: Collection[Array]) -> ArrayProgram:
     """The program with sums that share something as arrays of the same counters.
 
     Sums in arrays that stand ``apart`` stay there, as products of matrices do.
@@ -90,7 +90,7 @@ def together(program: Program, apart: Collection[Array]) -> Program:
 
 
 class _Rewriting:
-    def __init__(self, b: Builder, program: Program, apart: Collection[Array]) -> None:
+    def __init__(self, b: Builder, program: ArrayProgram, apart: Collection[Array]) -> None:
         self.b, self.program, self.order = b, program, program.arrays
         self.place = {a: n for n, a in enumerate(self.order)}
         self.sums = {a: list(self._sums(a)) if a not in apart else [] for a in self.order}
@@ -98,7 +98,7 @@ class _Rewriting:
         self.known: dict[Array, dict[int, int]] = {}
         """For arrays their sums that are elements of others, and those elements."""
 
-    def result(self) -> Program:
+    def result(self) -> ArrayProgram:
         """The program as it is then."""
         if sum(map(len, self.sums.values())) < 2:
             return self.program
@@ -110,7 +110,7 @@ class _Rewriting:
         if not self.known:
             return self.program
         outputs = tuple(self.new.get(a, a) for a in self.program.outputs)
-        return Program(self.b, self.program.inputs, outputs)
+        return ArrayProgram(self.b, self.program.inputs, outputs)
 
     def _sums(self, array: Array) -> Iterator[Sum]:
         """The reductions of floats that an array's elements are made of."""
