@@ -17,6 +17,7 @@ from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch, Program
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import Problems
+from symgrad.kernel.row_sums import RowSums
 from symgrad.kernel.shapes import Computation, Iteration, Reduction
 from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.skeletons.row_points import Pattern
@@ -31,7 +32,6 @@ from symgrad.mathlib.define import Math, functions
 from symgrad.multi_device import launch as several_launch
 from symgrad.multi_device.launch import SharedSums
 from symgrad.pipeline import DTypeName, Options
-from symgrad.sums import RowSums
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any
 from symgrad.values.dtypes import host_dtype, memory_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
@@ -171,7 +171,7 @@ class Backend(Protocol):
         ...
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> Any:
-        """A computation at every row of a table, summed over the rows: see `symgrad.sums.RowSums`.
+        """A computation at every row of a table, summed over the rows: see `RowSums`.
 
         ``bind(rows)`` is a call that sums over these, every time. The ``title`` stands at the head
         of the source.
@@ -277,7 +277,7 @@ class Cpu:
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> RowSums:
         """By the lanes of all cores: see `Backend`."""
-        return RowSums(SimdSums(reduction, options.math, options.dtype))
+        return SimdSums(reduction, options.math, options.dtype)
 
     def iteration(
         self, iteration: Iteration, options: Options, together: bool = False
@@ -394,7 +394,7 @@ class Wgpu:
         self.require(options.dtype)
         owner, library = self.owner, functions(options.math, options.dtype)
         style = Style(options.math, options.comments, title, dtype=options.dtype)
-        sums = RowSums(WorkgroupSums(owner, reduction, library, style))
+        sums = WorkgroupSums(owner, reduction, library, style)
         owner.hold(sums)
         return sums
 

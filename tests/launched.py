@@ -9,11 +9,10 @@ from unittest import mock
 
 import numpy as np
 
-from symgrad.kernel.partial_sums import Added
+from symgrad.kernel.row_sums import Added
 from symgrad.kernel.shapes import Reduction
 from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.mathlib.define import functions
-from symgrad.sums import RowSums
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.sums import WorkgroupSums
 from symgrad.wgsl.printing.source import Style
@@ -38,22 +37,21 @@ def sums_on(
 ) -> Any:
     """Compiled sums over rows on a GPU, or on the "cpu"."""
     if isinstance(device, str):
-        return RowSums(SimdSums(reduction, math, dtype))
-    sums = RowSums(WorkgroupSums(device, reduction, functions(math), Style(math)))
+        return SimdSums(reduction, math, dtype)
+    sums = WorkgroupSums(device, reduction, functions(math), Style(math))
     device.hold(sums)
     return sums
 
 
 def executed(
-    sums: RowSums,
+    sums: Any,
     p: np.ndarray,
     rows: np.ndarray,
     indices: np.ndarray | None = None,
     tables: Sequence[np.ndarray] = (),
 ) -> Added:
     """What the launch of these sums gives in float64, with NaN behind what is there."""
-    planner: Any = sums.planner
-    plan = planner.plan(len(rows), indices, [t.size for t in tables])
+    plan = sums.plan(len(rows), indices, [t.size for t in tables])
     plan.launch.verify()
     arrays = plan.resident(rows.astype(np.float64), indices)
     names = [a.name for a in plan.launch.inputs if a.name not in arrays]

@@ -20,7 +20,7 @@ import numpy as np
 
 from symgrad.errors import DeviceLostError, DeviceWarning, warn
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.partial_sums import Added
+from symgrad.kernel.row_sums import Added
 from symgrad.multi_device.pool import DevicePool, Member
 from symgrad.targets import Device
 
@@ -47,16 +47,6 @@ class SharedSums:
     def run(self, parameters: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """parameters (n,), rows (N, columns), C-contiguous -> the sums (results,) in float64."""
         return self.bind(rows).run(parameters)
-
-    def run_with_tables(
-        self,
-        parameters: np.ndarray,
-        rows: np.ndarray,
-        indices: np.ndarray | None = None,
-        tables: Sequence[np.ndarray] = (),
-    ) -> Added:
-        """The sums, and for each lookup what was added to its table's entries, all in float64."""
-        return self.bind(rows, indices).run_with_tables(parameters, tables)
 
     def bind(self, rows: np.ndarray, indices: np.ndarray | None = None) -> BoundShares:
         """The sums over these rows, for any parameters, and any tables that they look up."""

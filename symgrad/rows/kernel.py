@@ -513,11 +513,9 @@ class DataKernel(KernelBase):
         if bound is None and isinstance(table.numbers, ResidentArray):
             bound = self._resident(table)
         entries: list[np.ndarray] = []
-        if tables and bound:
+        if tables:
+            bound = bound or self._sums.bind(table.numbers, table.indices)
             sums, entries = bound.run_with_tables(uniform, tables)
-        elif tables:
-            results = self._sums.run_with_tables(uniform, table.numbers, table.indices, tables)
-            sums, entries = results
         else:
             sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
         return Totals(sums, tuple(entries), table.weight)

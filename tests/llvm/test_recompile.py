@@ -227,7 +227,7 @@ def test_sums_have_the_same_bits(
     draw = np.random.default_rng(0)
     bound = kernel.bind(draw.random((531, 2)))
     p = draw.random(k)
-    (compiled,) = kernel._sums.planner.kernels.values()  # pyright: ignore[reportPrivateUsage]
+    (compiled,) = kernel._sums.kernels.values()  # pyright: ignore[reportPrivateUsage]
     function: Function = compiled.function
     value, slopes = bound.run(p)
     assert len(function._codes) == 2  # pyright: ignore[reportPrivateUsage]

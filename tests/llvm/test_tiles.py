@@ -133,7 +133,7 @@ def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores(
 ) -> None:
     found, p = made(network)
     sums = sums_on("cpu", found)
-    assert sums.planner.target.summing.piece < cpu_sums.ROWS_PER_PIECE
+    assert sums.target.summing.piece < cpu_sums.ROWS_PER_PIECE
     rows = np.random.default_rng(0).uniform(-1, 1, (60_000, 3)).astype(np.float32)
     want = sums.run(p.astype(np.float32), rows)
     monkeypatch.setattr(threads, "OPERATION", 1.0)

@@ -114,13 +114,13 @@ def agree(sums: Any, given: Case) -> None:
     """The sums on the GPU, in memory that was NaN, are those of the rows, and the CPU's."""
     p, rows, indices, tables = given
     made = sums.reduction
-    with memory_of_nan(sums.planner.gpu):
+    with memory_of_nan(sums.gpu):
         found, entries = sums.bind(rows, indices).run_with_tables(p, tables)
     want, want_entries, sizes = truth(made, given)
     assert found.shape == (1,) and found.dtype == np.float64
     np.testing.assert_allclose(found[0], want, rtol=0, atol=2e-6 * (len(rows) + 1))
     cpu = sums_on("cpu", made)
-    near, near_entries = cpu.run_with_tables(p, rows, indices, tables)
+    near, near_entries = cpu.bind(rows, indices).run_with_tables(p, tables)
     np.testing.assert_allclose(found, near, rtol=0, atol=2e-6 * (len(rows) + 1))
     for entry, true, close, size in zip(entries, want_entries, near_entries, sizes, strict=True):
         assert entry.dtype == np.float64 and entry.shape == true.shape
@@ -266,9 +266,8 @@ def test_errors_do_not_grow_with_the_rows_of_a_line(gpu: Gpu) -> None:
                      (graph.constant(1.0),), (Lookup(0, 1),))  # fmt: skip
     rows = np.full((2_000_000, 1), 0.1, np.float32)
     nothing, table = np.zeros(0, np.float32), np.ones((1, 1), np.float32)
-    _, (entry,) = compiled(gpu, made).run_with_tables(
-        nothing, rows, np.zeros((len(rows), 1), np.int32), [table]
-    )
+    bound = compiled(gpu, made).bind(rows, np.zeros((len(rows), 1), np.int32))
+    _, (entry,) = bound.run_with_tables(nothing, [table])
     want = rows.sum(dtype=np.float64)
     assert abs(entry[0, 0] - want) < 3e-7 * want
 
@@ -280,9 +279,7 @@ def test_the_bits_are_the_same_every_time(gpu: Gpu) -> None:
     bound = sums.bind(rows, indices)
     want = bound.run_with_tables(p, tables)
     for k in range(20):
-        again = bound.run_with_tables(p, tables) if k else sums.run_with_tables(
-            p, rows, indices, tables
-        )  # fmt: skip
+        again = (bound if k else sums.bind(rows, indices)).run_with_tables(p, tables)
         np.testing.assert_array_equal(again[0], want[0])
         for a, b in zip(again[1], want[1], strict=True):
             np.testing.assert_array_equal(a, b)
@@ -296,7 +293,7 @@ def test_bound_rows_serve_tables_of_any_length(gpu: Gpu) -> None:
     for more in (0, 5, 100, 0):
         longer = [np.concatenate([t, np.ones((more, t.shape[1]), t.dtype)]) for t in tables]
         found, entries = bound.run_with_tables(p, longer)
-        want, want_entries = sums.run_with_tables(p, rows, indices, tables)
+        want, want_entries = sums.bind(rows, indices).run_with_tables(p, tables)
         np.testing.assert_array_equal(found, want)
         for entry, wanted in zip(entries, want_entries, strict=True):
             np.testing.assert_array_equal(entry[: len(wanted)], wanted)
@@ -307,9 +304,9 @@ def test_bound_rows_serve_tables_of_any_length(gpu: Gpu) -> None:
 def test_rows_in_several_blocks(block: int, gpu: Gpu) -> None:
     made, entries = CASES["several of one index"]
     sums = compiled(gpu, made)
-    sums.planner.block = block
+    sums.block = block
     given = case(made, 1000, entries)
-    assert len(sums.planner.plan(1000, given[2]).rows) == -(-1000 // block)
+    assert len(sums.plan(1000, given[2]).rows) == -(-1000 // block)
     agree(sums, given)
 
 
@@ -317,7 +314,7 @@ def test_a_row_of_nan_spoils_its_lines_and_no_other(gpu: Gpu) -> None:
     made = looking((0, 2), (1, 1))
     p, rows, indices, tables = case(made, 1001, (5, 100))
     rows[700, 0] = np.nan
-    _, entries = compiled(gpu, made).run_with_tables(p, rows, indices, tables)
+    _, entries = compiled(gpu, made).bind(rows, indices).run_with_tables(p, tables)
     for entry, k in zip(entries, indices[700], strict=True):
         assert np.isnan(entry[k]).all() and np.isnan(entry).sum() == entry.shape[1]
 
@@ -365,7 +362,7 @@ def test_slopes_of_fewer_rows_are_kept_where_memory_is_short(
     gpu.free()
     monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 4_000_000)  # all slopes have 8,000,000
     bound = sums.bind(given[1], given[2])
-    assert 64 <= sums.planner.block < 20_000
+    assert 64 <= sums.block < 20_000
     del bound
     agree(sums, given)
     gpu.free()
@@ -388,7 +385,7 @@ def test_rows_are_put_in_the_order_of_most_slopes() -> None:
 
 def test_scratch_memory_is_bounded(gpu: Gpu) -> None:
     sums = compiled(gpu, CASES["a hundred columns"][0])
-    assert sums.planner.block * 400 <= reduce_dispatch.SLOPE_BYTES
+    assert sums.block * 400 <= reduce_dispatch.SLOPE_BYTES
 
 
 # bundle adjustment --------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 
 from symgrad.kernel.language import KernelIR, Target, widen
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part
-from symgrad.kernel.partial_sums import Read
+from symgrad.kernel.row_sums import Read
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
 from symgrad.kernel.table_gradients import indices_of
@@ -52,7 +52,7 @@ def cleared(target: Target) -> KernelIR:
 
 @dataclass(frozen=True)
 class LaneSumsLaunch:
-    """A launch that sums over rows in lanes: see `symgrad.kernel.partial_sums.SumsLaunch`.
+    """A launch that sums over rows in lanes: see `symgrad.kernel.row_sums.SumsLaunch`.
 
     Its inputs are the ``parameters`` and the ``table`` of each lookup, with zeros behind it for a
     vector, and what stays from call to call: the ``rows`` that fill whole vectors, and the

@@ -23,7 +23,7 @@ from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.partial_sums import PartialSums, Read, Results
+from symgrad.kernel.row_sums import PartialSums, Read, Results
 from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.group_products import Products, group_products
@@ -145,7 +145,7 @@ class TileSums:
 
 @dataclass(frozen=True)
 class WorkgroupSumsLaunch:
-    """A launch that sums over rows in workgroups: see `symgrad.kernel.partial_sums.SumsLaunch`.
+    """A launch that sums over rows in workgroups: see `symgrad.kernel.row_sums.SumsLaunch`.
 
     Its inputs are ``parameters``, with anything behind them up to whole quads, ``tables``, the
     words of `table_words` if rows look anything up, and what stays from call to call: ``rows``,

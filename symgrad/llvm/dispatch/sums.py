@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.cache import Once
+from symgrad.kernel.row_sums import RowSums
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.sums_in_lanes import LaneSums, LaneSumsLaunch, lane_sums_launch
 from symgrad.kernel.stats import weight_of
@@ -69,15 +70,13 @@ def target_of(reduction: Reduction, shape: Shape) -> SimdTarget:
     )
 
 
-class SimdSums:
-    """Plans sums over rows for the lanes of the CPU: see `symgrad.sums.Planner`."""
-
-    streamed = 0
+class SimdSums(RowSums):
+    """Sums over rows in the lanes of the CPU."""
 
     def __init__(self, reduction: Reduction, math: str, dtype: str) -> None:
         start = time.perf_counter()
-        self.reduction, self._name, self.dtype = reduction, dtype, host_dtype(dtype)
-        self._math = math
+        super().__init__(reduction)
+        self._math, self._name, self.dtype = math, dtype, host_dtype(dtype)
         self.needs_sizes = bool(reduction.lookups)
         shape = host().shape(dtype, True, math != "strict")
         self.target = target_of(reduction, shape)
@@ -87,6 +86,11 @@ class SimdSums:
         self._program, self._weight = program, weight_of(reduction.graph) + inputs
         self._launches: Once[Any, tuple[LaneSumsLaunch, Launched]] = Once(CACHED_LAUNCHES)
         self.seconds = time.perf_counter() - start
+
+    @property
+    def streamed(self) -> int:
+        """None: rows are read where they are."""
+        return 0
 
     def plan(
         self, count: int, indices: np.ndarray | None = None, sizes: Sequence[int] = ()

@@ -1,4 +1,4 @@
-"""Plans sums over rows on a GPU: the kernels, the workgroups, and the blocks that a binding holds.
+"""Sums over rows on a GPU: the kernels, the workgroups, and the blocks that a binding holds.
 
 A call costs one write, one submit and one wait: it is that of a launch whose rows stay on the
 device, and what comes back is added in float64. Where rows look up entries of tables, the tables go
@@ -25,6 +25,7 @@ from symgrad.expr.graph.node import Op
 from symgrad.kernel import watch
 from symgrad.kernel.launch import Program
 from symgrad.kernel.layout import MAX_WORKGROUPS
+from symgrad.kernel.row_sums import ROWS_ALIGNED, RowSums
 from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.group_products import WIDTH, Products, in_products
@@ -166,9 +167,6 @@ def _header(tile: Tile, style: Style) -> Iterator[str]:
 HOST_BYTES = 1 << 26
 """Device memory that rows of data on the host may take; more of them go through it in turn."""
 
-ROWS_ALIGNED = 64
-"""Rows that blocks are whole multiples of, so that all are in whole loads."""
-
 ARRAYS = 3, 6
 """Bindings besides the uniform block: the rows, the parameters and the partial sums, and with
 lookups the indices, the tables and the slopes."""
@@ -194,8 +192,8 @@ BUSY_SOFTWARE = 8
 """As `BUSY`, for a driver in software, for which a workgroup's tree costs as much as many rows."""
 
 
-class WorkgroupSums:
-    """Plans sums over rows for the workgroups of a GPU: see `symgrad.sums.Planner`.
+class WorkgroupSums(RowSums):
+    """Sums over rows in the workgroups of a GPU.
 
     Args:
         gpu: where they run.
@@ -218,7 +216,8 @@ class WorkgroupSums:
         style: Style | None = None,
     ) -> None:
         start = time.perf_counter()
-        self.gpu, self.reduction, self._style = gpu, reduction, style or Style()
+        super().__init__(reduction)
+        self.gpu, self._style = gpu, style or Style()
         self._floats = self._style.floats.dtype
         with watch.stage("emit"):
             self.modules = emit_reduction(reduction, functions, self._style)
