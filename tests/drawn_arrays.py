@@ -27,9 +27,11 @@ BINARY = ops.add, ops.sub, ops.mul, ops.maximum, ops.minimum
 class Drawn:
     """A program drawn from a seed; ``sizes`` are the extents that axes may have."""
 
-    def __init__(self, seed: int, sizes: Sequence[int] = (1, 2, 3, 5, 9, 17)) -> None:
+    def __init__(
+        self, seed: int, sizes: Sequence[int] = (1, 2, 3, 5, 9, 17), scalars: Scalars | None = None
+    ) -> None:
         self.random, self.sizes = random.Random(seed), sizes
-        self.s = Scalars()
+        self.s = scalars or Scalars()
         self.arrays: list[Array] = []
         inputs = [Input(shape=self.shape(), number=n) for n in range(self.random.randint(1, 3))]
         inputs.append(Input(shape=self.shape(), number=len(inputs), kind="i"))

@@ -11,6 +11,8 @@ from symgrad.arrays.program import (
     ArrayProgram,
     Constant,
     Input,
+    Joined,
+    Part,
     Result,
     Scan,
     Scatter,
@@ -67,6 +69,11 @@ def _value(
         case Result():
             call = array.call
             return call.reference(*[values[a] for a in call.operands], *call.options)[array.index]
+        case Part():
+            numbers = values[array.whole].reshape(-1)
+            return numbers[array.first : array.first + array.size].reshape(array.shape)
+        case Joined():
+            return np.concatenate([values[a].reshape(-1) for a in array.parts]).reshape(array.shape)
         case Tabulate() | Scatter() | Scan():
             grid = _Grid(scalars, array.counters, values, None)
             extents = tuple(scalars.extent(c) for c in array.counters)

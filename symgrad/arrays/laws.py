@@ -198,11 +198,11 @@ class Builder(Integers):
             i = stack[-1]
             args = self.graph.args(i)
             missing = [a for a in reversed(args) if a not in numbers] if i not in numbers else []
+            op = self.op(i)
+            if isinstance(op, Reduce):
+                for c in op.counters:
+                    numbers.setdefault(c, -1 - len(numbers) - len(nodes))
             if missing:
-                op = self.op(i)
-                if isinstance(op, Reduce):
-                    for c in op.counters:
-                        numbers.setdefault(c, -1 - len(numbers) - len(nodes))
                 stack += missing
                 continue
             stack.pop()

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from symgrad.arrays.program import ArrayProgram, Constant, Input, Result, Scan, Scatter, Tabulate
+from symgrad.arrays.program import (
+    ArrayProgram,
+    Constant,
+    Input,
+    Joined,
+    Part,
+    Result,
+    Scan,
+    Scatter,
+    Tabulate,
+)
 from symgrad.arrays.scalars import (
     COUNTER,
     Affine,
@@ -53,6 +63,10 @@ class _Line:
             case Result():
                 operands = ", ".join(self._arrays[a] for a in array.call.operands)
                 return f"{array.call.name}({operands})[{array.index}]"
+            case Part():
+                return f"part {shape} of {self._arrays[array.whole]} from {array.first} on"
+            case Joined():
+                return f"joined {shape}: {', '.join(self._arrays[a] for a in array.parts)}"
             case Tabulate():
                 head = self._bound(array.counters)
                 return f"for {head} {{ {self.text(array.body)} }}" if head else self._scalar(array)

@@ -122,6 +122,31 @@ class Result(Array):
         return self.call.operands
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Part(Array):
+    """Elements of an array that stand one behind the other, from number ``first`` on."""
+
+    whole: Array
+    first: int
+
+    @property
+    def arguments(self) -> tuple[Array, ...]:
+        """The array that it is of."""
+        return (self.whole,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Joined(Array):
+    """The elements of some arrays, one behind the other."""
+
+    parts: tuple[Array, ...]
+
+    @property
+    def arguments(self) -> tuple[Array, ...]:
+        """The arrays."""
+        return self.parts
+
+
 Counted = (Tabulate, Scatter, Scan)
 """Arrays with counters."""
 

@@ -84,6 +84,10 @@ class ResidentArray:
         """An array in the same memory with anything in it, for a kernel to fill."""
         raise NotImplementedError
 
+    def joined(self, others: Sequence[Any]) -> Self:
+        """Rows of numbers, one behind the other: this one, and others of its dtype."""
+        raise NotImplementedError
+
     def numpy(self) -> np.ndarray:
         """The elements on the host, in a new array."""
         raise NotImplementedError

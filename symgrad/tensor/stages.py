@@ -12,6 +12,7 @@ from symgrad.arrays.fuse import fused
 from symgrad.arrays.kernels import WHEREVER
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.loops import ArrayLoop
+from symgrad.arrays.parts import in_parts
 from symgrad.arrays.program import ArrayProgram, Call, Constant
 from symgrad.arrays.scalars import Array
 from symgrad.arrays.strips import in_strips
@@ -19,12 +20,20 @@ from symgrad.backend import Backend, backend_of
 from symgrad.expr.graph.node import Graph, paused_gc
 from symgrad.kernel.language import Target
 from symgrad.kernel.resident import ResidentArray
-from symgrad.kernel.stages.host_steps import CallStep, HostStep, ProductStep, ScanStep
+from symgrad.kernel.stages.host_steps import (
+    CallStep,
+    HostStep,
+    JoinStep,
+    PartStep,
+    ProductStep,
+    ScanStep,
+)
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options, simplified
 from symgrad.report.kernel import sources_of
 from symgrad.targets import Device
+from symgrad.values.dtypes import memory_dtype
 
 LARGE: Final = 2**25
 """Elements from which an array is computed in strips: 128 MiB, the most that a GPU binds."""
@@ -58,6 +67,9 @@ class CompiledArrays:
     ) -> None:
         if not is_strip:
             program = in_strips(program, HOST_LARGE if backend.on_host else LARGE)
+        if backend.owner is not None:
+            itemsize = memory_dtype(options.dtype).itemsize
+            program = in_parts(program, backend.owner.max_binding // itemsize)
         self.options, self.backend = options, backend
         target = backend.device_target(options.dtype, options.math)
         self.plan = planned(program, target, options)
@@ -67,7 +79,8 @@ class CompiledArrays:
         self._parts = [self._part(part) for part in self.plan.parts]
         parts, outputs = self.plan.parts, program.outputs
         written = {a for part in parts if isinstance(part, Segment) for a in part.outputs}
-        written |= {a for p in parts if isinstance(p, ProductStep | ScanStep) for a in p.writes}
+        owning = ProductStep, ScanStep, JoinStep
+        written |= {a for p in parts if isinstance(p, owning) for a in p.writes}
         self._own = len({*outputs}) == len(outputs) and written.issuperset(outputs)
         """Whether each output has memory of its own, as all have that kernels and BLAS write."""
         self._known: dict[Array, Any] = {}
@@ -125,6 +138,8 @@ class CompiledArrays:
             return self._loop(part.call, part)
         if isinstance(part, CallStep) and part.call.name in WHEREVER:
             return partial(self._wherever, part)
+        if isinstance(part, PartStep | JoinStep):
+            return partial(self._moved, part)
         return partial(self._host, part)
 
     def _loop(self, call: Call, step: CallStep) -> Any:
@@ -163,6 +178,10 @@ class CompiledArrays:
             arrays |= zip(segment.outputs, launched.run(*given), strict=True)
 
         return run
+
+    def _moved(self, step: PartStep | JoinStep, arrays: dict[Array, Any]) -> None:
+        """Takes arrays apart, or puts them together, where they are."""
+        arrays |= zip(step.writes, step.run([arrays[a] for a in step.inputs]), strict=True)
 
     def _host(self, step: HostStep, arrays: dict[Array, Any]) -> None:
         """Does a step on the host, on arrays of which some may be on the device."""

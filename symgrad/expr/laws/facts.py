@@ -116,9 +116,11 @@ class Facts:
         return self._result(node[1], op.index, depth) if op.__class__ is Pick else ANY
 
     def _result(self, i: int, index: int, depth: int) -> Interval:
-        """The interval of a result of a loop or a choice."""
+        """The interval of a result of a loop or a choice; of other tuples nothing is known."""
+        op, *args = self.graph.nodes[i]
+        if not isinstance(op, Loop | Choice):
+            return ANY
         if i not in self._results:
-            op, *args = self.graph.nodes[i]
             self._results[i] = (
                 self._carried(op, args, depth + 1)
                 if isinstance(op, Loop)

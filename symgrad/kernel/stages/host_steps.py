@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.program import Call, Scan
+from symgrad.arrays.program import Call, Joined, Part, Scan
 from symgrad.arrays.scalars import Array
 from symgrad.kernel.memory import POOL
+from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stages.products import Contraction, Operand
 
 
@@ -43,6 +44,37 @@ class CallStep(HostStep):
         operands = [known[a] for a in self.call.operands]
         results = self.call.reference(*operands, *self.call.options)
         return [np.asarray(results[n]) for n in self._numbers]
+
+
+class PartStep(HostStep):
+    """Part of an array, of the host or of a device, which is a view of it."""
+
+    def __init__(self, part: Part) -> None:
+        self.inputs, self.writes = (part.whole,), (part,)
+        self.title = f"part {list(part.shape)} from {part.first} on"
+        self._place, self._shape = slice(part.first, part.first + part.size), part.shape
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """The part: see `HostStep`."""
+        return [arrays[0].reshape(-1)[self._place].reshape(self._shape)]
+
+
+class JoinStep(HostStep):
+    """Arrays of the host, or of a device, one behind the other in one."""
+
+    def __init__(self, joined: Joined) -> None:
+        self.inputs, self.writes = joined.parts, (joined,)
+        self.title = f"joined {list(joined.shape)}"
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """The whole: see `HostStep`."""
+        (joined,) = self.writes
+        flat = [a.reshape(-1) for a in arrays]
+        if isinstance(flat[0], ResidentArray):
+            return [flat[0].joined(flat[1:]).reshape(joined.shape)]
+        whole = POOL.empty((joined.size,), flat[0].dtype)
+        np.concatenate(flat, out=whole)
+        return [whole.reshape(joined.shape)]
 
 
 ACCUMULATED: Final[dict[str, np.ufunc]] = {

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from symgrad.arrays.program import ArrayProgram, Constant, Input, Result, readers
+from symgrad.arrays.program import ArrayProgram, Constant, Input, Joined, Part, Result, readers
 from symgrad.arrays.scalars import Array
 from symgrad.kernel import launch as launches
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.stages.device_algorithms import DeviceAlgorithms
-from symgrad.kernel.stages.host_steps import CallStep, HostStep
+from symgrad.kernel.stages.host_steps import CallStep, HostStep, JoinStep, PartStep
 from symgrad.kernel.stages.schedule import Scheduler
 from symgrad.kernel.stages.sharing import together
 from symgrad.kernel.stages.steps import AnyStep, Step
@@ -73,10 +73,17 @@ def plan(program: ArrayProgram, target: Target, simplify: Simplify, on_host: boo
 def _items(
     program: ArrayProgram, scheduler: Scheduler, algorithms: DeviceAlgorithms | None
 ) -> Iterator[AnyStep]:
-    """Steps and calls, one after the other."""
+    """Steps and calls, one after the other.
+
+    Parts of inputs come first, and outputs that are joined of parts last: so they part no kernels.
+    """
     results = [a for a in program.arrays if isinstance(a, Result)]
     read_by = readers(program.scalars, program.arrays)
-    computed, outputs = set[Array](), {*program.outputs}
+    outputs = {*program.outputs}
+    given = [a for a in program.arrays if isinstance(a, Part) and isinstance(a.whole, Input)]
+    ends = [a for a in program.arrays if isinstance(a, Joined) and not read_by[a]]
+    yield from map(PartStep, given)
+    computed = {*given, *ends}
     for n, array in enumerate(program.arrays):
         if array in computed:
             continue
@@ -85,6 +92,10 @@ def _items(
             if next(iter(same.values())) is array:
                 steps = algorithms.steps(array.call, same) if algorithms else None
                 yield from steps or [CallStep(array.call, same)]
+        elif isinstance(array, Part):
+            yield PartStep(array)
+        elif isinstance(array, Joined):
+            yield JoinStep(array)
         elif not isinstance(array, Input | Constant) and array.size:
             later = [a for a in program.arrays[n + 1 :] if a not in computed]
             beside = scheduler.beside(array, later)
@@ -96,6 +107,7 @@ def _items(
             stored = {a for a in group if a in outputs or not group.issuperset(read_by[a])}
             yield from scheduler.steps(array, beside, others, finishing, stored)
         computed.add(array)
+    yield from map(JoinStep, ends)
 
 
 def _parts(program: ArrayProgram, items: Sequence[AnyStep]) -> Iterator[Segment | HostStep]:

@@ -82,6 +82,19 @@ class StoredArray(ResidentArray):
         """An array in the same memory with anything in it, for a kernel to fill."""
         return self.empty(self.gpu, shape, self.dtype)
 
+    def joined(self, others: Sequence[Any]) -> Self:
+        """Rows of numbers, one behind the other: this one, and others of its dtype."""
+        arrays = [self, *others]
+        result = self.empty_beside((sum(a.size for a in arrays),))
+        copies, start = list[Copy](), 0
+        for a in arrays:
+            buffer, first = a.place
+            copies.append(Copy(buffer, first, result.place[0], start, a.nbytes))
+            start += a.nbytes
+        with self.gpu.guard:
+            self.gpu.submit([], copies)
+        return result
+
     # what it is -----------------------------------------------------------------------------------
 
     @property
