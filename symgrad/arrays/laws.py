@@ -285,6 +285,8 @@ class Builder(Integers):
             return self.reduce(op.operator, counters, *args)
         if isinstance(op, Pick):
             return self.pick(args[0], op.index)
+        if op is ops.stop_gradient and reader is None:  # other counters: derivatives may follow
+            return self.graph.add(op, *args)
         return self.apply(op, *args)
 
     def simplified(self, roots: Sequence[int]) -> list[int]:

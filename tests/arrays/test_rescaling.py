@@ -54,7 +54,7 @@ def of_a_library(x: Any) -> Any:
         (log_sum, [ROWS], 1),
         (log_sum, [RNG.normal(size=(2, 30_000)) * 3], 2),
         (weighted, [ROWS, WEIGHTS], 1),
-        (mean_score, [RNG.normal(size=(3, 300))], 2),
+        (mean_score, [RNG.normal(size=(3, 300))], 1),
         (of_pairs, [POINTS, OTHERS], 1),
         (of_a_library, [ROWS], 1),
     ],

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from symgrad.arrays.program import ArrayProgram, Constant, Input, Joined, Part, Result, readers
+from symgrad.arrays.program import ArrayProgram, Input, Joined, Part, Result, readers, sources
 from symgrad.arrays.scalars import Array
 from symgrad.kernel import launch as launches
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.stages.device_algorithms import DeviceAlgorithms
 from symgrad.kernel.stages.host_steps import CallStep, HostStep, JoinStep, PartStep
+from symgrad.kernel.stages.rows import rows_of
 from symgrad.kernel.stages.schedule import Scheduler
 from symgrad.kernel.stages.sharing import together
 from symgrad.kernel.stages.steps import AnyStep, Step
@@ -79,11 +80,16 @@ def _items(
     """
     results = [a for a in program.arrays if isinstance(a, Result)]
     read_by = readers(program.scalars, program.arrays)
+    read = {a: sources(program.scalars, a) for a in program.arrays}
     outputs = {*program.outputs}
     given = [a for a in program.arrays if isinstance(a, Part) and isinstance(a.whole, Input)]
     ends = [a for a in program.arrays if isinstance(a, Joined) and not read_by[a]]
     yield from map(PartStep, given)
-    computed = {*given, *ends}
+    computed: set[Array] = {*program.inputs, *program.constants, *given, *ends}
+
+    def stored_of(group: Sequence[Array]) -> set[Array]:
+        return {a for a in group if a in outputs or not set(group).issuperset(read_by[a])}
+
     for n, array in enumerate(program.arrays):
         if array in computed:
             continue
@@ -96,15 +102,21 @@ def _items(
             yield PartStep(array)
         elif isinstance(array, Joined):
             yield JoinStep(array)
-        elif not isinstance(array, Input | Constant) and array.size:
+        elif array.size:
             later = [a for a in program.arrays[n + 1 :] if a not in computed]
+            rows = rows_of(
+                program.scalars, array, later, read, computed, scheduler.target, stored_of
+            )
+            if rows:
+                computed.update(rows.members)
+                yield from scheduler.by_rows(rows, stored_of(rows.members))
+                continue
             beside = scheduler.beside(array, later)
             others = () if beside else scheduler.alike(array, later, computed)
             sums = array, *others
             finishing = () if beside else scheduler.finishing(sums, read_by, computed)
             computed.update(beside.others if beside else (*others, *finishing))
-            group = {*sums, *finishing}
-            stored = {a for a in group if a in outputs or not group.issuperset(read_by[a])}
+            stored = stored_of([*sums, *finishing])
             yield from scheduler.steps(array, beside, others, finishing, stored)
         computed.add(array)
     yield from map(JoinStep, ends)

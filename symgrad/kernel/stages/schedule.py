@@ -19,6 +19,7 @@ from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass
 from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
+from symgrad.kernel.stages.rows import RowElements, Rows
 from symgrad.kernel.stages.sharing import alike, moving
 from symgrad.kernel.stages.steps import AnyStep, Step, numbered, widths
 from symgrad.kernel.stages.tile_products import tile_operand, tile_product
@@ -82,6 +83,12 @@ class Scheduler:
             return ()
         sums = [a for a in arrays if isinstance(a, Tabulate)]
         return finishing(self.scalars, sums, readers, known, sizes.WRITTEN - 1)
+
+    def by_rows(self, rows: Rows, stored: Collection[Array]) -> Iterator[AnyStep]:
+        """The steps that compute rows, of which some arrays are stored."""
+        elements = RowElements(rows, stored)
+        yield from self._packed(elements.access, len(elements.writes))
+        yield elements.step(self._translation(elements.access), self.target, self.simplify)
 
     def steps(
         self,
@@ -170,16 +177,19 @@ class Scheduler:
     def _translation(self, access: Access, share: Share | None = None) -> Translation:
         return Translation(self.scalars, access.parallel, share, self._packs)
 
-    def _packed(self, access: Access) -> Iterator[Step]:
-        """The steps that copy small arrays into one, where a kernel would bind too many."""
+    def _packed(self, access: Access, written: int = 0) -> Iterator[Step]:
+        """The steps that copy small arrays into one, where a kernel would bind too many.
+
+        It has so many arrays ``written`` besides, if that is known.
+        """
         bindings = self.target.bindings
+        if not written:
+            written = max(sizes.WRITTEN, len(access.reductions)) if access.reductions else 1
         while bindings is not None:
             read = dict.fromkeys(op.array for _, op in self.scalars.reads(access.roots))
             homes = list(dict.fromkeys(map(self._home, read)))
             floats = sorted((a for a in homes if a.kind == "f"), key=lambda a: a.size)
-            most = bindings - (
-                max(sizes.WRITTEN, len(access.reductions)) if access.reductions else 1
-            )
+            most = bindings - written
             if len(homes) <= most or len(floats) < 2:
                 return
             yield self._pack(floats[: min(len(homes) - most + 1, bindings - sizes.WRITTEN)])

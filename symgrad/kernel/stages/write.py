@@ -13,6 +13,7 @@ from symgrad.kernel.lower import inline
 from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Reduction, Total
 from symgrad.kernel.stages.combine import combined, nothing, over_lanes
 from symgrad.kernel.statements import Buffer
+from symgrad.kernel.target import SUMS_AT_A_TIME
 
 BLOCK: Final = 128
 """Terms of a long sum that are added up in floats before they go to a wide one."""
@@ -174,15 +175,70 @@ def combine(k: KernelIR, r: Reduction, a: Values, b: Values) -> list[int]:
 def over_group(k: KernelIR, r: Reduction, totals: Values) -> Values:
     """The reduction of what the invocations of a group have, known to all of them.
 
-    In step lanes are reduced as the target does it, or else there is a tree in the group's memory.
+    In step lanes are reduced as the target does it, or else in the group's memory.
     """
     if k.target.in_step:
         if r.is_tuple:
             return over_lanes(k, r.operators[0], totals)
         parts = zip(r.operators, totals, strict=True)
         return [i for operator, total in parts for i in over_lanes(k, operator, [total])]
+    if r.is_tuple:
+        return _by_halves(k, r, totals)
+    return [
+        total
+        for start in range(0, len(totals), SUMS_AT_A_TIME)
+        for total in _in_two_steps(
+            k,
+            r.operators[start : start + SUMS_AT_A_TIME],
+            totals[start : start + SUMS_AT_A_TIME],
+        )
+    ]
+
+
+def _tiles(k: KernelIR, kinds: Sequence[str]) -> list[Buffer]:
+    """Memory of the group for a value of each invocation, of these kinds; it is used again."""
+    known, tiles = {b.name: b for b in k.buffers}, list[Buffer]()
+    for n, kind in enumerate(kinds):
+        name = f"tile_{kind}{n}"
+        tiles.append(known.get(name) or k.buffer(name, "group", kind, k.target.width))
+    return tiles
+
+
+def _in_two_steps(k: KernelIR, operators: Sequence[str], totals: Values) -> list[int]:
+    """The reduction of what the invocations of a group have: of parts by some, of these by all."""
     width, local = k.target.width, Index(k, k.local)
-    tiles = [k.buffer(f"tile{len(k.buffers)}", "group", k.type(total), width) for total in totals]
+    branches = 1 << (width.bit_length() - 1) // 2
+    tiles = _tiles(k, [k.type(total) for total in totals])
+
+    def joined(tile: Buffer, operator: str, places: Sequence[int]) -> int:
+        values = [k.load(tile, place) for place in places]
+        while len(values) > 1:
+            half = len(values) // 2
+            pairs = zip(values[:half], values[half:], strict=True)
+            values = [combined(k, operator, [a], [b])[0] for a, b in pairs]
+        return values[0]
+
+    for tile, total in zip(tiles, totals, strict=True):
+        k.store(tile, k.local, total)
+    k.barrier()
+
+    def parts() -> None:
+        places = [(local + n).id for n in range(0, width, branches)]
+        for tile, operator in zip(tiles, operators, strict=True):
+            k.store(tile, k.local, joined(tile, operator, places))
+
+    k.when(local.below(branches), parts)
+    k.barrier()
+    ends = [k.word(n) for n in range(branches)]
+    results = [joined(tile, o, ends) for tile, o in zip(tiles, operators, strict=True)]
+    k.barrier()
+    return results
+
+
+def _by_halves(k: KernelIR, r: Reduction, totals: Values) -> Values:
+    """The reduction of tuples that the invocations of a group have, half by half."""
+    width, local = k.target.width, Index(k, k.local)
+    tiles = _tiles(k, [k.type(total) for total in totals])
     for tile, total in zip(tiles, totals, strict=True):
         k.store(tile, k.local, total)
 

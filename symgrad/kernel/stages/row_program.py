@@ -1,0 +1,203 @@
+"""The kernel of rows: a group for each row, which reduces it and writes its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from symgrad.expr import ops
+from symgrad.expr.graph.node import paused_gc
+from symgrad.kernel.index import Index, all_hold
+from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.stages.body import Body, Element
+from symgrad.kernel.stages.programs import StageProgram, chosen_group, extent_name
+from symgrad.kernel.stages.write import Values, Writer, combine, over_group
+from symgrad.kernel.statements import Buffer
+
+
+@dataclass(frozen=True)
+class RowsProgram(StageProgram):
+    """A group for each row, which does its reductions together, and deals its elements out.
+
+    The last parallel counter is that of the elements; roots that are ``whole`` are one number of a
+    row. ``counters`` are those of each reduction. In groups of invocations that are not in step
+    elements are dealt out by ``many`` that stand in a row, each in so many ``iterations``, where
+    all that an invocation has read stays with it; of none, there are loops. Arrays in ``vectors``
+    are read so many numbers at a time.
+
+    The arguments are the body's, the extents of parallel counters, and in a grid the number of
+    groups, ``total``.
+    """
+
+    whole: tuple[bool, ...] = ()
+    many: int = 1
+    iterations: int = 0
+    ragged: bool = True
+    vectors: frozenset[int] = frozenset()
+
+    @paused_gc()
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel."""
+        return _Row(self, target).k
+
+
+class _RowWriter(Writer):
+    """Writes nodes of a row; numbers of arrays that stand in a row are read together."""
+
+    def __init__(
+        self, k: KernelIR, body: Body, buffers: Sequence[Buffer], program: RowsProgram
+    ) -> None:
+        super().__init__(k, body, buffers)
+        self._program = program
+        self.place: tuple[int, Index, int] | None = None
+        """The counter of the elements now, the unit among these, and the element's number in it."""
+        self._loaded: dict[tuple[int, int], list[int]] = {}
+
+    def know(self, number: int, totals: Values) -> None:
+        """Take down the results of a reduction of the row."""
+        self._frames[-1][1][number] = totals
+
+    def _leaf(self, i: int) -> int:
+        leaf = self.body.leaf_of[i]
+        if not isinstance(leaf, Element) or leaf.array not in self._program.vectors:
+            return super()._leaf(i)
+        assert self.place is not None, "an element is read at its place"
+        counter, unit, lane = self.place
+        now, self._counters = self._counters, self._counters | {counter: self.k.word(0)}
+        (start,) = self.values([leaf.index])
+        self._counters = now
+        at = Index(self.k, start) // self._program.many + unit
+        key = leaf.array, at.id
+        if key not in self._loaded or not self._program.iterations:
+            places = at.lanes(self._program.many)
+            self._loaded[key] = [self.k.load(self.buffers[leaf.array], place) for place in places]
+        return self._loaded[key][lane]
+
+
+class _Row:
+    """Writes the kernel of rows."""
+
+    def __init__(self, program: RowsProgram, target: Target) -> None:
+        self.program, self.body = program, program.body
+        self.k = k = KernelIR(target, "rows")
+        self.last = self.body.parallel - 1
+        self.w = _RowWriter(k, self.body, self._reads(), program)
+        writes = self._writes()
+        extents = [Index(k, k.argument(extent_name(p))) for p in range(self.body.parallel)]
+        self.group, self.exists = chosen_group(k)
+        self.length = extents[self.last]
+        self.units = self.length // program.many if program.many > 1 else self.length
+        counters, rest = dict[int, int](), self.group
+        for p in reversed(range(1, self.last)):
+            rest, counter = divmod(rest, extents[p])
+            counters[p] = counter.id
+        if self.last:
+            counters[0] = rest.id
+        places = list(zip(writes, self.body.roots, program.whole, strict=True))
+        with self.w.frame(counters):
+            for number in self.body.reductions_below(self.body.roots):
+                self.w.know(number, self._reduced(number))
+            self._store_whole([(b, root) for b, root, whole in places if whole])
+            self._store_each([(b, root) for b, root, whole in places if not whole])
+
+    def _reads(self) -> list[Buffer]:
+        program, kinds = self.program, self.body.kinds
+        sizes = [program.many if n in program.vectors else 1 for n in range(len(kinds))]
+        pairs = enumerate(zip(kinds, sizes, strict=True))
+        return [self.k.buffer(f"a{n}", "read", kind, vector=v) for n, (kind, v) in pairs]
+
+    def _writes(self) -> list[Buffer]:
+        kinds = [self.body.graph.type(root) for root in self.body.roots]
+        sizes = [1 if whole else self.program.many for whole in self.program.whole]
+        pairs = enumerate(zip(kinds, sizes, strict=True))
+        return [
+            self.k.buffer(f"y{n}", "write", "u" if t == "b" else t, vector=v) for n, (t, v) in pairs
+        ]
+
+    def _unit(self, t: int) -> tuple[Index, int | None]:
+        """A unit of the row's elements, and whether it is one, if it may lie behind the end."""
+        program, unit = self.program, Index(self.k, t) * self.k.target.width
+        unit += Index(self.k, self.k.local)
+        if self.k.target.in_step or (program.iterations and not program.ragged):
+            return unit, None
+        return unit.at_most(self.units - 1), unit.below(self.units)
+
+    @property
+    def _trips(self) -> Index:
+        """How many units an invocation has; in step no more than there are."""
+        width, local = self.k.target.width, Index(self.k, self.k.local)
+        if self.k.target.in_step:
+            return (self.units + (width - 1) - local) // width
+        return self.units.ceil_div(width)
+
+    def _values(self, unit: Index, counter: int, roots: Sequence[int]) -> Iterator[list[int]]:
+        """The values of nodes at each element of a unit."""
+        many = self.program.many
+        for lane in range(many):
+            place = unit if many == 1 else unit * many + lane
+            with self.w.frame({counter: place.id}):
+                self.w.place = counter, unit, lane
+                yield self.w.values(roots)
+
+    def _reduced(self, number: int) -> Values:
+        """The results of a reduction, which all of the group get to know."""
+        k, r = self.k, self.body.reductions[number]
+        none = self.w.nothing(r)
+
+        def terms(t: int) -> Values:
+            (unit, inside), total = self._unit(t), list[int]()
+            for values in self._values(unit, r.counters[0], r.parts):
+                if inside is not None:
+                    values = [self._chosen(inside, v, n) for v, n in zip(values, none, strict=True)]
+                total = combine(k, r, total, values) if total else values
+            return total
+
+        if not self.program.iterations:
+            return over_group(k, r, self.w.looped(r, self._trips, terms, in_blocks=True))
+        totals = terms(k.word(0))
+        for t in range(1, self.program.iterations):
+            totals = combine(k, r, totals, terms(k.word(t)))
+        return over_group(k, r, totals)
+
+    def _chosen(self, condition: int, yes: int, no: int) -> int:
+        choose = ops.where if self.k.type(yes) == "f" else ops.word_where
+        return self.k.add(choose, condition, yes, no)
+
+    def _when(self, condition: int | None, body: Callable[[], None]) -> None:
+        """Do something where a condition holds, if there is one, and there is a row."""
+        conditions = [c for c in (condition, self.exists) if c is not None]
+        self.k.when(all_hold(self.k, *conditions), body) if conditions else body()
+
+    def _store_whole(self, places: Sequence[tuple[Buffer, int]]) -> None:
+        values = self.w.values([root for _, root in places])
+
+        def put() -> None:
+            for (buffer, _), value in zip(places, values, strict=True):
+                self.k.store(buffer, self.group.id, value)
+
+        if places:
+            self._when(Index(self.k, self.k.local).below(1), put)
+
+    def _store_each(self, places: Sequence[tuple[Buffer, int]]) -> None:
+        many, roots = self.program.many, [root for _, root in places]
+
+        def store(t: int, _: Values) -> tuple[()]:
+            unit, inside = self._unit(t)
+            lanes = list(self._values(unit, self.last, roots))
+            at = self.group * self.units + unit
+            indices = [at.id] if many == 1 else at.lanes(many)
+
+            def put() -> None:
+                for n, (buffer, _) in enumerate(places):
+                    for index, values in zip(indices, lanes, strict=True):
+                        self.k.store(buffer, index, values[n])
+
+            self._when(inside, put)
+            return ()
+
+        if not places:
+            return
+        for t in range(self.program.iterations):
+            store(self.k.word(t), ())
+        if not self.program.iterations:
+            self.k.loop(self.k.word(0), self._trips.id, (), store)

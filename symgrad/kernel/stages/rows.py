@@ -1,0 +1,288 @@
+"""Rows: arrays that are made of the same rows of others, in one kernel that goes row by row.
+
+    m = for i { reduce j; max { x[i, j] } }
+    s = for i { reduce j; add { exp(x[i, j] - m[i]) } }
+    y = for i, j { exp(x[i, j] - m[i]) / s[i] }
+
+A group of invocations reduces a row and writes its elements while the row is in a cache. What a
+member reads of another one is computed from what that is made of, so that nothing is waited for but
+the reductions of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
+
+from symgrad.arrays.program import Tabulate
+from symgrad.arrays.scalars import Array, Read, Reduce, Scalars, rebuilt, replaced
+from symgrad.kernel.language import Target
+from symgrad.kernel.stages.access import Access
+from symgrad.kernel.stages.body import Body
+from symgrad.kernel.stages.combine import TUPLES, lanes_reduce
+from symgrad.kernel.stages.programs import extent_name
+from symgrad.kernel.stages.rescaling import axes_of, moving
+from symgrad.kernel.stages.row_program import RowsProgram
+from symgrad.kernel.stages.sizes import CHUNK_COST, MOST_PARTS, SPLIT_TERMS
+from symgrad.kernel.stages.steps import Step, numbered
+from symgrad.kernel.stages.translate import Simplify, Translation
+
+LATER: Final = 48
+"""Arrays behind one, at most, that are looked at for more of the same rows."""
+
+FEW_ROWS: Final = 256
+"""Rows up to which a GPU is sooner done with parts of long ones."""
+
+MOST_INVOCATIONS: Final = 256
+"""Invocations that have a row, at most."""
+
+LEAST_INVOCATIONS: Final = 32
+"""The fewest."""
+
+VECTOR: Final = 4
+"""Numbers that are read together, where the length of rows is a multiple of it."""
+
+UNITS: Final = 4
+"""So many times as many that are worth an invocation of their own."""
+
+NUMBERS: Final = 32
+"""Numbers of an array that an invocation keeps, at most."""
+
+
+@dataclass
+class Rows:
+    """Arrays of the same rows: ``outer`` are the lengths of their axes, ``length`` that of a row.
+
+    ``members`` stand behind those that they read.
+    """
+
+    scalars: Scalars
+    outer: list[int]
+    length: int
+    in_step: bool
+    """Whether lanes of a vector are to reduce them."""
+    members: list[Tabulate] = field(default_factory=list)
+    read: set[Array] = field(default_factory=set)
+    """The arrays of a number for each element that they read."""
+
+    def has_elements(self, array: Array) -> bool:
+        """Whether an array has a number for each element of the rows, not one for each row."""
+        return axes_of(array) == [*self.outer, self.length]
+
+    def joins(
+        self, array: Array, sources: Collection[Array], known: Collection[Array], first: bool
+    ) -> bool:
+        """Whether an array is one of these rows: whether it is made of them alone."""
+        if not isinstance(array, Tabulate):
+            return False
+        if not self.has_elements(array) and axes_of(array) != self.outer:
+            return False
+        if not all(a in known or a in self.members for a in sources):
+            return False
+        return (first or self._is_near(sources)) and self._is_by_rows(array)
+
+    def _is_near(self, sources: Collection[Array]) -> bool:
+        """Whether members, or elements that they read, are among the sources."""
+        return any(a in self.members or a in self.read for a in sources)
+
+    def _is_by_rows(self, array: Tabulate) -> bool:
+        """Whether reductions are over rows, and reads of members in the same row."""
+        s, own = self.scalars, moving(self.scalars, array)
+        outer, along = own[: len(self.outer)], {*own[len(self.outer) :]}
+        for i in s.walk([array.body]):
+            if isinstance(op := s.op(i), Reduce) and op.counters:
+                if not self._is_of_row(i, op, outer):
+                    return False
+                along |= {*op.counters}
+        if not all(Access(s, (array.body,), ()).moves_along(c) for c in along):
+            return False
+        return all(
+            op.array not in self.members or self._is_in_row(i, op.array, outer, along)
+            for i, op in s.reads([array.body])
+        )
+
+    def _is_of_row(self, reduction: int, op: Reduce, outer: Sequence[int]) -> bool:
+        """Whether a reduction is over a row, of arrays of which each row has its own elements."""
+        s, parts = self.scalars, self.scalars.args(reduction)
+        if [*map(s.extent, op.counters)] != [self.length] or not s.free(reduction) <= {*outer}:
+            return False
+        is_known = lanes_reduce(op.operator, "".join(map(s.graph.type, parts)))
+        if op.operator in TUPLES or (self.in_step and not is_known):
+            return False
+        return any(self.has_elements(read.array) for _, read in s.reads(parts))
+
+    def _is_in_row(
+        self, read: int, array: Array, outer: Sequence[int], along: Collection[int]
+    ) -> bool:
+        args = self.scalars.args(read)
+        index = [a for a, n in zip(args, array.shape, strict=True) if n > 1]
+        if index[: len(outer)] != [*outer]:
+            return False
+        return not self.has_elements(array) or index[-1] in along
+
+    def add(self, array: Tabulate, sources: Collection[Array]) -> None:
+        """Take an array in that joins."""
+        self.members.append(array)
+        self.read |= {a for a in sources if self.has_elements(a)}
+
+    @property
+    def are_few(self) -> bool:
+        """Whether reductions are sooner done in parts: there are few rows, which are long."""
+        count = prod(self.outer)
+        if self.in_step:
+            return count < MOST_PARTS and count * self.length > MOST_PARTS * CHUNK_COST
+        return count < FEW_ROWS and self.length >= SPLIT_TERMS
+
+    @property
+    def reduces(self) -> bool:
+        """Whether a member has a reduction."""
+        s = self.scalars
+        return any(isinstance(s.op(i), Reduce) for a in self.members for i in s.walk([a.body]))
+
+
+def rows_of(
+    s: Scalars,
+    array: Array,
+    later: Sequence[Array],
+    sources: Mapping[Array, Collection[Array]],
+    known: Collection[Array],
+    target: Target,
+    stored_of: Callable[[Sequence[Array]], Collection[Array]],
+) -> Rows | None:
+    """The rows of an array, with those of later arrays that are computed beside them, if any are.
+
+    All else that they read is ``known``; ``sources`` are what arrays read, and ``stored_of`` says
+    which arrays of a group others read.
+    """
+    rows = _rows_like(s, array, target.in_step)
+    if rows is None or not rows.joins(array, sources[array], known, first=True):
+        return None
+    assert isinstance(array, Tabulate), "an array by its elements"
+    rows.add(array, sources[array])
+    for other in later[:LATER]:
+        if rows.joins(other, sources[other], known, first=False):
+            assert isinstance(other, Tabulate), "an array by its elements"
+            rows.add(other, sources[other])
+    while target.bindings is not None and len(rows.members) > 1:
+        read = {a for m in rows.members for a in sources[m]}.difference(rows.members)
+        if len(read) + len(stored_of(rows.members)) <= target.bindings:
+            break
+        rows.members.pop()
+    return rows if len(rows.members) > 1 and rows.reduces and not rows.are_few else None
+
+
+def _rows_like(s: Scalars, array: Array, in_step: bool) -> Rows | None:
+    """Rows of which an array may be one, still without members."""
+    if not isinstance(array, Tabulate):
+        return None
+    axes, own = axes_of(array), moving(s, array)
+    reductions = [i for i in s.walk([array.body]) if isinstance(s.op(i), Reduce)]
+    if all(s.free(r) <= {*own[:-1]} for r in reductions):
+        return Rows(s, axes[:-1], axes[-1], in_step) if len(axes) > 1 else None
+    op = s.op(reductions[0])
+    assert isinstance(op, Reduce), "a reduction"
+    return Rows(s, axes, s.extent(op.counters[0]), in_step) if axes and op.counters else None
+
+
+class RowElements:
+    """The elements of rows, by counters of their own and what no member is.
+
+    Of the members those that are ``stored`` are written to memory. Reductions that wait for as many
+    others, one after the other, have the same counter.
+    """
+
+    def __init__(self, rows: Rows, stored: Collection[Array]) -> None:
+        self.rows, s = rows, rows.scalars
+        self.outer, self.inner = [*map(s.counter, rows.outer)], s.counter(rows.length)
+        self.counters: list[int] = []
+        self.depths: dict[int, int] = {}
+        """By reductions, how many wait for each other."""
+        self.roots: dict[Array, int] = {}
+        for array in rows.members:
+            self.roots[array] = self._root(array)
+        self.writes = [a for a in rows.members if a in stored]
+        roots = tuple(self.roots[a] for a in self.writes)
+        self.access = Access(s, roots, (*self.outer, self.inner))
+
+    def _root(self, array: Tabulate) -> int:
+        """An element of a member, of what no member is."""
+        s, own = self.rows.scalars, moving(self.rows.scalars, array)
+        ids = dict(zip(own, [*self.outer, self.inner][: len(own)], strict=True))
+        for i in s.walk([array.body]):
+            if i in ids:
+                continue
+            op = s.op(i)
+            if isinstance(op, Read) and op.array in self.roots:
+                ids[i] = self._element(op.array, ids.get(s.args(i)[-1], s.args(i)[-1]))
+            elif isinstance(op, Reduce) and op.counters:
+                ids[i] = self._reduction(op, [ids.get(a, a) for a in s.args(i)])
+            else:
+                ids[i] = rebuilt(s, i, ids)
+        return ids[array.body]
+
+    def _element(self, array: Array, last: int) -> int:
+        """An element of a member whose root is known, at the last index."""
+        root = self.roots[array]
+        if not self.rows.has_elements(array) or last == self.inner:
+            return root
+        return replaced(self.rows.scalars, root, {self.inner: last})
+
+    def _reduction(self, op: Reduce, parts: Sequence[int]) -> int:
+        s = self.rows.scalars
+        depth = max((self.depths[i] + 1 for i in s.walk(parts) if i in self.depths), default=0)
+        if depth == len(self.counters):
+            self.counters.append(s.counter(self.rows.length))
+        counter = self.counters[depth]
+        moved = [replaced(s, p, {op.counters[0]: counter}) for p in parts]
+        new = s.reduction(op.operator, [counter], *moved)
+        self.depths[new] = depth
+        return new
+
+    def step(self, t: Translation, target: Target, simplify: Simplify) -> Step:
+        """The step that computes them."""
+        body = t.body(t.values(self.access.roots), simplify)
+        program, target = self._program(body, t.sources, target)
+        groups = prod(self.rows.outer)
+        lengths = enumerate([*self.rows.outer, self.rows.length])
+        words = [(extent_name(p), n) for p, n in lengths]
+        if not target.in_step:
+            target = target.in_grid(groups)
+            words += [("total", groups)] if target.grid else []
+        reads, writes = numbered("a", t.sources), numbered("y", self.writes)
+        count, title = groups * target.width, f"{groups} rows"
+        return Step(
+            program, target, reads, writes, count, groups, (*words, *t.words), title
+        )  # fmt: skip
+
+    def _program(
+        self, body: Body, sources: Mapping[Array, int], target: Target
+    ) -> tuple[RowsProgram, Target]:
+        """The program, and the groups for it."""
+        whole = tuple(not self.rows.has_elements(a) for a in self.writes)
+        if target.in_step:
+            return RowsProgram(body, whole=whole), target
+        many = 1 if self.rows.length % VECTOR else VECTOR
+        units = self.rows.length // many
+        wanted = 1 << max(-(-units // UNITS) - 1, 0).bit_length()
+        width = min(MOST_INVOCATIONS, max(LEAST_INVOCATIONS, wanted))
+        iterations = -(-units // width)
+        stays = iterations * many <= NUMBERS
+        vectors = {n for a, n in sources.items() if many > 1 and self._stands_in_rows(a)}
+        program = RowsProgram(
+            body, whole=whole, many=many, iterations=iterations * stays,
+            ragged=iterations * width != units, vectors=frozenset(vectors),
+        )  # fmt: skip
+        return program, target.of_width(width)
+
+    def _stands_in_rows(self, array: Array) -> bool:
+        """Whether an array of floats is read at elements of rows alone, which are its last axis."""
+        s, along = self.rows.scalars, {self.inner, *self.counters}
+        reads = [i for i, op in s.reads(self.access.roots) if op.array is array]
+        return (
+            array.kind == "f"
+            and array.shape[-1:] == (self.rows.length,)
+            and bool(reads)
+            and all(s.args(i)[-1] in along for i in reads)
+        )

@@ -1,0 +1,106 @@
+"""Arrays that are made of the same rows are one kernel: its numbers beside NumPy's in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+import symgrad as sg
+
+RNG = np.random.default_rng(0)
+DEVICES = ["cpu", "gpu"]
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def normalised(x: Any, w: Any) -> Any:
+    """Elements, and two numbers of each row."""
+    mean = x.mean(-1, keepdims=True)
+    spread = np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True))
+    return (x - mean) / spread * w, mean, spread[..., 0]
+
+
+def stages(run: Any) -> list[str]:
+    return str(run.stages).splitlines()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "shape", [(7, 3), (2, 3, 33), (70, 64), (5, 300), (256, 9001), (256, 9004)]
+)
+def test_a_softmax_is_one_kernel(shape: tuple[int, ...], device: Any) -> None:
+    x = RNG.normal(size=shape) * 3
+    run = sg.jit(softmax, device=device)
+    np.testing.assert_allclose(run(x), scipy.special.softmax(x, axis=-1), rtol=1e-5, atol=1e-8)
+    assert len(stages(run)) == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_elements_and_numbers_of_rows_are_written_by_one_kernel(device: Any) -> None:
+    x, w = RNG.normal(size=(6, 20, 32)), RNG.normal(size=32)
+    run = sg.jit(normalised, device=device)
+    for got, wanted in zip(run(x, w), normalised(x, w), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert len(stages(run)) == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_are_of_the_rows_too(device: Any) -> None:
+    x, w, c = RNG.normal(size=(40, 48)), RNG.normal(size=48), RNG.normal(size=(40, 48))
+    run = sg.value_and_grad(lambda x, w: np.sum(normalised(x, w)[0] * c), (0, 1), device=device)
+    value, (dx, dw) = run(x, w)
+    y, _, spread = normalised(x, 1.0)
+    g = c * w
+    wanted = (g - g.mean(-1, keepdims=True) - y * (g * y).mean(-1, keepdims=True)) / spread[:, None]
+    assert np.isclose(value, np.sum(y * w * c), rtol=1e-4)
+    np.testing.assert_allclose(dx, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(dw, (c * y).sum(0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_infinities_and_nan_stay_in_their_rows(device: Any) -> None:
+    x = RNG.normal(size=(5, 40))
+    x[1, 3], x[2, 7], x[3, 39] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(
+            sg.jit(softmax, device=device)(x), softmax(x), rtol=1e-5, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_counts_products_and_columns(device: Any) -> None:
+    """Reductions that lanes of a vector do not do, and those that are not over rows."""
+
+    def counted(x: Any) -> Any:
+        above = (x > x.mean(-1, keepdims=True)).sum(-1, keepdims=True)
+        return x / above, np.prod(x / np.abs(x).max(-1, keepdims=True), -1), x - x.sum(0)
+
+    x = RNG.uniform(0.9, 1.1, size=(40, 32))
+    for got, wanted in zip(sg.jit(counted, device=device)(x), counted(x), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=2e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_elements_that_other_kernels_read_are_written(device: Any) -> None:
+    x, a = RNG.normal(size=(2, 48, 48))
+
+    def twice(x: Any, a: Any) -> Any:
+        p = softmax(x)
+        return softmax(p @ a) * p.sum(0)
+
+    np.testing.assert_allclose(sg.jit(twice, device=device)(x, a), twice(x, a), rtol=1e-4)
+
+
+def test_nothing_passes_a_stopped_gradient_within_a_function_that_is_mapped() -> None:
+    x = RNG.normal(size=(30, 12))
+    mapped = sg.vmap(lambda r: sg.stop_gradient(r.max()) * r[0])
+    _, slope = sg.value_and_grad(lambda x: np.sum(mapped(x)), device="cpu")(x)
+    wanted = np.zeros(x.shape)
+    wanted[:, 0] = x.max(1)
+    np.testing.assert_allclose(slope, wanted, rtol=1e-6)
