@@ -22,11 +22,13 @@ from symgrad.kernel.shapes import Computation, Iteration, Reduction
 from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.skeletons.row_points import Pattern
 from symgrad.kernel.skeletons.steps import iterate_launch
+from symgrad.kernel.stages.plan import Plan
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import launch as llvm_launch
 from symgrad.llvm.dispatch import until as llvm_until
 from symgrad.llvm.dispatch.compiled import bound
+from symgrad.llvm.dispatch.plans import CompiledPlan
 from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.mathlib.define import Math, functions
 from symgrad.multi_device import launch as several_launch
@@ -549,6 +551,11 @@ def bound_on_host(program: Program, arrays: Sequence[np.ndarray]) -> Callable[[]
     that needs no launch: sizes are words among the arrays.
     """
     return bound(program, arrays)
+
+
+def plan_on_host(plan: Plan, options: Options) -> CompiledPlan:
+    """A plan of an array program, compiled for the host."""
+    return CompiledPlan(plan, options.math, options.dtype)
 
 
 def placed(options: Options, device: DeviceChoice) -> Options:

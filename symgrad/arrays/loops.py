@@ -22,6 +22,7 @@ from symgrad.arrays.interpret import interpret
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.lower import Lowering, View
 from symgrad.arrays.program import ArrayProgram, Call, Input
+from symgrad.arrays.rules import chosen
 from symgrad.arrays.scalars import Array
 from symgrad.arrays.tape import Operation, Tape, open_tape, opened, operand_rule
 from symgrad.arrays.whole import WholeArray
@@ -262,9 +263,22 @@ def _lowered(traced: Traced, operands: Sequence[Array], around: Lowering) -> Arr
         view = whole if role == COUNTER or alone else inner.of(new)
         inner.operands.append(_of_kind(inner, view, traced.given[k]))
     views = inner.run(traced.operations)
-    outputs = tuple(inner.stored(views[k]) for k in traced.results)
+    results = [views[k] for k in traced.results]
+    if traced.tested and outer:
+        carries = [v for v, role in zip(inner.operands, traced.roles, strict=True) if role == CARRY]
+        results = [_while(inner, carries[0], *pair) for pair in zip(results, carries, strict=True)]
+    outputs = tuple(map(inner.batched, results))
     program = ArrayProgram(b, tuple(inner.inputs), outputs)
     return ArrayLoop(program, traced.roles, traced.count, axis, traced.reverse, traced.tested)
+
+
+def _while(lowering: Lowering, going: View, new: View, old: View) -> View:
+    """A carry that stays as it is where a loop has ended, while others that are mapped go on."""
+
+    def read(i: Sequence[int]) -> int:
+        return chosen(lowering, going.read(()), new.read(i), old.read(i))
+
+    return View(new.shape, new.kind, read)
 
 
 def _of_kind(lowering: Lowering, view: View, kind: str) -> View:

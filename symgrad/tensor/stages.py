@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,9 +16,10 @@ from symgrad.arrays.parts import in_parts
 from symgrad.arrays.program import ArrayProgram, Call, Constant
 from symgrad.arrays.scalars import Array
 from symgrad.arrays.strips import in_strips
-from symgrad.backend import Backend, backend_of
+from symgrad.backend import Backend, backend_of, plan_on_host
 from symgrad.expr.graph.node import Graph, paused_gc
 from symgrad.kernel.language import Target
+from symgrad.kernel.launch import Launch
 from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stages.host_steps import (
     CallStep,
@@ -42,49 +43,72 @@ HOST_LARGE: Final = 2**22
 """Elements from which it is on the host, whose caches strips stay in."""
 
 
-def planned(program: ArrayProgram, target: Target, options: Options) -> Plan:
-    """The plan of a program on a target."""
+def planned(program: ArrayProgram, target: Target, options: Options, binding: int = 0) -> Plan:
+    """The plan of a program on a target, with those of the bodies of its loops.
+
+    Arrays of more elements than a ``binding`` has are in parts, if it says so.
+    """
 
     def simplify(graph: Graph, roots: Sequence[int]) -> tuple[Graph, list[int]]:
         return simplified(graph, roots, options)
 
     # of wider numbers a group has no memory for the tiles of algorithms
     on_host = target.in_step or options.dtype != "float32"
+    if binding:
+        program = in_parts(program, binding)
     with paused_gc():
-        return plan(program, target, simplify, on_host)
+        whole = plan(program, target, simplify, on_host)
+    for part in whole.parts:
+        if isinstance(part, CallStep) and part.call.name == "loop":
+            loop: ArrayLoop = part.call.options[0]
+            body = planned(_body(loop, target), target, options, binding)
+            whole.bodies[part] = loop.count, body
+    return whole
+
+
+def _body(loop: ArrayLoop, target: Target) -> ArrayProgram:
+    """The program of a loop's body; one that is of strips is not computed in such again."""
+    program = loop.body
+    assert isinstance(program.scalars, Builder), "bodies of tapes are built by one"
+    outputs = tuple(fused(program.scalars, program.outputs))
+    body = ArrayProgram(program.scalars, program.inputs, outputs)
+    return body if loop.of_strips else in_strips(body, _large(target))
+
+
+def _large(target: Target) -> int:
+    """Elements from which arrays are computed in strips."""
+    return HOST_LARGE if target.in_step else LARGE
 
 
 def compile_arrays(program: ArrayProgram, options: Options, device: Device) -> CompiledArrays:
     """A program of arrays, compiled for a device."""
-    return CompiledArrays(program, options, backend_of(device))
+    backend = backend_of(device)
+    target = backend.device_target(options.dtype, options.math)
+    owner, itemsize = backend.owner, memory_dtype(options.dtype).itemsize
+    binding = 0 if owner is None else owner.max_binding // itemsize
+    whole = planned(in_strips(program, _large(target)), target, options, binding)
+    return CompiledArrays(whole, options, backend)
 
 
 class CompiledArrays:
-    """A program that is compiled for a device. Several threads may run it."""
+    """A plan that is compiled for a device. Several threads may run it."""
 
-    def __init__(
-        self, program: ArrayProgram, options: Options, backend: Backend, is_strip: bool = False
-    ) -> None:
-        if not is_strip:
-            program = in_strips(program, HOST_LARGE if backend.on_host else LARGE)
-        if backend.owner is not None:
-            itemsize = memory_dtype(options.dtype).itemsize
-            program = in_parts(program, backend.owner.max_binding // itemsize)
+    def __init__(self, whole: Plan, options: Options, backend: Backend) -> None:
+        self.plan, self.program = whole, whole.program
         self.options, self.backend = options, backend
-        target = backend.device_target(options.dtype, options.math)
-        self.plan = planned(program, target, options)
-        self.program = program = self.plan.program
-        self._bodies: list[CompiledArrays] = []
         self._dtypes = {"f": options.floats, "i": np.dtype(np.int32)}
-        self._parts = [self._part(part) for part in self.plan.parts]
-        parts, outputs = self.plan.parts, program.outputs
+        self._on_host = plan_on_host(whole, options) if backend.on_host else None
+        self._parts = [] if backend.on_host else [self._part(part) for part in whole.parts]
+        parts, outputs = whole.parts, self.program.outputs
         written = {a for part in parts if isinstance(part, Segment) for a in part.outputs}
         owning = ProductStep, ScanStep, JoinStep
         written |= {a for p in parts if isinstance(p, owning) for a in p.writes}
+        if backend.on_host:
+            written = {*outputs}.difference(self.program.inputs, self.program.constants)
         self._own = len({*outputs}) == len(outputs) and written.issuperset(outputs)
         """Whether each output has memory of its own, as all have that kernels and BLAS write."""
         self._known: dict[Array, Any] = {}
-        for constant in program.constants:
+        for constant in self.program.constants:
             self._known[constant] = self._constant(constant)
 
     def _constant(self, constant: Constant) -> Any:
@@ -108,15 +132,15 @@ class CompiledArrays:
         gpu_plan = self.plan
         if self.backend.on_host:
             gpu_plan = planned(self.program, WorkgroupTarget(), self.options)
-        segments = (part for part in gpu_plan.parts if isinstance(part, Segment))
-        sources = [s for part in segments for s in sources_of(part.launch, self.options, "")]
-        for body in self._bodies:
-            sources += body.modules
+        launches = list(_launches(gpu_plan))
+        sources = [s for launch in launches for s in sources_of(launch, self.options, "")]
         return tuple(dict.fromkeys(sources))
 
     def run(self, inputs: Sequence[Any], on_device: bool = False) -> list[Any]:
         """The outputs: arrays of the host, or of the device where that is asked for."""
         arrays = self._known | {a: inputs[a.number] for a in self.program.inputs}
+        if self._on_host is not None:
+            arrays |= self._on_host.run(inputs)
         for part in self._parts:
             part(arrays)
         outputs = [self._output(arrays, a, on_device) for a in self.program.outputs]
@@ -143,20 +167,13 @@ class CompiledArrays:
         return partial(self._host, part)
 
     def _loop(self, call: Call, step: CallStep) -> Any:
-        """A loop: its body is compiled once, and carries stay where they are."""
+        """A loop: its body is compiled once, and carries stay on the device."""
         loop: ArrayLoop = call.options[0]
-        program = loop.body
-        assert isinstance(program.scalars, Builder), "bodies of tapes are built by one"
-        fused_outputs = tuple(fused(program.scalars, program.outputs))
-        fused_body = ArrayProgram(program.scalars, program.inputs, fused_outputs)
-        body = CompiledArrays(fused_body, self.options, self.backend, loop.of_strips)
-        self._bodies.append(body)
-        self.plan.bodies[step] = loop.count, body.plan
-        stays = not self.backend.on_host
+        body = CompiledArrays(self.plan.bodies[step][1], self.options, self.backend)
 
         def run(arrays: dict[Array, Any]) -> None:
             operands = [arrays[a] for a in call.operands]
-            results = loop.run(operands, lambda inputs: body.run(inputs, stays), np.stack)
+            results = loop.run(operands, lambda inputs: body.run(inputs, True), np.stack)
             arrays |= {array: results[k] for k, array in step.results.items()}
 
         return run
@@ -190,6 +207,13 @@ class CompiledArrays:
         for array, values in zip(step.writes, step.run(hosted), strict=True):
             values = np.ascontiguousarray(values, self._dtypes[array.kind])
             arrays[array] = values.reshape(array.shape)  # which has an axis too many of a number
+
+
+def _launches(whole: Plan) -> Iterator[Launch]:
+    """The launches of a plan, and of the bodies of its loops after them."""
+    yield from (part.launch for part in whole.parts if isinstance(part, Segment))
+    for _, body in whole.bodies.values():
+        yield from _launches(body)
 
 
 def _apart(outputs: Sequence[Any], others: Sequence[Any]) -> list[Any]:

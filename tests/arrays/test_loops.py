@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -88,7 +89,32 @@ def chosen(lib: Any, x: Any, y: Any) -> Any:
     return np.sum(lib.cond(np.sum(x) > 0, lambda: x * y, lambda: x - y**2))
 
 
-LOOPS = [recurrence, nested, scanned, backwards, looked_up, without_rows, chosen]
+def swapped(lib: Any, x: Any, y: Any) -> Any:
+    """Carries that change places, stay as they are, and are computed twice."""
+
+    def step(k: Any, c: Any) -> Any:
+        a, b, same, _ = c
+        new = np.sin(a) + 0.1 * k
+        return b, new, same, new * same
+
+    return sum(np.sum(c**2) for c in lib.fori_loop(0, 5, step, (x, y, x * y, y)))
+
+
+def multiplied(lib: Any, x: Any, y: Any) -> Any:
+    """Products of matrices, of their transposes and of a batch of them, and a solution, in turn."""
+    a, b = np.reshape(x, (10, 30)) / 5, np.reshape(y, (30, 10)) / 5
+
+    def step(k: Any, c: Any) -> Any:
+        new = np.tanh(a @ b @ c + (c.T @ a).T[:10])
+        many = np.stack([new, c + k]) @ np.stack([c.T @ c, a.T @ a])
+        return c + np.linalg.solve(np.eye(10) + new @ new.T / 9, many[0] + many[1])
+
+    return np.sum(lib.fori_loop(0, 4, step, a) ** 2)
+
+
+LOOPS = [
+    recurrence, nested, scanned, backwards, looked_up, without_rows, chosen, swapped, multiplied,
+]  # fmt: skip
 
 
 def slope(f: Callable[..., Any], args: list[Any], k: int, along: Any) -> Any:
@@ -133,6 +159,55 @@ def test_a_loop_ends_by_a_test() -> None:
     np.testing.assert_allclose(run(X), grown(Python, X), rtol=1e-12)
     never = sg.jit(lambda x: sg.while_loop(lambda v: v[0] < 2, lambda v: v, x, max_steps=3))
     assert np.isnan(never(X * 0)).all()
+
+
+def test_what_loops_keep_is_a_result() -> None:
+    def kept(lib: Any, x: Any, reverse: bool) -> Any:
+        return lib.scan(lambda c, row: (np.cos(c * row), (c, row)), x, ROWS, reverse=reverse)
+
+    for reverse in (False, True):
+        run = sg.jit(lambda x, r=reverse: kept(sg, x, r), device="cpu", dtype="float64")
+        end, (carries, rows) = run(X)
+        wanted, (wanted_carries, wanted_rows) = kept(Python, X, reverse)
+        np.testing.assert_allclose(end, wanted, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(carries, wanted_carries, rtol=1e-12, atol=1e-14)
+        np.testing.assert_array_equal(rows, wanted_rows)
+        assert not np.may_share_memory(carries, run(X)[1][0])
+
+
+def test_a_test_may_be_mapped() -> None:
+    def ended(lib: Any, v: Any) -> Any:
+        return lib.while_loop(lambda u: np.sum(u) < 100.0, lambda u: u * 1.5, v, max_steps=50)
+
+    rows = np.abs(RNG.normal(size=(5, 4)))
+    run = sg.vmap(lambda v: ended(sg, v), device="cpu", dtype="float64")
+    np.testing.assert_allclose(run(rows), [ended(Python, v) for v in rows], rtol=1e-12)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
+def test_a_loop_without_end_is_interrupted() -> None:
+    def stopped(*_: Any) -> None:
+        raise TimeoutError
+
+    run = sg.jit(lambda x: sg.while_loop(lambda c: c[0] < 9, lambda c: np.sin(c), x), device="cpu")
+    before = signal.signal(signal.SIGALRM, stopped)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        with pytest.raises(TimeoutError):
+            run(X)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_large_carries_take_all_threads() -> None:
+    x = np.linspace(0.0, 1.0, 300_000)
+    run = sg.jit(
+        lambda v: sg.fori_loop(0, 3, lambda k, c: np.exp(np.sin(c)) / (k + 2), v),
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    wanted = Python.fori_loop(0, 3, lambda k, c: np.exp(np.sin(c)) / (k + 2), x)
+    np.testing.assert_allclose(run(x), wanted, rtol=1e-13)
 
 
 def test_bounds_may_be_values() -> None:

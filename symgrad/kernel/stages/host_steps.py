@@ -128,6 +128,21 @@ class ProductStep(HostStep):
         self.writes, self.title = (result,), "product"
         self._batch, self._rows, self._columns = len(c.batch), len(c.rows), len(c.columns)
 
+    @property
+    def sides(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
+        """The lengths and strides of both factors: of the batch, of rows or columns, of the sum.
+
+        None where matrices stand in memory as no BLAS takes them.
+        """
+        batch, shapes = self._batch, (self.left.shape, self.right.shape)
+        left, right = (
+            factor.merged((batch, batch + outer, len(shape)))
+            for factor, outer, shape in zip(
+                (self.left, self.right), (self._rows, self._columns), shapes, strict=True
+            )
+        )
+        return None if left is None or right is None else (left, right)
+
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The products: see `HostStep`."""
         known = dict(zip(self.inputs, arrays, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from symgrad.arrays.scalars import Array, Read, Reduce, Scalars
@@ -23,6 +24,20 @@ class Operand:
     first: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    def merged(self, ends: Sequence[int]) -> list[tuple[int, int]] | None:
+        """The lengths and strides of groups of axes that end there, if each is one axis."""
+        axes = []
+        for group in (slice(*ends) for ends in pairwise((0, *ends))):
+            moving = [
+                (n, by)
+                for n, by in zip(self.shape[group], self.strides[group], strict=True)
+                if n > 1
+            ]
+            if any(by != n * step for (_, by), (n, step) in pairwise(moving)):
+                return None
+            axes.append((prod(self.shape[group]), moving[-1][1] if moving else 0))
+        return axes
 
 
 @dataclass(frozen=True, eq=False)

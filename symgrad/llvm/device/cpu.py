@@ -17,7 +17,7 @@ from typing import Final
 
 from symgrad.llvm import compiler
 from symgrad.llvm.device.host import host, llvm
-from symgrad.llvm.printing.source import Source
+from symgrad.llvm.printing.source import ENTRY, Source
 
 NAME: Final = re.compile(r"[0-9a-f]{64}(\.\w+)?\.code")
 """The names of files on disk: a key, and a mark where the file is not finished yet."""
@@ -30,7 +30,10 @@ RECENT_SECONDS: Final = 60
 
 
 class Code:
-    """Machine code in memory: ``address`` is that of its function ``run``."""
+    """Machine code in memory: ``address`` is that of its function ``run``.
+
+    ``entry`` is that of its function `ENTRY`, or 0.
+    """
 
     def __init__(self, compiled: bytes) -> None:
         binding, cpu = llvm(), host()
@@ -40,6 +43,7 @@ class Code:
         engine.finalize_object()
         self._engine = engine
         self.address: int = engine.get_function_address("run")
+        self.entry: int = engine.get_function_address(ENTRY)
         assert self.address, "the module defines run"
 
 

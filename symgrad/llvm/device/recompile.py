@@ -62,6 +62,16 @@ class Function:
         """The function, for as long as this object lives: the code itself, if it is for good."""
         return watch.code(self._run if self._due == math.inf else self._timed)
 
+    @property
+    def entry(self) -> int:
+        """The address of the function that takes all arguments in memory, of the code as it is."""
+        return self._codes[-1].entry
+
+    @property
+    def may_improve(self) -> bool:
+        """Whether there may be better code, once it has run for long."""
+        return self._due < math.inf
+
     def new_workspace(self) -> Any:
         """Memory for calls to work in, one after the other."""
         if not self.workspace:
@@ -88,7 +98,11 @@ class Function:
     def _timed(self, *arguments: Any) -> None:
         start = time.perf_counter()
         self._run(*arguments)
-        self._spent += time.perf_counter() - start
+        self.spend(time.perf_counter() - start)
+
+    def spend(self, seconds: float) -> None:
+        """Note for how long it has run, and look for better code if that is due."""
+        self._spent += seconds
         if self._spent >= self._due and self._lock.acquire(blocking=False):
             try:
                 self._due = self._spent + self._improved()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.cache import Once
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.memory import ALIGNMENT_BYTES, POOL
@@ -59,6 +60,18 @@ class Compiled:
         written = [arrays[b.name] for b in self._bound if b.space == "write"]
         shared = any(b.atomic for b in self._bound)
         return Planned(self.function, bound, written, words, cells, self.width, weight, shared)
+
+
+CACHED_FUNCTIONS: Final = 256
+"""Most compiled kernels that are cached."""
+
+_compiled: Once[Any, Compiled] = Once(CACHED_FUNCTIONS)
+
+
+def kernel_of(d: Dispatch, math: str, dtype: str) -> Compiled:
+    """The kernel of a dispatch, compiled once."""
+    key = d.program, d.target, math, dtype
+    return _compiled.get(key, lambda: Compiled(lambda _: d.kernel, d.target, math, dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,25 +223,33 @@ def _alone(program: Program) -> Function:
 
 
 def arena(launch: Launch, dtype: np.dtype[Any]) -> tuple[dict[str, int], int]:
-    """Where each scratch array begins in memory that all of them share, and how large that is.
-
-    Each gets the first gap that is large enough, of what no other one needs while it is needed.
-    """
+    """Where each scratch array begins in memory that all of them share, and how large that is."""
     first, last = dict[str, int](), dict[str, int]()
     for n, d in enumerate(launch.dispatches):
         for name in d.names.values():
             first.setdefault(name, n)
             last[name] = n
-    placed: list[tuple[int, int, str]] = []
-    for a in launch.scratch:
-        size = -(-a.size * a.dtype(dtype).itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        start = 0
-        for begin, end, other in sorted(placed):
-            apart = last[other] < first[a.name] or last[a.name] < first[other]
+    sizes = {a.name: a.size * a.dtype(dtype).itemsize for a in launch.scratch}
+    starts, nbytes = placed([(size, first[name], last[name]) for name, size in sizes.items()])
+    return dict(zip(sizes, starts, strict=True)), nbytes
+
+
+def placed(spans: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
+    """Where arrays (bytes, first use, last use) begin in memory that they share, and its size.
+
+    Each gets the first gap that is large enough, of what no other one needs while it is needed.
+    """
+    taken: list[tuple[int, int, int, int]] = []
+    starts: list[int] = []
+    for nbytes, first, last in spans:
+        size, start = -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES, 0
+        for begin, end, since, until in sorted(taken):
+            apart = until < first or last < since
             if not apart and begin < start + size and start < end:
                 start = end
-        placed.append((start, start + size, a.name))
-    return {name: start for start, _, name in placed}, max((end for _, end, _ in placed), default=0)
+        taken.append((start, start + size, first, last))
+        starts.append(start)
+    return starts, max((end for _, end, _, _ in taken), default=0)
 
 
 def _part(a: str | Part) -> Part:

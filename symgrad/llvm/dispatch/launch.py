@@ -12,28 +12,21 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from symgrad.cache import Once
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel import watch
 from symgrad.kernel.launch import Dispatch, Launch, Program, Use
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.skeletons.map import Map
-from symgrad.llvm.dispatch.compiled import Calls, Compiled, Planned
+from symgrad.llvm.dispatch.compiled import Calls, Compiled, Planned, kernel_of
 from symgrad.llvm.dispatch.points import Points
 from symgrad.llvm.dispatch.until import Steps, Visit, stream
 from symgrad.values.dtypes import host_dtype
-
-CACHED_FUNCTIONS: Final = 256
-"""Most compiled kernels that are cached."""
 
 SMALL_BYTES: Final = 2**16
 """Bytes of outputs that stay with each thread for a launch whose inputs stay, at most."""
 
 T = TypeVar("T")
-
-
-_compiled: Once[Any, Compiled] = Once(CACHED_FUNCTIONS)
 
 
 class Launched:
@@ -111,8 +104,7 @@ class Launched:
     def _kernel(self, d: Dispatch, math: str, dtype: str) -> Compiled:
         if d.program in self._kernels:
             return self._kernels[d.program]
-        key = d.program, d.target, math, dtype
-        return _compiled.get(key, lambda: Compiled(lambda _: d.kernel, d.target, math, dtype))
+        return kernel_of(d, math, dtype)
 
     def run(self, *inputs: np.ndarray, steps: int = 0) -> list[np.ndarray]:
         """The outputs, as fresh arrays; inputs have the shapes that the launch says.

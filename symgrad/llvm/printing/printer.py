@@ -17,7 +17,7 @@ from symgrad.llvm.compiler import SWEEPING
 from symgrad.llvm.printing.definitions import INLINED, closure, definitions, of_each
 from symgrad.llvm.printing.functions import Arrangement, Outlined
 from symgrad.llvm.printing.operations import Shape
-from symgrad.llvm.printing.source import HOT, LONG_BATCH, MOST_THOROUGH, Source, module
+from symgrad.llvm.printing.source import ENTRY, HOT, LONG_BATCH, MOST_THOROUGH, Source, module
 from symgrad.llvm.printing.statements import Body
 from symgrad.llvm.printing.values import Calls
 from symgrad.mathlib.define import Function
@@ -231,6 +231,7 @@ class _Module:
         body.scope(self.kernel.main)
         body.memory.records.finish()
         return [
+            *self._packed(),
             *self._head(),
             "  %any = icmp slt i64 %first, %end",
             "  br i1 %any, label %block, label %done",
@@ -246,6 +247,22 @@ class _Module:
             "  ret void",
             "}",
         ]
+
+    def _packed(self) -> list[str]:
+        """The function that takes addresses of buffers and what follows ``stream`` in memory."""
+        names = {b: f"ptr %{self.arrangement.names[b]}" for b in self.arrangement.bound}
+        arguments = [f"i32 %{name}" for name in self.kernel.arguments.values()]
+        loaded = [*names.values(), "i32 %count", "i32 %groups", *arguments]
+        lines = [f"define void @{ENTRY}(ptr %packed, ptr %workspace, i64 %first, i64 %end) #0 {{"]
+        for n, parameter in enumerate(loaded):
+            kind, name = parameter.split()
+            lines += [
+                f"  {name}.at = getelementptr i64, ptr %packed, i64 {n}",
+                f"  {name} = load {kind}, ptr {name}.at",
+            ]
+        given = {p.split()[1]: p for p in loaded} | {"%stream": "i1 false"}
+        passed = ", ".join(given.get(p.split()[1], p) for p in self._parameters)
+        return [*lines, f"  call void @run({passed})", "  ret void", "}", ""]
 
 
 def _own_memory(body: Body) -> list[str]:

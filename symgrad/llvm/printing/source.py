@@ -33,6 +33,9 @@ MOST_THOROUGH = 50_000
 
 CACHE_LINE_BYTES: Final = 64
 
+ENTRY: Final = "packed"
+"""The function of a kernel for many invocations that takes its arguments in memory."""
+
 
 @dataclass(frozen=True)
 class Source:
