@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -11,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.linear.sparse import factorized, is_structural_zero
+from symgrad.expr.loops.control import fori_loop
+from symgrad.expr.tracers.array import array
 from symgrad.ode.system import (
     NO_MEMORY,
     Attempt,
@@ -58,13 +60,12 @@ class RosenbrockTableau:
     @cached_property
     def classical(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The weights b, and the matrices of the stages and of the Jacobian, of the usual form."""
-        s = len(self.b)
-        couplings, a = (
-            np.array([[*row, *[0.0] * (s - len(row))] for row in rows])
-            for rows in (self.couplings, self.a)
-        )
-        gammas = np.linalg.inv(np.eye(s) / self.gamma - couplings)
-        return np.array(self.b) @ gammas, a @ gammas, gammas
+        gammas = np.linalg.inv(np.eye(len(self.b)) / self.gamma - square(self.couplings))
+        return np.array(self.b) @ gammas, square(self.a) @ gammas, gammas
+
+    def rows(self) -> Iterator[tuple[Any, Any, float, float]]:
+        """Of each stage its weights in ``a`` and ``couplings``, and its ``c`` and ``d``."""
+        return zip(self.a, self.couplings, self.c, self.d, strict=True)
 
 
 def _ode23s() -> RosenbrockTableau:
@@ -162,16 +163,25 @@ class RosenbrockMethod:
         self, system: System, start: Start, h: Any, by_time: Any, jacobian: Any
     ) -> Attempt:
         """A step of length h by these derivatives at its start."""
-        tableau, stages, y = self._tableau, list[Any](), start.y
+        tableau, y = self._tableau, start.y
         solve = solver(jacobian, tableau.gamma * h)
         varies = not all(map(is_structural_zero, by_time))
-        for i, (row, c, d) in enumerate(zip(tableau.a, tableau.c, tableau.d, strict=True)):
-            at = y + combined(row, stages)
-            value = start.slope if i == 0 else system.slope(start.t + c * h, at)
-            right = h * value + combined(tableau.couplings[i], stages)
-            if d and varies:
+
+        def stage(c: Any, d: Any, moved: Any, coupled: Any, slope: Any = None) -> Any:
+            value = system.slope(start.t + c * h, y + moved) if slope is None else slope
+            right = h * value + coupled
+            if varies and not is_structural_zero(d):
                 right = right + (h * h * d) * by_time
-            stages.append(solve(tableau.gamma * right))
+            return solve(tableau.gamma * right)
+
+        if system.size * len(tableau.b) > MOST_WRITTEN_OUT:
+            stages = _in_a_loop(tableau, system.size, stage)
+        else:
+            stages = list[Any]()
+            for row, couplings, c, d in tableau.rows():
+                first = None if stages else start.slope
+                parts = combined(row, stages), combined(couplings, stages)
+                stages.append(stage(c, d, *parts, first))
         end = y + combined(tableau.b, stages)
         error = norm(combined(tableau.error, stages) / system.scale(y, end))
 
@@ -182,6 +192,30 @@ class RosenbrockMethod:
             return [rise + fall for rise, fall in zip(rises, falls, strict=True)]
 
         return Attempt(end, system.slope(start.t + h, end), error, dense, len(stages))
+
+
+MOST_WRITTEN_OUT: Final = 96
+"""Numbers of all stages up to which these are written out: of more, as of a problem of 20 states,
+reversed steps would hold more values at once than compilers have registers for."""
+
+
+def _in_a_loop(tableau: RosenbrockTableau, size: int, stage: Callable[..., Any]) -> list[Any]:
+    """The stages as a loop, of which those before stand in memory."""
+    count = len(tableau.b)
+    tables = [array(square(rows)) for rows in (tableau.a, tableau.couplings)]
+    c, d = array(np.array(tableau.c)), array(np.array(tableau.d))
+
+    def following(i: Any, stages: Any) -> Any:
+        parts = (sum(table[i, j] * stages[j] for j in range(count - 1)) for table in tables)
+        return stages.at[i].set(array(stage(c[i], d[i], *parts)))
+
+    stages = fori_loop(0, count, following, array(np.zeros((count, size))))
+    return [stages[i] for i in range(count)]
+
+
+def square(rows: Rows) -> np.ndarray:
+    """Rows of weights as a square matrix, with zeros from the diagonal on."""
+    return np.array([[*row, *[0.0] * (len(rows) - len(row))] for row in rows])
 
 
 def solver(jacobian: Any, step: Any) -> Callable[[Any], Any]:
