@@ -32,7 +32,7 @@ from symgrad.wgsl.printing.source import Style
 THRESHOLDS = {
     "CHUNK_COST": 20.0, "FEW_ELEMENTS": 16, "SHARED_TERMS": 4, "SPLIT_TERMS": 8,
     "SCAN_LENGTH": 3, "MOST_PARTS": 5, "ACROSS_READS": 8, "WARP": 2, "BUSY_ELEMENTS": 64,
-    "SHARED_COST": 2, "ROW_GROUPS": 2,
+    "SHARED_COST": 2, "ROW_GROUPS": 2, "FOURS": 8,
 }  # fmt: skip
 TOLERANCES: dict[DTypeName, float] = {"float64": 1e-10, "float32": 1e-4}
 

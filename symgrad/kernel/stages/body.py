@@ -32,10 +32,14 @@ class Extent:
 
 @dataclass(frozen=True)
 class Element:
-    """The number at an index of array number so many; the index is a node of the body."""
+    """The number at an index of array number so many; the index is a node of the body.
+
+    Of an array that is read in fours it is number ``lane`` of the four at that index.
+    """
 
     array: int
     index: int
+    lane: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Body:
     """A graph whose input number k stands for ``leaves[k]``; two of equal content are equal.
 
     ``parallel`` are how many of the counters are parallel, ``kinds`` the kinds of the arrays that
-    are read, in order, and ``roots`` the values of an element.
+    are read, in order, those in ``quads`` in fours, and ``roots`` the values of an element.
     """
 
     graph: Graph
@@ -84,12 +88,14 @@ class Body:
     roots: tuple[int, ...]
     parallel: int
     kinds: tuple[str, ...]
+    quads: frozenset[int] = frozenset()
 
     @cached_property
     def key(self) -> Any:
         """All that it is."""
         nodes = tuple(self.graph.nodes)
-        return nodes, self.leaves, self.reductions, self.roots, self.parallel, self.kinds
+        read = self.kinds, self.quads
+        return nodes, self.leaves, self.reductions, self.roots, self.parallel, read
 
     @cached_property
     def _hash(self) -> int:

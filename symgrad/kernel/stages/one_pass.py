@@ -16,9 +16,10 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.body import Reduction
-from symgrad.kernel.stages.combine import TUPLES
+from symgrad.kernel.stages.combine import TUPLES, combined
 from symgrad.kernel.stages.programs import StageProgram, chosen_group
 from symgrad.kernel.stages.write import over_group
 
@@ -80,6 +81,16 @@ def one_pass(
     return Pass(tuple(reductions), operators, tuple(others), tuple(dict.fromkeys(reads)), size)
 
 
+def pass_length(target: Target, size: int, cost: int) -> int:
+    """The elements of a part of a pass, of which each costs so many additions."""
+    if target.in_step:
+        unit, worth = 4 * target.width, int(sizes.CHUNK_COST / max(cost, 1)) * target.width
+        length = max(worth, -(-size // sizes.MOST_PARTS))
+    else:
+        unit, length = sizes.FOUR, max(4 * sizes.ELEMENT_WIDTH, -(-size // sizes.PASS_PARTS))
+    return -(-length // unit) * unit
+
+
 def _reads_beside(
     s: Scalars, array: Array, counters: Sequence[int], sources: Collection[Array]
 ) -> list[int]:
@@ -135,10 +146,11 @@ class PassProgram(StageProgram):
     """A group for each part of the elements, which writes some arrays and reduces others.
 
     Of the body's roots the first are reduced by ``operators``, one number of each for a group; the
-    others are written, element by element. The parallel counter is the element.
+    others are written, element by element. The parallel counter is the element, or in ``quads``
+    that of fours of them, of which the body has four roots for each.
 
-    The arguments are the body's, the number of elements, ``size``, and how many of them a group
-    has, ``length``; in a grid also the number of groups, ``total``.
+    The arguments are the body's, the number of elements, or fours, ``size``, and how many of them a
+    group has, ``length``; in a grid also the number of groups, ``total``.
     """
 
     operators: tuple[str, ...] = ()
@@ -147,11 +159,12 @@ class PassProgram(StageProgram):
     @paused_gc()
     def __call__(self, target: Target) -> KernelIR:
         """The kernel."""
-        k, w, writes = self._begin(target, "one_pass")
+        many = len(self.operators)
+        k, w, writes = self._begin(target, "one_pass", many)
         group, exists = chosen_group(k)
         size, length = Index(k, k.argument("size")), Index(k, k.argument("length"))
-        width, local, roots = k.target.width, Index(k, k.local), self.body.roots
-        start, many = group * length, len(self.operators)
+        width, local = k.target.width, Index(k, k.local)
+        start = group * length
         count = (size - start).at_most(length)
         if exists is not None:
             count = Index(k, k.add(ops.word_where, exists, count.id, k.word(0)))
@@ -160,12 +173,14 @@ class PassProgram(StageProgram):
         def terms(t: int) -> Sequence[int]:
             at = (start + Index(k, t) * width + local).id
             with w.frame({0: at}):
-                values = w.values(roots)
-                for buffer, value in zip(writes[many:], values[many:], strict=True):
-                    k.store(buffer, at, value)
-            return values[:many]
+                values = self._parted(w.values(self.body.roots))
+                for buffer, each in zip(writes[many:], values[many:], strict=True):
+                    self._store_side_by_side(k, buffer, Index(k, at), each)
+            pairs = zip(self.operators, values[:many], strict=True)
+            return [_joined(k, operator, each) for operator, each in pairs]
 
-        r = Reduction((), (), roots[:many], self.operators, self.long)
+        parts = tuple(each[0] for each in self._parted(self.body.roots)[:many])
+        r = Reduction((), (), parts, self.operators, self.long)
         totals = over_group(k, r, w.looped(r, trips, terms, in_blocks=True))
         first = local.below(1)
 
@@ -175,3 +190,11 @@ class PassProgram(StageProgram):
 
         k.when(first if exists is None else k.add(ops.logical_and, exists, first), put)
         return k
+
+
+def _joined(k: KernelIR, operator: str, values: Sequence[int]) -> int:
+    """The reduction of some values."""
+    total, *rest = values
+    for value in rest:
+        (total,) = combined(k, operator, [total], [value])
+    return total

@@ -17,6 +17,7 @@ from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.stages.body import Body
 from symgrad.kernel.stages.combine import combined, nothing
+from symgrad.kernel.stages.sizes import FOUR
 from symgrad.kernel.stages.write import Values, Writer
 from symgrad.kernel.statements import Buffer
 
@@ -44,17 +45,28 @@ class StageProgram:
     """A kernel of stages: buffers ``a0``, .. that are read, and ``y0``, .. that are written.
 
     Each root of the body has a buffer, or each buffer has as many roots, one after the other, as
-    ``widths`` says: they are elements side by side.
+    ``widths`` says: they are elements side by side, which are written in fours in ``quads``.
     """
 
     body: Body
     widths: tuple[int, ...] = field(default=(), kw_only=True)
+    quads: bool = field(default=False, kw_only=True)
 
-    def _begin(self, target: Target, name: str) -> tuple[KernelIR, Writer, list[Buffer]]:
+    def _begin(
+        self, target: Target, name: str, singles: int = 0
+    ) -> tuple[KernelIR, Writer, list[Buffer]]:
+        """The kernel, its body's writer, and its buffers to write, the first so many singly."""
         k, body = KernelIR(target, name), self.body
-        reads = [k.buffer(f"a{n}", "read", kind) for n, kind in enumerate(body.kinds)]
+        reads = [
+            k.buffer(f"a{n}", "read", kind, vector=FOUR if n in body.quads else 1)
+            for n, kind in enumerate(body.kinds)
+        ]
         kinds = [body.graph.type(root) for root, *_ in self._parted(body.roots)]
-        writes = [k.buffer(f"y{n}", "write", "u" if t == "b" else t) for n, t in enumerate(kinds)]
+        vectors = [FOUR if self.quads and n >= singles else 1 for n in range(len(kinds))]
+        writes = [
+            k.buffer(f"y{n}", "write", "u" if t == "b" else t, vector=vector)
+            for n, (t, vector) in enumerate(zip(kinds, vectors, strict=True))
+        ]
         return k, Writer(k, body, reads), writes
 
     def _parted(self, values: Values) -> Sequence[Values]:
@@ -67,9 +79,13 @@ class StageProgram:
     def _store(self, k: KernelIR, writes: Sequence[Buffer], at: Index, values: Values) -> None:
         """Write the values of the element at an index."""
         for buffer, each in zip(writes, self._parted(values), strict=True):
-            first = at * len(each) if len(each) > 1 else at
-            for n, value in enumerate(each):
-                k.store(buffer, (first + n if n else first).id, value)
+            self._store_side_by_side(k, buffer, at, each)
+
+    @staticmethod
+    def _store_side_by_side(k: KernelIR, buffer: Buffer, at: Index, values: Values) -> None:
+        first = at * len(values) if len(values) > 1 else at
+        for n, value in enumerate(values):
+            k.store(buffer, first.shifted(n).id, value)
 
 
 @dataclass(frozen=True)

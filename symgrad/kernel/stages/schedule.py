@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isqrt
 
-from symgrad.arrays.program import Constant, Input, Scan, Scatter, Tabulate
+from symgrad.arrays.program import Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array, Reduce, Scalars, replaced
 from symgrad.expr import ops
 from symgrad.expr.graph.node import reachable
@@ -16,7 +16,7 @@ from symgrad.kernel.stages.access import Access, Lanes
 from symgrad.kernel.stages.finishing import finishing, roots_of
 from symgrad.kernel.stages.gather import gathered
 from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
-from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass
+from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass, pass_length
 from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
 from symgrad.kernel.stages.rows import RowElements, Rows
@@ -24,7 +24,13 @@ from symgrad.kernel.stages.sharing import alike, moving
 from symgrad.kernel.stages.steps import AnyStep, Step, numbered, widths
 from symgrad.kernel.stages.tile_products import tile_operand, tile_product
 from symgrad.kernel.stages.translate import LONG, Share, Simplify, Translation
-from symgrad.kernel.stages.unrolling import along_short, in_rows, side_by_side, unrolled
+from symgrad.kernel.stages.unrolling import (
+    along_short,
+    in_rows,
+    neighbours,
+    side_by_side,
+    unrolled,
+)
 
 
 class Scheduler:
@@ -50,18 +56,9 @@ class Scheduler:
 
         All that they read is ``known``.
         """
-        s, bindings = self.scalars, self.target.bindings or 0
-        if self.target.in_step or not isinstance(array, Tabulate) or self.is_product(array):
+        if self.target.in_step or self.is_product(array):
             return ()
-        read, sums, others = _read(s, array), _width(s, array), list[Tabulate]()
-        for other in later:
-            if alike(s, array, other) and isinstance(other, Tabulate):
-                more, width = read | _read(s, other), _width(s, other)
-                is_ready = all(a in known or isinstance(a, Input | Constant) for a in more)
-                if is_ready and len(more) + sums + width <= bindings:
-                    read, sums = more, sums + width
-                    others.append(other)
-        return others
+        return alike(self.scalars, array, later, known, self.target.bindings or 0)
 
     def finishing(
         self,
@@ -235,8 +232,7 @@ class Scheduler:
             return flat
         inner = self.lanes.row_counter(access)
         if inner is None and not self.lanes.is_shared(access):
-            t = self._translation(access)
-            return self._elements(access, t, t.values(access.roots), arrays)
+            return self._in_fours(arrays, access) or self._singly(arrays, access)
         lanes = self.lanes.shared(access, inner)
         if inner is None:
             arrays, access = in_rows(self.scalars, arrays, access, lanes)
@@ -252,8 +248,52 @@ class Scheduler:
             or sum(self.scalars.extent(c) > 1 for c in access.parallel) < 2
         ):
             return None
+        if self._have_fours(access.roots, access.size, arrays):
+            flat, t, values = self._fours_in_order(access.size, reads, access.roots)
+            return self._elements(flat, t, values, [*arrays] * sizes.FOUR, quads=True)
         flat, t, known = self._in_order(access.size, reads)
         return self._elements(flat, t, t.values(access.roots, known), arrays)
+
+    def _have_fours(self, roots: Sequence[int], size: int, arrays: Sequence[Array]) -> bool:
+        """Whether there are so many elements, floats of floats, that an invocation has four."""
+        read = [op.array for _, op in self.scalars.reads(roots)]
+        return (
+            size >= sizes.FOURS
+            and not size % sizes.FOUR
+            and not self.target.in_step
+            and self.target.itemsize == sizes.FLOAT_BYTES
+            and all(a.kind == "f" for a in (*read, *arrays))
+            and not any(a in self._packs for a in read)
+        )
+
+    def _fours_in_order(
+        self, size: int, reads: Sequence[int], roots: Sequence[int]
+    ) -> tuple[Access, Translation, list[int]]:
+        """As `_in_order`, fours by their index alone, and scalars of these, four of each."""
+        fours = self.scalars.counter(size // sizes.FOUR)
+        flat = Access(self.scalars, (), (fours,))
+        t = self._translation(flat)
+        (four,) = t.values([fours])
+        return flat, t, [node for root in roots for node in t.four_of(root, reads, four)]
+
+    def _singly(self, arrays: Sequence[Array], access: Access) -> Step:
+        """The step in which an invocation has an element."""
+        t = self._translation(access)
+        return self._elements(access, t, t.values(access.roots), arrays)
+
+    def _in_fours(self, arrays: Sequence[Array], access: Access) -> Step | None:
+        """The step in which an invocation has four neighbours, which are read in fours as well."""
+        s = self.scalars
+        many = self._have_fours(access.roots, access.size, arrays) and not access.reductions
+        if not many or len({*arrays}) < len(arrays) or s.extent(access.parallel[-1]) % sizes.FOUR:
+            return None
+        writes, access = neighbours(s, arrays, access, sizes.FOUR)
+        t = Translation(s, access.parallel, None, self._packs, in_fours=True)
+        values = t.values(access.roots)
+        most = self.target.bindings
+        if most is not None and len(t.sources) + len(arrays) > most:
+            return None
+        return self._elements(access, t, values, writes, quads=True)
 
     def _in_order(
         self, size: int, reads: Iterable[int]
@@ -272,16 +312,21 @@ class Scheduler:
         roots: Sequence[int],
         writes: Sequence[Array],
         parts: int = 0,
+        quads: bool = False,
     ) -> Step:
-        """An invocation for each element, or for each of the ``parts`` of its reductions."""
+        """An invocation for each element, or for each of the ``parts`` of its reductions.
+
+        It may have elements side by side, which are written in ``quads``.
+        """
         size = max(access.size, 1) * max(parts, 1)
         body = t.body(roots, self.simplify)
-        program = ElementProgram(body, widths=widths(writes))
+        program = ElementProgram(body, widths=widths(writes), quads=quads)
         target = self.target.of_width(sizes.ELEMENT_WIDTH).in_grid(-(-size // sizes.ELEMENT_WIDTH))
         extents = [n for _, n in self._extents(access)]
         words = [(extent_name(p + bool(parts)), n) for p, n in enumerate(extents)]
         words = [*(words if parts else words[1:]), *t.words]
-        return self._step(program, target, t, writes, size, 0, words, f"{size} elements")
+        title = f"{size * (sizes.FOUR if quads else 1)} elements"
+        return self._step(program, target, t, writes, size, 0, words, title)
 
     def _rows(
         self,
@@ -445,13 +490,23 @@ class Scheduler:
     def _passed(self, array: Array, access: Access, beside: Pass) -> Iterator[Step]:
         """The sums of parts with the arrays beside them, and the sums of these."""
         s, size, target = self.scalars, beside.size, self.target
-        _, t, known = self._in_order(size, beside.reads)
         terms = [a for r in beside.reductions for a in s.args(r)]
-        nodes = t.values([*terms, *(a.body for a in beside.others)], known)
-        program = PassProgram(t.body(nodes, self.simplify), beside.operators, size >= LONG)
+        roots = [*terms, *(a.body for a in beside.others)]
+        quads = self._have_fours(roots, size, beside.others)
+        if quads:
+            _, t, nodes = self._fours_in_order(size, beside.reads, roots)
+        else:
+            _, t, known = self._in_order(size, beside.reads)
+            nodes = t.values(roots, known)
+        program = PassProgram(
+            t.body(nodes, self.simplify), beside.operators, size >= LONG,
+            widths=(sizes.FOUR,) * len(roots) if quads else (), quads=quads,
+        )  # fmt: skip
         cost = sum(t.graph.nodes[i][0].cost for i in reachable(t.graph, nodes))
-        length = self._pass_length(size, cost)
+        length = pass_length(self.target, size, cost)
         count = -(-size // length)
+        if quads:
+            size, length = size // sizes.FOUR, length // sizes.FOUR
         if not target.in_step:
             target = target.of_width(sizes.ELEMENT_WIDTH).in_grid(count)
         words = [("size", size), ("length", length)]
@@ -466,17 +521,6 @@ class Scheduler:
             program, target, t, writes, count * target.width, count, [*words, *t.words], title
         )
         yield self._joined([array], access, parts, count)
-
-    def _pass_length(self, size: int, cost: int) -> int:
-        """The elements of a part of a pass."""
-        if self.target.in_step:
-            unit, worth = (
-                4 * self.target.width,
-                int(sizes.CHUNK_COST / max(cost, 1)) * self.target.width,
-            )
-            length = max(worth, -(-size // sizes.MOST_PARTS))
-            return -(-length // unit) * unit
-        return max(4 * sizes.ELEMENT_WIDTH, -(-size // sizes.PASS_PARTS))
 
     # products ------------------------------------------------------------------------------------
 
@@ -554,14 +598,3 @@ class Scheduler:
         reads = *numbered("a", t.sources), *(("before", a) for a in before)
         written, title = numbered("y", [array]), f"{count} parts of lines"
         yield Step(program, target, reads, written, count, 0, words, title)
-
-
-def _read(s: Scalars, array: Tabulate) -> set[Array]:
-    """The arrays that one reads."""
-    return {op.array for _, op in s.reads([array.body])}
-
-
-def _width(s: Scalars, array: Tabulate) -> int:
-    """The elements of an array that stand side by side."""
-    short = moving(s, array)[1]
-    return 1 if short is None else s.extent(short)

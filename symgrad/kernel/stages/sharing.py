@@ -24,7 +24,15 @@ from typing import Final
 
 from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.program import ArrayProgram, Counted, Result, Tabulate
+from symgrad.arrays.program import (
+    ArrayProgram,
+    Constant,
+    Counted,
+    Input,
+    Result,
+    Tabulate,
+    sources,
+)
 from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.combine import FLOATS
@@ -67,10 +75,34 @@ def moving(s: Scalars, array: Tabulate) -> tuple[tuple[int, ...], int | None]:
     return counters, None
 
 
-def alike(s: Scalars, array: Array, other: Array) -> bool:
-    """Whether two arrays are sums over the same counters, for the same ones."""
-    if not (isinstance(array, Tabulate) and isinstance(other, Tabulate)):
-        return False
+def alike(
+    s: Scalars, array: Array, later: Sequence[Array], known: Collection[Array], bindings: int
+) -> list[Tabulate]:
+    """The later arrays that are sums over the same counters as an array, and for the same ones.
+
+    All that they read is ``known``, and all of them together are not more than a kernel binds.
+    """
+    others = list[Tabulate]()
+    if not isinstance(array, Tabulate):
+        return others
+    read, many = {*sources(s, array)}, _width(s, array)
+    for other in later:
+        if isinstance(other, Tabulate) and _are_alike(s, array, other):
+            more, width = read | {*sources(s, other)}, _width(s, other)
+            is_ready = all(a in known or isinstance(a, Input | Constant) for a in more)
+            if is_ready and len(more) + many + width <= bindings:
+                read, many = more, many + width
+                others.append(other)
+    return others
+
+
+def _width(s: Scalars, array: Tabulate) -> int:
+    """The elements of an array that stand side by side."""
+    short = moving(s, array)[1]
+    return 1 if short is None else s.extent(short)
+
+
+def _are_alike(s: Scalars, array: Tabulate, other: Tabulate) -> bool:
     one, two = s.op(array.body), s.op(other.body)
     if not (isinstance(one, Reduce) and isinstance(two, Reduce)) or one.counters != two.counters:
         return False

@@ -49,6 +49,15 @@ TILE_PRODUCT: Final = 2**18, 16
 SHORT_AXIS: Final = 4
 """Elements of a last axis that are computed together, at most, where they share work."""
 
+FOUR: Final = 4
+"""Numbers that are read, and written, together."""
+
+FLOAT_BYTES: Final = 4
+"""The bytes of numbers that are read in fours."""
+
+FOURS: Final = 2**18
+"""Elements from which each invocation has four of them."""
+
 ROWS_TOGETHER: Final = 4
 """Rows that share reads and are a group's, at most."""
 

@@ -15,6 +15,7 @@ from symgrad.expr.graph.node import INTEGER, WORD, Graph, Op
 from symgrad.expr.graph.region import Pick
 from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Leaf, Reduction, Total
 from symgrad.kernel.stages.combine import TUPLES
+from symgrad.kernel.stages.sizes import FOUR
 
 Simplify = Callable[[Graph, Sequence[int]], tuple[Graph, list[int]]]
 """``simplify(graph, roots)`` is a graph of what back ends know, and its roots."""
@@ -65,7 +66,7 @@ class Translation:
     Of reductions over the counter of ``share`` only a part is done, that of the number that the
     first parallel counter is, ahead of all others. What is ``packed`` stands in another array, from
     a number of it on. Those in ``stored`` are not computed, but read:
-    the mapping gives nodes of the new graph.
+    the mapping gives nodes of the new graph. Neighbours are read ``in_fours`` where they stand so.
     """
 
     def __init__(
@@ -74,13 +75,16 @@ class Translation:
         parallel: Sequence[int],
         share: Share | None = None,
         packed: Mapping[Array, tuple[Array, int]] = NOT_PACKED,
+        in_fours: bool = False,
     ) -> None:
         self.scalars, self.share, self._packed = scalars, share, packed
+        self._in_fours = in_fours
         self.graph = Graph()
         self.graph.tracing = False
         self._leaves: dict[Leaf, int] = {}
         self._sizes: dict[int, int] = {}
-        self.sources: dict[Array, int] = {}
+        self._sources: dict[tuple[Array, bool], int] = {}
+        """The arrays that are read, and whether in fours."""
         self._kinds: list[str] = []
         self._loops: list[_Loop] = []
         self._numbers: dict[int, int] = {}
@@ -137,15 +141,25 @@ class Translation:
         rest = self.graph.add(ops.word_sub, whole, start)
         return self.graph.add(ops.word_min, rest, length)
 
-    def element(self, source: Array, kind: str, index: int) -> int:
-        """The number at a flat index of an array, a node of the new graph."""
+    def element(self, source: Array, kind: str, index: int, lane: int | None = None) -> int:
+        """The number at a flat index of an array, a node of the new graph.
+
+        With a ``lane`` the index is that of fours.
+        """
         while source in self._packed:
+            assert lane is None, "what is packed is not read in fours"
             source, first = self._packed[source]
             index = self.graph.add(ops.word_add, index, self.word(first)) if first else index
-        if source not in self.sources:
-            self.sources[source] = len(self.sources)
+        key = source, lane is not None
+        if key not in self._sources:
+            self._sources[key] = len(self._sources)
             self._kinds.append(kind)
-        return self.leaf(Element(self.sources[source], index), kind)
+        return self.leaf(Element(self._sources[key], index, lane), kind)
+
+    @property
+    def sources(self) -> list[Array]:
+        """The arrays that are read, in order: twice those that are read in fours and singly."""
+        return [array for array, _ in self._sources]
 
     def read_at(self, read: int, index: int) -> int:
         """The number that a read finds where its flat index is this node of the new graph."""
@@ -161,6 +175,19 @@ class Translation:
         for i in self._order(roots):
             self._ids[i] = self._node(i)
         return [self._ids[i] for i in roots]
+
+    def four_of(self, root: int, reads: Iterable[int], four: int) -> list[int]:
+        """Nodes for a scalar whose reads find the four numbers at an index, one after the other."""
+        values, known, reads = list[int](), dict(self._ids), list(reads)
+        for lane in range(FOUR):
+            stored = dict[int, int]()
+            for i in reads:
+                op = self.scalars.op(i)
+                assert isinstance(op, Read), "a read"
+                stored[i] = self.element(op.array, KINDS[op.array.kind], four, lane)
+            values += self.values([root], stored)
+            self._ids = dict(known)
+        return values
 
     def _order(self, roots: Sequence[int]) -> list[int]:
         """The nodes to translate, arguments first; nothing below those that are known."""
@@ -325,11 +352,21 @@ class Translation:
         merged: dict[int, int] = {}
         for c, a in terms:
             merged[a] = merged.get(a, 0) + c
-        at = self._affine(constant, [(c, a) for a, c in merged.items() if c])
+        merged = {a: c for a, c in merged.items() if c}
+        if self._in_fours and total is None and self._is_four(array, merged):
+            fours = [(c // FOUR, a) for a, c in merged.items()]
+            at, lane = self._affine(constant // FOUR, fours), constant % FOUR
+            return self.element(array, KINDS[array.kind], at, lane)
+        at = self._affine(constant, [(c, a) for a, c in merged.items()])
         if total is not None:
             is_zero = self.graph.nodes[at] == (WORD, 0)
             at = total if is_zero else self.graph.add(ops.word_add, total, at)
         return self.element(array, KINDS[array.kind], at)
+
+    def _is_four(self, array: Array, terms: Mapping[int, int]) -> bool:
+        """Whether places of an array that move like this are those of fours, or next to them."""
+        moves = bool(terms) and not any(c % FOUR for c in terms.values())
+        return moves and not array.size % FOUR and array.kind == "f" and array not in self._packed
 
     def _reduction(self, i: int, op: Reduce, parts: Sequence[int]) -> int:
         """A reduction; those that run side by side and need not wait for each other are one."""
@@ -390,8 +427,9 @@ class Translation:
             )
             for loop in self._loops
         )
-        kinds = tuple(self._kinds)
-        return Body(graph, leaves, reductions, tuple(ids[r] for r in roots), self.parallel, kinds)
+        kinds, own = tuple(self._kinds), tuple(ids[r] for r in roots)
+        quads = frozenset(n for (_, in_fours), n in self._sources.items() if in_fours)
+        return Body(graph, leaves, reductions, own, self.parallel, kinds, quads)
 
     @property
     def words(self) -> list[tuple[str, int]]:

@@ -88,10 +88,10 @@ def in_rows(
     many = min(sizes.ROWS_TOGETHER, sizes.ROW_SUMS // len(reduces))
     if many < 2 or s.extent(last) % many or access.size // many < sizes.ROW_GROUPS:
         return arrays, access
-    return _rows_of(s, arrays, access, many)
+    return neighbours(s, arrays, access, many)
 
 
-def _rows_of(
+def neighbours(
     s: Scalars, arrays: Sequence[Array], access: Access, many: int
 ) -> tuple[list[Array], Access]:
     """So many neighbouring elements of the last axis as roots, array by array."""

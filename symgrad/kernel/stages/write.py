@@ -12,6 +12,7 @@ from symgrad.kernel.language import KernelIR
 from symgrad.kernel.lower import inline
 from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Reduction, Total
 from symgrad.kernel.stages.combine import combined, nothing, over_lanes
+from symgrad.kernel.stages.sizes import FOUR
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import SUMS_AT_A_TIME
 
@@ -50,8 +51,10 @@ class Writer:
                 return self._counters[number]
             case Extent(number):
                 return self.sizes[number].id
-            case Element(array, index):
+            case Element(array, index, lane):
                 (at,) = self.values([index])
+                if lane is not None:
+                    at = self.k.offset(at, FOUR, lane)
                 return self.k.load(self.buffers[array], at)
             case Total(reduction, part):
                 return self._known(reduction)[part]
