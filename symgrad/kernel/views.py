@@ -45,6 +45,15 @@ def element(kernel: KernelIR, array: Buffer | View, index: int) -> int:
     return kernel.load(array.buffer, kernel.add(ops.word_add, array.start, index))
 
 
+def load_input(
+    kernel: KernelIR, graph: Graph, i: int, buffer: Buffer, at: int, at_use: bool = False
+) -> int:
+    """The value of input node i of a graph, a number of a buffer, under the input's name."""
+    value = kernel.load(buffer, at, at_use)
+    kernel.names[value] = graph.names[graph.nodes[i][1]]
+    return value
+
+
 def views(
     kernel: KernelIR, graph: Graph, roots: Sequence[int], x: Buffer, row: int
 ) -> dict[int, View]:
@@ -112,6 +121,20 @@ def in_a_row(graph: Graph, arrays: Iterable[Made]) -> dict[int, tuple[int, int]]
         for array, elements in arrays
         if (first := _first_of_row(graph, elements)) is not None
     }
+
+
+def parameters_in_a_row(
+    graph: Graph, arrays: Iterable[Made], count: int
+) -> dict[int, tuple[int, int]]:
+    """The arrays `in_a_row` of the first ``count`` inputs, the parameters of a row's kernel."""
+    return {array: row for array, row in in_a_row(graph, arrays).items() if sum(row) <= count}
+
+
+def parameter_views(
+    kernel: KernelIR, parameters: Buffer, rows: Mapping[int, tuple[int, int]]
+) -> dict[int, View]:
+    """Arrays of parameters, read where they are: see `parameters_in_a_row`."""
+    return {a: View(parameters, kernel.word(first), size) for a, (first, size) in rows.items()}
 
 
 def _first_of_row(graph: Graph, elements: Sequence[int | None]) -> int | None:

@@ -17,7 +17,7 @@ from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch, Size
 from symgrad.kernel.lower import Value, numbers, written
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.statements import Buffer
-from symgrad.kernel.views import View, element, views
+from symgrad.kernel.views import View, element, load_input, views
 
 SHORTEST: Final = 8
 """Elements that a loop stores at least; fewer are stored one by one."""
@@ -160,10 +160,7 @@ def _structured(computation: Computation, target: Target) -> KernelIR:
     row = k.offset(target.point(k), n, 0)
 
     def column(i: int) -> int:
-        number = graph.nodes[i][1]
-        value = k.load(x, k.shifted(row, number))
-        k.names[value] = graph.names[number]
-        return value
+        return load_input(k, graph, i, x, k.shifted(row, graph.nodes[i][1]))
 
     parts = [stretches(graph, o.nodes) for o in computation.outputs]
     roots = [part.root for output_parts in parts for part in output_parts]

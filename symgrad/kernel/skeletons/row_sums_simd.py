@@ -19,7 +19,14 @@ from symgrad.kernel.skeletons.lookup import Entries
 from symgrad.kernel.stage import at_each_row
 from symgrad.kernel.statements import Buffer, wide_mul
 from symgrad.kernel.target import SimdTarget
-from symgrad.kernel.views import View, in_a_row, put_together, tables_of
+from symgrad.kernel.views import (
+    View,
+    load_input,
+    parameter_views,
+    parameters_in_a_row,
+    put_together,
+    tables_of,
+)
 
 ROWS_WITH_NEAR_FACTORS: Final = 4
 """Rows of an invocation whose factors have to stay in the cache, or results are not taken apart: to
@@ -99,21 +106,15 @@ class _Sums:
         inputs = {i: n[1] for i, n in enumerate(nodes) if n[0] is INPUT}
         columns = range(first, first + self.reduction.columns)
         put = put_together(self.graph, self.roots)
-        views = {
-            array: View(self.parameters, self.k.word(c), size)
-            for array, (c, size) in in_a_row(self.graph, put).items()
-            if c + size <= first
-        }
+        rows = parameters_in_a_row(self.graph, put, first)
+        views = parameter_views(self.k, self.parameters, rows)
         (tables,) = tables_of(self.k, (self.graph, put))
         return {i: c - first for i, c in inputs.items() if c in columns}, views | tables
 
     def _parameter(self, i: int) -> int:
         """A parameter, where it is first needed."""
-        k, graph = self.k, self.graph
-        number = graph.nodes[i][1]
-        value = k.load(self.parameters, k.word(number))
-        k.names[value] = graph.names[number]
-        return value
+        number = self.k.word(self.graph.nodes[i][1])
+        return load_input(self.k, self.graph, i, self.parameters, number)
 
     def factors(self) -> list[int]:
         """The factors of the sums."""
@@ -157,8 +158,8 @@ class _Sums:
         k.names[row] = "row"
         values: dict[int, Value] = dict(self.views)
         for i, c in self.columns.items():
-            values[i] = x = k.load(self.rows, k.offset(row, self.reduction.columns, c))
-            k.names[x] = graph.names[graph.nodes[i][1]]
+            at = k.offset(row, self.reduction.columns, c)
+            values[i] = load_input(k, graph, i, self.rows, at)
         inside = k.add(ops.word_lt, row, k.count)
         values |= self.entries.values(row)
         adding = Adding(self.arrays, self._adder(inside, values))

@@ -24,7 +24,13 @@ from symgrad.kernel.row_tile import ROWS_PER_BLOCK, Tile
 from symgrad.kernel.skeletons.lookup import GroupEntries
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.views import View, in_a_row, put_together, tables_of
+from symgrad.kernel.views import (
+    load_input,
+    parameter_views,
+    parameters_in_a_row,
+    put_together,
+    tables_of,
+)
 
 HOISTED_PARAMETERS: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
@@ -50,11 +56,9 @@ class Rows:
         self.k = k = KernelIR(WorkgroupTarget(width), whole.name)
         self.rows = k.buffer("rows", "read", vector=tile.load)
         put = put_together(self.graph, tile.reduction.outputs[0].nodes)
-        arrays = {a: row for a, row in in_a_row(self.graph, put).items() if self._are_given(row)}
+        arrays = parameters_in_a_row(self.graph, put, whole.parameters)
         self.parameters = k.buffer("parameters", "read", vector=1 if arrays else 4)
-        self.invariants: dict[int, Value] = {
-            array: View(self.parameters, k.word(c), size) for array, (c, size) in arrays.items()
-        }
+        self.invariants: dict[int, Value] = {**parameter_views(k, self.parameters, arrays)}
         """Values that do not change from row to row, but for parameters if they are too many."""
         self.entries = GroupEntries(k, whole, in_words)
         (tables,) = tables_of(k, (self.graph, put))
@@ -64,10 +68,6 @@ class Rows:
         self.head = 2 * len(tile.results) - len(tile.summed)
         """Where the sums of groups begin."""
         self.invariants |= self._fixed()
-
-    def _are_given(self, row: tuple[int, int]) -> bool:
-        """Whether inputs in a row, from a first one on, are parameters, read where they are."""
-        return sum(row) <= self.tile.whole.parameters
 
     def _fixed(self) -> dict[int, int]:
         """Values of parameters that rows need, but for these themselves if they are too many."""
@@ -82,8 +82,8 @@ class Rows:
 
     def parameter(self, i: int, at_use: bool = False) -> int:
         """The parameter that an input is, read before all rows, or ``at_use``."""
-        number = self.graph.nodes[i][1]
-        return self._named(i, self.k.load(self.parameters, self.k.word(number), at_use))
+        number = self.k.word(self.graph.nodes[i][1])
+        return load_input(self.k, self.graph, i, self.parameters, number, at_use)
 
     def column(self, at: int, part: int, i: int) -> int:
         """The value of an input in row number ``part`` of a load of the table."""
@@ -96,7 +96,7 @@ class Rows:
         vectors = columns // width if self.tile.rows == 1 else 1
         vector, place = divmod(part * columns + number, width)
         place = k.offset(k.offset(at, vectors, vector), width, place)
-        return self._named(i, k.load(self.rows, place))
+        return load_input(k, self.graph, i, self.rows, place)
 
     def _is_of_row(self, i: int) -> bool:
         return self.graph.nodes[i][1] >= self.tile.whole.parameters
