@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from symgrad.expr.graph.node import INPUT, STRUCTURED, Graph, reachable
-from symgrad.kernel.layout import POINTS_PER_WORKGROUP, invocations
+from symgrad.kernel.target import POINTS_PER_WORKGROUP, invocations
 
 
 @dataclass(frozen=True)

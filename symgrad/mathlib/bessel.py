@@ -11,8 +11,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.ops.bessel import I0E_SERIES, I1E_SERIES, shifted
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.bits import keep_nan, polynomial
-from symgrad.mathlib.coefficients import Coefficients, coefficients
+from symgrad.mathlib.bits import Coefficients, coefficients, keep_nan, polynomial
 
 I0E: Final = coefficients("""
     0.5443938618659506 -0.23515884302179382 0.1533918223954638 -0.11213733419485952

@@ -62,3 +62,20 @@ def keep_tiny(value: Expr, x: Expr, tiny: float) -> Expr:
 def within(x: Expr, bound: float) -> Expr:
     """x limited to [-bound, bound]."""
     return ops.where(x > bound, bound, ops.where(x < -bound, -bound, x))
+
+
+Coefficients = tuple[float, ...]
+"""Coefficients of a polynomial, the one of the lowest power first."""
+
+
+def coefficients(table: str) -> Coefficients:
+    """The numbers of a table, which has white space between them.
+
+    Example:
+        >>> coefficients('''
+        ...     1.0 0.5
+        ...     -0.25
+        ... ''')
+        (1.0, 0.5, -0.25)
+    """
+    return tuple(map(float, table.split()))

@@ -16,8 +16,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.bits import has_sign, keep_nan, polynomial
-from symgrad.mathlib.coefficients import Coefficients, coefficients
+from symgrad.mathlib.bits import Coefficients, coefficients, has_sign, keep_nan, polynomial
 
 
 @dataclass(frozen=True)

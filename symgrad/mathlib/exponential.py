@@ -14,8 +14,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.integers import Word
-from symgrad.mathlib.bits import MAGIC, leading, polynomial, whole
-from symgrad.mathlib.coefficients import coefficients
+from symgrad.mathlib.bits import MAGIC, coefficients, leading, polynomial, whole
 
 EXP: Final = (0.49999934, 0.1666666, 0.04167755, 0.0083246995, 0.0013478664, 0.00026575543)
 """(exp(x) - 1 - x)/x**2 on [-0.55 ln 2, 1.45 ln 2]: exp to 0.23 * 2**-24 (tools/fit.py)."""

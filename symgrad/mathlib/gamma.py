@@ -13,8 +13,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.ops.gamma import zeta_sum
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.bits import keep_nan, polynomial
-from symgrad.mathlib.coefficients import Coefficients, coefficients
+from symgrad.mathlib.bits import Coefficients, coefficients, keep_nan, polynomial
 
 
 @dataclass(frozen=True)

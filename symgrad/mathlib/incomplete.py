@@ -23,8 +23,7 @@ from symgrad.expr import ops
 from symgrad.expr.tracers.along import balanced
 from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib import gamma
-from symgrad.mathlib.bits import keep_nan, polynomial
-from symgrad.mathlib.coefficients import Coefficients, coefficients
+from symgrad.mathlib.bits import Coefficients, coefficients, keep_nan, polynomial
 from symgrad.mathlib.pair.error_free import Pair, product, split, two_sum
 
 

@@ -19,7 +19,6 @@ from symgrad.expr.graph.node import ANY_INPUT, INTEGER, reachable
 from symgrad.expr.graph.place import user_frame
 from symgrad.expr.tracers.expression import Scalar, require_graph
 from symgrad.expr.tracers.integers import BITS, Word
-from symgrad.kernel.layout import GROUP_INVOCATIONS
 from symgrad.kernel.statements import (
     Barrier,
     For,
@@ -32,6 +31,7 @@ from symgrad.kernel.statements import (
     Statement,
     Store,
 )
+from symgrad.kernel.target import GROUP_INVOCATIONS
 from symgrad.programs.code import (
     HANDLES,
     KINDS,

@@ -18,10 +18,9 @@ from symgrad.kernel.accesses import operands
 from symgrad.kernel.execute import Fault, execute
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.kernel.place import place
 from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Store
-from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.target import GROUP_BYTES, SimdTarget
 from symgrad.kernel.uniform import Uniformity
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, simplified

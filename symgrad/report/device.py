@@ -16,9 +16,8 @@ from symgrad.expr import ops
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.layout import GROUP_INVOCATIONS, MAX_WORKGROUPS
 from symgrad.kernel.stats import flops
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.target import GROUP_INVOCATIONS, MAX_WORKGROUPS, WorkgroupTarget
 from symgrad.pipeline import VALUES, DTypeName, Options, build
 from symgrad.targets import Device, DeviceChoice, choose
 from symgrad.values.dtypes import host_dtype

@@ -30,9 +30,8 @@ from symgrad.report.kernel import KernelBase, summations_of
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, reporting
 from symgrad.rows.bound import BoundKernel, KeptRows, Totals
-from symgrad.rows.exhausted import flagged
 from symgrad.rows.exported import minimization_of, require_exportable
-from symgrad.rows.loss import Request, Traced, require_request, traced_loss
+from symgrad.rows.loss import Request, Traced, flagged, require_request, traced_loss
 from symgrad.rows.on_device import is_there
 from symgrad.rows.points import RowPoints
 from symgrad.rows.table import Table, read_table, weight_of

@@ -1,4 +1,4 @@
-"""A loss of one row, traced and differentiated: what is to be summed over the rows of a table."""
+"""A loss of one row, traced and differentiated, as sums over rows; rows whose loops do not end."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from symgrad.kernel.stage import arranged, hoisted
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Options, simplified, size
 from symgrad.report.audit import Expressions
+from symgrad.report.exhausted import flag
 from symgrad.rows.penalty import Penalty
 from symgrad.values.tables import NAN_POLICIES, Columns, NanPolicy, Reduce
 
@@ -340,3 +341,24 @@ def inputs_of(trace: RowTrace, used: Iterable[int], indices: Sequence[int]) -> l
         *[i for k, i in enumerate(trace.columns) if k not in indices],
         *[i for g in trace.gathers for i in g.inputs],
     ]
+
+
+def flagged(request: Request, traced: Traced) -> Traced | None:
+    """A trace that sums up to the number of such rows, for the same parameters; None if all end."""
+    graph = traced.expressions.graph.copy()
+    root = flag(graph, traced.expressions.groups[0])
+    if root is None:
+        return None
+    ids = {node[1]: i for i, node in enumerate(graph.nodes) if node[0] is INPUT}
+    inputs = iter([ids[k] for k in sorted(ids)])
+    parameters = {k: next(inputs) for k in traced.read}
+    columns = {k: next(inputs) for k in traced.columns.numbers}
+    gathers = tuple(
+        replace(g, inputs=tuple(next(inputs) for _ in g.inputs)) for g in traced.gathers
+    )
+    every = tuple(columns.get(k, -1) for k in range(traced.columns.count))
+    trace = RowTrace(graph, parameters, every, gathers, (root,), traced.tree)
+    summed = {"exhausted": contributions(request, trace, [root])}
+    added = [graph.constant(0.0)] * sum(len(g.inputs) for g in gathers)
+    used, reduction = reduced(request.options, trace, summed, added, traced.columns.indices)
+    return replace(traced, reduction=reduction, used=used, graded=())

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from symgrad.errors import InputError, UnsupportedError
-from symgrad.kernel.skeletons.tile_choice import ONE, Batch, Problem
+from symgrad.kernel.skeletons.tiles import ONE, Batch, Problem
 
 Shape = tuple[int, ...]
 

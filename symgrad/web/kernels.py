@@ -14,8 +14,7 @@ from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch, Size
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK
 from symgrad.kernel.shapes import Computation, Iteration
 from symgrad.kernel.skeletons.map import map_launch
-from symgrad.kernel.skeletons.steps import iterate_launch
-from symgrad.kernel.skeletons.transpose import TILE_SIDE, transpose_program
+from symgrad.kernel.skeletons.steps import TILE_SIDE, iterate_launch, transpose_program
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.pair.expression import parts

@@ -15,8 +15,7 @@ from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Launch
 from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
-from symgrad.kernel.skeletons.tile_choice import CHOICES
-from symgrad.kernel.skeletons.tiles import Operand, Tiles
+from symgrad.kernel.skeletons.tiles import CHOICES, Operand, Tiles
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions

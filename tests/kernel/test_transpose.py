@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from symgrad.kernel.execute import execute
-from symgrad.kernel.skeletons.transpose import TILE_SIDE, transpose_program
+from symgrad.kernel.skeletons.steps import TILE_SIDE, transpose_program
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.kernel.verify import verify
 

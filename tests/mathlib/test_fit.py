@@ -18,16 +18,13 @@ from symgrad.mathlib import (
     gamma,
     incomplete,
     powers,
-    quantile,
     trigonometric,
-    waves,
 )
 from symgrad.mathlib.double import incomplete as double_incomplete
 
 FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "fit.py"))
 MODULES: tuple[ModuleType, ...] = (
-    exponential, trigonometric, circular, powers, error_function, gamma, waves,
-    quantile, cylinder,
+    exponential, trigonometric, circular, powers, error_function, gamma, cylinder,
 )  # fmt: skip
 
 ROUGH = ("DIGAMMA", "LOG_GAMMA_2", "SINC_RATIO", "HAZARD", "INVERSE_TAIL",

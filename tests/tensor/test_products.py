@@ -12,9 +12,8 @@ import pytest
 from tensor_arrays import Shape, drawn, errors, summed
 
 import symgrad as sg
-from symgrad.kernel.skeletons import tile_choice
-from symgrad.kernel.skeletons.tile_choice import CHOICES, WIDE_CHOICES, chosen
-from symgrad.kernel.skeletons.tiles import Tiles
+from symgrad.kernel.skeletons import tiles as tile_choice
+from symgrad.kernel.skeletons.tiles import CHOICES, WIDE_CHOICES, Tiles, chosen
 from symgrad.targets import DeviceChoice, choose
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]

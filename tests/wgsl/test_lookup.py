@@ -19,7 +19,7 @@ import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel import layout, row_tile, table_gradients
+from symgrad.kernel import row_tile, table_gradients, target
 from symgrad.kernel.interpret import compute
 from symgrad.kernel.shapes import Lookup, Output, Reduction
 from symgrad.kernel.skeletons.lookup import RUNS_PER_GROUP, Place, RunSums
@@ -349,7 +349,7 @@ def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_more_runs_than_a_row_of_the_grid_has(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "MAX_WORKGROUPS", 3)
+    monkeypatch.setattr(target, "MAX_WORKGROUPS", 3)
     made, entries = CASES["points"]
     agree(compiled(gpu, made), case(made, 5000, entries))
 

@@ -19,9 +19,9 @@ from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.kernel.formula import Formula
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import KernelIR
-from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.kernel.skeletons.tiles import FOUR
 from symgrad.kernel.stats import flops
+from symgrad.kernel.target import GROUP_BYTES
 
 LONGEST_RUN: Final = 8
 """Elements of an invocation's run, at most."""

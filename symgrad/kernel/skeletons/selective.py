@@ -14,7 +14,7 @@ from typing import Final, Literal, get_args
 from symgrad.kernel.formula import Formula
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.layout import GROUP_BYTES
+from symgrad.kernel.target import GROUP_BYTES
 
 TILE_STEPS: Final = 16
 """Steps of a tile, at most."""

@@ -10,15 +10,14 @@ from typing import Final
 
 from symgrad.arrays.scalars import Array, Scalars
 from symgrad.expr.graph.node import Graph
-from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons import tiles
 from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
-from symgrad.kernel.skeletons.tile_choice import chosen, groups_of
+from symgrad.kernel.skeletons.tiles import chosen, groups_of
 from symgrad.kernel.stages.products import Contraction, Operand
 from symgrad.kernel.stages.steps import Step
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.target import MAX_WORKGROUPS, WorkgroupTarget
 
 FINISH_WIDTH: Final = 256
 """Invocations of a group that add up parts of sums."""

@@ -8,8 +8,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.bits import keep_nan, polynomial
-from symgrad.mathlib.coefficients import coefficients
+from symgrad.mathlib.bits import coefficients, keep_nan, polynomial
 from symgrad.mathlib.double.pair import (
     Pair,
     divide,

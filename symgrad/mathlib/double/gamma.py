@@ -7,7 +7,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.coefficients import coefficients
+from symgrad.mathlib.bits import coefficients
 from symgrad.mathlib.gamma import Fits, log_gamma, polygamma, psi
 
 LOG_GAMMA_1: Final = coefficients("""

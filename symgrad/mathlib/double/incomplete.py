@@ -6,7 +6,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.coefficients import coefficients
+from symgrad.mathlib.bits import coefficients
 from symgrad.mathlib.double import gamma
 from symgrad.mathlib.incomplete import (
     Digits,

@@ -6,8 +6,7 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Condition, Expr
-from symgrad.mathlib.bits import keep_nan, polynomial
-from symgrad.mathlib.coefficients import Coefficients, coefficients
+from symgrad.mathlib.bits import Coefficients, coefficients, keep_nan, polynomial
 from symgrad.mathlib.double.exponential import EXPM1, exp_parts, log_sum_parts
 from symgrad.mathlib.double.pair import (
     Pair,

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Condition, Expr
-from symgrad.mathlib.bits import has_sign, keep_nan, polynomial
-from symgrad.mathlib.coefficients import coefficients
+from symgrad.mathlib.bits import coefficients, has_sign, keep_nan, polynomial
 from symgrad.mathlib.double.exponential import EXPM1, exp_parts, log_sum
 from symgrad.mathlib.double.logistic import divide_twice
 from symgrad.mathlib.double.pair import (
@@ -32,7 +31,7 @@ from symgrad.mathlib.double.pair import (
     times,
     two_sum,
 )
-from symgrad.mathlib.waves import ratio, sine_share
+from symgrad.mathlib.trigonometric import ratio, sine_share
 
 NEAR: Final = 2.0**24
 """The largest |x| that pi/2 in four pieces reduces."""

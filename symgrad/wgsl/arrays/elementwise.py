@@ -22,7 +22,7 @@ from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracing.trace import trace
 from symgrad.kernel.binding import bind
 from symgrad.kernel.copying import converted
-from symgrad.kernel.layout import MAX_WORKGROUPS
+from symgrad.kernel.target import MAX_WORKGROUPS
 from symgrad.mathlib.define import functions, inlined, lower
 from symgrad.values.dtypes import name_of
 from symgrad.wgsl.arrays.strided import ALIGNMENT, View, bound, c_strides, collapsed, pieces

@@ -10,7 +10,6 @@ from symgrad.errors import InputError
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.launch import StepCost
-from symgrad.kernel.layout import GROUP_BYTES
 from symgrad.kernel.problems import Problems
 from symgrad.kernel.shapes import Iteration
 from symgrad.kernel.skeletons.iterate import GROUP_SUMS_AT_A_TIME
@@ -18,7 +17,7 @@ from symgrad.kernel.skeletons.products import blocks, tile_numbers
 from symgrad.kernel.skeletons.solve import half
 from symgrad.kernel.skeletons.steps import cost_of
 from symgrad.kernel.split import MOST_ITERATIONS
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.target import GROUP_BYTES, WorkgroupTarget
 from symgrad.mathlib.define import Function
 from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.printer import print_kernel

@@ -24,7 +24,6 @@ from symgrad.errors import DeviceError
 from symgrad.expr.graph.node import Op
 from symgrad.kernel import watch
 from symgrad.kernel.launch import Program
-from symgrad.kernel.layout import MAX_WORKGROUPS
 from symgrad.kernel.row_sums import ROWS_ALIGNED, RowSums
 from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
 from symgrad.kernel.shapes import Reduction
@@ -36,6 +35,7 @@ from symgrad.kernel.skeletons.sums_in_workgroups import (
 )
 from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.kernel.table_gradients import in_order, quads
+from symgrad.kernel.target import MAX_WORKGROUPS
 from symgrad.mathlib.define import Function
 from symgrad.values.dtypes import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray

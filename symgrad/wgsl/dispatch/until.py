@@ -18,12 +18,10 @@ import numpy as np
 
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.layout import WORKGROUPS_PER_ROW, grid_of
 from symgrad.kernel.problems import RowData
-from symgrad.kernel.skeletons.steps import PROGRESS_WORDS
-from symgrad.kernel.skeletons.transpose import TILE_SIDE, transpose_program
+from symgrad.kernel.skeletons.steps import PROGRESS_WORDS, TILE_SIDE, transpose_program
 from symgrad.kernel.split import MOST_ITERATIONS
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.target import WORKGROUPS_PER_ROW, WorkgroupTarget, grid_of
 from symgrad.values.dtypes import name_of
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range

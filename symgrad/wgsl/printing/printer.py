@@ -12,13 +12,12 @@ from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.accesses import accesses
 from symgrad.kernel.cut import Limits
 from symgrad.kernel.language import KernelIR
-from symgrad.kernel.layout import POINTS_PER_WORKGROUP
 from symgrad.kernel.schedule import Plan, schedule
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.split import MOST_ITERATIONS, Split, split
 from symgrad.kernel.statements import BOUND, Buffer
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.target import POINTS_PER_WORKGROUP, WorkgroupTarget
 from symgrad.kernel.uses import Uses
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import Function
