@@ -257,7 +257,7 @@ class RowElements:
         )  # fmt: skip
 
     def _program(
-        self, body: Body, sources: Mapping[Array, int], target: Target
+        self, body: Body, sources: Sequence[Array], target: Target
     ) -> tuple[RowsProgram, Target]:
         """The program, and the groups for it."""
         whole = tuple(not self.rows.has_elements(a) for a in self.writes)
@@ -269,7 +269,7 @@ class RowElements:
         width = min(MOST_INVOCATIONS, max(LEAST_INVOCATIONS, wanted))
         iterations = -(-units // width)
         stays = iterations * many <= NUMBERS
-        vectors = {n for a, n in sources.items() if many > 1 and self._stands_in_rows(a)}
+        vectors = {n for n, a in enumerate(sources) if many > 1 and self._stands_in_rows(a)}
         program = RowsProgram(
             body, whole=whole, many=many, iterations=iterations * stays,
             ragged=iterations * width != units, vectors=frozenset(vectors),
