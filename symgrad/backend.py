@@ -27,7 +27,7 @@ from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import launch as llvm_launch
 from symgrad.llvm.dispatch import until as llvm_until
-from symgrad.llvm.dispatch.compiled import bound
+from symgrad.llvm.dispatch.compiled import bound, repeated
 from symgrad.llvm.dispatch.plans import CompiledPlan
 from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.mathlib.define import Math, functions
@@ -556,6 +556,11 @@ def bound_on_host(program: Program, arrays: Sequence[np.ndarray]) -> Callable[[]
 def plan_on_host(plan: Plan, options: Options) -> CompiledPlan:
     """A plan of an array program, compiled for the host."""
     return CompiledPlan(plan, options.math, options.dtype)
+
+
+def repeated_on_host(calls: Sequence[Callable[[], Any]], going: np.ndarray) -> Callable[[], None]:
+    """A call that does bound ones in turn, time and again, for as long as a uint32 is 1 after."""
+    return repeated(calls, going)
 
 
 def placed(options: Options, device: DeviceChoice) -> Options:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,10 +16,10 @@ from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.fit.data import Data, NanPolicy, Refused
 from symgrad.fit.data_in_blocks import DataInBlocks
-from symgrad.fit.solve import Told, fit, near, untold
+from symgrad.fit.solve import Told, fit, near
 from symgrad.optimize.arguments import parameters_of, real, require_taken, start_within, whole
 from symgrad.optimize.models import in_order, sides_of
-from symgrad.optimize.point import Box, offset
+from symgrad.optimize.point import Box
 from symgrad.pipeline import DType, dtype_name
 from symgrad.report.progress import Asked, reporting
 from symgrad.targets import DeviceChoice, choose, choose_any
@@ -132,7 +132,7 @@ def curve_fit(
     kind = "float32x2" if kind == "float32" else kind
     rows_on = partial(data.rows, f, len(start), mode)
     with reporting(progress, "evaluations") if progress else nullcontext() as report:
-        told = Told(report).of if report else untold
+        told = Told(report).of if report else None
         if dtype is None and device is not None and backend_of(target).dtype == "float32":
             coarse = rows_on(target, "float32")
             _require_rows(coarse.count, len(start), box, method)
@@ -143,7 +143,7 @@ def curve_fit(
     popt, pcov = fitted.end.p, fitted.covariance(absolute_sigma)
     if not full_output:
         return popt, pcov
-    message = f"Least squares converged: the relative offset is {offset(fitted.end, box):.1e}."
+    message = f"Least squares converged: the relative offset is {fitted.end.offset:.1e}."
     info = {"nfev": fitted.rows.calls, "fvec": fitted.residuals, "mode": rows.made}
     return popt, pcov, info, message, 1
 
@@ -181,7 +181,7 @@ def _start(f: Any, p0: Any, bounds: Any, method: str | None) -> tuple[np.ndarray
 def _box(bounds: Any, n: int) -> Box:
     """SciPy's bounds of n parameters."""
     if bounds is UNBOUNDED:
-        return Box(np.full(n, -np.inf), np.full(n, np.inf))
+        return _unbounded(n)
     try:
         low, high = sides_of(bounds)
         box = Box(_side(low, n), _side(high, n))
@@ -190,6 +190,11 @@ def _box(bounds: Any, n: int) -> Box:
     if not (box.low < box.high).all():
         raise InputError("bounds: each lower bound must be strictly less than each upper bound")
     return box
+
+
+@lru_cache
+def _unbounded(n: int) -> Box:
+    return Box(np.full(n, -np.inf), np.full(n, np.inf))
 
 
 def _side(values: Any, n: int) -> np.ndarray:

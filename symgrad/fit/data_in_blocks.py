@@ -213,9 +213,9 @@ class RowsInBlocks:
         points, n = self._of_all(how, p), self._n
         cost = tree_sum([point.cost for point in points])
         if not np.isfinite(cost):
-            return Point(p, np.inf, np.zeros((n, n)), np.zeros(n))
+            return Point.nowhere(p)
         stacked = np.concatenate([np.column_stack([point.T, point.z]) for point in points])
-        return Point(p, cost, *system(triangle(stacked), n))
+        return Point.of(p, cost, *system(triangle(stacked), n))
 
     def _of_all(self, how: Callable[..., Any], *given: Any) -> list[Any]:
         """Answers of the blocks that have rows, in order."""

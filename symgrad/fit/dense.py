@@ -4,81 +4,121 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
-from symgrad.backend import bound_on_host
-from symgrad.kernel.skeletons.dense import step_program, triangle_program
+from symgrad.backend import bound_on_host, repeated_on_host
+from symgrad.kernel.skeletons.dense import triangle_program
+from symgrad.kernel.skeletons.descent import COUNT, START, descent_program
+from symgrad.optimize.point import Box, Point
 
 KEPT_SIZES: Final = 16
 """Sizes for which a thread keeps memory to work in."""
 
+LEAST_POINTS: Final = 16
+"""Points at which a model is evaluated at least: as many as a register has numbers."""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How steps are damped at first, and whether scales are those of the present point alone."""
+
+    damping: float
+    local: bool
+    projected: bool = False
+    """Whether parameters that the model is linear in are set to the best for all others."""
+
 
 class Triangle:
-    """The triangle of weighted derivatives and residuals: see `triangle_program`.
+    """The triangle of weighted derivatives and residuals of m rows: see `triangle_program`.
 
-    Args:
-        y: data, (m,).
-        weights: what residuals are multiplied by, (m,).
-        n: parameters.
-
-    ``values`` (m,) and ``slopes`` (m, n) are filled before a call.
+    Before a call, ``values`` (m or more,) and ``slopes`` (m or more, n) are filled, data ``y`` (m,)
+    and ``weights`` (m,), which residuals are multiplied by. It writes what `Point` has to ``row``.
     """
 
-    def __init__(self, y: np.ndarray, weights: np.ndarray, n: int) -> None:
-        m = len(y)
-        self.n = n
-        self.values, self.slopes = np.empty(m), np.empty((m, n))
-        self._results = np.empty(n * (n + 2) + 2)
+    def __init__(self, m: int, n: int) -> None:
+        self.values, self.y, self.weights = np.empty(max(m, LEAST_POINTS)), np.empty(m), np.ones(m)
+        self.slopes, self.row = np.empty((len(self.values), n)), np.empty(n * (n + 2) + 2)
+        inputs = np.array([m, n], np.uint32), self.values, self.slopes, self.y, self.weights
         memory = np.empty((n + 1) * m), np.empty(n)
-        inputs = np.array([m, n], np.uint32), self.values, self.slopes, *map(_double, (y, weights))
-        self._call = bound_on_host(triangle_program, [*inputs, *memory, self._results])
-
-    def __call__(self) -> np.ndarray:
-        """T (n, n), z (n,), the lengths (n,), the cost and the norm of the inverse, in a row."""
-        self._call()
-        return self._results.copy()
+        self.call: Callable[[], Any] = bound_on_host(triangle_program, [*inputs, *memory, self.row])
 
 
-class _Step:
-    """Memory for steps of so many parameters: see `step_program`."""
+class Descent:
+    """The way from one point of n parameters to the best one: see `descent_program`.
 
-    def __init__(self, n: int) -> None:
-        self.n = n
-        self.point, self.scales, self.damping = np.empty(n * (n + 1)), np.empty(n), np.empty(1)
-        self.p, self.results = np.empty(n), np.empty(n + 2)
-        inputs = np.array([n], np.uint32), self.point, self.scales, self.damping, self.p
-        self.call = bound_on_host(
-            step_program, [*inputs, np.empty((n + 2) * (n + 1)), self.results]
-        )
-
-
-def step(
-    point: np.ndarray, scales: np.ndarray, damping: float, p: np.ndarray
-) -> tuple[np.ndarray, float, float]:
-    """The parameters after a damped step, what it promises, and how large it is, relative to them.
-
-    ``point`` has T (n, n) and z (n,) in a row. See `step_program`.
+    ``p`` (n,) are the parameters at which the model is to be evaluated next.
     """
-    work = _step_of(len(p))
-    work.point[:], work.scales[:], work.damping[0], work.p[:] = point, scales, damping, p
-    work.call()
-    *moved, promised, size = work.results.tolist()
-    return np.array(moved), promised, size
+
+    def __init__(
+        self, n: int, row: np.ndarray | None = None, points: np.ndarray | None = None
+    ) -> None:
+        self._n, self.p = n, np.empty(n)
+        self._row = np.empty(n * (n + 2) + 2) if row is None else row
+        self._best, self._state, self._rule = map(np.empty, (n * (n + 3) + 3, len(START), 3))
+        self._low, self._high, self._going = np.empty(n), np.empty(n), np.empty(1, np.uint32)
+        lines = np.empty((0, 0)) if points is None else points
+        given = np.array([n, *lines.shape], np.uint32), self._row, self._rule, self._low, self._high
+        memory = map(np.empty, (n, (n + 2) * (n + 1), n * n, n, n))
+        arrays = *given, self.p, lines, self._best, self._state, *memory, self._going
+        self.call: Callable[[], Any] = bound_on_host(descent_program, arrays)
+
+    def begin(self, at: Point, box: Box, strategy: Strategy, limit: int) -> bool:
+        """Begin at a point; whether to go on."""
+        self._low[:], self._high[:], self._state[:] = box.low, box.high, START
+        self._rule[:] = strategy.damping, strategy.local, limit
+        return self.advance(at)
+
+    def advance(self, at: Point) -> bool:
+        """Take what is known at a point, which is ``p`` or instead of it; whether to go on."""
+        self.p[:], self._row[:] = at.p, at.row
+        self.call()
+        return self.is_going
+
+    @property
+    def is_going(self) -> bool:
+        """Whether to go on."""
+        return self._going.item() != 0
+
+    @property
+    def count(self) -> int:
+        """How many evaluations there were after the first point."""
+        return int(self._state[COUNT])
+
+    def repeated(self, *before: Callable[[], Any]) -> Callable[[], None]:
+        """A call that does others before each advance, until there is nowhere to go on to."""
+        return repeated_on_host([*before, self.call], self._going)
+
+    @property
+    def end(self) -> Point:
+        """The best point, with its relative offset."""
+        best, n = self._best.copy(), self._n
+        first = n * (n + 2) + 2
+        return Point(best[first : first + n], best[:first], float(best[-1]))
 
 
-_local = threading.local()
+def at_end(at: Point, box: Box) -> Point:
+    """The point, with its relative offset: see `Descent.end`."""
+    descent = _kept.descent(len(at.p))
+    descent.begin(at, box, Strategy(1.0, local=True), 0)
+    return descent.end
 
 
-def _step_of(n: int) -> _Step:
-    """This thread's memory for steps of so many parameters."""
-    try:
-        return _local.steps(n)
-    except AttributeError:
-        _local.steps = functools.lru_cache(KEPT_SIZES)(_Step)
-        return _local.steps(n)
+def gauss_newton(at: Point, box: Box) -> np.ndarray:
+    """The parameters after a step without damping."""
+    descent = _kept.descent(len(at.p))
+    descent.begin(at, box, Strategy(0.0, local=True), 1)
+    return descent.p.copy()
 
 
-def _double(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array, np.float64)
+class _Kept(threading.local):
+    """This thread's memory to work in, of the latest sizes."""
+
+    def __init__(self) -> None:
+        self.descent = functools.lru_cache(KEPT_SIZES)(Descent)
+
+
+_kept: Final = _Kept()

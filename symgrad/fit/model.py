@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,14 +20,14 @@ from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.graph.region import has_regions
 from symgrad.expr.tracing.fingerprint import fingerprint
-from symgrad.fit.dense import Triangle
+from symgrad.fit.dense import KEPT_SIZES, Descent, Strategy, Triangle
 from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_jacobian
 from symgrad.front.kernels import Kernel, shared
 from symgrad.optimize.evaluation import Accumulation, Weighted
 from symgrad.optimize.method import array_of
 from symgrad.optimize.models import one_value
-from symgrad.optimize.point import Point
+from symgrad.optimize.point import Box, Point
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import DeviceChoice, choose, choose_any
@@ -50,6 +51,9 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
 }
 """Sizes of data that a dtype has."""
 
+PROBE: Final = 0.5
+"""The number at which a model is compared in the place of a parameter of 0."""
+
 ALL: Final = slice(None)
 
 MISTAKES: Final = (SymgradError, TypeError, ValueError, IndexError, AttributeError)
@@ -64,14 +68,32 @@ Shape = Literal["flat", "columns", "other"]
 """How a model takes x: (M,), (k, M), or as it is, of any other shape."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Buffers:
-    """The points (m, n + k) of some rows, but for p; and what a call finds there in float64."""
+class _Work:
+    """Memory for a model at so many rows, to which its code is bound if there is a kernel of a row.
 
-    points: np.ndarray
-    values: np.ndarray
-    slopes: np.ndarray
-    call: Callable[[], None] | None
+    ``owner`` is whose data are there.
+    """
+
+    def __init__(self, kernel: Kernel | None, count: int, k: int, n: int) -> None:
+        self.triangle = triangle = Triangle(count, n)
+        self.owner: object = None
+        self.agreed: tuple[Any, ...] | None = None
+        """The function, x and parameters for which one row was compared with all of them."""
+        if kernel is not None:
+            self.points = np.empty((len(triangle.values), n + k))
+            self.evaluate = kernel.bound(self.points, (triangle.values, triangle.slopes))
+            self.descent = Descent(n, triangle.row, self.points)
+            self.repeat = self.descent.repeated(self.evaluate, triangle.call)
+
+
+class _Kept(threading.local):
+    """This thread's memory, of the latest models."""
+
+    def __init__(self) -> None:
+        self.work = functools.lru_cache(KEPT_SIZES)(_Work)
+
+
+_kept: Final = _Kept()
 
 
 @dataclass
@@ -95,10 +117,15 @@ class Rows:
     unit: float = 1.0
     """A part of ``scale``, by which residuals are divided so that squares are within the range."""
     _kernel: Any = field(default=None, init=False)
+    _known: Any = field(default=None, init=False)
+    """The fingerprint of f, if it has one."""
     rowwise: bool = field(default=True, init=False)
     """Whether the model is traced at one row: all rows together have the same values."""
     _sums: Any = field(default=None, init=False)
-    _buffers: _Buffers | None = field(default=None, init=False)
+    _points: np.ndarray | None = field(default=None, init=False)
+    """The points (M, n + k) of all rows but for p, if they are a single block."""
+    _mark: object = field(default_factory=object, init=False)
+    """The owner of memory that has these data: see `_Work`."""
 
     def prepare(self, p: np.ndarray) -> None:
         """Trace the model: at one row, or, where it needs all of x at once, at all rows.
@@ -142,7 +169,7 @@ class Rows:
         flat = self.shape == "flat"
         mode: Mode = "reverse" if self.mode == "auto" else self.mode
         where = self.n, len(self.x), flat, self.device, self.dtype, mode
-        known = None if self.dtype == "float32" else fingerprint(self.f)
+        self._known = known = None if self.dtype == "float32" else fingerprint(self.f)
         make = functools.partial(row_kernel, self.f, *where)
         self._kernel = make() if known is None else _kernels.get((known, *where), make)
 
@@ -154,8 +181,7 @@ class Rows:
         most = np.finfo(float).max
         scale = np.ones(len(self.y)) if self.scale is None else self.scale
         other.scale = np.where(np.isinf(scale), scale, np.minimum(scale, most / factor) * factor)
-        other.unit, other._buffers, other._sums = unit, None, None
-        vars(other).pop("_looped", None)
+        other.unit, other._mark, other._sums = unit, object(), None
         return other
 
     def largest(self, p: np.ndarray | None = None) -> float:
@@ -203,7 +229,7 @@ class Rows:
     @property
     def made(self) -> str | None:
         """How derivatives were made."""
-        return self._kernel.stats.mode
+        return _mode(self._kernel)
 
     @property
     def _given(self) -> np.ndarray:
@@ -217,41 +243,77 @@ class Rows:
             )
         return values
 
+    @property
+    def bound(self) -> bool:
+        """Whether a descent is one call: the model writes to where its triangle is made of."""
+        return self.rowwise and self.dtype != "float32" and self._is_small
+
+    @cached_property
+    def _is_small(self) -> bool:
+        """Whether loops of our own make the triangle."""
+        plain = self.scale is None or self.scale.ndim == 1
+        return plain and len(self.y) * (self.n + 1) ** 2 <= MOST_LOOPED_PRODUCTS
+
+    def _work(self) -> _Work:
+        """This thread's memory, with these data."""
+        kernel = self._kernel if self.bound else None
+        work = _kept.work(kernel, len(self.y), len(self.x), self.n)
+        if work.owner is not self._mark:
+            triangle, count = work.triangle, len(self.y)
+            triangle.y[:] = self.y
+            triangle.weights[:] = 1.0 if self.scale is None else 1.0 / self.scale
+            if kernel is not None:
+                columns = work.points[:, self.n :]
+                columns[:count], columns[count:] = self.x.T, self.x[:, -1]
+            work.owner = self._mark
+        return work
+
     def _evaluate(self, p: np.ndarray, rows: slice) -> tuple[np.ndarray, np.ndarray]:
         """Values (m,) and derivatives (m, n) at some rows, or, where that is needed, at all."""
         if not self.rowwise:
             return self._kernel.run(p)
-        buffers = self._buffers or self._buffers_for(rows)
-        points = buffers.points
+        if self.bound:
+            work, count = self._work(), len(self.y)
+            work.points[:, : self.n] = p
+            work.evaluate()
+            return work.triangle.values[:count], work.triangle.slopes[:count]
+        points = self._points_of(rows)
         points[:, : self.n] = p
-        if buffers.call is not None:
-            buffers.call()
-            return buffers.values, buffers.slopes
         values, slopes = (np.asarray(a, float) for a in self._kernel.run(points))
-        # what rounding took from the inputs, to first order
-        lost = points - points.astype(np.float32)
-        values = values + np.sum(slopes * np.where(np.isfinite(slopes), lost, 0.0), axis=1)
+        if self.dtype == "float32":  # what rounding took from the inputs, to first order
+            lost = points - points.astype(np.float32)
+            values = values + np.sum(slopes * np.where(np.isfinite(slopes), lost, 0.0), axis=1)
         return values, slopes[:, : self.n]
 
-    def _buffers_for(self, rows: slice) -> _Buffers:
-        """The buffers of these rows; those of a single block are made once, and filled anew."""
+    def _points_of(self, rows: slice) -> np.ndarray:
+        """The points (m, n + k) of these rows; those of a single block are made once."""
+        if self._points is not None:
+            return self._points
         x = self.x[:, rows]
         points = np.empty((x.shape[1], self.n + len(x)))
         points[:, self.n :] = x.T
-        looped, count = self._looped, len(points)
-        out = (
-            (looped.values, looped.slopes)
-            if looped
-            else (np.empty(count), np.empty((count, self.n)))
-        )
-        call = None if self.dtype == "float32" else self._kernel.bound(points, out)
-        buffers = _Buffers(points, *out, call)
         if len(self.y) <= JACOBIAN_ROWS:
-            self._buffers = buffers
-        return buffers
+            self._points = points
+        return points
 
     def _agrees(self, p: np.ndarray) -> bool:
-        """Whether the model of single rows is what it is of all rows together."""
+        """Whether the model of single rows is what it is of all rows together, by a comparison.
+
+        What a parameter multiplies has no part in one at 0. There is none where the same function
+        has been compared at the same numbers.
+        """
+        if self._known is None or not self.bound:
+            return self._all_agree(p)
+        compared = self._known, self.x.tobytes(), p.tobytes()
+        work = self._work()
+        agrees = work.agreed == compared or self._all_agree(p)
+        work.agreed = compared if agrees else None
+        return agrees
+
+    def _all_agree(self, p: np.ndarray) -> bool:
+        return self._agree_at(p) and (bool(p.all()) or self._agree_at(np.where(p == 0.0, PROBE, p)))
+
+    def _agree_at(self, p: np.ndarray) -> bool:
         some = slice(0, min(len(self.y), JACOBIAN_ROWS))
         with np.errstate(all="ignore"):
             try:
@@ -304,32 +366,36 @@ class Rows:
         NumPy is not to warn of what is not finite, here and in `quick`: that is a point too.
         """
         self.calls += 1
-        if self._looped is not None:
-            return self._at_once(self._looped, p)
+        if self._is_small:
+            return self._at_once(p)
         cost, factor = 0.0, np.zeros((0, self.n + 1))
         for block in self._blocks(p):
             r = block[:, self.n]
             cost += float(np.dot(r, r))
             factor = triangle(np.concatenate([factor, block]) if len(factor) else block)
             if not (math.isfinite(cost) and np.isfinite(factor).all()):
-                return self._nowhere(p)
-        return Point(p, cost, *system(factor, self.n))
+                return Point.nowhere(p)
+        return Point.of(p, cost, *system(factor, self.n))
 
-    @cached_property
-    def _looped(self) -> Triangle | None:
-        """The function that makes the triangle where there are few rows."""
-        plain = self.scale is None or self.scale.ndim == 1
-        if not plain or len(self.y) * (self.n + 1) ** 2 > MOST_LOOPED_PRODUCTS:
-            return None
-        weights = np.ones(len(self.y)) if self.scale is None else 1.0 / self.scale
-        return Triangle(self.y, weights, self.n)
-
-    def _at_once(self, triangle: Triangle, p: np.ndarray) -> Point:
+    def _at_once(self, p: np.ndarray) -> Point:
         values, slopes = self._evaluate(p, ALL)
-        if values is not triangle.values:
-            triangle.values[:], triangle.slopes[:] = values, slopes
-        row = triangle()
-        return Point.of_row(p, row) if math.isfinite(row[-2]) else self._nowhere(p)
+        triangle, count = self._work().triangle, len(self.y)
+        if values.base is not triangle.values:
+            triangle.values[:count], triangle.slopes[:count] = values, slopes
+        triangle.call()
+        row = triangle.row
+        return Point(p, row.copy()) if math.isfinite(row.item(-2)) else Point.nowhere(p)
+
+    def descended(self, start: Point, box: Box, strategy: Strategy, limit: int) -> Point:
+        """The best point that a descent leads to, if they are `bound`: see `descent_program`."""
+        work = self._work()
+        descent = work.descent
+        going = descent.begin(start, box, strategy, limit)
+        while going:
+            work.repeat()
+            going = descent.is_going
+        self.calls += descent.count
+        return descent.end
 
     def quick(self, p: np.ndarray) -> Point:
         """The point, by sums over the rows: JᵀJ has half the digits, and takes no memory."""
@@ -338,7 +404,7 @@ class Rows:
             self._sums = self._reduction()
         totals = self._sums.run(np.ascontiguousarray(p))
         if not np.isfinite(totals).all():
-            return self._nowhere(p)
+            return Point.nowhere(p)
         half = np.zeros((self.n, self.n))
         half[np.tril_indices(self.n)] = totals[self.n + 1 :]
         matrix = half + np.tril(half, -1).T
@@ -346,7 +412,7 @@ class Rows:
         values, vectors = np.linalg.eigh(matrix / np.outer(units, units))
         roots = np.sqrt(np.maximum(values, 1e-15))
         z = (vectors.T @ (totals[1 : self.n + 1] / units)) / roots
-        return Point(p, 2.0 * float(totals[0]), (roots[:, None] * vectors.T) * units, z)
+        return Point.of(p, 2.0 * float(totals[0]), (roots[:, None] * vectors.T) * units, z)
 
     def _reduction(self) -> Any:
         k, f, flat = len(self.x), self.f, self.shape == "flat"
@@ -371,8 +437,10 @@ class Rows:
         on_host = self.dtype == "float64" and backend_of(choose_any(self.device)).on_host
         return len(self.y) >= ROWS_SUMMED_FIRST and simple and self.rowwise and on_host
 
-    def _nowhere(self, p: np.ndarray) -> Point:
-        return Point(p, np.inf, np.zeros((self.n, self.n)), np.zeros(self.n))
+
+@functools.lru_cache(KEPT_SIZES)
+def _mode(kernel: Kernel) -> str | None:
+    return kernel.stats.mode
 
 
 def linear_parameters(kernel: Kernel, n: int) -> list[int]:

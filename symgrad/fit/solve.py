@@ -11,16 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.errors import InputError, warn
-from symgrad.fit import dense
 from symgrad.fit.data_in_blocks import RowsInBlocks
+from symgrad.fit.dense import Descent, Strategy, at_end, gauss_newton
 from symgrad.fit.model import RANGES, Rows
+from symgrad.kernel.skeletons.descent import CONVERGED_PART
 from symgrad.optimize.curvature import Setting, Slopes, settle
-from symgrad.optimize.point import TINY, Box, Frame, Point, offset
+from symgrad.optimize.point import Box, Point
 from symgrad.optimize.result import (
     ENDED_BY_USER,
     MESSAGES,
@@ -33,22 +35,6 @@ from symgrad.values.dtypes import EPSILON
 
 Measure = Callable[[np.ndarray], Point]
 
-CONVERGED_PART: Final = 1e-7
-"""The part of the residuals' length that a step could still remove, at a minimum."""
-
-LEAST_RELATIVE_STEP: Final = 1e-15
-"""A change of parameters, relative to them, that is none."""
-
-
-@dataclass(frozen=True)
-class Strategy:
-    """How steps are damped at first, and whether scales are those of the present point alone."""
-
-    damping: float
-    local: bool
-    projected: bool = False
-    """Whether parameters that the model is linear in are set to the best for all others."""
-
 
 STRATEGIES: Final = (
     Strategy(1e-3, local=False),
@@ -59,31 +45,51 @@ STRATEGIES: Final = (
 )
 
 
-def solved(point: Point, box: Box) -> bool:
-    """Whether a point is a minimum, and no degenerate one: parameters matter there."""
-    return offset(point, box) <= CONVERGED_PART and point.condition < 1e13
+def solved(point: Point) -> bool:
+    """Whether an end is a minimum, and no degenerate one: parameters matter there."""
+    return point.offset <= CONVERGED_PART and point.condition < 1e13
+
+
+Way = Callable[[Point, Box, Strategy, int], Point]
+"""How a descent goes from a point to the best one, with its offset, in so many evaluations."""
+
+
+def descended(measure: Measure, start: Point, box: Box, strategy: Strategy, limit: int) -> Point:
+    """The `Way` that evaluates a model time and again: see `descent_program`."""
+    descent = Descent(len(start.p))
+    going = descent.begin(start, box, strategy, limit)
+    while going:
+        going = descent.advance(measure(descent.p.copy()))
+    return descent.end
 
 
 def minimum(
-    measure: Measure, start: Point, box: Box, limit: int, linear: Callable[[], Sequence[int]]
+    measure: Measure,
+    way: Way,
+    start: Point,
+    box: Box,
+    limit: int,
+    linear: Callable[[], Sequence[int]],
 ) -> Point:
     """The best point that the strategies lead to; the first that is a clear minimum ends them.
 
     ``linear`` tells, where the first strategy fails, which parameters the model is linear in, all
     together.
     """
-    best = start
+    ends = list[Point]()
     for strategy in STRATEGIES:
         chosen = linear() if strategy.projected else ()
         if strategy.projected and not chosen:
             continue
-        seen = projecting(measure, box, chosen) if strategy.projected else measure
-        first = seen(start.p) if strategy.projected else start
-        end = polish(measure, descend(seen, first, box, strategy, limit), box, limit)
-        if solved(end, box):
+        if strategy.projected:
+            seen = projecting(measure, box, chosen)
+            end = descended(seen, seen(start.p), box, strategy, limit)
+        else:
+            end = way(start, box, strategy, limit)
+        if solved(end):
             return end
-        best = min(best, end, key=lambda q: q.cost)
-    return best
+        ends.append(end)
+    return min(ends, key=lambda end: end.cost)
 
 
 def projecting(measure: Measure, box: Box, linear: Sequence[int]) -> Measure:
@@ -108,82 +114,6 @@ def projecting(measure: Measure, box: Box, linear: Sequence[int]) -> Measure:
     return measured
 
 
-def descend(measure: Measure, at: Point, box: Box, strategy: Strategy, limit: int) -> Point:
-    """Levenberg and Marquardt's method with Nielsen's damping; see `LevenbergMarquardt`."""
-    damping, growth = strategy.damping, 2.0
-    scales = at.lengths
-    for _ in range(limit):
-        p, promised, size = step(at, box, scales, damping)
-        if size <= LEAST_RELATIVE_STEP:
-            break
-        trial = measure(p)
-        quality = (at.cost - trial.cost) / promised if promised > 0 else -1.0
-        if trial.cost < at.cost:
-            gain, at = (at.cost - trial.cost) / at.cost, trial
-            damping = max(damping * max(1 / 3, 1 - (2 * min(quality, 1.0) - 1) ** 3), 1e-20)
-            growth = 2.0
-            if gain < 1e-14 or (gain < 1e-8 and offset(at, box) < CONVERGED_PART):
-                break
-            scales = at.lengths if strategy.local else np.maximum(scales, at.lengths)
-        else:
-            damping, growth = damping * growth, 2.0 * growth
-            if damping > 1e30:
-                break
-    return at
-
-
-def step(
-    at: Point, box: Box, scales: np.ndarray, damping: float
-) -> tuple[np.ndarray, float, float]:
-    """The parameters after the damped step of the free ones, what it promises, and its size.
-
-    That is the largest change of a parameter, relative to it. Parameters that the step would take
-    out of the box go to the bound, and the others are solved again.
-    """
-    if not box.bounded:
-        return dense.step(at.row, scales, damping, at.p)
-    if box.around(at.p):
-        result = dense.step(at.row, scales, damping, at.p)
-        if box.around(result[0]):
-            return result
-    p = box.clip(at.p + _step_to_bounds(at, box, scales, damping))
-    h = p - at.p
-    left = np.dot(at.T, h) + at.z
-    promised = float(np.dot(at.z, at.z) - np.dot(left, left))
-    return p, promised, float(np.max(np.abs(h) / np.maximum(np.abs(at.p), TINY), initial=0.0))
-
-
-def _step_to_bounds(at: Point, box: Box, scales: np.ndarray, damping: float) -> np.ndarray:
-    free, h = box.free(at), np.zeros(len(at.p))
-    while free.any():
-        part = Frame.of(at.T[:, free], scales[free])
-        h[free] = part.step(at.z + np.dot(at.T[:, ~free], h[~free]), damping)
-        moved = box.clip(at.p + h)
-        over = free & (moved != at.p + h)
-        if not over.any():
-            break
-        h[over] = moved[over] - at.p[over]
-        free &= ~over
-    return h
-
-
-def polish(measure: Measure, at: Point, box: Box, limit: int) -> Point:
-    """Gauss-Newton steps while they shrink the offset; the loss itself has too few digits left."""
-    now = offset(at, box)
-    for _ in range(min(30, limit)):
-        if now == 0.0 or at.condition > 1e15:
-            break
-        p, _, size = step(at, box, at.lengths, 0.0)
-        if size <= LEAST_RELATIVE_STEP:
-            break
-        trial = measure(p)
-        after = offset(trial, box) if np.isfinite(trial.cost) else np.inf
-        if not (after < now and trial.cost <= at.cost * (1 + 1e-9)):
-            break
-        at, now = trial, after
-    return at
-
-
 def averaged(measure: Measure, at: Point, box: Box, limit: int) -> Point:
     """The mean of Gauss-Newton steps around a minimum, where evaluations are rounded to float32.
 
@@ -191,21 +121,21 @@ def averaged(measure: Measure, at: Point, box: Box, limit: int) -> Point:
     minimum that is as clear as float64's needs none.
     """
     current, seen = at, list[np.ndarray]()
-    if at.condition > 1e7 or offset(at, box) <= CONVERGED_PART:
+    if at.condition > 1e7 or at.offset <= CONVERGED_PART:
         return at
     for _ in range(min(18, limit)):
-        current = measure(step(current, box, current.lengths, 0.0)[0])
+        current = measure(gauss_newton(current, box))
         if not current.cost <= 1.01 * at.cost:
             return at
         seen.append(current.p)
-    return measure(np.mean(seen[2:], axis=0)) if len(seen) > 2 else at
+    return at_end(measure(np.mean(seen[2:], axis=0)), box) if len(seen) > 2 else at
 
 
 Measured = Rows | RowsInBlocks
 """A model at the rows it is fitted to."""
 
-Telling = Callable[[Measure, float], Measure]
-"""Turns evaluations, whose residuals have a unit, into those that are reported."""
+Telling = Callable[[Measure, float], Measure] | None
+"""Turns evaluations, whose residuals have a unit, into those that are reported, if they are."""
 
 TOLERANCE: Final = {"float64": 1e-6, "float32x2": 1e-6, "float32": 3e-2}
 """The relative offset from which an end is no minimum."""
@@ -274,15 +204,15 @@ def fit(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> F
         rows = rows.in_unit(_unit(rows.largest()))
         end, is_minimum = _descended(rows, p, box, limit, told), False
         for _ in range(MOST_DESCENTS):
-            if solved(end, box) and not np.array_equal(end.p, p):
+            if solved(end) and not np.array_equal(end.p, p):
                 return Fitted(rows, end)
-            at = told(rows.at, rows.unit)
+            at, way = _evaluations(rows, told)
             lower, is_minimum = _settled(rows, at, end, p, box, limit)
             if is_minimum or lower.cost > (1.0 - LEAST_GAIN) * end.cost:
                 end = lower
                 break
-            end = minimum(at, lower, box, limit, rows.linear)
-        if not (is_minimum or _is_minimum(end, box, rows)):
+            end = minimum(at, way, lower, box, limit, rows.linear)
+        if not (is_minimum or _is_minimum(end, rows)):
             raise _not_found(end, box, rows, limit)
     return Fitted(rows, end)
 
@@ -314,7 +244,8 @@ def _settled(
     setting = Setting(measured, box.low / units, box.high / units, (sizes / units)[None], eps)
     settled = settle(setting, (end.p / units)[None], limit // (2 * len(sizes) + 1))
     moved = settled.loss[0] < 0.5 * end.cost
-    return at(box.clip(settled.x[0] * units)) if moved else end, bool(settled.minimal[0])
+    settled_end = at_end(at(box.clip(settled.x[0] * units)), box) if moved else end
+    return settled_end, bool(settled.minimal[0])
 
 
 def near(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> np.ndarray:
@@ -329,19 +260,28 @@ def near(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> 
             if isinstance(error.__cause__, StopIteration):
                 raise
             return p
-        clear = offset(end, box) <= TOLERANCE["float32"] and end.condition < 1e7
+        clear = end.offset <= TOLERANCE["float32"] and end.condition < 1e7
     return end.p if clear else p
+
+
+def _evaluations(rows: Measured, told: Telling) -> tuple[Measure, Way]:
+    """The model at parameters, and the way that a descent takes: in machine code if it can."""
+    at = told(rows.at, rows.unit) if told else rows.at
+    if isinstance(rows, Rows) and rows.bound and not told:
+        return at, rows.descended
+    return at, partial(descended, at)
 
 
 def _descended(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> Point:
     """Where first derivatives lead to."""
-    at, quick = told(rows.at, rows.unit), told(rows.quick, rows.unit)
+    at, way = _evaluations(rows, told)
     if rows.many:
-        p = minimum(quick, quick(p), box, limit, rows.linear).p
+        quick = told(rows.quick, rows.unit) if told else rows.quick
+        p = minimum(quick, partial(descended, quick), quick(p), box, limit, rows.linear).p
     start = at(p)
     if not math.isfinite(start.cost):
         start = at(_approached(rows, start, box, limit))
-    end = minimum(at, start, box, limit, rows.linear)
+    end = minimum(at, way, start, box, limit, rows.linear)
     return averaged(at, end, box, limit) if rows.dtype == "float32" else end
 
 
@@ -357,7 +297,8 @@ def _approached(rows: Measured, start: Point, box: Box, limit: int) -> np.ndarra
         at = coarse.at(p)
         if coarse is rows or not math.isfinite(at.cost):
             break
-        p = minimum(coarse.at, at, box, limit, coarse.linear).p
+        way = partial(descended, coarse.at)
+        p = minimum(coarse.at, way, at, box, limit, coarse.linear).p
         if math.isfinite(rows.at(p).cost):
             return p
     raise FitError(
@@ -367,9 +308,9 @@ def _approached(rows: Measured, start: Point, box: Box, limit: int) -> np.ndarra
     )
 
 
-def _is_minimum(end: Point, box: Box, rows: Measured) -> bool:
+def _is_minimum(end: Point, rows: Measured) -> bool:
     """Whether a step would remove next to nothing of the residuals, or no more than rounding."""
-    left = offset(end, box)
+    left = end.offset
     if left <= TOLERANCE[rows.dtype]:
         return True
     # residuals as small as the rounding of the model have no direction, nor have those that the
@@ -449,8 +390,3 @@ class Told:
             return at
 
         return told
-
-
-def untold(measure: Measure, _: float) -> Measure:
-    """Evaluations that are not reported."""
-    return measure

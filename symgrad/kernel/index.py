@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -78,6 +79,19 @@ class Index(Value):
         return [self.k.offset(self.id, vector, lane) for lane in range(vector)]
 
 
+class Truth(Value):
+    """A condition of a kernel: operators add what they compute to the kernel."""
+
+    def __and__(self, other: Truth) -> Truth:
+        return Truth(self.k, self.k.add(ops.logical_and, self.id, other.id))
+
+    def __or__(self, other: Truth) -> Truth:
+        return Truth(self.k, self.k.add(ops.logical_or, self.id, other.id))
+
+    def __invert__(self) -> Truth:
+        return Truth(self.k, self.k.add(ops.logical_not, self.id))
+
+
 class Number(Value):
     """A float of a kernel: operators add what they compute to the kernel.
 
@@ -132,19 +146,32 @@ class Number(Value):
         """The number, rounded, through which no compiler sees."""
         return self._with(ops.opaque)
 
-    def above(self, other: float) -> int:
-        """Whether it is larger than a number: a truth."""
-        return self.k.add(ops.lt, self._id(other), self.id)
+    def at_most(self, other: Number | float) -> Number:
+        """The smaller of two."""
+        return self._with(ops.minimum, other)
 
-    def equals(self, other: Number | float) -> int:
-        """Whether it equals the other one: a truth."""
-        return self.k.add(ops.eq, self.id, self._id(other))
+    def above(self, other: Number | float) -> Truth:
+        """Whether it is larger than the other one."""
+        return Truth(self.k, self.k.add(ops.lt, self._id(other), self.id))
+
+    def within(self, other: Number | float) -> Truth:
+        """Whether it is no larger than the other one."""
+        return Truth(self.k, self.k.add(ops.le, self.id, self._id(other)))
+
+    def is_finite(self) -> Truth:
+        """Whether it is neither NaN nor infinite."""
+        return Truth(self.k, self.k.add(ops.isfinite, self.id))
+
+    def equals(self, other: Number | float) -> Truth:
+        """Whether it equals the other one."""
+        return Truth(self.k, self.k.add(ops.eq, self.id, self._id(other)))
 
 
-def where(condition: int, a: Number, b: Number | float) -> Number:
-    """The first of two numbers where a truth holds, else the second."""
+def where(condition: Truth | int, a: Number, b: Number | float) -> Number:
+    """The first of two numbers where a condition holds, else the second."""
+    holds = condition.id if isinstance(condition, Truth) else condition
     other = b.id if isinstance(b, Number) else a.k.constant(b)
-    return Number(a.k, a.k.add(ops.where, condition, a.id, other))
+    return Number(a.k, a.k.add(ops.where, holds, a.id, other))
 
 
 @dataclass(frozen=True)
@@ -179,10 +206,12 @@ def loop(
     inits: Sequence[Number | float],
     body: Callable[[Index, Sequence[Number]], Sequence[Number]],
     down: bool = False,
+    test: Callable[[Sequence[Number]], Truth] | None = None,
 ) -> list[Number]:
     """The results of a loop from ``first`` up to ``end``, which carries these numbers.
 
-    ``body(i, carries)`` gives the next ones: see `KernelIR.loop`.
+    ``body(i, carries)`` gives the next ones, and ``test(carries)`` whether to go on: see
+    `KernelIR.loop`.
     """
 
     def iteration(i: int, carries: Sequence[int]) -> list[int]:
@@ -190,7 +219,8 @@ def loop(
 
     lo, hi = (i.id if isinstance(i, Index) else k.word(i) for i in (first, end))
     numbers = [x.id if isinstance(x, Number) else k.constant(x) for x in inits]
-    results, _ = k.loop(lo, hi, numbers, iteration, down=down)
+    going = test and (lambda _, carries: test([Number(k, c) for c in carries]).id)
+    results, _ = k.loop(lo, hi, numbers, iteration, down=down, test=going)
     return [Number(k, i) for i in results]
 
 
@@ -208,7 +238,4 @@ def remainder(graph: Graph, i: int) -> tuple[int, int] | None:
 
 def all_hold(k: KernelIR, *conditions: int) -> int:
     """Whether all of some conditions hold."""
-    conjunction = conditions[0]
-    for condition in conditions[1:]:
-        conjunction = k.add(ops.logical_and, conjunction, condition)
-    return conjunction
+    return functools.reduce(functools.partial(k.add, ops.logical_and), conditions)

@@ -479,3 +479,41 @@ def test_parameters_that_x_looks_up() -> None:
     y = np.array([1.0, 2.0, 3.0, 1.2, 2.1, 2.9, 2.2])
     popt, _ = sg.curve_fit(lambda x, a, b, c: sg.array([a, b, c])[x], x, y)
     np.testing.assert_allclose(popt, [y[x == k].mean() for k in range(3)], rtol=1e-12)
+
+
+def test_a_fit_within_a_fit_leaves_its_data_alone() -> None:
+    """Both are of one model at as many rows, and so in one memory."""
+    x, draw = np.linspace(0.0, 4.0, 50), np.random.default_rng(0)
+    ys = [a * np.exp(-1.3 * x) + draw.normal(0.0, 0.02, 50) for a in (2.5, 4.0)]
+    inner = list[np.ndarray]()
+
+    def model(x: Any, a: Any, b: Any) -> Any:
+        return a * np.exp(-b * x)
+
+    def fitting(x: Any, a: Any, b: Any) -> Any:
+        if isinstance(x, np.ndarray):
+            inner.append(sg.curve_fit(model, x, ys[1])[0])
+        return model(x, a, b)
+
+    alone = [sg.curve_fit(model, x, y)[0] for y in ys]
+    popt, _ = sg.curve_fit(fitting, x, ys[0])
+    np.testing.assert_array_equal(popt, alone[0])
+    assert inner
+    np.testing.assert_array_equal(inner[0], alone[1])
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_a_model_that_takes_x_as_a_whole_is_told_where_a_parameter_starts_at_0(
+    start: float,
+) -> None:
+    """At b = 0 all x together have the values of each: it takes another b to tell."""
+    x = np.linspace(0.0, 3.0, 20)
+
+    def model(x: Any, a: Any, b: Any) -> Any:
+        return a * x + b * (x - np.mean(x))
+
+    y = np.asarray(model(x, 1.0, 2.0) + 0.1 * np.sin(9 * x))
+    want = np.linalg.lstsq(np.stack([x, x - x.mean()], 1), y)[0]
+    for _ in range(2):
+        popt, _ = sg.curve_fit(model, x, y, p0=[1.0, start])
+        np.testing.assert_allclose(popt, want, rtol=1e-9)

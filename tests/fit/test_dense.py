@@ -7,20 +7,24 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from symgrad.fit.dense import Triangle, step
+from symgrad.fit.dense import Descent, Strategy, Triangle, at_end
 from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.skeletons.dense import step_program, triangle_program
+from symgrad.kernel.skeletons.dense import triangle_program
+from symgrad.kernel.skeletons.descent import descent_program
 from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.verify import verify
+from symgrad.optimize.point import Box, Point
 
 SHAPES = [(1, 1), (2, 3), (5, 5), (50, 3), (40, 12)]
 
 
 def triangle_of(J: np.ndarray, r: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """What is found of residuals, as values of a model beside data of zeros."""
-    made = Triangle(np.zeros(len(r)), np.ones(len(r)) if weights is None else weights, J.shape[1])
-    made.values[:], made.slopes[:] = r, J
-    return made()
+    made = Triangle(len(r), J.shape[1])
+    made.values[: len(r)], made.slopes[: len(r)] = r, J
+    made.y[:], made.weights[:] = 0.0, 1.0 if weights is None else weights
+    made.call()
+    return made.row.copy()
 
 
 def parts(found: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
@@ -30,7 +34,7 @@ def parts(found: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return T, z, lengths, found[-2], found[-1]
 
 
-@pytest.mark.parametrize("program", [triangle_program, step_program])
+@pytest.mark.parametrize("program", [triangle_program, descent_program])
 def test_the_programs_are_sound(program: Callable[[Target], KernelIR]) -> None:
     verify(program(SimdTarget(1)))
 
@@ -87,36 +91,90 @@ def test_what_is_not_finite_is_said_but_for_rows_of_weight_0(bad: float, column:
     np.testing.assert_allclose(T.T @ T, kept[:, :3].T @ kept[:, :3], atol=1e-13)
 
 
-@pytest.mark.parametrize("damping", [0.0, 1e-20, 0.3, 1e20])
+def box_of(n: int) -> Box:
+    """Bounds that are none."""
+    return Box(np.full(n, -np.inf), np.full(n, np.inf))
+
+
+def step(
+    T: np.ndarray, z: np.ndarray, damping: float, p: np.ndarray, box: Box | None = None
+) -> np.ndarray | None:
+    """The parameters after the first step from a point; None if there is none."""
+    descent = Descent(len(p))
+    point = Point.of(p, float(z @ z) + 1.0, T, z)
+    going = descent.begin(point, box or box_of(len(p)), Strategy(damping, local=True), 100)
+    return descent.p.copy() if going else None
+
+
+@pytest.mark.parametrize("damping", [0.0, 1e-20, 0.3, 1e8])
 @pytest.mark.parametrize("n", [1, 3, 12])
 def test_a_step_is_the_least_squares_solution(n: int, damping: float) -> None:
     draw = np.random.default_rng(n)
     T, z, p = np.triu(draw.normal(size=(n, n)) + 2 * np.eye(n)), *draw.normal(size=(2, n))
-    scales = np.abs(draw.normal(size=n)) + 0.1
-    moved, promised, size = step(np.append(T.ravel(), z), scales, damping, p)
-    system = np.concatenate([T, np.sqrt(damping) * np.diag(scales)])
+    moved = step(T, z, damping, p)
+    system = np.concatenate([T, np.sqrt(damping) * np.diag(np.linalg.norm(T, axis=0))])
     h = np.linalg.lstsq(system, -np.append(z, np.zeros(n)))[0]
+    assert moved is not None
     np.testing.assert_allclose(moved, p + h, rtol=1e-12, atol=1e-12 * np.abs(h).max())
-    left = z + T @ (moved - p)
-    assert promised == pytest.approx(z @ z - left @ left, rel=1e-9, abs=1e-14)
-    assert size == np.max(np.abs(moved - p) / np.abs(p))
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_step_in_a_box_is_the_least_squares_solution_there(seed: int, damping: float) -> None:
+    """By SciPy's `lsq_linear`, whose set of active bounds it shares where only those of one round
+    are active; and no step is better than the bounds allow."""
+    optimize = pytest.importorskip("scipy.optimize")
+    draw = np.random.default_rng(seed)
+    T, z, p = np.triu(draw.normal(size=(4, 4)) + 2 * np.eye(4)), *draw.normal(size=(2, 4))
+    low, high = np.array([-np.inf, p[1] - 0.05, -np.inf, p[3]]), np.array([np.inf] * 4)
+    moved = step(T, z, damping, p, Box(low, high))
+    assert moved is not None
+    assert (moved >= low).all()
+    held = (moved == low).nonzero()[0]
+    system = np.concatenate([T, np.sqrt(damping) * np.diag(np.linalg.norm(T, axis=0))])
+    right = -np.append(z, np.zeros(4))
+    free = np.delete(np.arange(4), held)
+    h = moved - p
+    left = right - system[:, held] @ h[held]
+    np.testing.assert_allclose(h[free], np.linalg.lstsq(system[:, free], left)[0], atol=1e-12)
+    best = optimize.lsq_linear(system, right, (low - p, np.full(4, np.inf)))
+    if len(held) == (best.active_mask != 0).sum():
+        np.testing.assert_allclose(h, best.x, atol=1e-6)
 
 
 def test_a_step_has_nothing_to_say_of_what_nothing_depends_on() -> None:
-    T, z = np.array([[2.0, 0.0], [0.0, 0.0]]), np.array([1.0, 0.0])
-    moved, promised, size = step(np.append(T.ravel(), z), np.ones(2), 0.0, np.array([1.0, 5.0]))
+    moved = step(np.diag([2.0, 0.0]), np.array([1.0, 0.0]), 0.0, np.array([1.0, 5.0]))
+    assert moved is not None
     assert moved.tolist() == [0.5, 5.0]
-    assert (promised, size) == (1.0, 0.5)
 
 
-def test_a_step_from_0_is_large_and_none_is_none() -> None:
-    point = np.array([1.0, -1e-30])
-    assert step(point, np.ones(1), 0.0, np.zeros(1))[2] == np.inf
-    assert step(np.array([1.0, 0.0]), np.ones(1), 0.0, np.zeros(1))[2] == 0.0
-    assert step(point, np.ones(1), 0.0, np.ones(1))[2] == 0.0
+def test_a_step_from_0_is_one_and_rounding_is_none() -> None:
+    T, z = np.ones((1, 1)), np.array([-1e-30])
+    assert step(T, z, 0.0, np.zeros(1)) == 1e-30
+    assert step(T, np.zeros(1), 0.0, np.zeros(1)) is None
+    assert step(T, z, 0.0, np.ones(1)) is None
 
 
-def test_arrays_of_several_sizes_take_turns() -> None:
+def test_points_of_several_sizes_take_turns() -> None:
     for n in (*range(1, 20), 3, 1):
-        moved, _, _ = step(np.append(np.eye(n).ravel(), np.ones(n)), np.ones(n), 0.0, np.zeros(n))
-        assert moved.tolist() == [-1.0] * n
+        end = at_end(Point.of(np.zeros(n), 2.0 * n, np.eye(n), np.ones(n)), box_of(n))
+        assert end.offset == pytest.approx(0.5**0.5)
+
+
+def test_a_descent_goes_by_the_model_until_the_offset_is_rounding() -> None:
+    """Rosenbrock's residuals and one that stays: all evaluations are by hand."""
+    descent, box = Descent(2), Box(np.array([-2.0, -np.inf]), np.array([0.5, np.inf]))
+
+    def at(p: np.ndarray) -> Point:
+        r = np.array([1 - p[0], 10 * (p[1] - p[0] ** 2), 0.3])
+        J = np.array([[-1.0, 0.0], [-20 * p[0], 10.0], [0.0, 0.0]])
+        R = np.asarray(np.linalg.qr(np.column_stack([J, r]), mode="r"))
+        return Point.of(p, float(r @ r), R[:2, :2], R[:2, 2])
+
+    going = descent.begin(at(np.array([-1.2, 1.0])), box, Strategy(1e-3, local=False), 1000)
+    while going:
+        assert descent.p[0] <= 0.5
+        going = descent.advance(at(descent.p.copy()))
+    np.testing.assert_allclose(descent.end.p, [0.5, 0.25], rtol=1e-9)
+    assert descent.end.offset < 1e-8
+    assert descent.count < 60

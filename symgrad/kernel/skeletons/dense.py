@@ -24,8 +24,8 @@ def triangle_program(target: Target) -> KernelIR:
     ``rest`` (n,) are memory to work in.
     """
     k = KernelIR(target, "triangle")
-    zero, _ = _constants(k)
-    m, n = _sizes(k, 2)
+    zero, _ = constants(k)
+    m, n = sizes(k, 2)
     names = "values", "slopes", "y", "weights"
     values, slopes, y, weights = (Numbers.of(k, name, "read") for name in names)
     columns, rest, triangle = (
@@ -41,13 +41,13 @@ def triangle_program(target: Target) -> KernelIR:
             columns.store(at, where(idle, zero, value * weight))
 
         put(last + i, values[i] - y[i])
-        _each(n, lambda j: put(j * m + i, slopes[i * n + j]))
+        each(n, lambda j: put(j * m + i, slopes[i * n + j]))
 
-    _each(m, weigh)
-    cost = _dot(0, m, columns, last, columns, last)
-    _each(n, lambda j: _each(n, lambda c: triangle.store(j * n + c, 0.0)))
-    _each(n, lambda j: triangle.store(z + j, 0.0))
-    _each(m.at_most(n), partial(_reflect, columns, triangle, m, n))
+    each(m, weigh)
+    cost = dot(0, m, columns, last, columns, last)
+    each(n, lambda j: each(n, lambda c: triangle.store(j * n + c, 0.0)))
+    each(n, lambda j: triangle.store(z + j, 0.0))
+    each(m.at_most(n), partial(_reflect, columns, triangle, m, n))
     finite = _measure(triangle, n)
     _invert(triangle, rest, n)
     triangle.store(z + n * 2, cost + finite)
@@ -56,11 +56,11 @@ def triangle_program(target: Target) -> KernelIR:
 
 def _reflect(columns: Numbers, triangle: Numbers, m: Index, n: Index, j: Index) -> None:
     """Column j by a reflection that leaves its first j + 1 numbers alone, and those behind it."""
-    (zero, one), own = _constants(j.k), j * m
-    most = _largest(j, m, lambda i: abs(columns[own + i]))
+    (zero, one), own = constants(j.k), j * m
+    most = largest(j, m, lambda i: abs(columns[own + i]))
     unit = where(most.above(0.0), most, one)
-    _each(m, lambda i: columns.store(own + i, columns[own + i] / unit), j)
-    length = _dot(j, m, columns, own, columns, own).sqrt()
+    each(m, lambda i: columns.store(own + i, columns[own + i] / unit), j)
+    length = dot(j, m, columns, own, columns, own).sqrt()
     first = columns[own + j]
     signed = length.with_sign(first)
     pivot = first + signed
@@ -71,16 +71,16 @@ def _reflect(columns: Numbers, triangle: Numbers, m: Index, n: Index, j: Index) 
 
     def reflect(c: Index) -> None:
         other = c * m
-        part = gain * _dot(j, m, columns, own, columns, other)
+        part = gain * dot(j, m, columns, own, columns, other)
 
         def move(i: Index) -> None:
             moved = part * columns[own + i]
             columns.store(other + i, columns[other + i] - moved)
 
-        _each(m, move, j)
+        each(m, move, j)
 
-    _each(n + 1, reflect, j + 1)
-    _each(n, lambda c: triangle.store(j * n + c, columns[c * m + j]), j + 1)
+    each(n + 1, reflect, j + 1)
+    each(n, lambda c: triangle.store(j * n + c, columns[c * m + j]), j + 1)
     triangle.store(n * n + j, columns[n * m + j])
 
 
@@ -89,7 +89,7 @@ def _measure(triangle: Numbers, n: Index) -> Number:
 
     Squares are those of numbers divided by the largest, as they may be beyond the range.
     """
-    (zero, one), behind = _constants(n.k), n * (n + 1)
+    (zero, one), behind = constants(n.k), n * (n + 1)
 
     def column(c: Index, finite: Sequence[Number]) -> list[Number]:
         def entry(i: Index) -> Number:
@@ -99,7 +99,7 @@ def _measure(triangle: Numbers, n: Index) -> Number:
             part = entry(i) / unit
             return [sums[0] + part * part, sums[1] + entry(i) * zero]
 
-        most = _largest(0, c + 1, lambda i: abs(entry(i)))
+        most = largest(0, c + 1, lambda i: abs(entry(i)))
         unit = where(most.above(0.0), most, one)
         squares, still = loop(n.k, 0, c + 1, [0.0, finite[0]], add)
         length = unit * squares.sqrt()
@@ -111,12 +111,12 @@ def _measure(triangle: Numbers, n: Index) -> Number:
 
 def _invert(triangle: Numbers, rest: Numbers, n: Index) -> None:
     """The norm of the inverse of T with columns of length 1, as the last number: by columns."""
-    (zero, one), behind = _constants(n.k), n * (n + 1)
+    (zero, one), behind = constants(n.k), n * (n + 1)
 
     def column(c: Index, sums: Sequence[Number]) -> list[Number]:
         def solve(i: Index, squares: Sequence[Number]) -> list[Number]:
             right = where(i.below(c), zero, one)
-            solved = _sum(i + 1, c + 1, lambda j: triangle[i * n + j] * rest[j])
+            solved = total(i + 1, c + 1, lambda j: triangle[i * n + j] * rest[j])
             pivot = triangle[i * n + i]
             rest.store(i, (right - solved) / pivot)
             value = rest[i] * triangle[behind + i]
@@ -124,122 +124,25 @@ def _invert(triangle: Numbers, rest: Numbers, n: Index) -> None:
 
         return loop(n.k, 0, c + 1, sums, solve, down=True)
 
-    (total,) = loop(n.k, 0, n, [0.0], column)
-    triangle.store(n * (n + 2) + 1, total.sqrt())
-
-
-def step_program(target: Target) -> KernelIR:
-    """The step h for which |T h + z|² + damping |scales h|² is least, by rotations.
-
-    Of ``sizes`` (n,), ``point`` with T (n, n) and z (n,), ``scales`` (n,), ``damping`` (1,) and the
-    parameters ``p`` (n,) it writes to ``found`` p + h (n,), the decrease of |T h + z|² that h
-    promises for the rounded p + h, and the largest |h| / |p|. ``rotated`` (n + 2, n + 1) is memory
-    to work in. Directions that neither T nor the damping knows are left as they are.
-    """
-    k = KernelIR(target, "step")
-    zero, one = _constants(k)
-    (n,) = _sizes(k, 1)
-    names = "point", "scales", "damping", "p"
-    point, scales, damping, p = (Numbers.of(k, name, "read") for name in names)
-    rotated, outcome = (Numbers.of(k, name, "write") for name in ("rotated", "found"))
-    z, width = n * n, n + 1
-
-    def copy(i: Index) -> None:
-        _each(n, lambda j: rotated.store(i * width + j, point[i * n + j] / scales[j]))
-        rotated.store(i * width + n, point[z + i])
-
-    _each(n, copy)
-    root = damping[0].sqrt()
-    _each(n, partial(_rotate, rotated, n, root))
-    h = width * (n + 1)
-
-    def back(i: Index, _: Sequence[Number]) -> list[Number]:
-        solved = _sum(i + 1, n, lambda j: rotated[i * width + j] * rotated[h + j])
-        right = rotated[i * width + n] + solved
-        pivot = rotated[i * width + i]
-        none = pivot.equals(0.0)
-        quotient = right / where(none, one, pivot)
-        rotated.store(h + i, where(none, zero, -quotient))
-        return []
-
-    loop(n.k, 0, n, [], back, down=True)
-    _take(point, scales, p, rotated, outcome, n, h)
-    return k
-
-
-def _rotate(rotated: Numbers, n: Index, root: Number, j: Index) -> None:
-    """Rotate the damping of one variable into the triangle, row by row."""
-    (zero, one), width = _constants(n.k), n + 1
-    extra = width * n
-    _each(width, lambda c: rotated.store(extra + c, 0.0), j)
-    rotated.store(extra + j, root)
-
-    def eliminate(i: Index) -> None:
-        pivot, below = rotated[i * width + i], rotated[extra + i]
-        length = (pivot * pivot + below * below).sqrt()
-        none = below.equals(0.0)
-        safe = where(none, one, length)
-        cosine, sine = where(none, one, pivot / safe), where(none, zero, below / safe)
-
-        def rotate(c: Index) -> None:
-            a, b = rotated[i * width + c], rotated[extra + c]
-            rotated.store(i * width + c, cosine * a + sine * b)
-            rotated.store(extra + c, cosine * b - sine * a)
-
-        _each(width, rotate, i)
-
-    _each(n, eliminate, j)
-
-
-def _take(
-    point: Numbers,
-    scales: Numbers,
-    p: Numbers,
-    rotated: Numbers,
-    outcome: Numbers,
-    n: Index,
-    h: Index,
-) -> None:
-    """p + h, what of it is a step after rounding, what that promises, and how large it is."""
-    (zero, _), z = _constants(n.k), n * n
-
-    def move(i: Index, largest: Sequence[Number]) -> list[Number]:
-        old = p[i]
-        step = rotated[h + i] / scales[i]
-        new = (old + step).opaque()
-        moved = new - old
-        outcome.store(i, new)
-        rotated.store(h + i, moved)
-        part = abs(moved) / abs(old)
-        return [largest[0].at_least(where(moved.equals(0.0), zero, part))]
-
-    (largest,) = loop(n.k, 0, n, [0.0], move)
-
-    def decrease(i: Index) -> Number:
-        change = _sum(i, n, lambda j: point[i * n + j] * rotated[h + j])
-        was = point[z + i]
-        left = was + change
-        return was * was - left * left
-
-    outcome.store(n, _sum(0, n, decrease))
-    outcome.store(n + 1, largest)
+    (squares,) = loop(n.k, 0, n, [0.0], column)
+    triangle.store(n * (n + 2) + 1, squares.sqrt())
 
 
 # --- loops ----------------------------------------------------------------------------------------
 
 
-def _constants(k: KernelIR) -> tuple[Number, Number]:
+def constants(k: KernelIR) -> tuple[Number, Number]:
     """0 and 1."""
     return Number(k, k.constant(0.0)), Number(k, k.constant(1.0))
 
 
-def _sizes(k: KernelIR, count: int) -> list[Index]:
+def sizes(k: KernelIR, count: int) -> list[Index]:
     """The words of the buffer ``sizes``."""
-    sizes = k.buffer("sizes", "read", "u")
-    return [Index(k, k.load(sizes, k.word(i))) for i in range(count)]
+    words = k.buffer("sizes", "read", "u")
+    return [Index(k, k.load(words, k.word(i))) for i in range(count)]
 
 
-def _each(end: Index, body: Callable[[Index], None], first: Index | int = 0) -> None:
+def each(end: Index, body: Callable[[Index], None], first: Index | int = 0) -> None:
     """Do this for all words from ``first`` up to ``end``."""
 
     def iteration(i: Index, _: Sequence[Number]) -> list[Number]:
@@ -249,16 +152,16 @@ def _each(end: Index, body: Callable[[Index], None], first: Index | int = 0) -> 
     loop(end.k, first, end, [], iteration)
 
 
-def _sum(first: Index | int, end: Index, term: Callable[[Index], Number]) -> Number:
+def total(first: Index | int, end: Index, term: Callable[[Index], Number]) -> Number:
     """The sum of numbers, in order."""
     return loop(end.k, first, end, [0.0], lambda i, s: [s[0] + term(i)])[0]
 
 
-def _largest(first: Index | int, end: Index, term: Callable[[Index], Number]) -> Number:
+def largest(first: Index | int, end: Index, term: Callable[[Index], Number]) -> Number:
     """The largest of numbers that are not negative; 0 of none."""
     return loop(end.k, first, end, [0.0], lambda i, s: [s[0].at_least(term(i))])[0]
 
 
-def _dot(first: Index | int, end: Index, a: Numbers, at: Index, b: Numbers, other: Index) -> Number:
+def dot(first: Index | int, end: Index, a: Numbers, at: Index, b: Numbers, other: Index) -> Number:
     """The inner product of two columns, of which these are the beginnings."""
-    return _sum(first, end, lambda i: a[at + i] * b[other + i])
+    return total(first, end, lambda i: a[at + i] * b[other + i])

@@ -94,7 +94,7 @@ class System:
                 at = place(i, j)
                 value = self.matrix[at]
                 if fixed:
-                    some = [self._of(v, FIXED).equals(0.0) for v in (i, j)]
+                    some = [self._of(v, FIXED).equals(0.0).id for v in (i, j)]
                     value = where(all_hold(k, *some), value, 0.0)
                 self.work.store(at, where(j.below(i), value, self._of(i, DIAGONAL)))
 

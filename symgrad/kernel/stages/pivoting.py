@@ -123,7 +123,7 @@ class _Panel:
         for t in range(1, BANDS):
             value, place = self.values[t], Index(k, k.load(self.places, k.word(t)))
             larger = k.add(ops.lt, best.id, value.id)
-            tie = k.add(ops.logical_and, best.equals(value), place.below(row))
+            tie = k.add(ops.logical_and, best.equals(value).id, place.below(row))
             larger = k.add(ops.logical_or, larger, tie)
             best = where(larger, value, best)
             row = Index(k, k.add(ops.word_where, larger, place.id, row.id))

@@ -32,3 +32,15 @@ def at(place: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     size = math.prod(shape) * dtype.itemsize
     memory = _ffi.buffer(_ffi.cast("char *", place), size)
     return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def parameters(call: Any) -> tuple[str, ...] | None:
+    """The types in C of what a function at an address takes; None of what is no such function."""
+    if not isinstance(call, _ffi.CData):
+        return None
+    return tuple(argument.cname for argument in _ffi.typeof(call).args)
+
+
+def pointer(call: Any) -> Any:
+    """A function at an address, as an argument of another one."""
+    return _ffi.cast("void *", call)

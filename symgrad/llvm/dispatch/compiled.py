@@ -20,11 +20,11 @@ from symgrad.kernel.statements import BOUND
 from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.threads import share_out, worth
 from symgrad.llvm.device.host import host
-from symgrad.llvm.device.pointers import NULL, address
+from symgrad.llvm.device.pointers import NULL, address, parameters, pointer
 from symgrad.llvm.device.recompile import Function
-from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.dispatch.points import definitions_for, singles
 from symgrad.llvm.printing.printer import print_kernel
-from symgrad.llvm.printing.source import Source
+from symgrad.llvm.printing.source import TYPES, Source, module
 
 
 class Compiled:
@@ -220,6 +220,53 @@ def _alone(program: Program) -> Function:
     kernel, shape = program(SimdTarget(1)), host().shape("float64", False, False)
     functions = definitions_for("accurate", shape.dtype)
     return Function(lambda _: print_kernel(kernel, functions, shape))
+
+
+def repeated(calls: Sequence[Callable[[], Any]], going: np.ndarray) -> Callable[[], None]:
+    """A call that does others in turn, time and again, for as long as a word is 1 after that.
+
+    It does all of it in machine code where they are `bound` to it. Where their code is watched, or
+    may be replaced by better code, it does not.
+    """
+    single = [c for call in calls for c in singles(call)]
+    bound = [c for c in single if isinstance(c, partial)]
+    signatures = tuple(parameters(c.func) for c in bound)
+    if len(bound) == len(single) and None not in signatures:
+        handed = (a for c in bound for a in (pointer(c.func), *c.args))
+        return partial(_repetition(signatures).call, address(going), *handed)
+
+    def in_turn() -> None:
+        going[0] = 1
+        while going[0] == 1:
+            for call in calls:
+                call()
+
+    return in_turn
+
+
+@functools.cache
+def _repetition(signatures: Sequence[Sequence[str]]) -> Function:
+    """Calls of functions of these signatures, for as long as the word that comes first is 1."""
+    kinds = {kind: name for name, kind in TYPES.items()} | {"_Bool": "i1"}
+    head, calls = ["ptr %going"], list[str]()
+    for n, signature in enumerate(signatures):
+        own = [f"{kinds[kind]} %x{n}.{m}" for m, kind in enumerate(signature)]
+        head += [f"ptr %f{n}", *own]
+        calls.append(f"  call void %f{n}({', '.join(own)})")
+    lines = [
+        f"define void @run({', '.join(head)}) #0 {{",
+        "entry:",
+        "  br label %again",
+        "again:",
+        *calls,
+        "  %word = load i32, ptr %going",
+        "  %more = icmp eq i32 %word, 1",
+        "  br i1 %more, label %again, label %done",
+        "done:",
+        "  ret void",
+        "}",
+    ]
+    return Function(lambda _: module(lines, head, 0, 1))
 
 
 def arena(launch: Launch, dtype: np.dtype[Any]) -> tuple[dict[str, int], int]:

@@ -188,3 +188,8 @@ class Points:
 def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
     first()
     second()
+
+
+def singles(call: Callable[[], None]) -> Sequence[Callable[[], None]]:
+    """The calls that a call of `Points.bind` is made of."""
+    return call.args if isinstance(call, partial) and call.func is _both else (call,)
