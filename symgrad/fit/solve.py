@@ -212,7 +212,7 @@ def fit(rows: Measured, p: np.ndarray, box: Box, limit: int, told: Telling) -> F
                 end = lower
                 break
             end = minimum(at, way, lower, box, limit, rows.linear)
-        if not (is_minimum or _is_minimum(end, rows)):
+        if not (is_minimum or _is_minimum(end, rows, box)):
             raise _not_found(end, box, rows, limit)
     return Fitted(rows, end)
 
@@ -308,16 +308,23 @@ def _approached(rows: Measured, start: Point, box: Box, limit: int) -> np.ndarra
     )
 
 
-def _is_minimum(end: Point, rows: Measured) -> bool:
-    """Whether a step would remove next to nothing of the residuals, or no more than rounding."""
-    left = end.offset
-    if left <= TOLERANCE[rows.dtype]:
+def _is_minimum(end: Point, rows: Measured, box: Box) -> bool:
+    """Whether a step would remove next to nothing of the residuals, or no more than rounding.
+
+    Columns of the Jacobian that are rounding themselves, as that of a parameter which cancels, do
+    not count: changes of 1, or of all of it, are none of the model.
+    """
+    model = 100.0 * EPSILON[rows.dtype] * rows.length()
+    idle = end.lengths * np.maximum(np.abs(end.p), 1.0) <= model
+    if idle.any():
+        used = np.where(idle, 0.0, end.T)
+        end = at_end(Point.of(end.p, end.cost, used, end.z), box)
+    if end.offset <= TOLERANCE[rows.dtype]:
         return True
     # residuals as small as the rounding of the model have no direction, nor have those that the
     # rounding of the parameters makes, as of b in x - b: they are float64's, or pairs
-    noise = EPSILON[rows.dtype] * rows.length()
-    noise += np.finfo(float).eps * float(np.linalg.norm(end.lengths * end.p))
-    return left * np.sqrt(end.cost) <= 100.0 * noise
+    parameters = 100.0 * np.finfo(float).eps * float(np.linalg.norm(end.lengths * end.p))
+    return end.offset * np.sqrt(end.cost) <= model + parameters
 
 
 def _not_found(end: Point, box: Box, rows: Measured, limit: int) -> FitError:

@@ -209,13 +209,21 @@ class WholeSums:
         return BoundSums(self, [self.program(len(b)).resident(b) for b in blocks])
 
     def _blocks(self, numbers: Any) -> list[Any]:
-        """Blocks of the rows that weigh something: products would take NaN from the others."""
+        """Blocks of the rows that weigh something: products would take NaN from the others.
+
+        There are a power of two of them, so that few programs serve all counts: copies of the last
+        one weigh nothing.
+        """
         step, weight = self.rows.block_rows, self.rows.weight
         if weight is not None:
-            heavy = np.asarray(numbers[:, weight]) != 0
-            if not heavy.all():
+            heavy = np.flatnonzero(np.asarray(numbers[:, weight]))
+            if 0 < len(heavy) < len(numbers):
                 host = numbers.numpy() if isinstance(numbers, ResidentArray) else numbers
-                numbers = host[heavy]
+                most = min(len(numbers), 2 ** (len(heavy) - 1).bit_length())
+                numbers = host[np.pad(heavy, (0, most - len(heavy)), mode="edge")]
+                numbers[len(heavy) :, weight] = 0.0
+            elif not len(heavy):
+                numbers = numbers[:0]
         return [numbers[start : start + step] for start in range(0, len(numbers), step)]
 
     def over(self, parameters: np.ndarray, blocks: Sequence[Any]) -> np.ndarray:

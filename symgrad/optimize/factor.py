@@ -11,9 +11,13 @@ from symgrad.expr.graph.node import Handle
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.array import array
 from symgrad.optimize.method import largest
+from symgrad.values.dtypes import smallest_of
 
 LEAST_BOUND: Final = 1e-23
 """Elements below this are taken to be 0: their rounding in float32 has no inverse."""
+
+LEAST_PIVOT: Final = 16.0
+"""The least pivot, in units of the smallest normal number: its inverse is finite."""
 
 PIVOT_ROUNDINGS: Final = 4.0
 """How many rounding errors of a diagonal element a negative pivot may stem from."""
@@ -60,6 +64,7 @@ def solve_modified(
         column = [_entry(matrix, columns, lower, i, j) for i in range(j, n)]
         rounding = PIVOT_ROUNDINGS * eps * sizes[j]
         lowest = functions.where(rounding > 0.0, rounding, floor)
+        lowest = functions.maximum(lowest, LEAST_PIVOT * smallest_of(eps))
         pivot = functions.maximum(abs(column[0]), lowest)
         if len(column) > 1:
             peak = largest(column[1:])

@@ -29,7 +29,7 @@ from symgrad.optimize.method import (
     where_free,
 )
 from symgrad.optimize.normal import Normal, kept
-from symgrad.values.dtypes import EPSILON
+from symgrad.values.dtypes import smallest_of
 
 GRADIENT_ROUNDINGS: Final = 1.0
 """How many rounding errors of the variables and of the model a gradient may stem from."""
@@ -290,8 +290,7 @@ def _added(damping: Any, scales: Any, rounding: Sequence[Any], eps: float) -> An
 
 def _least_scale(eps: float) -> float:
     """The scale where J has only zeros: times eps it still has an inverse."""
-    wide = eps <= EPSILON["float64"]
-    return 4.0 * float(np.finfo(np.float64 if wide else np.float32).tiny) / eps
+    return 4.0 * smallest_of(eps) / eps
 
 
 def _larger(a: Any, b: Any) -> Any:

@@ -146,10 +146,12 @@ class CompiledArrays:
         outputs = [self._output(arrays, a, on_device) for a in self.program.outputs]
         return outputs if self._own else _apart(outputs, [*inputs, *self._known.values()])
 
+    def _read(self, arrays: dict[Array, Any], array: Array) -> Any:
+        """An array that has been computed, or one that has no elements."""
+        return arrays[array] if array.size else np.empty(array.shape, self._dtypes[array.kind])
+
     def _output(self, arrays: dict[Array, Any], array: Array, on_device: bool) -> Any:
-        if not array.size:
-            return np.empty(array.shape, self._dtypes[array.kind])
-        value = arrays[array]
+        value = self._read(arrays, array)
         if isinstance(value, ResidentArray) and not on_device:
             return value.numpy()
         return value
@@ -172,7 +174,7 @@ class CompiledArrays:
         body = CompiledArrays(self.plan.bodies[step][1], self.options, self.backend)
 
         def run(arrays: dict[Array, Any]) -> None:
-            operands = [arrays[a] for a in call.operands]
+            operands = [self._read(arrays, a) for a in call.operands]
             results = loop.run(operands, lambda inputs: body.run(inputs, True), np.stack)
             arrays |= {array: results[k] for k, array in step.results.items()}
 
@@ -181,7 +183,7 @@ class CompiledArrays:
     def _wherever(self, step: CallStep, arrays: dict[Array, Any]) -> None:
         """Calls a kernel of its own, which takes arrays of the device or of the host."""
         call, floats = step.call, self.options.floats
-        given = [arrays[a] if a.size else np.empty(a.shape, floats) for a in call.operands]
+        given = [self._read(arrays, a) for a in call.operands]
         results = call.reference(*given, *call.options)
         for k, array in step.results.items():
             on_device = isinstance(results[k], ResidentArray)
@@ -202,7 +204,7 @@ class CompiledArrays:
 
     def _host(self, step: HostStep, arrays: dict[Array, Any]) -> None:
         """Does a step on the host, on arrays of which some may be on the device."""
-        given = [arrays[a] for a in step.inputs]
+        given = [self._read(arrays, a) for a in step.inputs]
         hosted = [x.numpy() if isinstance(x, ResidentArray) else x for x in given]
         for array, values in zip(step.writes, step.run(hosted), strict=True):
             values = np.ascontiguousarray(values, self._dtypes[array.kind])

@@ -31,6 +31,11 @@ SMALLEST: Final[dict[str, float]] = {
 """The smallest number of each dtype that has all digits; below, low parts would be subnormal."""
 
 
+def smallest_of(epsilon: float) -> float:
+    """The smallest normal number of the range that goes with a rounding."""
+    return SMALLEST["float64" if epsilon <= EPSILON["float64"] else "float32"]
+
+
 def memory_dtype(name: str) -> np.dtype[Any]:
     """The dtype of floats in a GPU's memory, of kernels in one of this name."""
     return PAIRS if name == "float32x2" else np.dtype(name)

@@ -149,3 +149,9 @@ def test_the_exponential_of_a_small_matrix(size: float) -> None:
     results = [kernel.run(a.ravel()).reshape(3, 3), sg.linalg.expm(a)]
     error = max(np.abs(x - wanted).max() for x in results) / np.abs(wanted).max()
     assert error <= 1e-15 * (1 + np.linalg.norm(a, 1))
+
+
+def test_systems_without_unknowns_have_solutions_without_elements() -> None:
+    solve = sg.jit(np.linalg.solve, device="cpu")
+    assert solve(np.zeros((0, 0)), np.zeros(0)).shape == (0,)
+    assert solve(np.zeros((0, 0)), np.zeros((0, 3))).shape == (0, 3)

@@ -208,3 +208,14 @@ def test_a_loss_that_falls_to_0_ends_where_it_is_rounding(
     hides = name == "an exponential" and isinstance(method, sg.LBFGS) and dtype == "float32"
     assert found.success[0] == (not hides)
     assert found.status[0] == -1 if hides else found.fun[0] <= 2 * np.finfo(dtype).eps ** 1.5
+
+
+@pytest.mark.parametrize(
+    "f",
+    [lambda v: 1e-30 * np.exp(-v[0]), lambda v: 1e-20 / v[0], lambda v: v[0] ** -0.1],
+    ids=["exponential", "inverse", "power"],
+)
+def test_newton_goes_on_where_the_curvature_is_subnormal(f: Any) -> None:
+    """Its inverse is none there, and steps by it would be nowhere."""
+    found = sg.minimize_from(f, 1, [[1.0]], sg.Newton(), 200, device="cpu")
+    assert found.success[0]

@@ -178,3 +178,17 @@ def test_rows_without_names_and_rows_that_look_up_parameters() -> None:
     value, grad = kernel.run({"table": np.ones((4, 50))}, table)
     assert np.isclose(value, table["x"].sum(), rtol=1e-12)
     assert np.allclose(grad["table"][1], table["x"][table["k"] == 1].sum(0))
+
+
+def test_counts_of_rows_that_weigh_something_share_programs() -> None:
+    """Sums of 9 to 12 of 16 rows are by one program; what weighs nothing may be anything."""
+    kernel = kernel_of(weights="w")
+    values = list[float]()
+    for idle in range(4, 8):
+        table = {k: np.concatenate([v] * 3)[:16].copy() for k, v in TABLE.items()}
+        table["w"][:idle], table["x"][:idle] = 0.0, np.nan
+        value, _ = kernel.run(POINT, table)
+        rest = {k: v[idle:] for k, v in table.items()}
+        assert np.isclose(value, of_all(POINT, rest) @ rest["w"], rtol=1e-12)
+        values.append(kernel.stats.seconds["compile"])
+    assert len(set(values)) == 1
