@@ -22,18 +22,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from copy_kernel import COPY, copy_workgroups
 from measure import bar, interleaved, report
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import symgrad as sg
 from symgrad.mathlib.define import Math
-from symgrad.wgsl.device.gpus import open_gpu
-from symgrad.wgsl.memory.encoding import Step
-
-QUEUED = 20
-"""Times that a kernel alone is queued."""
 
 Call = Callable[[], Any]
 
@@ -188,32 +182,20 @@ def torch(work: Work, device: Any) -> dict[str, Call]:
 
 
 def alone(work: Work, device: int, rounds: int) -> tuple[list[Any], list[Any]]:
-    """The kernels over rows alone, queued many times, and the bandwidth of a copy on this GPU."""
-    gpu, nbytes = open_gpu(device), work.table.nbytes
-    buffers = [gpu.storage(nbytes) for _ in range(2)]
-    bound = gpu.bind(0, [(b.buffer, 0, nbytes // 16 * 16) for b in buffers])
-    queues = {"a copy": [Step(gpu.pipeline(COPY, 1), bound, copy_workgroups(nbytes))]}
-    kept = []
+    """The kernels over rows alone, by the clock of this GPU, and the bandwidth of a copy."""
+    table = sg.device_array(work.table, device)
+    profiles: dict[str, Callable[[], sg.Profile]] = {
+        "a copy": lambda: sg.profile(lambda: table * 1.0)
+    }
     for math in work.kinds:
-        kernel = sg.fused_forward_backward(
+        bound = sg.fused_forward_backward(
             len(work.params), work.loss, row=work.table.shape[1], math=math, device=device
-        )
-        kept.append(kernel._sums.bind(work.table))
-        kept[-1].run(work.params)
-        queues[f"symgrad {math}"] = kept[-1]._steps
-    works: dict[str, Call] = {}
-    for name, steps in queues.items():
-        for times in (1, 1 + QUEUED):
-
-            def queue(steps: Any = list(steps) * times) -> None:
-                gpu.submit(steps)
-                gpu.wait()
-
-            works[f"{name} {times}"] = queue
-    found = interleaved(works, rounds)
+        ).bind(work.table)
+        profiles[f"symgrad {math}"] = lambda bound=bound: bound.profile(work.params)
+    nbytes = work.table.nbytes
     seconds = {
-        name: (found[f"{name} {1 + QUEUED}"].wall - found[f"{name} 1"].wall) / QUEUED
-        for name in queues
+        name: min(profile().seconds["kernel"] for _ in range(rounds))
+        for name, profile in profiles.items()
     }
     copied = 2 * nbytes / seconds["a copy"]
     rows = [

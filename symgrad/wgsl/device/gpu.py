@@ -80,7 +80,7 @@ class Gpu:
         self.driver = ", ".join(filter(None, about)) or "unknown"
         """The driver's name for itself, with its version where it says it."""
         self._native = native
-        self.pid = os.getpid()
+        self.forked = False
         self.lost = False
         self.guard = Guard(self.translated)
         wanted = limits(adapter)
@@ -118,7 +118,7 @@ class Gpu:
 
     def check(self) -> None:
         """Raise if this Gpu cannot be used: in a forked child, or when the device is lost."""
-        if self.pid != os.getpid():
+        if self.forked:
             raise DeviceError(FORKED)
         if self.lost:
             raise DeviceLostError(f"{self.info.name} was lost: compile the kernel again")

@@ -155,6 +155,8 @@ def _after_fork() -> None:
     if _process.adapters is None:
         return
     _process.forked = True
+    for gpu in _process.opened.values():
+        gpu.forked = True
     objects = [list(gpu.kept) for gpu in _process.opened.values()]
     ctypes.pythonapi.Py_IncRef(ctypes.py_object([objects, _process.adapters]))
     with contextlib.suppress(AttributeError):  # on_exit is glibc's
