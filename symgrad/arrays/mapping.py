@@ -7,7 +7,7 @@ from typing import Any
 
 from symgrad.arrays import rules
 from symgrad.arrays.tape import Tape, opened, operand_rule
-from symgrad.arrays.whole import WholeArray
+from symgrad.arrays.whole import WholeArray, anchor_of
 from symgrad.errors import InputError
 from symgrad.expr.tracers.tree import flatten
 
@@ -33,7 +33,7 @@ def mapped(
     f: Callable[..., Any], in_axes: Any, out_axes: Any, args: Sequence[Any], tape: Tape
 ) -> Any:
     """The results of a function along axes of its arguments, whole arrays of a tape among them."""
-    anchor = WholeArray(tape, 0)
+    anchor = anchor_of(tape)
     inner = Tape(tape)
     axes = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
     if len(axes) != len(args):
@@ -66,7 +66,7 @@ def _results(value: Any, out_axes: Any, inner: Tape, count: int) -> Any:
     """The results of a function that was mapped, of all places."""
     leaves, tree = flatten(value)
     assert inner.outer is not None, "it is mapped on a tape"
-    anchor, outer = WholeArray(inner, 0), WholeArray(inner.outer, 0)
+    anchor = anchor_of(inner)
     wholes = [anchor.lift(leaf) for leaf in leaves]
     axes = axes_of(value, out_axes, "out_axes")
     places = tuple(a[1] for rule, a, *_ in inner.operations if rule is operand_rule)
@@ -76,6 +76,6 @@ def _results(value: Any, out_axes: Any, inner: Tape, count: int) -> Any:
         shape = (*whole.shape[:k], count, *whole.shape[k:])
         attribute = inner.key, places, count, whole.number, k
         operands = tuple(inner.taken)
-        number = outer.tape.add(rules.mapped, attribute, operands, shape, whole.kind)
-        results.append(WholeArray(outer.tape, number))
+        number = inner.outer.add(rules.mapped, attribute, operands, shape, whole.kind)
+        results.append(WholeArray(inner.outer, number))
     return tree.nest(iter(results))

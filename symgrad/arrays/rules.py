@@ -347,7 +347,7 @@ def gradient(lowering: Lowering, attribute: tuple[int, int], shape: Shape, *view
     The operands are the outputs, their cotangents, and the variables.
     """
     which, n = attribute
-    arrays = [lowering.stored(v) for v in views]
+    arrays = [lowering.batched(v) for v in views]
     key = n, *arrays
     if key not in lowering.gradients:
         b = lowering.builder

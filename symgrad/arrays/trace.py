@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,16 @@ import numpy as np
 from symgrad.arrays import assembled, compositions, functions, linear, loops, rules
 from symgrad.arrays.fuse import fused
 from symgrad.arrays.lower import Lowering
+from symgrad.arrays.mapping import mapped
 from symgrad.arrays.program import ArrayProgram
-from symgrad.arrays.tape import Tape
-from symgrad.arrays.whole import WholeArray, innermost
+from symgrad.arrays.tape import Tape, open_tape
+from symgrad.arrays.whole import WholeArray, anchor_of
+from symgrad.errors import DifferentiationError, InputError, TraceError
+from symgrad.expr.derivatives.accumulate import Mode, require_mode
+from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import paused_gc
-from symgrad.expr.tracers.tree import flatten
+from symgrad.expr.graph.place import describe
+from symgrad.expr.tracers.tree import Tree, flatten
 
 functions.install()
 WholeArray.functions.update(linear.TABLE | loops.TABLE | compositions.TABLE | assembled.TABLE)
@@ -49,28 +55,161 @@ def program_of(tape: Tape, outputs: Sequence[WholeArray], fuse: bool = True) -> 
     return ArrayProgram(lowering.builder, tuple(lowering.inputs), tuple(arrays))
 
 
+class _Call:
+    """A call of a function of whole arrays at variables of its own, in the place of arguments."""
+
+    def __init__(
+        self, f: Callable[..., Any], args: Sequence[Any], named: Any, chosen: Sequence[int],
+        tape: Tape | None = None,
+    ) -> None:  # fmt: skip
+        tape = tape or open_tape()
+        assert tape is not None, "whole arrays are traced"
+        self.anchor = anchor_of(tape)
+        self.nests = [flatten(args[k]) for k in chosen]
+        self.variables = [variable(self.anchor, v) for leaves, _ in self.nests for v in leaves]
+        copies = iter([v.copied() for v in self.variables])
+        given = list(args)
+        for k, (_, tree) in zip(chosen, self.nests, strict=True):
+            given[k] = tree.nest(copies)
+        self.result = f(*given, **named)
+
+    def results(self, value: Any) -> tuple[list[WholeArray], Tree]:
+        """The arrays of what the function returned, or of a part of it, and how they are nested."""
+        leaves, tree = flatten(value)
+        return [self.anchor.lift(leaf) for leaf in leaves], tree
+
+    def nested(self, arrays: Iterable[Any]) -> list[Any]:
+        """Arrays, one for each variable, nested as the arguments."""
+        rest = iter(arrays)
+        return [tree.nest(rest) for _, tree in self.nests]
+
+    def pulled(self, outputs: Sequence[WholeArray], seeds: Iterable[Any]) -> list[WholeArray]:
+        """The cotangents of the variables, from those of results; integers have none."""
+        pairs = [(o, s) for o, s in zip(outputs, seeds, strict=True) if o.kind == "f"]
+        arrays = [self._like(o, s, "a cotangent") for o, s in pairs]
+        return pulled_back([o for o, _ in pairs], arrays, self.variables)
+
+    def pushed(self, outputs: Sequence[WholeArray], tangents: Iterable[Any]) -> list[WholeArray]:
+        """The tangents of results, from those of the variables.
+
+        Cotangents are linear in those of the results, and their transpose is the derivative.
+        """
+        pairs = zip(self.variables, tangents, strict=True)
+        along = [self._like(v, t, "a tangent") for v, t in pairs]
+        zeros = [np.broadcast_to(self.anchor.lift(np.zeros(())), o.shape) for o in outputs]
+        cotangents = [variable(self.anchor, z) for z in zeros]
+        return pulled_back(self.pulled(outputs, cotangents), along, cotangents)
+
+    def _like(self, array: WholeArray, value: Any, what: str) -> WholeArray:
+        """A tangent or cotangent of an array, which has its shape."""
+        whole = self.anchor.lift(value)
+        if whole.shape != array.shape:
+            raise InputError(
+                f"{what} of shape {whole.shape} is for an array of shape {array.shape}: "
+                "it needs that shape"
+            )
+        return whole.astype(float)
+
+
 def nested_gradient(
     f: Callable[..., Any], chosen: Sequence[int], has_aux: bool, args: Sequence[Any], named: Any
 ) -> tuple[Any, list[Any]]:
     """The value of a function of whole arrays and its gradients, on their tape."""
-    anchor = innermost([leaf for a in (*args, *named.values()) for leaf in flatten(a)[0]])
-    nests = {k: flatten(args[k]) for k in chosen}
-    fresh = {k: [variable(anchor, leaf) for leaf in leaves] for k, (leaves, _) in nests.items()}
-    given = list(args)
-    for k, (_, tree) in nests.items():
-        given[k] = tree.nest(v.copied() for v in fresh[k])
-    value = f(*given, **named)
-    output = innermost([leaf for leaves in fresh.values() for leaf in leaves] or [anchor]).lift(
-        value[0] if has_aux else value
+    call = _Call(f, args, named, chosen)
+    output = call.anchor.lift(call.result[0] if has_aux else call.result)
+    if output.shape:
+        raise TraceError(
+            located(f"{describe(f)} returned {output}: a gradient is of one real number")
+        )
+    _require_real(output, f"what {describe(f)} returned")
+    return call.result, call.nested(gradients(output, call.variables))
+
+
+def nested_vjp(f: Callable[..., Any], primals: Sequence[Any], has_aux: bool) -> tuple[Any, ...]:
+    """The value of a function, and what makes cotangents of the arguments: see `vjp`."""
+    call = _Call(f, primals, {}, range(len(primals)))
+    value, *aux = call.result if has_aux else (call.result,)
+    outputs, tree = call.results(value)
+
+    def pull(cotangent: Any) -> tuple[Any, ...]:
+        return tuple(call.nested(call.pulled(outputs, tree.parts(cotangent, "a cotangent"))))
+
+    return value, pull, *aux
+
+
+def nested_jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Any) -> tuple[Any, Any]:
+    """The value of a function, and how it changes along tangents: see `jvp`."""
+    call = _Call(f, primals, {}, range(len(primals)))
+    outputs, tree = call.results(call.result)
+    parts = [
+        part
+        for (_, nest), tangent in zip(call.nests, tangents, strict=True)
+        for part in nest.parts(tangent, "a tangent")
+    ]
+    return call.result, tree.nest(iter(call.pushed(outputs, parts)))
+
+
+def nested_jacobian(
+    f: Callable[..., Any], chosen: Sequence[int], mode: Mode, args: Sequence[Any], named: Any
+) -> tuple[Tree, Iterator[list[Any]]]:
+    """How results are nested, and for each the derivatives by the arguments: see `jacobian`.
+
+    A row of the matrix is a cotangent pulled back, a column a tangent pushed forward: the function
+    is mapped over the elements of which there are fewer, or over those that ``mode`` names.
+    """
+    require_mode(mode)
+    call = _Call(f, args, named, chosen)
+    outputs, tree = call.results(call.result)
+    variables = call.variables
+    fewer = sum(v.size for v in variables) < sum(o.size for o in outputs)
+    forward = mode == "forward" or (mode != "reverse" and fewer)
+    elements = variables if forward else outputs
+
+    def derivatives(which: int, k: WholeArray) -> list[WholeArray]:
+        inner = _Call(f, args, named, chosen, k.tape)
+        results = inner.results(inner.result)[0]
+        seeds = [
+            np.where(np.arange(a.size) == k, 1.0, 0.0).reshape(a.shape) if n == which
+            else np.zeros(a.shape)
+            for n, a in enumerate(elements)
+        ]  # fmt: skip
+        return inner.pushed(results, seeds) if forward else inner.pulled(results, seeds)
+
+    def blocks(which: int) -> list[WholeArray]:
+        """The derivatives of all results, or by all variables, for the elements of one array."""
+        numbers = np.arange(elements[which].size)
+        one = functools.partial(derivatives, which)
+        axis = -1 if forward else 0
+        return mapped(one, 0, axis, (call.anchor.lift(numbers),), call.anchor.tape)
+
+    table = [blocks(n) for n in range(len(elements))]
+    rows = zip(*table, strict=True) if forward else table
+    shaped = (
+        call.nested(
+            block.reshape((*o.shape, *v.shape)) for block, v in zip(row, variables, strict=True)
+        )
+        for o, row in zip(outputs, rows, strict=True)
     )
-    derivatives = iter(gradients(output, [v for leaves in fresh.values() for v in leaves]))
-    return value, [tree.nest(next(derivatives) for _ in leaves) for leaves, tree in nests.values()]
+    return tree, shaped
 
 
 def variable(anchor: WholeArray, value: Any) -> WholeArray:
     """An array to differentiate by, apart from all that it is equal to."""
-    whole = anchor.lift(value)
+    if isinstance(value, WholeArray):
+        _require_real(value, "what is differentiated by")
+    whole = anchor.lift(value).astype(float)
     return whole.then(rules.fresh, len(anchor.tape.operations), whole.shape, kind="f")
+
+
+def _require_real(array: WholeArray, what: str) -> None:
+    """Refuse an array of integers, or of truth values."""
+    if array.kind != "f":
+        raise DifferentiationError(
+            located(
+                f"{what} is an array of integers, {array}, and has no derivative: use real "
+                "numbers, as a.astype(float)"
+            )
+        )
 
 
 def variables(tape: Tape, arrays: Sequence[Any]) -> list[WholeArray]:
@@ -78,4 +217,9 @@ def variables(tape: Tape, arrays: Sequence[Any]) -> list[WholeArray]:
     return [WholeArray(tape, tape.input(a)) for a in arrays]
 
 
-WholeArray.functions["value_and_grad"] = nested_gradient
+WholeArray.functions |= {
+    "value_and_grad": nested_gradient,
+    "vjp": nested_vjp,
+    "jvp": nested_jvp,
+    "jacobian": nested_jacobian,
+}

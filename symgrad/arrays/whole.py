@@ -413,6 +413,11 @@ def _known(tape: Tape, array: Any) -> int:
     return tape.captured(array)
 
 
+def anchor_of(tape: Tape) -> WholeArray:
+    """The number 0 on a tape, which lifts others onto it."""
+    return WholeArray(tape, _known(tape, np.zeros(())))
+
+
 def innermost(values: Sequence[Any]) -> WholeArray:
     """The first whole array of the tape of the innermost function that is traced."""
     wholes = [v for v in values if type(v) is WholeArray]

@@ -84,7 +84,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "jvp of f": (lambda: VERBS.jvp(lambda v: v, ([1.0],), ([1.0],)), r"sg\.value_and_grad"),
     "hessian of f at numbers": (
         lambda: VERBS.hessian(lambda v: v[0], [1.0]),
-        r"at a point, use sg\.fused_hessian\(n, f\)",
+        r"at a point, use sg\.jit\(sg\.hessian\(f\)\) or sg\.fused_hessian\(n, f\)",
     ),
     "grad of f at numbers": (
         lambda: VERBS.grad(lambda v: v, [1.0]),

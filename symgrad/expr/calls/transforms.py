@@ -22,7 +22,7 @@ from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.rebuild import substituted
 from symgrad.expr.graph.region import hole
-from symgrad.expr.graph.whole import whole_among
+from symgrad.expr.graph.whole import OPEN_TAPE, Whole
 from symgrad.expr.loops.open_loop import Nest, flattened, graph_among, is_memory
 from symgrad.expr.tracers.array import ExprArray, TracedArray, array, in_memory, plain
 from symgrad.expr.tracers.expression import Expr, as_float, lift
@@ -89,8 +89,8 @@ class _Call:
             raise TraceError(
                 located(
                     "derivatives of functions are taken inside a traced function, or at "
-                    "expressions: at numbers use sg.value_and_grad(f), sg.fused_jacobian, "
-                    "sg.fused_hessian or sg.fused_hvp"
+                    "expressions: at numbers use sg.value_and_grad(f), sg.jit(sg.hessian(f)), "
+                    "sg.fused_jacobian, sg.fused_hessian or sg.fused_hvp"
                 )
             )
         self.graph, self.f = graph, f
@@ -190,13 +190,19 @@ def _alone(argnums: Any, parts: Iterator[Any]) -> Any:
     return next(parts) if isinstance(argnums, (int, np.integer)) else tuple(parts)
 
 
+def are_whole(*arguments: Any) -> bool:
+    """Whether a function of these is one of whole arrays: one is traced, and none is an element."""
+    if OPEN_TAPE.get() is None:
+        return False
+    return not any(isinstance(leaf, Handle) for a in arguments for leaf in flatten(a)[0])
+
+
 def value_and_grad_at(
     f: Callable[..., Any], argnums: Any, has_aux: bool, args: Any, named: Any
 ) -> tuple[Any, Any]:
     """The value of a function of expressions and its gradient: see `value_and_grad`."""
-    leaves = [leaf for a in (*args, *named.values()) for leaf in flatten(a)[0]]
-    if (whole := whole_among(leaves)) is not None:
-        nested = whole.functions["value_and_grad"]
+    if are_whole(*args, *named.values()):
+        nested = Whole.functions["value_and_grad"]
         value, parts = nested(f, chosen(argnums, len(args)), has_aux, args, named)
         return value, _alone(argnums, iter(parts))
     call = _Call(f, args, named, chosen(argnums, len(args)))
@@ -230,6 +236,10 @@ def jacobian(f: Callable[..., Any], argnums: Any, mode: Mode) -> Callable[..., A
     """A function that gives the derivatives of all results of f, shaped as results, arguments."""
 
     def matrix(*args: Any, **named: Any) -> Any:
+        if are_whole(*args, *named.values()):
+            of_whole = Whole.functions["jacobian"]
+            tree, parts = of_whole(f, chosen(argnums, len(args)), mode, args, named)
+            return tree.nest(_alone(argnums, iter(part)) for part in parts)
         call = _Call(f, args, named, chosen(argnums, len(args)), scalars=True)
         graph = call.graph
         roots, tree = flatten(call.result, lambda value: _numbers(graph, value))
@@ -287,6 +297,8 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
         raise InputTypeError(
             located("sg.jvp(f, primals, tangents) takes two tuples, an entry for each argument")
         )
+    if are_whole(*primals, *tangents):
+        return Whole.functions["jvp"](f, primals, tangents)
     call = _Call(f, primals, {}, range(len(primals)), scalars=True)
     graph = call.graph
     tangent_ids = [
@@ -307,6 +319,8 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 def vjp(f: Callable[..., Any], primals: Any, has_aux: bool) -> tuple[Any, ...]:
     """The value of f, and what makes cotangents of the arguments of one of the value."""
+    if are_whole(*primals):
+        return Whole.functions["vjp"](f, primals, has_aux)
     call = _Call(f, primals, {}, range(len(primals)))
     graph = call.graph
     value, *aux = _with_aux(call, has_aux)

@@ -63,8 +63,8 @@ def grad(expr: Any, wrt: Any = None, *, argnums: Any = None, has_aux: bool = Fal
 
 _AT_NUMBERS: Final = {
     "grad": "sg.value_and_grad(f)",
-    "jacobian": "sg.fused_jacobian(n, f)",
-    "hessian": "sg.fused_hessian(n, f)",
+    "jacobian": "sg.jit(sg.jacobian(f)) or sg.fused_jacobian(n, f)",
+    "hessian": "sg.jit(sg.hessian(f)) or sg.fused_hessian(n, f)",
 }
 """Verbs that compute a derivative of a function where it is to be a number."""
 
