@@ -11,7 +11,7 @@ from symgrad.arrays.arguments import axis_of, refuse, whole
 from symgrad.arrays.choices import where
 from symgrad.arrays.mapping import mapped
 from symgrad.arrays.reductions import count_nonzero
-from symgrad.arrays.shapes import broadcast_to, concatenate, moveaxis, ravel, reshape
+from symgrad.arrays.shapes import broadcast_to, concatenate, moveaxis, ravel, reshape, take
 from symgrad.arrays.whole import WholeArray, flat, innermost
 from symgrad.expr.graph.whole import ElementsNeededError
 
@@ -143,6 +143,60 @@ def apply_along_axis(
     return moveaxis(result, range(len(outer), result.ndim), range(axis, axis + new))
 
 
+# --- writes ---------------------------------------------------------------------------------------
+
+
+def copyto(dst: Any, src: Any, casting: Any = None, where: Any = True) -> None:
+    """np.copyto."""
+    dst.become(np.where(where, broadcast_to(whole(src, dst), dst.shape), dst).astype(dst.dtype))
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """np.putmask."""
+    a.become(np.where(mask, resize(whole(values, a), a.shape), a).astype(a.dtype))
+
+
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """np.put, at known places."""
+    if mode != "raise" or isinstance(ind, WholeArray):
+        raise ElementsNeededError("np.put at places that are computed, or in another mode")
+    places = np.ravel(ind)
+    a.become(ravel(a).at[places].set(resize(whole(v, a), places.shape)).reshape(a.shape))
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: int) -> None:
+    """np.put_along_axis, at known places."""
+    if isinstance(indices, WholeArray):
+        raise ElementsNeededError("np.put_along_axis at places that are computed")
+    places: list[Any] = [*np.ogrid[tuple(map(slice, indices.shape))]]
+    places[axis] = indices
+    arr.become(arr.at[tuple(places)].set(values))
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """np.fill_diagonal."""
+    if wrap or a.ndim < 2 or (a.ndim > 2 and len(set(a.shape)) > 1):
+        raise ElementsNeededError(f"the diagonal of shape {a.shape}, wrap={wrap}")
+    k = np.arange(min(a.shape))
+    a.become(a.at[(k,) * a.ndim].set(resize(whole(val, a), k.shape)))
+
+
+def resize(a: Any, new_shape: Any) -> Any:
+    """np.resize: elements in their order, again and again."""
+    if not isinstance(a, WholeArray):
+        return np.resize(a, new_shape)
+    shape = tuple(np.atleast_1d(new_shape).tolist())
+    return ravel(a)[np.arange(int(np.prod(shape))) % max(a.size, 1)].reshape(shape)
+
+
+def compress(condition: Any, a: Any, axis: int | None = None, out: None = None) -> WholeArray:
+    """np.compress, by known conditions."""
+    refuse(out=out)
+    if isinstance(condition, WholeArray):
+        raise ElementsNeededError("np.compress by conditions that are computed")
+    return take(a, np.flatnonzero(condition), axis)
+
+
 TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.block: block,
     np.linspace: linspace,
@@ -152,5 +206,13 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.piecewise: piecewise,
     np.searchsorted: searchsorted,
     np.apply_along_axis: apply_along_axis,
+    np.copyto: copyto,
+    np.putmask: putmask,
+    np.put: put,
+    np.put_along_axis: put_along_axis,
+    np.fill_diagonal: fill_diagonal,
+    np.resize: resize,
+    np.compress: compress,
+    np.result_type: lambda *a: np.result_type(*(getattr(x, "dtype", x) for x in a)),
 }
 """NumPy's functions on whole arrays."""

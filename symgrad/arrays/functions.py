@@ -17,7 +17,6 @@ from symgrad.arrays.products import (
     matmul,
     norm,
     outer,
-    products_of_all,
     tensordot,
     trace,
 )
@@ -219,7 +218,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.einsum: einsum,
     np.trace: trace,
     np.linalg.trace: lambda x, offset=0: trace(x, offset, -2, -1),
-    np.linalg.norm: norm,
     np.linalg.vector_norm: lambda x, *, axis=None, keepdims=False, ord=2: norm(
         x if axis is not None else ravel(x), ord, 0 if axis is None else axis, keepdims
     ),
@@ -239,7 +237,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     (np.multiply, "accumulate"): lambda a, axis=0, **_: running("mul")(a, axis),
     (np.maximum, "accumulate"): lambda a, axis=0, **_: running("max")(a, axis),
     (np.minimum, "accumulate"): lambda a, axis=0, **_: running("min")(a, axis),
-    (np.multiply, "outer"): products_of_all,
     "logsumexp": logsumexp,
     "softmax": softmax,
     "log_softmax": log_softmax,

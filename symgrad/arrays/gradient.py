@@ -27,6 +27,7 @@ from symgrad.expr.derivatives.cotangents import (
     pull_back,
     selected,
 )
+from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.region import Pick
 
 MOST_ADDED: Final = 8
@@ -151,15 +152,76 @@ class _Conditions:
 
 
 def _scan_cotangent(b: Builder, array: Scan, cotangent: Array) -> Array:
-    """The cotangent of what a running sum adds up: the running sum of the cotangent, backwards."""
-    if array.operator != "add":
-        raise UnsupportedError(f"running {array.operator} has no derivative as an array yet")
-    counters = [b.counter(n) for n in array.shape]
-    body = b.element(cotangent, b.indices(counters))
-    return Scan(
-        shape=array.shape, counters=tuple(counters), body=body, axis=array.axis,
-        reverse=not array.reverse,
-    )  # fmt: skip
+    """The cotangent of the elements that a scan goes through.
+
+    Of a running sum it is the running sum of the cotangent, backwards. Else a total y[k] is made of
+    the one before and of x[k]: what reaches y[k] is ``r[k] = g[k] + a[k + 1] * r[k + 1]``, where a
+    is how y[k] depends on y[k - 1]. Such a recurrence is solved in steps of doubling lengths
+    (Kogge and Stone, 1973), without a division, so that zeros are as good as any number.
+    """
+    if array.operator == "add":
+        counters = [b.counter(n) for n in array.shape]
+        body = b.element(cotangent, b.indices(counters))
+        return Scan(
+            shape=array.shape, counters=tuple(counters), body=body, axis=array.axis,
+            reverse=not array.reverse,
+        )  # fmt: skip
+    of_total, of_element = _slopes(b, array)
+    reached, factor, step = cotangent, _shifted(b, array, of_total, 1), 1
+    while step < array.shape[array.axis]:
+        later = _shifted(b, array, reached, step)
+        reached = _combined(b, ops.add, reached, _combined(b, ops.mul, factor, later))
+        factor = _combined(b, ops.mul, factor, _shifted(b, array, factor, step))
+        step *= 2
+    return _combined(b, ops.mul, reached, of_element)
+
+
+def _slopes(b: Builder, scan: Scan) -> tuple[Array, Array]:
+    """The derivatives of each total by the one before, and by its element; ties share equally."""
+    one, half, zero = map(b.graph.constant, (1.0, 0.5, 0.0))
+    elements = b.array(scan.counters, scan.body)
+    before = _shifted(b, scan, scan, -1)
+    if scan.operator == "mul":
+        return elements, _combined(b, ops.add, before, _first(b, scan))
+
+    def of_total(*index: int) -> int:
+        x, y = b.element(elements, index), b.element(before, index)
+        smaller = b.apply(ops.lt, x, y) if scan.operator == "max" else b.apply(ops.lt, y, x)
+        equal = b.apply(ops.where, b.apply(ops.eq, x, y), half, zero)
+        inside = b.opposite(_begins(b, scan, index))
+        return b.where(inside, b.apply(ops.where, smaller, one, equal))
+
+    through = b.tabulate(scan.shape, of_total)
+    return through, algorithms.elementwise(b, lambda _, a: b.apply(ops.sub, one, a), through)
+
+
+def _begins(b: Builder, scan: Scan, index: Sequence[int]) -> int:
+    """Whether an index is where totals begin."""
+    last = scan.shape[scan.axis] - 1
+    return b.same(index[scan.axis], b.number(last if scan.reverse else 0))
+
+
+def _first(b: Builder, scan: Scan) -> Array:
+    """1 where totals begin, else 0."""
+    one = b.graph.constant(1.0)
+    return b.tabulate(scan.shape, lambda *index: b.where(_begins(b, scan, index), one))
+
+
+def _shifted(b: Builder, scan: Scan, array: Array, step: int) -> Array:
+    """The elements of an array so many steps later in a scan; 0 where there is none."""
+
+    def element(*index: int) -> int:
+        at = list(index)
+        k = b.plus(at[scan.axis], offset=-step if scan.reverse else step)
+        at[scan.axis] = k
+        return b.where(b.inside(k, scan.shape[scan.axis]), b.element(array, at))
+
+    return b.tabulate(scan.shape, element)
+
+
+def _combined(b: Builder, op: Op, x: Array, y: Array) -> Array:
+    """An operation on the elements of two arrays."""
+    return algorithms.elementwise(b, lambda _, *pair: b.apply(op, *pair), x, y)
 
 
 class _Pulling:

@@ -7,10 +7,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays import rules
+from symgrad.arrays import products, rules
 from symgrad.arrays.algorithms import ALGORITHMS
-from symgrad.arrays.arguments import whole
-from symgrad.arrays.shapes import broadcast_to, moveaxis, ravel, swapaxes, take_along_axis
+from symgrad.arrays.arguments import axes_of, axis_of, whole
+from symgrad.arrays.reductions import largest, smallest, total
+from symgrad.arrays.shapes import (
+    broadcast_to,
+    expand_dims,
+    moveaxis,
+    ravel,
+    squeeze,
+    swapaxes,
+    take_along_axis,
+)
 from symgrad.arrays.whole import WholeArray
 from symgrad.errors import TraceError
 from symgrad.expr.graph.misuse import located
@@ -133,6 +142,41 @@ def svdvals(x: Any) -> WholeArray:
     return called("svd", whole(x))[1]
 
 
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> WholeArray:
+    """np.linalg.norm, of vectors and of matrices."""
+    x = whole(x)
+    axes = axes_of(x, None) if axis is None else [axis_of(k, x.ndim) for k in np.ravel(axis)]
+    if ord in (None, "fro") or len(axes) != 2:
+        return products.norm(x, ord, axis, keepdims)
+    if ord in (1, -1, np.inf, -np.inf):
+        rows, columns = axes if ord in (1, -1) else axes[::-1]
+        sums = total(abs(x), rows, keepdims=True)
+        result = (largest if ord > 0 else smallest)(sums, columns, keepdims=True)
+        return result if keepdims else squeeze(result, axes)
+    values = svdvals(moveaxis(x, axes, (-2, -1)))
+    if ord == "nuc":
+        result = total(values, -1)
+    elif ord in (2, -2):
+        result = values[..., 0 if ord > 0 else -1]
+    else:
+        raise ValueError("Invalid norm order for matrices.")
+    return expand_dims(result, axes) if keepdims else result
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[WholeArray, WholeArray, int, WholeArray]:
+    """np.linalg.lstsq, of a matrix of full rank with no more columns than rows."""
+    a, b = whole(a, b), whole(b, a)
+    if a.ndim != 2 or b.ndim not in (1, 2) or len(a) != len(b):
+        raise TraceError(located(f"linalg.lstsq: shapes {a.shape} and {b.shape} do not match"))
+    (m, n), right = a.shape, b[:, None] if b.ndim == 1 else b
+    if m < n:
+        raise TraceError(located(f"linalg.lstsq takes no more columns than rows, not {a.shape}"))
+    q, r = qr(a)
+    x = solve_triangular(r, q.T @ right)
+    left = total((a @ x - right) ** 2, 0) if m > n else total(right[:0], 1)
+    return (x[:, 0] if b.ndim == 1 else x), left, n, svdvals(a)
+
+
 def expm(A: Any) -> WholeArray:
     """scipy.linalg.expm."""
     return called("expm", square("expm", A))[0]
@@ -177,6 +221,9 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.qr: qr,
     np.linalg.svd: svd,
     np.linalg.svdvals: svdvals,
+    np.linalg.norm: norm,
+    np.linalg.matrix_norm: lambda x, *, keepdims=False, ord="fro": norm(x, ord, (-2, -1), keepdims),
+    np.linalg.lstsq: lstsq,
     np.argsort: argsort,
     np.sort: sort,
     np.median: median,

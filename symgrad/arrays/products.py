@@ -102,12 +102,6 @@ def einsum(*operands: Any, optimize: Any = True) -> WholeArray:
     return contract(inputs, output, *arrays)
 
 
-def products_of_all(a: Any, b: Any) -> WholeArray:
-    """np.multiply.outer: each element of a with each of b, of the shape of a and then of b."""
-    a, b = whole(a, b), whole(b, a)
-    return a.reshape((*a.shape, *[1] * b.ndim)) * b
-
-
 def outer(a: Any, b: Any, out: None = None) -> WholeArray:
     """np.outer."""
     refuse(out=out)

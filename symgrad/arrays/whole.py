@@ -241,7 +241,7 @@ class WholeArray(Whole):
         """Numbers, or a nest of numbers and whole arrays, as a whole array of the same tape."""
         if isinstance(value, WholeArray):
             return value if value.tape is self.tape else self._from_outside(value)
-        if isinstance(value, (list, tuple)) and whole_among(list(flat(value))):
+        if isinstance(value, (list, tuple)) and whole_among(list(flat(value))) is not None:
             return self.functions[np.stack]([self.lift(v) for v in value])
         if isinstance(value, (Handle, Whole)):
             raise ElementsNeededError("an expression beside a whole array")
@@ -291,6 +291,10 @@ class WholeArray(Whole):
         own = self.functions.get((ufunc, method))
         if own is not None:
             return own(*inputs, **options)
+        if method == "outer" and len(inputs) == 2:
+            first, second = (x if isinstance(x, WholeArray) else self.lift(x) for x in inputs)
+            inputs = first.reshape((*first.shape, *[1] * second.ndim)), second
+            method = "__call__"
         if method != "__call__" or not elementary(ufunc) or options.keys() - {"dtype"}:
             raise ElementsNeededError(f"{ufunc.__name__}.{method} of whole arrays")
         return self.mapped(ufunc, inputs)

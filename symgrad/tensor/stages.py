@@ -119,7 +119,9 @@ class CompiledArrays:
         """An array that many calls read, in the memory of the device."""
         if self.backend.on_host or isinstance(data, ResidentArray):
             return data
-        return self.backend.array(data, None if data.dtype.kind == "f" else data.dtype)
+        return self.backend.array(
+            data, self.options.dtype if data.dtype.kind == "f" else data.dtype
+        )
 
     @property
     def wgsl(self) -> str:

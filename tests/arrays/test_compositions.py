@@ -62,6 +62,14 @@ CASES: list[Callable[[Any], Any]] = [
     lambda a: np.apply_along_axis(lambda r: r[:4] * np.sum(r), 0, a),
     lambda a: np.apply_along_axis(lambda r: np.outer(r, B[0, :3]), 1, a),
     lambda a: [np.vecdot(a, B), np.matvec(a, B[0]), np.vecmat(a[:, 0], B)],
+    lambda a: [np.linalg.norm(a, o) for o in (1, -1, 2, -2, np.inf, -np.inf, "nuc")],
+    lambda a: [np.linalg.norm(a, 1, (1, 0), True), np.linalg.norm(a.reshape(3, 4, 30), 2, (0, 2))],
+    lambda a: [np.linalg.matrix_norm(a, ord="nuc", keepdims=True), np.linalg.matrix_norm(a)],
+    lambda a: [np.linalg.lstsq(a.T, B.T)[k] for k in range(4)],
+    lambda a: list(np.linalg.lstsq(a[:, :12], B[:, 0])[:2]),
+    lambda a: [np.subtract.outer(a[0], B[:2]), np.multiply.outer(B[0], a[1])],
+    lambda a: [np.resize(a, (20, 21)), np.resize(a[0], 5), np.compress(B[0] > 0, a, 1)],
+    lambda a: [np.maximum.accumulate(a, 1), np.cumprod(a, 0), np.cumprod(a)],
 ]
 
 
@@ -93,7 +101,13 @@ def written(a: Any) -> list[Any]:
     u[a > 0.5] = -1.0
     v[np.array([3, 1, 3]), 2:5] = a[:3, :3]
     w[B > 1] = 0.0
-    return [u, v, w]
+    x, y, z = a * 1.0, a * 1.0, a * 1.0
+    np.put(x, [5, 7, 5], [a[0, 0], 2.0])
+    np.put_along_axis(x, np.argmax(B, 1, keepdims=True), a[:, :1], 1)
+    np.fill_diagonal(y[:, 3:], a[:5, 0])
+    np.copyto(y[2:4], a[0], where=B[:2] > 0)
+    np.putmask(z, a > 0, B[0])
+    return [u, v, w, x, y, z]
 
 
 def test_writes_by_masks_and_at_arrays_of_indices() -> None:
@@ -102,6 +116,31 @@ def test_writes_by_masks_and_at_arrays_of_indices() -> None:
         np.testing.assert_array_equal(g, w)
     rows = sg.jit(lambda a: a.at[a[:, 0] > 0].set(2.0), device="cpu", dtype="float64")(A)
     np.testing.assert_array_equal(rows, np.where(A[:, :1] > 0, 2.0, A))
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+def test_slopes_of_running_products_and_maxima(zeros: int) -> None:
+    x = RNG.normal(size=(9, 40))
+    x[[3, 6][:zeros]] = 0.0
+    weights = RNG.normal(size=x.shape)
+    others = np.array([np.cumprod(np.where(np.arange(9) == k, 1.0, x.T), 1).T for k in range(9)])
+    behind = np.arange(9) >= np.arange(9)[:, None]
+    wanted = np.sum(others * weights * behind[..., None], 1)
+
+    def loss(x: Any) -> Any:
+        return np.sum(np.cumprod(x, 0) * weights)
+
+    slope = sg.jit(sg.grad(loss), device="cpu", dtype="float64")(x)
+    np.testing.assert_allclose(slope, wanted, rtol=1e-12, atol=1e-12)
+    largest = sg.jit(
+        sg.grad(lambda x: np.sum(np.maximum.accumulate(x, 1) * weights)),
+        dtype="float64",
+        device="cpu",
+    )
+    if not zeros:  # no ties
+        first = np.array([np.argmax(np.where(np.tri(40) > 0, r, -np.inf), 1) for r in x])
+        wanted = np.sum(weights[..., None] * (first[..., None] == np.arange(40)), 1)
+        np.testing.assert_allclose(largest(x), wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_an_index_whose_shape_depends_on_data_is_refused() -> None:

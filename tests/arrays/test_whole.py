@@ -257,6 +257,13 @@ def test_arrays_on_a_device_stay_there() -> None:
     assert np.allclose(gram.numpy(), a.T @ a, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32x2"])
+def test_arrays_from_elsewhere_keep_their_digits_on_a_gpu(dtype: Any) -> None:
+    x, w = np.random.default_rng(5).normal(size=(2, 300))
+    value = sg.jit(lambda x: np.sum(x * w), device="gpu", dtype=dtype)(x)
+    assert float(value) == pytest.approx(float(np.sum(x * w)), rel=1e-12)
+
+
 def test_the_text_of_the_kernels_is_the_same_for_all_sizes() -> None:
     run = sg.jit(lambda a, x: np.sum(np.tanh(a @ x)), device="cpu")
     with pytest.raises(sg.InputError, match="has not been called"):
