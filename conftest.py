@@ -24,6 +24,11 @@ settings.load_profile("symgrad")
 # Graphs and kernels of any size are verified, also where tests begin a process.
 os.environ.setdefault("SYMGRAD_VERIFY", "1")
 
+# Tests compile thousands of kernels that run once: LLVM leaves optimisations out, and so does the
+# driver of Mesa that stands in for a GPU. With the fixture ``full_effort`` LLVM does them.
+os.environ.setdefault("SYMGRAD_EFFORT", "0")
+os.environ.setdefault("GALLIVM_PERF", "nopt")
+
 
 collect_ignore_glob = ["docs/reference/*"]
 """The examples of docstrings, which run where they stand."""
@@ -61,4 +66,5 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)  # graphs and kernels are many objects without cycles
         gc.enable()

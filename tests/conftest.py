@@ -33,3 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: set SYMGRAD_SLOW=1 to run it"))
+
+
+@pytest.fixture
+def full_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for the CPU are compiled as users have them, and not as quickly as it goes."""
+    monkeypatch.delenv("SYMGRAD_EFFORT", raising=False)

@@ -20,6 +20,7 @@ import symgrad as sg
 from symgrad.expr.graph.node import inputs_of
 from symgrad.expr.semantics.evaluate import evaluate_graph
 
+pytestmark = pytest.mark.usefixtures("full_effort")
 GPUS = [d for d in sg.devices() if d.is_gpu]
 
 

@@ -53,6 +53,19 @@ def test_code_is_read_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert device.compile_source(SOURCE).address
 
 
+def test_with_less_effort_the_code_is_another_and_the_bits_are_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, points = chain(20), np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+    want = run(made, ONE, points)
+    monkeypatch.setenv("SYMGRAD_EFFORT", "0")
+    for found, wanted in zip(run(made, ONE, points), want, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    head = len(compiler.HEADER) + 32 + 64 + 1  # with a digest, and a key
+    first, second = (path.read_bytes()[head:] for path in kept(folder).iterdir())
+    assert first != second
+
+
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:50] + b"x" * 99])
 def test_a_broken_file_is_compiled_anew(folder: Path, damage: object) -> None:
     made, points = chain(20), np.ones((3, 3), np.float32)

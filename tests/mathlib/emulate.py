@@ -72,12 +72,16 @@ class Emulated:
                     values[i] = leaf(node, np.float32)
         return [values[i] for i in roots]
 
+    def _argument(self, graph: Graph, i: int, values: dict[int, Array]) -> Array:
+        """A value as arithmetic takes it; results of arithmetic are flushed already."""
+        op = graph.nodes[i][0]
+        return self._flushed(values[i]) if op in MOVED or not op.arity else values[i]
+
     def _apply(self, graph: Graph, i: int, values: dict[int, Array]) -> Array:
         op, *args = graph.nodes[i]
-        given = [values[a] for a in args]
         if op in MOVED:
-            return op.reference(*given)
-        given = [self._flushed(v) for v in given]
+            return op.reference(*[values[a] for a in args])
+        given = [self._argument(graph, a, values) for a in args]
         product = self._product(graph, i)
         if product is not None:
             return self._flushed(self._fused(graph, i, product, values))
@@ -95,9 +99,10 @@ class Emulated:
     def _fused(self, graph: Graph, i: int, k: int, values: dict[int, Array]) -> Array:
         """The sum of an exact product and the other argument."""
         op, *args = graph.nodes[i]
-        factors = [self._flushed(values[a]).astype(np.float64) for a in graph.nodes[args[k]][1:]]
-        given = [self._flushed(values[a]).astype(np.float64) for a in args]
-        given[k] = factors[0] * factors[1]
+        factors = graph.nodes[args[k]][1:]
+        x, y = (self._argument(graph, a, values).astype(np.float64) for a in factors)
+        given = [self._argument(graph, a, values).astype(np.float64) for a in args]
+        given[k] = x * y
         return op.reference(*given).astype(np.float32)
 
     def _inexact(self, op: Any, given: list[Array], i: int) -> Array:
@@ -120,7 +125,8 @@ class Emulated:
     def _flushed(self, value: Array) -> Array:
         if not self.flushes or np.asarray(value).dtype != np.float32:
             return value
-        return np.where(np.abs(value) < 2.0**-126, np.copysign(np.float32(0.0), value), value)
+        tiny = np.abs(value) < 2.0**-126
+        return np.where(tiny, np.copysign(np.float32(0.0), value), value) if tiny.any() else value
 
 
 def with_derivatives(name: str) -> tuple[Graph, list[int], list[int]]:
