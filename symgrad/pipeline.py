@@ -8,6 +8,8 @@ This file has the first line, whose stages each take and return an immutable val
 itself. The graphs with a shape are `symgrad.kernel.shapes`; skeletons, `symgrad.kernel.skeletons`,
 write them as kernels, and `symgrad.kernel.launch` says what a call runs; `symgrad.backend` has it
 compiled for a device, by `symgrad.wgsl` or `symgrad.llvm`, which print kernels and run launches.
+Functions of whole arrays go the same way: `symgrad.arrays` has the first line, on programs of
+arrays, and `symgrad.kernel.stages` writes them as kernels, in launches again.
 """
 
 from __future__ import annotations
