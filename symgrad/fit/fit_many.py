@@ -137,59 +137,64 @@ def fit_many(
     chosen = LevenbergMarquardt() if method is None else method
     require_method(chosen)
     _require_options(options)
-    given = {"bounds": bounds, "method": chosen, "steps": steps, "tol": tol, "mode": mode}
-    given |= {"absolute_sigma": absolute_sigma, "nan_policy": nan_policy, **options}
+    given = {"sigma": sigma, "bounds": bounds, "method": chosen, "steps": steps, "tol": tol}
+    given |= {"covariance": covariance, "absolute_sigma": absolute_sigma, "mode": mode, **options}
+    given |= {"nan_policy": nan_policy, "device": device, "dtype": dtype}
     if is_labelled(Y):
-        curves = Labelled.of(Y, x, dim)
-        given |= {"sigma": curves.sigma(sigma), "device": device, "dtype": dtype}
-        return _labelled(f, curves, x, p0, covariance, given)
-    p0, bounds = in_order(f, p0, bounds)
+        return _labelled(f, Labelled.of(Y, x, dim), x, p0, given)
+    p0, given["bounds"] = in_order(f, p0, bounds)
     form = DataForm.of(x, np.shape(Y), curves=True)
     if form is not None:
-        given |= {"sigma": form.sigma(sigma, np.shape(Y)), "bounds": bounds}
-        given |= {"device": device, "dtype": dtype, "covariance": covariance}
+        given["sigma"] = form.sigma(sigma, np.shape(Y))
         return fit_many(form.model(f), form.x(x, len(Y)), form.y(Y), p0, **given)
     if in_blocks(Y):
-        kind = dtype_name(dtype or backend_of(choose(device)).dtype)
-        given |= {"bounds": bounds, "sigma": sigma, "device": device, "dtype": kind}
-        start = _start(f, bounds) if p0 is None else p0
-        return fit_blocks(fit_many, f, x, Y, start, given | {"covariance": covariance})
+        given["dtype"] = dtype_name(dtype or backend_of(choose(device)).dtype)
+        start = _start(f, given["bounds"]) if p0 is None else p0
+        return fit_blocks(fit_many, f, x, Y, start, given)
     target = target_of(device, Y, p0)
-    backend = backend_of(target)
-    kind = dtype_name(dtype or backend.dtype)
-    convert = backend.on_host or options.get("runner") is not None
+    given["dtype"] = dtype_name(dtype or backend_of(target).dtype)
+    fit = _fitted if given["dtype"] in target.dtypes else _in_both
+    return fit(f, x, Y, p0, target, given)
+
+
+def _fitted(
+    f: Callable[..., Any], x: Any, Y: Any, p0: Any, target: Device, given: dict[str, Any]
+) -> Any:
+    """The fits of arrays on one device, with all options of `fit_many` as they are given."""
+    kind, method, sigma, bounds = (given[n] for n in ("dtype", "method", "sigma", "bounds"))
+    options = {name: given[name] for name in OPTIONS if name in given}
+    convert = backend_of(target).on_host or options.get("runner") is not None
     seen = _observed(Y, kind, convert)
-    if kind not in target.dtypes:
-        given |= {"bounds": bounds, "sigma": sigma}
-        return _in_both(f, x, Y, p0, target, covariance, given)
     starts = _starts(f, p0, len(seen), bounds, kind, convert)
     n = starts.shape[1]
     all_x = as_given(x, "x")
     x, plain = _places(f, all_x, seen, n)
     x = real_columns(x, "x", kind, -2 if x.ndim > 1 else None)
-    curves = curves_of(x, seen, sigma, nan_policy, kind, plain=plain)
+    curves = curves_of(x, seen, sigma, given["nan_policy"], kind, plain=plain)
     curves = _of_one_x_or_all(f, x, curves, starts)
     residual = curves.residual(f)
-    loss = residual if chosen.needs == "squares" else _half_square(residual)
+    loss = residual if method.needs == "squares" else _half_square(residual)
     tree, data = tree_of(n), RowData(curves.shared, curves.own)
-    where = {"device": target, "dtype": kind, "mode": mode}
+    where: dict[str, Any] = {"device": target, "dtype": kind, "mode": given["mode"]}
     box = bounds_of(bounds, tree)
     resident = isinstance(starts, ResidentArray)
     begin = starts_of(starts, tree, data, box, kind) if resident else Starts(starts, None, False)
-    how = {"steps": steps, "tol": tol, "math": options.get("math", "accurate"), **where}
-    search = search_of(loss, tree, begin, data, box, chosen, **how)
+    how: dict[str, Any] = {
+        "steps": given["steps"],
+        "tol": given["tol"],
+        "math": given.get("math", "accurate"),
+    }
+    search = search_of(loss, tree, begin, data, box, method, **how, **where)
     result = minimized(search, **_watching(options))
-    if covariance:
-        half = _normal_matrices(residual, result.x, data, where)
-        result.cov = _covariances(
-            half, np.asarray(on_host(result.fun)), n, curves.kept, absolute_sigma
-        )
+    absolute = given["absolute_sigma"]
+    if given["covariance"]:
+        half, fun = _normal_matrices(residual, result.x, data, where), on_host(result.fun)
+        result.cov = _covariances(half, np.asarray(fun), n, curves.kept, absolute)
     if isinstance(result.x, np.ndarray) and isinstance(starts, np.ndarray):
         deviations = None if sigma is None else as_given(sigma, "sigma")
         taken = Given(f, all_x, as_given(Y, "Y"), starts, deviations, bounds, x.ndim == 3)
-        given |= {"covariance": covariance, "device": device, "dtype": kind}
-        again = {name: given[name] for name in given.keys() - {"bounds", *WATCHING}}
-        refit(result, taken, kind, absolute_sigma, partial(fit_many, **again))
+        again = {name: given[name] for name in given.keys() - {"sigma", "bounds", *WATCHING}}
+        refit(result, taken, kind, absolute, partial(fit_many, **again))
     return result
 
 
@@ -210,37 +215,29 @@ def _of_one_x_or_all(
 
 
 def _labelled(
-    f: Callable[..., Any],
-    curves: Labelled,
-    x: Any,
-    p0: Any,
-    covariance: bool,
-    given: dict[str, Any],
+    f: Callable[..., Any], curves: Labelled, x: Any, p0: Any, given: dict[str, Any]
 ) -> Any:
     """The fits of a ``DataArray`` as a ``Dataset``."""
     starts = curves.starts(p0, names_of(f, p0.sizes.get(PARAM, 0)) if is_labelled(p0) else ())
-    fits = fit_many(f, curves.x(x), curves.curves, starts, covariance=True, **given)
-    return curves.dataset(fits, names_of(f, fits.x.shape[1]), covariance)
+    arrays = given | {"sigma": curves.sigma(given["sigma"]), "covariance": True}
+    fits = fit_many(f, curves.x(x), curves.curves, starts, **arrays)
+    return curves.dataset(fits, names_of(f, fits.x.shape[1]), given["covariance"])
 
 
 def _in_both(
-    f: Callable[..., Any],
-    x: Any,
-    Y: Any,
-    p0: Any,
-    gpu: Device,
-    covariance: bool,
-    given: dict[str, Any],
+    f: Callable[..., Any], x: Any, Y: Any, p0: Any, gpu: Device, given: dict[str, Any]
 ) -> Any:
     """The fits in float64 on the CPU, from where those in float32 on a GPU have led."""
     if isinstance(Y, ResidentArray) or isinstance(p0, ResidentArray):
         raise InputError(f"{gpu} has no float64, which is the CPU's: use Y.numpy() and p0.numpy()")
-    coarse = fit_many(f, x, Y, p0, device=gpu, dtype="float32", **given)
+    on_gpu = given | {"device": gpu, "dtype": "float32", "covariance": False}
+    coarse = fit_many(f, x, Y, p0, **on_gpu)
     starts = _starts(f, p0, len(coarse.x), given["bounds"], "float64")
     near = np.where(coarse.success[:, None], coarse.x.astype(float), starts)
     box = bounds_of(given["bounds"], tree_of(near.shape[1]))
     near = np.clip(near, box.low, box.high)
-    fine = fit_many(f, x, Y, near, covariance=covariance, device="cpu", dtype="float64", **given)
+    on_cpu: dict[str, Any] = given | {"device": "cpu", "dtype": "float64"}
+    fine = fit_many(f, x, Y, near, **on_cpu)
     fine.nit = fine.nit + coarse.nit
     return fine
 

@@ -203,10 +203,10 @@ class WholeSums:
         """The sums over rows (N, columns), in float64: the loss, and its gradient."""
         return self.over(parameters, self._blocks(numbers))
 
-    def bind(self, numbers: Any, _: Any) -> BoundSums:
+    def bind(self, numbers: Any, _: Any) -> BoundBlocks:
         """The sums over rows that stay where they are needed."""
         blocks = self._blocks(numbers)
-        return BoundSums(self, [self.program(len(b)).resident(b) for b in blocks])
+        return BoundBlocks(self, [self.program(len(b)).resident(b) for b in blocks])
 
     def _blocks(self, numbers: Any) -> list[Any]:
         """Blocks of the rows that weigh something: products would take NaN from the others.
@@ -238,7 +238,7 @@ class WholeSums:
 
 
 @dataclass(frozen=True)
-class BoundSums:
+class BoundBlocks:
     """Sums over blocks of rows that are where programs need them."""
 
     sums: WholeSums
