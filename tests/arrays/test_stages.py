@@ -10,6 +10,7 @@ import pytest
 from drawn_arrays import Drawn
 from tint import check_with_tint, needs_tint
 
+import symgrad as sg
 from symgrad import targets
 from symgrad.arrays.interpret import interpret
 from symgrad.arrays.program import ArrayProgram, Input, Tabulate
@@ -202,6 +203,17 @@ def test_sums_of_the_same_terms_are_one_kernel(case: str, small: None) -> None:
 def bodies_of(step: Any) -> Sequence[Any]:
     """The reductions of the kernel of a step."""
     return step.program.body.reductions if isinstance(step.program, StageProgram) else ()
+
+
+def test_a_group_has_some_columns_side_by_side() -> None:
+    """A sum of columns that is not large is one kernel, as is what finishes it."""
+    x = np.random.default_rng(0).normal(size=(3, 700, 45)).astype(np.float32)
+    run = sg.jit(lambda x: (np.log(np.exp(x).sum(axis=1)), np.max(x, axis=1)), device="gpu")
+    expected = np.log(np.exp(x.astype(float)).sum(axis=1)), x.max(axis=1)
+    for result, meant in zip(run(x), expected, strict=True):
+        np.testing.assert_allclose(result, meant, rtol=2e-6)
+    lines = str(run.stages).splitlines()
+    assert len(lines) == 1 and "18 groups" in lines[0]
 
 
 def sinkhorn(x: Any, y: Any) -> Any:

@@ -13,7 +13,7 @@ from math import prod
 from symgrad.arrays.scalars import COUNTER, Affine, Read, Reduce, Scalars
 from symgrad.kernel.language import Target
 from symgrad.kernel.stages import sizes
-from symgrad.kernel.stages.combine import lanes_reduce
+from symgrad.kernel.stages.combine import TUPLES, lanes_reduce
 
 GATHERED: float = 1.5
 """The cost of a number that a lane reads from anywhere."""
@@ -189,6 +189,23 @@ class Lanes:
         return any(
             c is not None and self._moves_along(r, c) and not self._moves_along(r, last)
             for r, c in best
+        )
+
+    def is_beside(self, access: Access) -> bool:
+        """Whether a group has some neighbours whose terms are far apart, and these in turns.
+
+        So small a sum of columns waits for memory rather than for numbers, and is not cut.
+        """
+        few = access.size < sizes.FEW_ELEMENTS and access.terms >= sizes.SHARED_TERMS
+        if self.target.in_step or not few or not access.parallel:
+            return False
+        ops = [self.scalars.op(r) for r in access.reductions]
+        terms, last = access.size * access.terms, self.scalars.extent(access.parallel[-1])
+        return (
+            all(isinstance(op, Reduce) and op.operator not in TUPLES for op in ops)
+            and last >= sizes.WARP
+            and terms <= sizes.BESIDE_READS
+            and self.is_across(access)
         )
 
     def _moves_along(self, reduction: int, counter: int) -> bool:

@@ -119,7 +119,9 @@ class RowProgram(StageProgram):
     """A group for each row: ``inner`` is the parallel counter that its elements differ in, if any.
 
     Rows may be in ``chunks``, each a group's. Reductions that belong to a row are shared by the
-    group if they are in ``dealt``, with the counter of which each invocation has some values.
+    group if they are in ``dealt``, with the counter of which each invocation has some values. A
+    group may have some rows ``beside`` each other, of an element each, neighbours along the last
+    counter, which it has invocations for in turns.
 
     The arguments are the body's, the extents of parallel counters, and with chunks how many of them
     a row has, ``chunks``, each of ``chunk`` elements; in a grid also the number of groups,
@@ -129,6 +131,7 @@ class RowProgram(StageProgram):
     inner: int | None = None
     dealt: tuple[tuple[int, int], ...] = ()
     chunks: bool = False
+    beside: int = 1
 
     @paused_gc()
     def __call__(self, target: Target) -> KernelIR:
@@ -141,6 +144,14 @@ class RowProgram(StageProgram):
             group, chunk = divmod(group, Index(k, k.argument("chunks")))
         outer = [p for p in range(self.body.parallel) if p != self.inner]
         counters: dict[int, Index] = {}
+        if self.beside > 1:
+            *outer, last = outer
+            group, some = divmod(group, extents[last].ceil_div(self.beside))
+            mine = some * self.beside + Index(k, k.local) % self.beside
+            counters[last] = mine.at_most(extents[last] - 1)
+            is_one = mine.below(extents[last])
+            exists = is_one if exists is None else k.add(ops.logical_and, exists, is_one)
+            w.beside = self.beside
         for p in reversed(outer[1:]):
             group, counters[p] = divmod(group, extents[p])
         if outer:
@@ -170,7 +181,7 @@ class RowProgram(StageProgram):
         for p, c in counters.items():
             at = c * strides[p] + at
         if self.inner is None:
-            first = Index(k, k.local).below(1)
+            first = w.member.below(1)
             inside = first if exists is None else k.add(ops.logical_and, exists, first)
             values = w.values(self.body.roots)
             k.when(inside, lambda: self._store(k, writes, at, values))

@@ -20,15 +20,15 @@ from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pa
 from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
 from symgrad.kernel.stages.rows import RowElements, Rows
-from symgrad.kernel.stages.sharing import alike, moving
+from symgrad.kernel.stages.sharing import alike
 from symgrad.kernel.stages.steps import AnyStep, Step, numbered, widths
 from symgrad.kernel.stages.tile_products import tile_operand, tile_product
 from symgrad.kernel.stages.translate import LONG, Share, Simplify, Translation
 from symgrad.kernel.stages.unrolling import (
     along_short,
     in_rows,
+    joint,
     neighbours,
-    side_by_side,
     unrolled,
 )
 
@@ -107,7 +107,7 @@ class Scheduler:
             case Tabulate(counters=counters) if others or finishing:
                 elements = roots_of(self.scalars, [array, *others], finishing)
                 known = {a: root for a, root in elements.items() if a in stored}
-                yield from self._reduced(*self._together(known, array, bool(others)))
+                yield from self._reduced(*joint(self.scalars, known, array, bool(others)))
             case Tabulate(counters=counters, body=body):
                 yield from self.tabulated(array, counters, body)
             case Scatter():
@@ -129,22 +129,6 @@ class Scheduler:
             access = along_short(self.scalars, access)
             yield from self._reduced([array] * len(access.roots), access)
 
-    def _together(
-        self, elements: Mapping[Tabulate, int], array: Tabulate, apart: bool
-    ) -> tuple[list[Array], Access]:
-        """The elements of some arrays, each with an array for its root.
-
-        Those along a short last axis are roots side by side, if that axis stands ``apart``.
-        """
-        s, writes, roots = self.scalars, list[Array](), list[int]()
-        counters = moving(s, array)[0] if apart else tuple(array.counters)
-        for a, root in elements.items():
-            short = [c for c in s.free(root) if c not in counters]
-            each = side_by_side(s, root, short[0]) if short else [root]
-            roots += each
-            writes += [a] * len(each)
-        return writes, Access(s, tuple(roots), counters)
-
     def is_product(self, array: Array) -> bool:
         """Whether an array is a product of matrices that is done by tiles or a BLAS."""
         if not isinstance(array, Tabulate):
@@ -163,7 +147,7 @@ class Scheduler:
         moving = tuple(c for c in access.parallel if self.scalars.extent(c) > 1)
         access = Access(self.scalars, unrolled(self.scalars, access.roots), moving)
         yield from self._packed(access)
-        share = self._share(access)
+        share = None if self.lanes.is_beside(access) else self._share(access)
         if share is None:
             yield self._whole(arrays, access)
         else:
@@ -189,7 +173,7 @@ class Scheduler:
             most = bindings - written
             if len(homes) <= most or len(floats) < 2:
                 return
-            yield self._pack(floats[: min(len(homes) - most + 1, bindings - sizes.WRITTEN)])
+            yield self._pack(floats[: min(len(homes) - most + 1, bindings - 1)])
 
     def _home(self, array: Array) -> Array:
         """The array that one is read from."""
@@ -234,6 +218,10 @@ class Scheduler:
         if inner is None and not self.lanes.is_shared(access):
             return self._in_fours(arrays, access) or self._singly(arrays, access)
         lanes = self.lanes.shared(access, inner)
+        if self.lanes.is_beside(access):
+            t = self._translation(access)
+            roots = t.values(access.roots)
+            return self._rows(access, t, roots, arrays, None, lanes, beside=sizes.BESIDE)
         if inner is None:
             arrays, access = in_rows(self.scalars, arrays, access, lanes)
         t = self._translation(access)
@@ -337,14 +325,19 @@ class Scheduler:
         inner: int | None,
         lanes: Collection[int],
         parts: int = 0,
+        beside: int = 1,
     ) -> Step:
         """A group for each row, which deals out counters of reductions, those in ``lanes``.
 
-        The first parallel counter may be that of ``parts`` of reductions: see `Share`.
+        The first parallel counter may be that of ``parts`` of reductions: see `Share`. A group may
+        have so many rows ``beside`` each other.
         """
         loops = zip(access.reductions, t.loops_of(access.reductions), strict=True)
         dealt = {(n, t.number(c)) for r, n in loops for c in access.counters(r) if c in lanes}
         rows = access.extent([c for c in access.parallel if c != inner]) * max(parts, 1)
+        if beside > 1:
+            last = self.scalars.extent(access.parallel[-1])
+            rows = rows // last * -(-last // beside)
         words = [(extent_name(0), parts)] if parts else []
         words += [
             (extent_name(len(words) + p), n) for p, (_, n) in enumerate(self._extents(access))
@@ -357,11 +350,13 @@ class Scheduler:
         number = None if inner is None else access.parallel.index(inner) + bool(parts)
         body = t.body(roots, self.simplify)
         dealt_out, side = tuple(sorted(dealt)), widths(writes)
-        program = RowProgram(body, number, dealt_out, inner is not None, widths=side)
+        chunked = inner is not None
+        program = RowProgram(body, number, dealt_out, chunked, beside, widths=side)
         groups = rows * chunks
         target = self.target
         if not target.in_step:
-            target = target.of_width(sizes.GROUP_WIDTH).in_grid(groups)
+            width = sizes.GROUP_WIDTH if beside == 1 else sizes.ELEMENT_WIDTH
+            target = target.of_width(width).in_grid(groups)
             words += [("total", groups)] if target.grid else []
         words += t.words
         count, title = groups * target.width, f"{groups} groups"

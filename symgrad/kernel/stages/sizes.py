@@ -34,6 +34,12 @@ SPLIT_TERMS: Final = 8_192
 ACROSS_READS: Final = 2**18
 """Terms of all elements from which few elements whose terms are far apart are done in parts."""
 
+BESIDE: Final = 8
+"""Neighbours whose terms are far apart that a group has: so many numbers are read together."""
+
+BESIDE_READS: Final = 2**21
+"""Terms of all elements up to which groups have such neighbours, rather than do sums in parts."""
+
 MOST_ITERATIONS: Final = 50_000
 """Iterations that an invocation does in all its loops, at most: llvmpipe ends it after 65,535."""
 

@@ -5,14 +5,16 @@ What they have in common is then loaded and computed once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby, product
 from math import prod
 
+from symgrad.arrays.program import Tabulate
 from symgrad.arrays.scalars import Array, Reduce, Scalars, rebuilt, replaced
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.combine import FLOATS
+from symgrad.kernel.stages.sharing import moving
 
 
 def unrolled(scalars: Scalars, roots: Sequence[int]) -> tuple[int, ...]:
@@ -50,6 +52,23 @@ def side_by_side(s: Scalars, root: int, short: int) -> list[int]:
     """A scalar for each value of a counter."""
     each = ({short: s.number(n)} for n in range(s.extent(short)))
     return [replaced(s, root, known, within=True) for known in each]
+
+
+def joint(
+    s: Scalars, elements: Mapping[Tabulate, int], array: Tabulate, apart: bool
+) -> tuple[list[Array], Access]:
+    """The elements of some arrays, with an array for each root, by the counters of one of them.
+
+    Those along a short last axis are roots side by side, if that axis stands ``apart``.
+    """
+    writes, roots = list[Array](), list[int]()
+    counters = moving(s, array)[0] if apart else tuple(array.counters)
+    for a, root in elements.items():
+        short = [c for c in s.free(root) if c not in counters]
+        each = side_by_side(s, root, short[0]) if short else [root]
+        roots += each
+        writes += [a] * len(each)
+    return writes, Access(s, tuple(roots), counters)
 
 
 def along_short(s: Scalars, access: Access) -> Access:

@@ -34,6 +34,8 @@ class Writer:
         count = max((e.number for e in body.leaves if isinstance(e, Extent)), default=-1) + 1
         self.sizes = [Index(k, k.argument(f"n{n}")) for n in range(count)]
         self.dealt: Mapping[int, int] = {}
+        self.beside = 1
+        """Reductions that a group has side by side, each of as many invocations far apart."""
         self._frames: list[tuple[set[int], dict[int, Values]]] = [(set(), {})]
         """The counters of each frame, and the reductions that are known in it."""
         self._counters: dict[int, int] = {}
@@ -73,6 +75,12 @@ class Writer:
         yield
         self._frames.pop()
 
+    @property
+    def member(self) -> Index:
+        """Which of the invocations that a reduction is dealt out to this one is."""
+        local = Index(self.k, self.k.local)
+        return local if self.beside == 1 else local // self.beside
+
     # reductions ----------------------------------------------------------------------------------
 
     def reduce_below(self, roots: Values) -> None:
@@ -87,18 +95,18 @@ class Writer:
         """The results of a reduction; those of a group, where a counter is dealt out to it."""
         r, dealt = self.body.reductions[number], self.dealt.get(number)
         totals = self._nest(r, self.values(r.extents), 0, dealt)
-        return totals if dealt is None else over_group(self.k, r, totals)
+        return totals if dealt is None else over_group(self.k, r, totals, self.beside)
 
     def _nest(self, r: Reduction, ends: Values, level: int, shared: int | None) -> Values:
         """The results of the loops from a level on; counter ``shared`` is dealt out."""
         k, counter, last = self.k, r.counters[level], level == len(r.counters) - 1
-        trips, width, local = Index(k, ends[level]), k.target.width, Index(k, k.local)
+        trips, width, member = Index(k, ends[level]), k.target.width // self.beside, self.member
         dealt = counter == shared
         if dealt:
-            trips = (trips + (width - 1) - local) // width
+            trips = (trips + (width - 1) - member) // width
 
         def terms(i: int) -> Values:
-            at = (Index(k, i) * width + local).id if dealt else i
+            at = (Index(k, i) * width + member).id if dealt else i
             with self.frame({counter: at}):
                 self.reduce_below([*r.parts, *r.extents])
                 return self.values(r.parts) if last else self._nest(r, ends, level + 1, shared)
@@ -175,10 +183,11 @@ def combine(k: KernelIR, r: Reduction, a: Values, b: Values) -> list[int]:
     return [i for operator, x, y in parts for i in combined(k, operator, [x], [y])]
 
 
-def over_group(k: KernelIR, r: Reduction, totals: Values) -> Values:
+def over_group(k: KernelIR, r: Reduction, totals: Values, beside: int = 1) -> Values:
     """The reduction of what the invocations of a group have, known to all of them.
 
-    In step lanes are reduced as the target does it, or else in the group's memory.
+    In step lanes are reduced as the target does it, or else in the group's memory. There may be so
+    many reductions ``beside`` each other, in turns of the invocations.
     """
     if k.target.in_step:
         if r.is_tuple:
@@ -194,6 +203,7 @@ def over_group(k: KernelIR, r: Reduction, totals: Values) -> Values:
             k,
             r.operators[start : start + SUMS_AT_A_TIME],
             totals[start : start + SUMS_AT_A_TIME],
+            beside,
         )
     ]
 
@@ -207,10 +217,13 @@ def _tiles(k: KernelIR, kinds: Sequence[str]) -> list[Buffer]:
     return tiles
 
 
-def _in_two_steps(k: KernelIR, operators: Sequence[str], totals: Values) -> list[int]:
-    """The reduction of what the invocations of a group have: of parts by some, of these by all."""
+def _in_two_steps(k: KernelIR, operators: Sequence[str], totals: Values, beside: int) -> list[int]:
+    """The reduction of what the invocations of a group have: of parts by some, of these by all.
+
+    Where there are reductions ``beside`` each other, these are the parts.
+    """
     width, local = k.target.width, Index(k, k.local)
-    branches = 1 << (width.bit_length() - 1) // 2
+    branches = 1 << (width.bit_length() - 1) // 2 if beside == 1 else beside
     tiles = _tiles(k, [k.type(total) for total in totals])
 
     def joined(tile: Buffer, operator: str, places: Sequence[int]) -> int:
@@ -232,7 +245,7 @@ def _in_two_steps(k: KernelIR, operators: Sequence[str], totals: Values) -> list
 
     k.when(local.below(branches), parts)
     k.barrier()
-    ends = [k.word(n) for n in range(branches)]
+    ends = [k.word(n) for n in range(branches)] if beside == 1 else [(local % beside).id]
     results = [joined(tile, o, ends) for tile, o in zip(tiles, operators, strict=True)]
     k.barrier()
     return results
