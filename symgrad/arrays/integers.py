@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from symgrad.arrays.scalars import (
     COUNTER,
     Affine,
@@ -29,6 +31,9 @@ Span = tuple[float, float]
 """The least and the largest value of an integer."""
 
 ANY: Final[Span] = (-math.inf, math.inf)
+
+MOST_TRIED: Final = 4096
+"""Values of an integer that are tried, at most, to see whether a condition always holds."""
 
 
 class Integers(Scalars):
@@ -129,6 +134,42 @@ class Integers(Scalars):
             if truth is not None:
                 return other if truth else one
         return a if a == b else self.graph.add(ops.logical_and, a, b)
+
+    def either(self, a: int, b: int) -> int:
+        """Whether one of them holds; of conditions on one integer, whether one always does."""
+        for one, other in ((a, b), (b, a)):
+            truth = self.truth_of(one)
+            if truth is not None:
+                return one if truth else other
+        if a == b:
+            return a
+        atoms = self._atoms(a) | self._atoms(b)
+        atom = atoms.pop() if len(atoms) == 1 else None
+        low, high = ANY if atom is None else self.span(atom)
+        if high - low < MOST_TRIED:
+            values = np.arange(low, high + 1)
+            if np.all(self._truths(a, values) | self._truths(b, values)):
+                return self.truth(True)
+        return self.graph.add(ops.logical_or, a, b)
+
+    def _atoms(self, condition: int) -> set[int | None]:
+        """The integers that a condition is on, and None if it is on anything else."""
+        op, args = self.op(condition), self.args(condition)
+        if op in (is_negative, is_zero):
+            return {atom for _, atom in self.terms(args[0])[1]}
+        if op in (ops.logical_and, ops.logical_or, ops.logical_not):
+            return {atom for a in args for atom in self._atoms(a)}
+        return {None}
+
+    def _truths(self, condition: int, values: np.ndarray) -> np.ndarray:
+        """Whether a condition on one integer holds for some values of it."""
+        op, args = self.op(condition), self.args(condition)
+        if op in (is_negative, is_zero):
+            constant, terms = self.terms(args[0])
+            difference = constant + sum((c * values for c, _ in terms), np.zeros_like(values))
+            return difference < 0 if op is is_negative else difference == 0
+        truths: np.ndarray = op.reference(*(self._truths(a, values) for a in args))
+        return truths
 
     def all_of(self, conditions: Sequence[int]) -> int:
         """Whether all hold."""

@@ -55,6 +55,8 @@ class Builder(Integers):
             return self._of_integers(op, args)
         if op is ops.logical_and:
             return self.both(*args)
+        if op is ops.logical_or:
+            return self.either(*args)
         if op is ops.logical_not:
             return self.opposite(args[0])
         if op is ops.where:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symgrad.arrays.interpret import interpret
+from symgrad.arrays.laws import Builder
 from symgrad.arrays.listing import listing
 from symgrad.arrays.program import ArrayProgram, Input, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Scalars, is_negative
@@ -80,6 +81,17 @@ def test_integers_have_one_form() -> None:
     assert s.plus(flat, (-3, i)) == j
     assert s.integer(s.plus(flat, (-1, flat), offset=7)) == 7
     assert s.plus(s.counter(1), offset=2) == s.number(2)
+
+
+def test_conditions_on_one_integer_that_cover_all_of_its_values_hold() -> None:
+    b = Builder()
+    part, _ = b.divide(b.counter(36 * 64), 64)
+    first, last = b.below(part, b.number(12)), b.below(b.number(23), part)
+    for end, holds in ((24, True), (23, None)):
+        middle = b.both(b.below(b.number(11), part), b.below(part, b.number(end)))
+        assert b.truth_of(b.either(b.either(last, middle), first)) is holds
+    other = b.below(b.counter(50), b.number(30))
+    assert b.truth_of(b.either(other, first)) is None
 
 
 def test_a_scatter_adds_where_indices_repeat_and_drops_what_is_outside() -> None:

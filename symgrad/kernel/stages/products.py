@@ -10,6 +10,7 @@ from math import prod
 from symgrad.arrays.scalars import Array, Read, Reduce, Scalars
 from symgrad.expr import ops
 from symgrad.kernel.stages.access import Access
+from symgrad.kernel.stages.sizes import FOUR
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,3 +146,10 @@ def operand(s: Scalars, factor: int, counters: Sequence[int]) -> Operand | None:
             return None
     shape = tuple(map(s.extent, counters))
     return Operand(op.array, first, shape, tuple(steps.get(c, 0) for c in counters))
+
+
+def reads_easier(s: Scalars, factor: int, own: Sequence[int], summed: Sequence[int]) -> bool:
+    """Whether a factor is read along its rows or columns, in fours, rather than along the sum."""
+    access = Access(s, (factor,), ())
+    one, other = ((access.moves_along(c), not s.extent(c) % FOUR) for c in (own[-1], summed[-1]))
+    return one > other

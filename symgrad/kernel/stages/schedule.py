@@ -17,7 +17,14 @@ from symgrad.kernel.stages.finishing import finishing, roots_of
 from symgrad.kernel.stages.gather import gathered
 from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass, pass_length
-from symgrad.kernel.stages.products import Contraction, Operand, contraction, is_worth, operand
+from symgrad.kernel.stages.products import (
+    Contraction,
+    Operand,
+    contraction,
+    is_worth,
+    operand,
+    reads_easier,
+)
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
 from symgrad.kernel.stages.rows import RowElements, Rows
 from symgrad.kernel.stages.sharing import alike
@@ -216,7 +223,8 @@ class Scheduler:
             return flat
         inner = self.lanes.row_counter(access)
         if inner is None and not self.lanes.is_shared(access):
-            return self._in_fours(arrays, access) or self._singly(arrays, access)
+            fours, t = self._in_fours(arrays, access), self._translation(access)
+            return fours or self._elements(access, t, t.values(access.roots), arrays)
         lanes = self.lanes.shared(access, inner)
         if self.lanes.is_beside(access):
             t = self._translation(access)
@@ -263,11 +271,6 @@ class Scheduler:
         t = self._translation(flat)
         (four,) = t.values([fours])
         return flat, t, [node for root in roots for node in t.four_of(root, reads, four)]
-
-    def _singly(self, arrays: Sequence[Array], access: Access) -> Step:
-        """The step in which an invocation has an element."""
-        t = self._translation(access)
-        return self._elements(access, t, t.values(access.roots), arrays)
 
     def _in_fours(self, arrays: Sequence[Array], access: Access) -> Step | None:
         """The step in which an invocation has four neighbours, which are read in fours as well."""
@@ -534,10 +537,12 @@ class Scheduler:
             counters = *c.batch, *own, *c.summed
             known = operand(s, factor, counters)
             if known is None or not (self.target.in_step or tile_operand(known, c, own)):
-                shape = tuple(map(s.extent, counters))
-                stored = Tabulate(shape=shape, counters=counters, body=factor)
-                yield from self.tabulated(stored, counters, factor)
-                known = operand(s, s.read(stored, counters), counters)
+                transposed = not self.target.in_step and reads_easier(s, factor, own, c.summed)
+                order = (*c.batch, *c.summed, *own) if transposed else counters
+                shape = tuple(map(s.extent, order))
+                stored = Tabulate(shape=shape, counters=order, body=factor)
+                yield from self.tabulated(stored, order, factor)
+                known = operand(s, s.read(stored, order), counters)
                 assert known is not None, "an array stands in memory"
             operands.append(known)
         order = *c.batch, *c.rows, *c.columns
