@@ -54,6 +54,7 @@ from symgrad.wgsl.dispatch.workspace import (
     whole,
 )
 from symgrad.wgsl.memory.encoding import Step
+from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.memory.transfer import Download, Segment, Upload
 from symgrad.wgsl.printing.source import Style
 
@@ -62,6 +63,9 @@ STREAMED_BYTES: Final = 1 << 24
 
 SCRATCH_BYTES: Final = 1 << 31
 """Scratch memory that runs may take; larger batches go through it in turn."""
+
+KEPT_BYTES: Final = 1 << 20
+"""The bytes of a scratch array that is kept between calls on arrays of the device, at most."""
 
 SOFTWARE_BYTES: Final = 1 << 28
 """As `SCRATCH_BYTES`, for a driver in software, which is no faster with more."""
@@ -113,6 +117,7 @@ class Launched:
         """The points that one dispatch takes, at most."""
         self._plans: Once[int, Plan] = Once(16)
         self._workspace: Workspace | None = None
+        self._scratch: tuple[object, list[Storage | None]] | None = None
         self._lock = threading.Lock()
         if not launch.has_batch:
             if kernels is None:
@@ -408,7 +413,9 @@ class Launched:
         nbytes = max(starts[-1] + plan.outputs[-1], QUAD_BYTES)
         pairs = zip(outputs, plan.outputs, strict=True)
         ranges = [(buffer, start, n) for (buffer, start), n in pairs]
-        return Frame(self._steps(count, plan, places), ranges, starts, nbytes, space.together)
+        key = self._key, count, *map(_identity, places)
+        steps = self._steps(key, plan, lambda: places)
+        return Frame(steps, ranges, starts, nbytes, space.together)
 
     def hold(self, resident: Mapping[str, Any]) -> Held:
         """The launch with inputs that stay on the device, by their names: see `Held`."""
@@ -419,7 +426,7 @@ class Launched:
     def let_go(self) -> None:
         """Give back the memory that is kept between calls, unless one is under way."""
         if self._lock.acquire(blocking=False):
-            self._workspace = None
+            self._workspace = self._scratch = None
             self._lock.release()
 
     # arrays on the device -------------------------------------------------------------------------
@@ -460,8 +467,30 @@ class Launched:
     def _submit(self, batch: int, places: Sequence[Place]) -> None:
         gpu = self.gpu
         plan = self._plan(batch)
-        others = [gpu.storage(n or QUAD_BYTES) for n in plan.others]
-        gpu.submit_unwaited(self._steps(batch, plan, [*places, *(whole(s) for s in others)]))
+        if self.launch.has_batch:
+            key, kept = self._key, list[Storage | None]([None] * len(plan.others))
+        else:
+            key, kept = self._kept_scratch(plan)
+        others = [k or gpu.storage(n or QUAD_BYTES) for k, n in zip(kept, plan.others, strict=True)]
+        taken = [whole(s) for s, k in zip(others, kept, strict=True) if k is None]
+        gpu.submit_unwaited(
+            self._steps(
+                (key, batch, *map(_identity, places), *map(_identity, taken)),
+                plan,
+                lambda: [*places, *(whole(s) for s in others)],
+            )
+        )
+
+    def _kept_scratch(self, plan: Plan) -> tuple[object, list[Storage | None]]:
+        """The small scratch arrays, which are kept between calls, and a key for these.
+
+        The device runs what is submitted in order, so that calls may share them.
+        """
+        if self._scratch is None:
+            small = [self.gpu.storage(n) if 0 < n <= KEPT_BYTES else None for n in plan.others]
+            self._scratch = object(), small
+            self.gpu.hold(self)
+        return self._scratch
 
     def _sent(self, inputs: Sequence[Any]) -> list[DeviceArray]:
         """The inputs on the device."""
@@ -483,18 +512,31 @@ class Launched:
 
     # steps ----------------------------------------------------------------------------------------
 
-    def _steps(self, batch: int, plan: Plan, places: Sequence[Place]) -> list[Step]:
-        """The dispatches for a batch, with arrays at these places."""
-        key = self._key, batch, *[(id(buffer), *where) for buffer, *where in places]
-        groups = self.gpu.bound(key, lambda: [self._bound(p, places) for p in plan.dispatches])
-        return [
-            Step(pipeline, group, p.across, p.down)
-            for p, group in zip(plan.dispatches, groups, strict=True)
-            for pipeline in p.compiled.pipelines
-        ]
+    def _steps(
+        self, key: tuple[Any, ...], plan: Plan, places: Callable[[], Sequence[Place]]
+    ) -> list[Step]:
+        """The dispatches with arrays at places that a key says."""
+
+        def bound() -> list[Step]:
+            at = places()
+            return [
+                Step(pipeline, group, p.across, p.down)
+                for p in plan.dispatches
+                for group in (self._bound(p, at),)
+                for pipeline in p.compiled.pipelines
+            ]
+
+        steps: list[Step] = self.gpu.bound(key, bound)
+        return steps
 
     def _bound(self, p: Planned, places: Sequence[Place]) -> Any:
         """The bind group of a dispatch."""
         ranges = [s.range(places) for s in p.slots]
         count, *arguments = p.numbers
         return self.gpu.bind(count, ranges, p.compiled.readable, arguments, self.floats)
+
+
+def _identity(place: Place) -> tuple[int, ...]:
+    """Where an array is, as a part of keys."""
+    buffer, *where = place
+    return id(buffer), *where
