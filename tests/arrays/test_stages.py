@@ -216,6 +216,23 @@ def test_a_group_has_some_columns_side_by_side() -> None:
     assert len(lines) == 1 and "18 groups" in lines[0]
 
 
+def test_counters_that_stand_side_by_side_are_one(small: None) -> None:
+    """Means over images, and their points; sums over points that are read one by one are not."""
+    x = np.sin(np.arange(4 * 3 * 6 * 10.0)).reshape(4, 3, 6, 10)
+    functions = {
+        2: lambda x, y: np.sum((x - x.mean((0, 2, 3), keepdims=True)) ** 3, (0, 2, 3)),
+        3: lambda x, y: np.sum(x * y[:6, None] * y[:10], (0, 2, 3)),
+    }
+    for most, f in functions.items():
+        tape = Tape()
+        xs = variables(tape, [x, np.linspace(0.5, 2.0, 21)])
+        program = program_of(tape, [f(*xs)])
+        plan = planned(program, WorkgroupTarget(), Options("arrays", dtype="float64"))
+        assert_means(executed(plan, program, tape.arrays), interpret(program, tape.arrays), 1e-12)
+        steps = [s for p in plan.parts if isinstance(p, Segment) for s in p.steps]
+        assert max(len(r.counters) for s in steps for r in bodies_of(s)) == most
+
+
 def sinkhorn(x: Any, y: Any) -> Any:
     f = -np.log(np.exp(x).sum(axis=1))
     g = -np.log(np.exp(x + f[:, None]).sum(axis=0))

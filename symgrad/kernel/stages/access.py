@@ -74,14 +74,16 @@ class Access:
         """By how much the place of a read moves with each counter; None where that is not known."""
         op = self.scalars.op(read)
         assert isinstance(op, Read), "a read"
-        stride, steps = op.array.size, dict[int, int | None]()
-        for i, n in zip(self.scalars.args(read), op.array.shape, strict=True):
+        s, stride, places = self.scalars, op.array.size, list[tuple[int, int]]()
+        for i, n in zip(s.args(read), op.array.shape, strict=True):
             stride //= max(n, 1)
-            for c, a in self.scalars.terms(i)[1]:
-                for counter in self.scalars.free(a):
-                    known = steps.get(counter, 0)
-                    plain = self.scalars.op(a) is COUNTER and known is not None
-                    steps[counter] = known + c * stride if plain and known is not None else None
+            places.append((stride, i))
+        steps = dict[int, int | None]()
+        for c, a in s.terms(s.affine(0, places))[1]:
+            for counter in s.free(a):
+                known = steps.get(counter, 0)
+                plain = s.op(a) is COUNTER and known is not None
+                steps[counter] = known + c if plain and known is not None else None
         return steps
 
     @cached_property
@@ -191,7 +193,16 @@ class Lanes:
             for r, c in best
         )
 
-    def is_beside(self, access: Access) -> bool:
+    def cut(self, access: Access) -> int:
+        """The counter of reductions whose range is cut: on a GPU one that no lanes move along."""
+        first, extent = access.reductions[0], self.scalars.extent
+        counters, lanes = access.counters(first), self.best(first)
+        apart = [c for c in counters if c != lanes and extent(c) >= sizes.FEW_PARTS]
+        if self.target.in_step or self.is_across(access):
+            apart = []
+        return max(apart or counters, key=extent)
+
+    def has_neighbours(self, access: Access) -> bool:
         """Whether a group has some neighbours whose terms are far apart, and these in turns.
 
         So small a sum of columns waits for memory rather than for numbers, and is not cut.

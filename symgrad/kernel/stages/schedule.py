@@ -35,6 +35,7 @@ from symgrad.kernel.stages.unrolling import (
     along_short,
     in_rows,
     joint,
+    merged,
     neighbours,
     unrolled,
 )
@@ -152,9 +153,11 @@ class Scheduler:
     def _reduced(self, arrays: Sequence[Array], access: Access) -> Iterator[AnyStep]:
         """The steps that compute arrays of the same elements, whose scalars are the roots."""
         moving = tuple(c for c in access.parallel if self.scalars.extent(c) > 1)
-        access = Access(self.scalars, unrolled(self.scalars, access.roots), moving)
+        roots = unrolled(self.scalars, access.roots)
+        roots = roots if self.target.in_step else merged(self.scalars, roots)
+        access = Access(self.scalars, roots, moving)
         yield from self._packed(access)
-        share = None if self.lanes.is_beside(access) else self._share(access)
+        share = None if self.lanes.has_neighbours(access) else self._share(access)
         if share is None:
             yield self._whole(arrays, access)
         else:
@@ -226,7 +229,7 @@ class Scheduler:
             fours, t = self._in_fours(arrays, access), self._translation(access)
             return fours or self._elements(access, t, t.values(access.roots), arrays)
         lanes = self.lanes.shared(access, inner)
-        if self.lanes.is_beside(access):
+        if self.lanes.has_neighbours(access):
             t = self._translation(access)
             roots = t.values(access.roots)
             return self._rows(access, t, roots, arrays, None, lanes, beside=sizes.BESIDE)
@@ -396,14 +399,10 @@ class Scheduler:
 
     def _share(self, access: Access) -> Share | None:
         """How a reduction is cut, where there is too little to do at the same time else."""
-        reductions = access.reductions
-        if not reductions or len({access.counters(r) for r in reductions}) > 1:
+        spaces = {(access.counters(r), self.scalars.free(r)) for r in access.reductions}
+        if len(spaces) != 1 or not next(iter(spaces))[0] or not self._is_cut(access):
             return None
-        if any(self.scalars.free(r) != self.scalars.free(reductions[0]) for r in reductions):
-            return None
-        counter = max(access.counters(reductions[0]), key=self.scalars.extent, default=None)
-        if counter is None or not self._is_cut(access):
-            return None
+        counter = self.lanes.cut(access)
         extent = self.scalars.extent(counter)
         if self.target.in_step:
             each = access.cost([counter], self.target.width) / extent

@@ -13,6 +13,9 @@ MOST_PARTS: Final = 64
 GPU_PARTS: Final = 256
 """Parts that a reduction is done in, at most, on a GPU."""
 
+FEW_PARTS: Final = 16
+"""Parts that a reduction is done in along a counter that no lanes move along, at least."""
+
 PASS_PARTS: Final = 4096
 """Parts that a pass over all elements is done in, at most, on a GPU."""
 

@@ -349,10 +349,9 @@ class Translation:
             if stride != 1:
                 clamped = self.graph.add(ops.word_mul, clamped, self.word(stride))
             total = clamped if total is None else self.graph.add(ops.word_add, total, clamped)
-        merged: dict[int, int] = {}
-        for c, a in terms:
-            merged[a] = merged.get(a, 0) + c
-        merged = {a: c for a, c in merged.items() if c}
+        constant, terms = self.scalars.terms(self.scalars.affine(constant, terms))
+        merged = {a: c for c, a in terms}
+        self.values([*merged])  # of quotients and remainders what they are of may be left
         if self._in_fours and total is None and self._is_four(array, merged):
             fours = [(c // FOUR, a) for a, c in merged.items()]
             at, lane = self._affine(constant // FOUR, fours), constant % FOUR

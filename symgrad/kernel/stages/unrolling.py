@@ -6,11 +6,20 @@ What they have in common is then loaded and computed once.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby, product
+from itertools import groupby, pairwise, product
 from math import prod
 
 from symgrad.arrays.program import Tabulate
-from symgrad.arrays.scalars import Array, Reduce, Scalars, rebuilt, replaced
+from symgrad.arrays.scalars import (
+    Array,
+    Read,
+    Reduce,
+    Scalars,
+    modulo,
+    quotient,
+    rebuilt,
+    replaced,
+)
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.combine import FLOATS
@@ -46,6 +55,56 @@ def _term_by_term(s: Scalars, reduction: int, op: Reduce) -> int:
         term = replaced(s, body, known, within=True)
         total = term if total is None else s.graph.add(FLOATS[op.operator], total, term)
     return reduction if total is None else total
+
+
+def merged(s: Scalars, roots: Sequence[int]) -> tuple[int, ...]:
+    """Scalars in whose reductions counters that always stand side by side are one.
+
+    So a sum over rows and columns of images is one over their points.
+    """
+    ones, new = dict[tuple[int, int], int](), dict[int, int]()
+    for i in s.shallow(roots):
+        if isinstance(s.op(i), Reduce):
+            new[i] = _merged(s, i, ones)
+    return tuple(replaced(s, root, new) for root in roots)
+
+
+def _merged(s: Scalars, i: int, ones: dict[tuple[int, int], int]) -> int:
+    """A reduction; ``ones`` are the counters in the place of two."""
+    op = s.op(i)
+    assert isinstance(op, Reduce), "a reduction"
+    for pair in pairwise(op.counters):
+        if _are_one(s, s.args(i), *pair):
+            if pair not in ones:
+                ones[pair] = s.counter(s.extent(pair[0]) * s.extent(pair[1]))
+            return _merged(s, _as_one(s, i, *pair, ones[pair]), ones)
+    return i
+
+
+def _are_one(s: Scalars, parts: Sequence[int], one: int, other: int) -> bool:
+    """Whether two counters are in reads alone, whose places they move as if they were one."""
+    both, inner, reads = {one, other}, Access(s, tuple(parts), ()), 0
+    for i in inner.nodes:
+        op = s.op(i)
+        if isinstance(op, Read) and not both.isdisjoint(s.free(i)):
+            steps, reads = inner.steps(i), reads + 1
+            if not both <= {*s.args(i)} or steps[other] is None:
+                return False
+            if steps[one] != (steps[other] or 0) * s.extent(other):
+                return False
+        elif not isinstance(op, Read) and not both.isdisjoint(s.args(i)):
+            return False
+    return reads > 0
+
+
+def _as_one(s: Scalars, i: int, one: int, other: int, both: int) -> int:
+    """A reduction with a counter in the place of two."""
+    op, length = s.op(i), s.number(s.extent(other))
+    assert isinstance(op, Reduce), "a reduction"
+    known = {one: s.graph.add(quotient, both, length), other: s.graph.add(modulo, both, length)}
+    parts = [replaced(s, a, known, within=True) for a in s.args(i)]
+    counters = [both if c == one else c for c in op.counters if c != other]
+    return s.reduction(op.operator, counters, *parts)
 
 
 def side_by_side(s: Scalars, root: int, short: int) -> list[int]:
