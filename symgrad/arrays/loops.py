@@ -85,9 +85,16 @@ class ArrayLoop:
         return replace(self, body=body)
 
     def run(
-        self, operands: Sequence[Any], step: Callable[[list[Any]], Sequence[Any]], stack: Any
+        self,
+        operands: Sequence[Any],
+        step: Callable[[list[Any]], Sequence[Any]],
+        stack: Any,
+        counted: Callable[[int], Any] = np.int32,
     ) -> list[Any]:
-        """The results, by a function that runs the body and one that stacks rows."""
+        """The results, by a function that runs the body and one that stacks rows.
+
+        The number of an iteration is ``counted`` as the body takes it.
+        """
         carried = [o for o, role in zip(operands, self.roles, strict=True) if role == CARRY]
         rows: list[Sequence[Any]] = []
         before = (slice(None),) * self.axis
@@ -103,7 +110,7 @@ class ArrayLoop:
                 elif role == ROW:
                     inputs[n] = inputs[n][(*before, k)]
                 elif role == COUNTER:
-                    inputs[n] = np.asarray(k, np.int32)
+                    inputs[n] = counted(k)
             results = step(inputs)
             carried = results[: self.carries]
             rows.append(results[self.carries :])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -38,6 +39,9 @@ from symgrad.values.dtypes import memory_dtype
 
 LARGE: Final = 2**25
 """Elements from which an array is computed in strips: 128 MiB, the most that a GPU binds."""
+
+KEPT_NUMBERS: Final = 1024
+"""Numbers of iterations that are kept on a device."""
 
 HOST_LARGE: Final = 2**22
 """Elements from which it is on the host, whose caches strips stay in."""
@@ -175,9 +179,13 @@ class CompiledArrays:
         loop: ArrayLoop = call.options[0]
         body = CompiledArrays(self.plan.bodies[step][1], self.options, self.backend)
 
+        @functools.lru_cache(KEPT_NUMBERS)
+        def counted(k: int) -> Any:
+            return self.resident(np.array(k, np.int32))
+
         def run(arrays: dict[Array, Any]) -> None:
             operands = [self._read(arrays, a) for a in call.operands]
-            results = loop.run(operands, lambda inputs: body.run(inputs, True), np.stack)
+            results = loop.run(operands, lambda inputs: body.run(inputs, True), np.stack, counted)
             arrays |= {array: results[k] for k, array in step.results.items()}
 
         return run
