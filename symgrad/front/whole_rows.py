@@ -24,8 +24,10 @@ from symgrad.expr.tracers.tree import Blocks, Tree, tree_of
 from symgrad.expr.tracing.gather import TracedRow
 from symgrad.front.whole import BY_ELEMENTS, Runner, WholeTrace, runner
 from symgrad.front.whole_kernels import blanks
+from symgrad.kernel.memory import ALIGNMENT_BYTES
 from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stats import Stats
+from symgrad.kernel.threads import share_out, worth
 from symgrad.rows.kernel import DataKernel, data_kernel
 from symgrad.rows.loss import Request, require_request, weight_column
 from symgrad.targets import Devices, choose_any
@@ -34,6 +36,10 @@ from symgrad.values.tables import Columns
 
 BLOCK_ELEMENTS: Final = 2**22
 """Elements of the largest array of a block of rows, which are computed together."""
+
+HOST_BLOCK: Final = 2**16, 8
+"""As `BLOCK_ELEMENTS`, on the CPU, whose cache holds so many; and at least for each parameter, of
+whose sums each block has its own."""
 
 SAMPLE_ROWS: Final = 2
 """Rows with which it is found out how large arrays of a row are."""
@@ -208,13 +214,35 @@ class WholeSums:
         blocks = self._blocks(numbers)
         return BoundBlocks(self, [self.program(len(b)).resident(b) for b in blocks])
 
+    @property
+    def on_host(self) -> bool:
+        """Whether the CPU computes them."""
+        return not self._runner.device.is_gpu
+
+    @cached_property
+    def block_rows(self) -> int:
+        """The rows that are computed together, at most."""
+        most = self.rows.block_rows
+        if not self.on_host:
+            return most
+        least, each = HOST_BLOCK
+        elements = max(least, each * self.rows.tree.size)
+        return max(1, min(most, most * elements // BLOCK_ELEMENTS))
+
+    def _step(self, count: int) -> int:
+        """The rows of a block of so many: on the CPU all are of one size, if that can be."""
+        most = self.block_rows
+        fewest = -(-count // most)
+        numbers = (n for n in range(fewest, 2 * fewest) if count % n == 0)
+        return count // next(numbers, fewest) if self.on_host and fewest > 1 else most
+
     def _blocks(self, numbers: Any) -> list[Any]:
         """Blocks of the rows that weigh something: products would take NaN from the others.
 
         There are a power of two of them, so that few programs serve all counts: copies of the last
         one weigh nothing.
         """
-        step, weight = self.rows.block_rows, self.rows.weight
+        weight = self.rows.weight
         if weight is not None:
             heavy = np.flatnonzero(np.asarray(numbers[:, weight]))
             if 0 < len(heavy) < len(numbers):
@@ -224,17 +252,24 @@ class WholeSums:
                 numbers[len(heavy) :, weight] = 0.0
             elif not len(heavy):
                 numbers = numbers[:0]
+        step = self._step(len(numbers))
         return [numbers[start : start + step] for start in range(0, len(numbers), step)]
 
     def over(self, parameters: np.ndarray, blocks: Sequence[Any]) -> np.ndarray:
-        """The sums over the rows of all blocks."""
-        total = np.zeros(1 + self.rows.tree.size)
+        """The sums over the rows of all blocks, which the CPU deals out to its threads."""
         arrays = [np.ascontiguousarray(b.of(parameters)) for b in self.rows.tree.blocks]
-        for numbers in blocks:
-            program = self.program(len(numbers))
-            results = self._runner.run(program, [*arrays, numbers, *self.rows.sample.taken], False)
-            total += np.concatenate([np.ravel(np.asarray(r, np.float64)) for r in results])
-        return total
+        programs = [self.program(len(numbers)) for numbers in blocks]
+        sums: list[Any] = [None] * len(blocks)
+
+        def some(first: int, end: int) -> None:
+            for k in range(first, end):
+                given = [*arrays, blocks[k], *self.rows.sample.taken]
+                results = self._runner.run(programs[k], given, False)
+                sums[k] = np.concatenate([np.ravel(np.asarray(r, np.float64)) for r in results])
+
+        lanes = ALIGNMENT_BYTES // self._runner.options.floats.itemsize
+        share_out(some, len(blocks), 1, worth(sum(p.weight for p in programs), lanes))
+        return sum(sums, np.zeros(1 + self.rows.tree.size))
 
 
 @dataclass(frozen=True)
@@ -283,7 +318,7 @@ class WholeDataKernel(DataKernel):
     @property
     def _program(self) -> CompiledArrays:
         """The program of a block of rows."""
-        return self._sums.program(self._traced.block_rows)
+        return self._sums.program(self._sums.block_rows)
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -298,7 +333,7 @@ class WholeDataKernel(DataKernel):
     @property
     def stats(self) -> Stats:
         """The size of what is computed at a row, and the seconds that making the kernel took."""
-        program, rows = self._program.program, self._traced.block_rows
+        program, rows = self._program.program, self._sums.block_rows
         every, own = (
             flops(program.scalars, a) // rows for a in (program.outputs, program.outputs[:1])
         )

@@ -87,8 +87,9 @@ def share_out(work: Callable[[int, int], None], count: int, lanes: int, threads:
     pool = _pool()
     others = [pool.submit(worker) for _ in range(min(threads, pieces) - 1)]
     worker()
-    wait(others)
-    for other in others:
+    started = [other for other in others if not other.cancel()]  # nothing is left to begin with
+    wait(started)
+    for other in started:
         other.result()
 
 

@@ -115,6 +115,11 @@ class CompiledArrays:
         for constant in self.program.constants:
             self._known[constant] = self._constant(constant)
 
+    @property
+    def weight(self) -> int:
+        """The cost on the CPU, in additions; 0 on other devices, whose threads are their own."""
+        return 0 if self._on_host is None else self._on_host.weight
+
     def _constant(self, constant: Constant) -> Any:
         """Numbers that are known, where they are read."""
         return self.resident(np.ascontiguousarray(constant.data, self._dtypes[constant.kind]))

@@ -1,4 +1,4 @@
-"""The function that runs lists of instructions: kernels, loops around them, products, copies.
+"""The function that runs lists of instructions: kernels, loops around them, copies.
 
 A list is words of 64 bits. An instruction is its number, its length in bytes, and what follows. The
 function goes from one to the next; what it does not know, such as work of NumPy, it leaves to its
@@ -12,20 +12,29 @@ memory in turns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from symgrad.llvm.printing.source import ENTRY as PACKED
 from symgrad.llvm.printing.source import Source, module
 
-END, CALL, BEGIN, REPEAT, COPY, PRODUCT, SHARED, HOST = range(8)
+END, CALL, BEGIN, REPEAT, COPY, SHARED, HOST = range(7)
 """Instructions; the caller does those from `SHARED` on.
 
 `CALL`: function, workspace, invocations, what the kernel takes. `BEGIN`: a loop, with its count,
 k, the counter's place, first value and step, whether it is tested, by how many words, which ones,
 its table, the length of that, and its end. `REPEAT`: the end of a loop, with the place of its
 beginning and the cost of an iteration. `COPY`: to, from, bytes; how often, and the steps of both.
-`PRODUCT`: BLAS's function and its arguments, numbers in place.
 """
+
+PRODUCT: Final = (
+    "fn", "way.x", "way.y", "columns", "one", "x", "step.x", "y", "step.y", "z", "step.z",
+    "rows", "deep", "depth", "y.row", "y.deep", "x.deep", "z.row", "all",
+)  # fmt: skip
+"""The words that the function of products takes, which is called as kernels are: BLAS's function
+for matrices by columns, its arguments, z = x y, and how many ``rows`` (columns of y and z) and how
+much of the depth it gets at a time, with bytes from one to the next; there are so many in all."""
 
 ENTRY: Final = "void (*)(void *, void *, int64_t, int64_t)"
 """The type in C of a kernel that is called by what it takes, a workspace, and invocations."""
@@ -37,30 +46,22 @@ _LOADED: Final = {
     "op": 0, "size": 1, "fn": 2, "workspace": 3, "cells": 4,
     "count": 2, "counter": 4, "first": 5, "step": 6, "tests": 7, "tested": 8, "table": TABLE,
     "entries": 10, "exit": EXIT, "start": 2, "weight": 3, "to": 2, "from": 3, "bytes": 4,
-    "times": 5, "to.step": 6, "from.step": 7, "a": 9, "b": 11, "c": 14,
+    "times": 5, "to.step": 6, "from.step": 7,
 }  # fmt: skip
 """Words of instructions, by their names."""
 
-_POINTERS: Final = {"fn", "workspace", "counter", "tested", "to", "from", "a", "b", "c"}
+_POINTERS: Final = {"fn", "workspace", "counter", "tested", "to", "from", "x", "y", "z"}
 
 
-def _load(name: str, of: str = "%at", prefix: str = "") -> str:
-    """The instructions after which ``%NAME`` is a word of an instruction."""
-    kind, value = "ptr" if name in _POINTERS else "i64", f"%{prefix}{name}"
-    at = f"  {value}.at = getelementptr i64, ptr {of}, i64 {_LOADED[name]}\n"
-    return f"{at}  {value} = load {kind}, ptr {value}.at"
+def _loads(prefix: str, *names: str, of: str = "%at", words: Mapping[str, int] = _LOADED) -> str:
+    """The instructions after which ``%NAME`` are words, and ``%NAME.at`` where they stand."""
+    lines = list[str]()
+    for name in names:
+        kind, value = "ptr" if name in _POINTERS else "i64", f"%{prefix}{name}"
+        lines.append(f"  {value}.at = getelementptr i64, ptr {of}, i64 {words[name]}")
+        lines.append(f"  {value} = load {kind}, ptr {value}.at")
+    return "\n".join(lines)
 
-
-def _loads(prefix: str, *names: str, of: str = "%at") -> str:
-    return "\n".join(_load(name, of, prefix) for name in names)
-
-
-_BLAS: Final = ", ".join(
-    "ptr %p.{}".format({9: "a", 11: "b", 14: "c"}.get(n, f"{n}.at")) for n in range(3, 16)
-)
-_INLINE: Final = "\n".join(
-    f"  %p.{n}.at = getelementptr i64, ptr %at, i64 {n}" for n in range(3, 16)
-)
 
 TEXT: Final = f"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -68,27 +69,22 @@ define i64 @run(ptr %code, i64 %begin, i64 %budget) #0 {{
 entry:
   br label %next
 next:
-  %pc = phi i64 [ %begin, %entry ], [ %after, %call ], [ %after, %copied ], [ %after, %product ],
+  %pc = phi i64 [ %begin, %entry ], [ %after, %call ], [ %after, %copied ],
     [ %into, %enter ], [ %l.exit, %leave ]
-  %left = phi i64 [ %budget, %entry ], [ %left, %call ], [ %left, %copied ], [ %left, %product ],
+  %left = phi i64 [ %budget, %entry ], [ %left, %call ], [ %left, %copied ],
     [ %remaining, %enter ], [ %remaining, %leave ]
   %at = getelementptr i8, ptr %code, i64 %pc
 {_loads("", "op", "size")}
   %after = add i64 %pc, %size
   switch i64 %op, label %done [
     i64 {CALL}, label %call i64 {BEGIN}, label %loop i64 {REPEAT}, label %repeat
-    i64 {COPY}, label %copy i64 {PRODUCT}, label %product ]
+    i64 {COPY}, label %copy ]
 done:
   ret i64 %pc
 call:
 {_loads("", "fn", "workspace", "cells")}
   %given = getelementptr i64, ptr %at, i64 5
   call void %fn(ptr %given, ptr %workspace, i64 0, i64 %cells)
-  br label %next
-product:
-{_INLINE}
-{_loads("p.", "fn", "a", "b", "c")}
-  call void %p.fn({_BLAS})
   br label %next
 copy:
 {_loads("c.", "to", "from", "bytes", "times", "to.step", "from.step")}
@@ -179,10 +175,60 @@ enter:
 leave:
   br label %next
 }}
+define void @{PACKED}(ptr %given, ptr %workspace, i64 %first, i64 %end) #0 {{
+entry:
+  %n.at = alloca i64
+  %k.at = alloca i64
+  %beta.at = alloca i64
+{_loads("", *PRODUCT, of="%given", words={name: n for n, name in enumerate(PRODUCT)})}
+  %past = icmp sgt i64 %end, %all
+  %last = select i1 %past, i64 %all, i64 %end
+  br label %row
+row:
+  %r = phi i64 [ %first, %entry ], [ %r.next, %below ]
+  %r.more = icmp slt i64 %r, %last
+  br i1 %r.more, label %above, label %done
+above:
+  %r.left = sub i64 %last, %r
+  %r.short = icmp slt i64 %r.left, %rows
+  %n = select i1 %r.short, i64 %r.left, i64 %rows
+  store i64 %n, ptr %n.at
+  %y.offset = mul i64 %r, %y.row
+  %y.first = getelementptr i8, ptr %y, i64 %y.offset
+  %z.offset = mul i64 %r, %z.row
+  %z.first = getelementptr i8, ptr %z, i64 %z.offset
+  br label %part
+part:
+  %q = phi i64 [ 0, %above ], [ %q.next, %part ]
+  %beta = phi i64 [ 0, %above ], [ %one, %part ]
+  %q.left = sub i64 %depth, %q
+  %q.short = icmp slt i64 %q.left, %deep
+  %k = select i1 %q.short, i64 %q.left, i64 %deep
+  store i64 %k, ptr %k.at
+  store i64 %beta, ptr %beta.at
+  %y.q = mul i64 %q, %y.deep
+  %y.part = getelementptr i8, ptr %y.first, i64 %y.q
+  %x.q = mul i64 %q, %x.deep
+  %x.part = getelementptr i8, ptr %x, i64 %x.q
+  call void %fn(ptr %way.x.at, ptr %way.y.at, ptr %columns.at, ptr %n.at, ptr %k.at, ptr %one.at,
+    ptr %x.part, ptr %step.x.at, ptr %y.part, ptr %step.y.at, ptr %beta.at, ptr %z.first,
+    ptr %step.z.at)
+  %q.next = add i64 %q, %deep
+  %q.more = icmp slt i64 %q.next, %depth
+  br i1 %q.more, label %part, label %below
+below:
+  %r.next = add i64 %r, %rows
+  br label %row
+done:
+  ret void
+}}
 """
 
 
 def driver() -> Source:
-    """The function, which takes a list, the place to begin, and how much it may do in loops."""
+    """The function, which takes a list, the place to begin, and how much it may do in loops.
+
+    Beside it is that of products.
+    """
     written = module([TEXT], ["ptr %code", "i64 %begin", "i64 %budget"], 0, 2)
     return replace(written, kind=written.kind.replace("void (*)", "int64_t (*)", 1))

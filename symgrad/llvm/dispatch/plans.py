@@ -27,18 +27,27 @@ from symgrad.kernel.memory import ALIGNMENT_BYTES, POOL
 from symgrad.kernel.stages.host_steps import CallStep, HostStep, ProductStep
 from symgrad.kernel.stages.plan import Plan, Segment
 from symgrad.kernel.stages.steps import Step
-from symgrad.kernel.threads import share_out
+from symgrad.kernel.threads import share_out, worth
 from symgrad.llvm.compiler import llvm
-from symgrad.llvm.device.cpu import compile_source
-from symgrad.llvm.device.pointers import address, at, function, pointers
+from symgrad.llvm.device.cpu import Code, compile_source
+from symgrad.llvm.device.pointers import NULL, address, at, function, pointers
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.dispatch import driver as d
 from symgrad.llvm.dispatch.assembly import WORD, Argument, Assembly, Fixed, Moving, Place, Root
-from symgrad.llvm.dispatch.compiled import STAYING_BYTES, Planned, kernel_of, placed
+from symgrad.llvm.dispatch.compiled import STAYING_BYTES, kernel_of, placed
 from symgrad.values.dtypes import host_dtype
 
 BUDGET: Final = 2**31
 """The cost in additions of what loops do until Python may look for signals."""
+
+SMALL_PRODUCT: Final = 2**18
+"""Products of numbers that OpenBLAS does in the thread that calls it."""
+
+LEAST_LINES: Final = 16
+"""Rows, or terms, that are multiplied at a time, at least."""
+
+MULTIPLIED: Final = 2
+"""Products of numbers, each with a sum, for the cost of an addition."""
 
 Form = tuple[tuple[int, ...], np.dtype[Any]]
 """A shape and a dtype."""
@@ -62,20 +71,22 @@ class Hosted:
 
 
 class Shared(NamedTuple):
-    """A dispatch that several threads do."""
+    """Invocations of a kernel that several threads do, in groups of so many."""
 
-    planned: Planned
     entry: Callable[..., None]
+    workspace: Callable[[], Any]
+    cells: int
+    width: int
+    threads: int
 
     def run(self, given: Any) -> None:
         """Do it, with what the kernel takes at an address."""
-        planned, entry = self
-        workspace = planned.function.own_workspace
+        entry, workspace, *how = self
 
         def some(first: int, end: int) -> None:
             entry(given, workspace(), first, end)
 
-        share_out(some, planned.cells, planned.width, planned.threads)
+        share_out(some, *how)
 
 
 class PlanAssembly(Assembly):
@@ -94,6 +105,11 @@ class PlanAssembly(Assembly):
     def nbytes(self, array: Array) -> int:
         """The bytes of an array."""
         return array.size * self.dtypes[array.kind].itemsize
+
+    def share(self, shared: Shared, given: Sequence[int | Place | None], weight: int) -> None:
+        """Write the instruction of a kernel that several threads do."""
+        self.shared.append(shared)
+        self.emit(d.SHARED, len(self.shared) - 1, *given, weight=weight)
 
     def constant(self, array: Constant) -> Place:
         """Where numbers that are known stand."""
@@ -141,8 +157,9 @@ class Writer:
         kernel, arrays = planned.function, dict((*step.reads, *step.writes))
         given = [*(self.place(arrays[b.name]) for b, _ in dispatch.bound), *planned.words]
         if planned.threads > 1:
-            a.shared.append(Shared(planned, function(d.ENTRY, kernel.entry)))
-            a.emit(d.SHARED, len(a.shared) - 1, *given, weight=planned.weight)
+            entry, workspace = function(d.ENTRY, kernel.entry), kernel.own_workspace
+            shared = Shared(entry, workspace, planned.cells, planned.width, planned.threads)
+            a.share(shared, given, planned.weight)
             return
         workspace = a.new(kernel.workspace) if kernel.workspace else None
         start = a.emit(d.CALL, 0, workspace, planned.cells, *given, weight=planned.weight)
@@ -167,7 +184,7 @@ class Writer:
         first, second = _laid(columns, down), _laid(rows, depth)
         if first is None or second is None or not depth[0]:
             return False
-        size, many = dtype.itemsize, left[0]
+        size, many, sizes = dtype.itemsize, left[0], (rows[0], columns[0], depth[0])
         places = [
             self.stored(step.right.array).behind(step.right.first * size),
             self.stored(step.left.array).behind(step.left.first * size),
@@ -176,13 +193,39 @@ class Writer:
         steps = right[1], left[1], rows[0] * columns[0]
         moving = [Moving(p, n * size) for p, n in zip(places, steps, strict=True)]
         x, y, z = (m.place for m in moving) if many > 1 else places
-        ways = [ord("T" if first[0] else "N"), ord("N" if second[0] else "T")]
-        sizes = columns[0], rows[0], depth[0]
+        weight = prod(sizes) // MULTIPLIED
+        threads = worth(weight, ALIGNMENT_BYTES // size) if many == 1 else 1
+        piece, deep = _piece(*sizes, threads)
+        ways = ord("T" if first[0] else "N"), ord("N" if second[0] else "T")
         one = int.from_bytes(np.ones((), dtype).tobytes(), "little")
-        words = *ways, *sizes, one, x, first[1], y, second[1], 0, z, columns[0]
+        given = [
+            multiply, *ways, columns[0], one, x, first[1], y, second[1], z, columns[0], piece, deep,
+            depth[0], *(n * size for n in (rows[1], depth[1], down[1], columns[0])),
+            rows[0],
+        ]  # fmt: skip
+        if threads > 1 and piece < rows[0]:
+            entry = function(d.ENTRY, _driver()[0].entry)
+            cells = -(-rows[0] // piece) * piece
+            a.share(Shared(entry, lambda: NULL, cells, piece, threads), given, weight)
+            return True
         with a.loop(many, moving) if many > 1 else contextlib.nullcontext():
-            a.emit(d.PRODUCT, multiply, *words, weight=prod(sizes))
+            a.emit(d.CALL, _driver()[0].entry, None, rows[0], *given, weight=weight)
         return True
+
+
+def _piece(rows: int, columns: int, depth: int, threads: int) -> tuple[int, int]:
+    """The rows, and their terms, that BLAS multiplies at a time.
+
+    OpenBLAS does small products best, and large ones by threads that spin where others are at work.
+    What has no side that is small is its own.
+    """
+    lines = LEAST_LINES
+    if columns * depth * lines <= SMALL_PRODUCT:
+        return min(rows, SMALL_PRODUCT // (columns * depth) // lines * lines), depth
+    each = -(-rows // threads // lines) * lines
+    if each * columns * lines <= SMALL_PRODUCT:
+        return min(rows, each), min(depth, SMALL_PRODUCT // (each * columns) // lines * lines)
+    return rows, depth
 
 
 def _laid(outer: tuple[int, int], inner: tuple[int, int]) -> tuple[bool, int] | None:
@@ -345,11 +388,11 @@ class LoopWriter:
 
 
 @functools.cache
-def _driver() -> tuple[Any, Any]:
-    """The function that runs instructions, and its code, which has to live as long."""
+def _driver() -> tuple[Code, Any]:
+    """The code that runs instructions and multiplies, and its function for the former."""
     source = d.driver()
     code = compile_source(source)
-    return function(source.kind, code.address), code
+    return code, function(source.kind, code.address)
 
 
 @dataclass
@@ -376,6 +419,8 @@ class CompiledPlan:
         places |= {y: root.place for y, _, root in self._outputs}
         Writer(a, plan, places).write()
         a.finish()
+        self.weight = a.weight
+        """The cost of a call, in additions."""
         self._plan, self._assembly, self._idle = plan, a, list[State]()
         spans = [(s.nbytes, s.first, s.last) for s in a.scratch]
         starts, self._nbytes = placed(spans)
@@ -440,7 +485,7 @@ class CompiledPlan:
 
     def _drive(self, state: State) -> None:
         """Run all instructions."""
-        drive: Callable[..., Any] = watch.code(_driver()[0])
+        drive: Callable[..., Any] = watch.code(_driver()[1])
         words, place = state.words, 0
         while True:
             place = drive(state.code, place, BUDGET)
