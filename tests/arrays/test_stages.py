@@ -339,9 +339,10 @@ def test_kernels_that_read_more_arrays_than_a_gpu_binds() -> None:
 
 @needs_tint
 def test_tint_takes_the_kernels(small: None) -> None:
-    sources = list[str]()
-    for seed in range(24):
-        plan = planned(Drawn(seed).program, WorkgroupTarget(), Options("drawn"))
+    sources, x = list[str](), np.linspace(-1.0, 1.0, 480).reshape(24, 20)
+    shared = (gradients_of(f, [x, x[0]])[0] for f, _ in SHARED.values())
+    for program in (*(Drawn(seed).program for seed in range(24)), *shared):
+        plan = planned(program, WorkgroupTarget(), Options("drawn"))
         parts = (p for p in plan.parts if isinstance(p, Segment))
         for d in (d for p in parts for d in p.launch.dispatches):
             style = Style("accurate", True, d.kernel.name)
