@@ -235,7 +235,9 @@ class _Rewriting:
         if sorted(map(b.extent, space)) != sorted(map(b.extent, own)):
             return None
         nodes = set(b.walk(b.args(lead.node)))
-        for names in islice(self._renamings(lead, other), TRIES):
+        axes = {*other.array.counters} - own
+        for all_names in islice(self._renamings(lead, other), TRIES):
+            names = {c: d for c, d in all_names.items() if c not in axes}
             of_space = {c: d for c, d in names.items() if c in own}
             if {*of_space.values()} != space or len(of_space) != len(own):
                 continue
