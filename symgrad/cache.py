@@ -42,6 +42,11 @@ class Once(Generic[Key, Value]):
                 slot.values.append(make())
             return slot.values[0]
 
+    def find(self, key: Key) -> Value | None:
+        """The value of ``key``, if it has been made."""
+        slot = self._slots.get(key)
+        return slot.values[0] if slot is not None and slot.values else None
+
 
 class _Slot(Generic[Value]):
     """A value that is there (one item) or not yet (none)."""

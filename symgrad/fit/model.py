@@ -6,7 +6,7 @@ import copy
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -61,6 +61,9 @@ MISTAKES: Final = (SymgradError, TypeError, ValueError, IndexError, AttributeErr
 
 _kernels: Once[Any, Kernel] = Once(64)
 """Kernels of models that need no trace to be told from others."""
+
+_whole_kernels: Once[Any, Kernel] = Once(64)
+"""Kernels of models that need all of x at once."""
 
 Model = Callable[..., Any]
 
@@ -117,8 +120,6 @@ class Rows:
     unit: float = 1.0
     """A part of ``scale``, by which residuals are divided so that squares are within the range."""
     _kernel: Any = field(default=None, init=False)
-    _known: Any = field(default=None, init=False)
-    """The fingerprint of f, if it has one."""
     rowwise: bool = field(default=True, init=False)
     """Whether the model is traced at one row: all rows together have the same values."""
     _sums: Any = field(default=None, init=False)
@@ -133,6 +134,11 @@ class Rows:
         Raises:
             TraceError: if it can be traced in neither way.
         """
+        whole = self._whole
+        kernel = None if whole is None else _whole_kernels.find(whole)
+        if kernel is not None:
+            self._kernel, self.rowwise = kernel, False
+            return
         complaint = None
         if self.shape != "other":
             try:
@@ -143,22 +149,37 @@ class Rows:
                 complaint = error
         self.rowwise = False
         try:
-            self._trace_all()
+            make = self._trace_all
+            self._kernel = make() if whole is None else _whole_kernels.get(whole, make)
         except MISTAKES as error:
             if isinstance(complaint, SymgradError) and not isinstance(error, SymgradError):
                 raise complaint from error  # which says what to write
             raise
 
-    def _trace_all(self) -> None:
+    @cached_property
+    def _known(self) -> Hashable | None:
+        """The fingerprint of f, if it has one."""
+        return None if self.dtype == "float32" else fingerprint(self.f)
+
+    @property
+    def _whole(self) -> Hashable | None:
+        """A key of the model of all rows at once, if f has a fingerprint."""
+        if self._known is None:
+            return None
+        given = self.n, self.shape, self.x.shape, self.x.tobytes(), self.y.shape
+        return self._known, *given, self.device, self.dtype, self.mode
+
+    def _trace_all(self) -> Kernel:
         """Trace the model at all rows at once."""
         if len(self.y) > MOST_ROWS_TRACED:
             raise InputError(
                 "f cannot be traced for one x, as its value there is another than for all x "
                 f"together, and {len(self.y)} rows are too many to trace at once"
             )
-        self._kernel = fused_jacobian(
+        f, x, shape = self.f, self._given, self.y.shape
+        return fused_jacobian(
             self.n,
-            lambda v: self._checked(self.f(self._given, *v)),
+            lambda v: _checked(f(x, *v), x, shape),
             device=self.device,
             dtype=self.dtype,
             mode=self.mode,
@@ -169,7 +190,7 @@ class Rows:
         flat = self.shape == "flat"
         mode: Mode = "reverse" if self.mode == "auto" else self.mode
         where = self.n, len(self.x), flat, self.device, self.dtype, mode
-        self._known = known = None if self.dtype == "float32" else fingerprint(self.f)
+        known = self._known
         make = functools.partial(row_kernel, self.f, *where)
         self._kernel = make() if known is None else _kernels.get((known, *where), make)
 
@@ -234,14 +255,6 @@ class Rows:
     @property
     def _given(self) -> np.ndarray:
         return self.x[0] if self.shape == "flat" else self.x
-
-    def _checked(self, values: Any) -> Any:
-        if np.shape(values) != self.y.shape:
-            raise InputError(
-                f"xdata has shape {self._given.shape} and ydata {self.y.shape}, and f gave values "
-                f"of shape {np.shape(values)}: those of ydata's shape are needed"
-            )
-        return values
 
     @property
     def bound(self) -> bool:
@@ -441,6 +454,16 @@ class Rows:
 @functools.lru_cache(KEPT_SIZES)
 def _mode(kernel: Kernel) -> str | None:
     return kernel.stats.mode
+
+
+def _checked(values: Any, x: np.ndarray, shape: tuple[int, ...]) -> Any:
+    """The values of a model at x, if they are of this shape."""
+    if np.shape(values) != shape:
+        raise InputError(
+            f"xdata has shape {x.shape} and ydata {shape}, and f gave values "
+            f"of shape {np.shape(values)}: those of ydata's shape are needed"
+        )
+    return values
 
 
 def linear_parameters(kernel: Kernel, n: int) -> list[int]:

@@ -42,6 +42,14 @@ def with_defaults(rate: Any, power: Any) -> Callable[..., Any]:
     return power_law
 
 
+def growth(t: Any, y: Any, rate: Any) -> Any:
+    return rate * y
+
+
+def growing(x: Any, a: Any) -> Any:
+    return sg.solve_ivp(growth, (0.0, 4.0), [a], t_eval=x, args=(1.0,), rtol=1e-8).y[0]
+
+
 def imports(x: Any, a: Any) -> Any:
     import random
 
@@ -78,10 +86,11 @@ KNOWN = [with_global, by_another, closing_over(1.5), closing_over(slower), closi
          with_defaults(1.0, 2), lambda x, a: np.where(x > 1.0, a, abs(x)),
          lambda x, a: sum(a * np.pi * x**k for k in range(3)),
          lambda x, a: a * x * (np.zeros(3) + np.arange(3.0) @ np.eye(3)).sum(),
-         lambda x, a: a * sg.linalg.solve_triangular(np.eye(2), x * np.ones(2))[0]]  # fmt: skip
+         lambda x, a: a * sg.linalg.solve_triangular(np.eye(2), x * np.ones(2))[0],
+         closing_over(np.ones(1)), with_defaults(np.float64(1.0), 2), growing]  # fmt: skip
 OTHERS = [imports, looks_up, draws, prints, recursive, np.exp.__call__, closing_over([1.0]),
           counting(0),
-          closing_over(np.ones(1)), closing_over(math.exp), with_defaults(np.float64(1.0), 2),
+          closing_over(np.ones(2**16)), closing_over(math.exp),
           lambda x, a: TABLE.append(1.0) or a * x, lambda x, a: a * math.exp(x),
           lambda x, a: a * np.fromfile("x") * x, SimpleNamespace]  # fmt: skip
 
@@ -101,6 +110,7 @@ def test_others_have_none(f: Any) -> None:
 
 def test_what_a_function_refers_to_is_a_part() -> None:
     values = [0.0, -0.0, 0, False, None, "0", 1.0, 1, True, math.inf, slower]
+    values += [np.zeros(1), np.ones(1), np.ones(1, np.float32), np.ones((1, 1)), np.float64(1.0)]
     prints_of = [fingerprint(closing_over(value)) for value in values]
     assert len({*prints_of}) == len(values)
     both = {fingerprint(with_defaults(*pair)) for pair in ((1.0, 2.0), (2.0, 1.0), (1.0, 2))}
@@ -141,6 +151,29 @@ def test_fits_follow_defaults_that_are_replaced() -> None:
     assert fitted(f) == pytest.approx(amplitude(X * np.exp(-2.0 * X)))
     f.__kwdefaults__["power"] = 2
     assert fitted(f) == pytest.approx(amplitude(X**2 * np.exp(-2.0 * X)))
+
+
+def test_fits_follow_arrays_that_change() -> None:
+    factors = np.cos(X)
+
+    def f(_: Any, a: Any) -> Any:
+        return a * factors
+
+    for _ in range(2):
+        assert fitted(f) == pytest.approx(amplitude(factors), rel=1e-12)
+        factors[:5] += 1.0
+        factors[:] = factors[::-1].copy()
+
+
+def test_models_of_all_rows_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They follow x, and what they close over."""
+    made: list[int] = []
+    trace = model.fused_jacobian
+    monkeypatch.setattr(model, "fused_jacobian", lambda *a, **o: made.append(1) or trace(*a, **o))
+    for x in (X, X, 2.0 * X, X):
+        a = sg.curve_fit(growing, x, np.ones(X.size))[0]
+        assert a == pytest.approx(amplitude(np.exp(x)), rel=1e-5)
+    assert len(made) == 2
 
 
 def test_models_without_one_are_traced_at_every_fit() -> None:

@@ -38,10 +38,10 @@ DISPATCHER: Final = type(np.where)
 
 KNOWN: Final = PURE | CONSTRUCTORS
 
-OWN: Final = "symgrad.expr."
+OWN: Final = "symgrad.expr.", "symgrad.ode."
 """How the names of the modules of symgrad's functions of numbers and arrays begin."""
 
-ELEMENTWISE: Final = f"{OWN}tracers.functions"
+ELEMENTWISE: Final = "symgrad.expr.tracers.functions"
 """The module of those that are made from the table of operations."""
 
 OTHER_WAYS: Final = (
@@ -68,6 +68,8 @@ class _References:
 def fingerprint(f: Callable[..., Any]) -> Hashable | None:
     """A key of all that decides the values of a function; None where something else may.
 
+    Small arrays that the function takes from its closure or from globals are a part of it.
+
     Example:
         >>> import numpy as np
         >>> def model(rate):
@@ -79,9 +81,10 @@ def fingerprint(f: Callable[..., Any]) -> Hashable | None:
     if seen is not None and seen.holds():
         return seen.key
     try:
-        seen = Fingerprint(f)
+        seen = Fingerprint(f, arrays=True)
     except UnknownStateError:
         return None
+    seen.key = seen.key, *seen.contents()
     if isinstance(f, FunctionType):
         if len(_seen) >= MOST_SEEN:
             _seen.clear()
@@ -148,6 +151,10 @@ class Fingerprint:
             )
         except ValueError:  # a cell has lost its contents
             return False
+
+    def contents(self) -> list[bytes]:
+        """The bytes of all arrays, in the order in which they were read."""
+        return [before.tobytes() for _, before in self._arrays]
 
     def _of_modules(self) -> list[Part]:
         """The modules: a function of one may read more attributes of others."""
@@ -220,7 +227,10 @@ class Fingerprint:
         """The values that a module has for attributes that are read, of it or of other objects."""
         has = vars(module)
         names = [n for n in sorted(self._attributes) if n in has or _is_lazy(module, n)]
-        values = [has.get(name, module) for name in names]
+        if module.__name__ == "symgrad":  # names that it loads when they are first asked for
+            values = [getattr(module, name) for name in names]
+        else:
+            values = [has.get(name, module) for name in names]
         self._names += [(has, n, v) for n, v in zip(names, values, strict=True) if v is not module]
         return tuple((n, self._of_attribute(v, module)) for n, v in zip(names, values, strict=True))
 
