@@ -62,6 +62,29 @@ def test_a_plain_function_is_traced_once_for_each_form(traces: list[int]) -> Non
     assert len(traces) == 4
 
 
+def of_parts(a: Any) -> Any:
+    """What a generator reads is a variable of its own, as in ``q, k, v = (...)``."""
+    b, c = (a[n::2] for n in range(2))
+    named = dict(zip(("b", "c"), (b, c), strict=True))
+    return np.sum(np.tanh(named["b"]) * np.cos(SHIFT * named["c"]))
+
+
+def test_a_step_with_a_derivative_is_traced_once(
+    traces: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = sg.jit(lambda a: a - 0.1 * sg.value_and_grad(of_parts)(a)[1], **OPTIONS)
+    slope = sg.value_and_grad(of_parts, **OPTIONS)
+    for shift in (0.5, 0.25):
+        monkeypatch.setitem(globals(), "SHIFT", shift)
+        for _ in range(2):
+            wanted = np.empty_like(A)
+            wanted[::2] = np.cos(shift * A[1::2]) / np.cosh(A[::2]) ** 2
+            wanted[1::2] = -shift * np.sin(shift * A[1::2]) * np.tanh(A[::2])
+            np.testing.assert_allclose(step(A), A - 0.1 * wanted, rtol=1e-12)
+            np.testing.assert_allclose(slope(A)[1], wanted, rtol=1e-12, atol=1e-15)
+    assert len(traces) == 4
+
+
 def test_results_are_nested_and_fresh(traces: list[int]) -> None:
     run = sg.jit(lambda p: {"rows": np.tanh(p["a"] @ p["x"]), "negative": p["a"] < 0.0}, **OPTIONS)
     first, second = (run({"a": A, "x": x}) for x in (SHARES, SHARES + 1.0))

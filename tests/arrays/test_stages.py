@@ -258,6 +258,17 @@ def test_what_finishes_a_sum_is_computed_with_it(f: Any, small: None) -> None:
     assert_means(results, interpret(program, inputs), 1e-5)
 
 
+@pytest.mark.parametrize("terms", [2, 3, 8, 9, 31, 100, 520])
+def test_terms_that_are_read_together_are_those_that_there_are(terms: int) -> None:
+    draw = np.random.default_rng(terms)
+    x, w = (draw.normal(size=s).astype(np.float32) for s in ((terms, 40), terms))
+    sums = lambda x, w: [w @ x, x.max(0), np.argmin(x, 0), (x * w[:, None]).sum(), x.T @ w]  # noqa: E731
+    results = sg.jit(sums, device="gpu")(x, w)
+    wanted = sums(x.astype(np.float64), w.astype(np.float64))
+    for result, right in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-4)
+
+
 def test_sums_of_many_numbers_lose_nothing() -> None:
     """A large number, many that it would swallow one by one, and its negative."""
     s, n = Scalars(), 3 * 10**5

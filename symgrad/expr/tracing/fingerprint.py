@@ -23,8 +23,8 @@ from typing import Any, Final
 import numpy as np
 
 PURE: Final = frozenset(
-    {abs, all, any, bool, enumerate, float, int, len, list, max, min, pow, range, reversed, round,
-     sum, tuple, zip}
+    {abs, all, any, bool, dict, divmod, enumerate, float, int, len, list, map, max, min, pow, range,
+     reversed, round, sorted, sum, tuple, zip}
 )  # fmt: skip
 """The builtins that depend on nothing but their arguments."""
 
@@ -38,8 +38,8 @@ DISPATCHER: Final = type(np.where)
 
 KNOWN: Final = PURE | CONSTRUCTORS
 
-OWN: Final = "symgrad.expr.", "symgrad.ode."
-"""How the names of the modules of symgrad's functions of numbers and arrays begin."""
+OWN: Final = "symgrad.expr.", "symgrad.ode.", "symgrad.front.functional", "symgrad.front.jit"
+"""How the names of the modules begin of symgrad's functions of numbers, arrays, and functions."""
 
 ELEMENTWISE: Final = "symgrad.expr.tracers.functions"
 """The module of those that are made from the table of operations."""
@@ -294,7 +294,8 @@ def _references(code: CodeType) -> _References:
     instructions = [i for part in _within(code) for i in dis.get_instructions(part)]
     names = {i.argval for i in instructions if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     attributes = {i.argval for i in instructions if i.opname in ("LOAD_ATTR", "LOAD_METHOD")}
-    elsewhere = any(i.opname.startswith(OTHER_WAYS) for i in instructions)
+    own = (i for i in instructions if i.opname != "STORE_DEREF" or i.argval in code.co_freevars)
+    elsewhere = any(i.opname.startswith(OTHER_WAYS) for i in own)
     return _References(tuple(sorted(names)), tuple(sorted(attributes)), elsewhere)
 
 

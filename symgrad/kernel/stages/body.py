@@ -14,6 +14,7 @@ from typing import Any
 
 from symgrad.expr.graph.node import ANY_INPUT, Graph, reachable
 from symgrad.kernel.stages.combine import TUPLES
+from symgrad.kernel.stages.sizes import READS_TOGETHER, TERMS_TOGETHER, WAITING_COST
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Reduction:
     """Loops over ``counters``, each up to a node of the body, that reduce ``parts``.
 
     Part number k is reduced by ``operators[k]``, or all of them are the tuple of one operator. Of a
-    ``long`` one, sums keep their rounding errors.
+    ``long`` one, sums keep their rounding errors. In the innermost loop terms are computed
+    ``together`` where they wait for memory rather than for each other.
     """
 
     counters: tuple[int, ...]
@@ -67,6 +69,7 @@ class Reduction:
     parts: tuple[int, ...]
     operators: tuple[str, ...]
     long: bool = False
+    together: bool = False
 
     @property
     def is_tuple(self) -> bool:
@@ -154,6 +157,22 @@ class Body:
     def free_of_reduction(self, number: int) -> frozenset[int]:
         """The counters that a reduction depends on, and does not run through."""
         return self._free_of_reduction(number)
+
+    def together(self, r: Reduction) -> int:
+        """How many terms of a reduction are computed together: fewer where they read much.
+
+        One after the other are those that cost more than the memory that they wait for.
+        """
+        if not r.together or r.is_tuple:
+            return 1
+        last, leaves = r.counters[-1], list(self.leaves_below(r.parts))
+        elements = [leaf for _, leaf in leaves if isinstance(leaf, Element)]
+        reads = sum(last in self.free([e.index]) for e in elements)
+        nested = any(isinstance(x, Total) and last in self._free_of(i) for i, x in leaves)
+        cost = sum(self.graph.nodes[i][0].cost for i in reachable(self.graph, r.parts))
+        if not reads or nested or cost > WAITING_COST:
+            return 1
+        return max(1, min(TERMS_TOGETHER, READS_TOGETHER // reads))
 
     def reductions_below(self, roots: Sequence[int]) -> list[int]:
         """The reductions that nodes are made of, each once, those first that others need."""

@@ -39,8 +39,14 @@ PITCH: Final = SIDE // FOUR + 1
 STRIP: Final = 32
 """Columns of a triangular matrix that pass through the group's memory together."""
 
+PILE: Final = SIDE + 1
+"""Numbers from one of these columns to the next: not all in one bank."""
+
 COLUMNS: Final = 8
 """Right sides that a group solves for."""
+
+SHARES: Final = 8
+"""Parts that the terms of a substitution's products are shared out in."""
 
 
 def fused(a: Number, b: Number, c: Number) -> Number:
@@ -113,23 +119,22 @@ def cholesky_panel(target: Target) -> KernelIR:
                 part, at = divmod(q, each)
                 four = half * halves + down * fours + (part * (SIDE // FOUR) + at // FOUR)
                 k.store(rows_at, four.lanes(FOUR)[at % FOUR], value.id)
-                if not part:
-                    pivots_at.store(half * SIDE + rows[at], value)
+            for row, value in zip(rows, values, strict=False):
+                pivots_at.store(half * SIDE + row, value)
 
         k.when(same(column, j), publish)
         k.barrier(results=False)
         candidate = pivots_at[half * SIDE + j]
         pivot = where(candidate.above(0.0), candidate, bad)
-        scale = -(pivots_at[half * SIDE + column] / pivot)
-        later = j.below(column)
+        zero = Number(k, k.constant(0.0))
+        scale = where(j.below(column), -(pivots_at[half * SIDE + column] / pivot), zero)
         new: list[Number] = []
         for q in range(0, 2 * each, FOUR):
             part, at = divmod(q, each)
             four = half * halves + down * fours + (part * (SIDE // FOUR) + at // FOUR)
             for c, place in enumerate(four.lanes(FOUR)):
-                value = values[q + c]
                 factor_of_row = Number(k, k.load(rows_at, place))
-                new.append(where(later, fused(factor_of_row, scale, value), value))
+                new.append(fused(factor_of_row, scale, values[q + c]))
         return [*new, where(same(column, j), pivot, mine)]
 
     count = (g["n"] - g["first"]).at_most(SIDE)
@@ -255,6 +260,12 @@ class SubstitutionProgram:
 
 
 class _Substitution:
+    """Writes the kernel of a substitution.
+
+    Products are shared out so that an invocation has 4 x 4 numbers and some of the terms; in the
+    substitution itself it has two numbers of a row, and four rows are solved for at a time.
+    """
+
     def __init__(self, p: SubstitutionProgram, target: Target) -> None:
         self.p = p
         self.group = group = Group(target, "substitution", ("n", "columns", "parts"))
@@ -262,12 +273,13 @@ class _Substitution:
         k, g = self.k, group.g
         self.a, self.right = Numbers.of(k, "a", "read"), Numbers.of(k, "right", "read")
         self.x = Numbers.of(k, "x", "write")
-        self.tile = Numbers(k, k.buffer("tile", "group", size=STRIP * (SIDE + 1)))
+        self.tile = Numbers(k, k.buffer("tile", "group", size=STRIP * PILE))
         self.known = Numbers(k, k.buffer("known", "group", size=STRIP * COLUMNS))
-        self.solved = Numbers(k, k.buffer("solved", "group", size=2 * COLUMNS))
+        self.solved = Numbers(k, k.buffer("solved", "group", size=2 * FOUR * COLUMNS))
         z, part = divmod(group.number, g["parts"])
-        self.row, lane = divmod(group.local, COLUMNS)
-        self.lane, self.column = lane, part * COLUMNS + lane
+        self.first = part * COLUMNS
+        self.row, self.lane = divmod(group.local, COLUMNS // 2)
+        self.lanes = [self.lane + q * (COLUMNS // 2) for q in range(2)]
         self.of_a, self.of_x = z * (self.n * self.n), z * (self.n * g["columns"])
         k.loop(k.word(0), self.n.ceil_div(SIDE).id, (), self._block)
 
@@ -276,10 +288,10 @@ class _Substitution:
         i = i.at_most(self.n - 1)
         return self.n - 1 - i if self.p.upper != self.p.trans else i
 
-    def _of_column(self, numbers: Numbers, i: Index) -> Number:
-        """The number of the invocation's column, in row i of the order of substitution."""
+    def _at(self, numbers: Numbers, i: Index, lane: Index) -> Number:
+        """The number of a right side of the group, in row i of the order of substitution."""
         columns = self.group.g["columns"]
-        at = self._place(i) * columns + self.column.at_most(columns - 1)
+        at = self._place(i) * columns + (self.first + lane).at_most(columns - 1)
         return numbers[self.of_x + at]
 
     def _strip(self, first: Index, start: Index) -> list[Number]:
@@ -303,80 +315,123 @@ class _Substitution:
     def _put(self, numbers: Sequence[Number]) -> None:
         for q, number in enumerate(numbers):
             row, column = self._member(self.group.local, q)
-            self.tile.store(column * (SIDE + 1) + row, number)
+            self.tile.store(column * PILE + row, number)
 
     def _block(self, number: int, _: object) -> tuple[()]:
-        """Solve for the rows of a block; an invocation has two of them, a strip's height apart."""
+        """Solve for the rows of a block."""
         k, b = self.k, Index(self.k, number)
         first = b * SIDE
-        sums = [self._of_column(self.right, first + self.row + h * STRIP) for h in range(2)]
+        sums = [self._at(self.right, first + self.row, lane) for lane in self.lanes]
         sums = self._less_known(b, first, sums)
-        for h in range(2):
+        for h in range(SIDE // STRIP):
             self._put(self._strip(first, first + h * STRIP))
             k.barrier(results=False)
             sums = self._substituted(h, sums)
             k.barrier(results=False)
-        for h, x in enumerate(sums):
-            self._store(first + self.row + h * STRIP, x)
+        for lane, x in zip(self.lanes, sums, strict=True):
+            self._store(first + self.row, lane, x)
         k.barrier()
         return ()
 
-    def _store(self, i: Index, x: Number) -> None:
+    def _store(self, i: Index, lane: Index, x: Number) -> None:
         """Write the solution of row i in the order of substitution, if there is one."""
-        columns = self.group.g["columns"]
-        place = self.of_x + (self._place(i) * columns + self.column)
-        self.group.store(self.x, place, x, i.below(self.n), self.column.below(columns))
+        columns, column = self.group.g["columns"], self.first + lane
+        place = self.of_x + (self._place(i) * columns + column)
+        self.group.store(self.x, place, x, i.below(self.n), column.below(columns))
 
     def _less_known(self, b: Index, first: Index, sums: list[Number]) -> list[Number]:
         """The right sides without what the rows before the block add; the next strip is loaded."""
-        k, strips = self.k, b * (SIDE // STRIP)
-        row = self.group.local // COLUMNS
+        k, strips, local = self.k, b * (SIDE // STRIP), self.group.local
+        row, lane = divmod(local, COLUMNS)
+        some_terms, own = divmod(local, WIDTH // SHARES)
+        x, y = divmod(own, SIDE // FOUR)
 
         def loaded(s: Index) -> list[Number]:
             start = s * STRIP
-            return [*self._strip(first, start), self._of_column(self.x, start + row)]
+            return [*self._strip(first, start), self._at(self.x, start + row, lane)]
 
         def strip(s: Index, carried: Sequence[Number]) -> Sequence[Number]:
-            totals, numbers = list(carried[:2]), carried[2:]
+            totals, numbers = list(carried[: FOUR * FOUR]), carried[FOUR * FOUR :]
             self._put(numbers[:-1])
-            self.known.store(self.group.local, numbers[-1])
+            self.known.store(local, numbers[-1])
             k.barrier(results=False)
             following = loaded((s + 1).at_most(strips - 1))
-            for t in range(STRIP):
-                x = -self.known[self.lane + t * COLUMNS]
-                totals = [
-                    fused(self.tile[self.row + (t * (SIDE + 1) + h * STRIP)], x, totals[h])
-                    for h in range(2)
-                ]
+            for t in range(STRIP // SHARES):
+                term = some_terms * (STRIP // SHARES) + t
+                left = [self.tile[term * PILE + (y + q * (SIDE // FOUR))] for q in range(FOUR)]
+                right = [self.known[term * COLUMNS + (x * FOUR + q)] for q in range(FOUR)]
+                pairs = zip([(u, v) for u in left for v in right], totals, strict=True)
+                totals = [fused(u, v, total) for (u, v), total in pairs]
             k.barrier(results=False)
             return [*totals, *following]
 
-        def some() -> Sequence[int]:
+        def products() -> Sequence[int]:
             zero = Index(k, k.word(0))
-            return [x.id for x in loop(k, zero, strips, [*sums, *loaded(zero)], strip)[:2]]
+            totals = loop(k, zero, strips, [*[0.0] * FOUR * FOUR, *loaded(zero)], strip)
+            pairs = zip(sums, range(2), strict=True)
+            return [(total - self._shared(totals, x, y, some_terms, h)).id for total, h in pairs]
 
-        results = k.choose(k.add(ops.word_lt, k.word(0), b.id), some, lambda: [s.id for s in sums])
-        return [Number(k, i) for i in results]
+        is_some = k.add(ops.word_lt, k.word(0), b.id)
+        return [Number(k, i) for i in k.choose(is_some, products, lambda: [s.id for s in sums])]
+
+    def _shared(
+        self, totals: Sequence[Number], x: Index, y: Index, share: Index, half: int
+    ) -> Number:
+        """The invocation's number of a half of the columns, of what shares of the terms add."""
+        k, local = self.k, self.group.local
+
+        def put() -> None:
+            for q in range(FOUR):
+                for c in range(FOUR):
+                    at = share * WIDTH + ((y + q * (SIDE // FOUR)) * FOUR + c)
+                    self.tile.store(at, totals[q * FOUR + c])
+
+        k.when(same(x, Index(k, k.word(half))), put)
+        k.barrier(results=False)
+        numbers = [self.tile[local + n * WIDTH] for n in range(SHARES)]
+        k.barrier(results=False)
+        total, *others = numbers
+        for number in others:
+            total = total + number
+        return total
 
     def _substituted(self, h: int, sums: Sequence[Number]) -> list[Number]:
         """The right sides without what a strip of the block adds; its own rows are solved for."""
-        k = self.k
+        k, tile = self.k, self.tile
+        four, within = divmod(self.row, FOUR)
 
         def step(j: Index, totals: Sequence[Number]) -> Sequence[Number]:
-            at, own = j * (SIDE + 1), same(self.row, j)
-            place = j % 2 * COLUMNS + self.lane
+            now, columns = j + h * (STRIP // FOUR), [(j * FOUR + q) * PILE for q in range(FOUR)]
+            own, start = same(four, now), j % 2 * (FOUR * COLUMNS)
 
-            def solve() -> None:
-                x = totals[h]
-                if not self.p.unit:
-                    x = x / self.tile[at + j + h * STRIP]
-                self.solved.store(place, x)
+            def publish() -> None:
+                for lane, total in zip(self.lanes, totals, strict=True):
+                    self.solved.store(start + (within * COLUMNS + lane), total)
 
-            k.when(own, solve)
+            k.when(own, publish)
             k.barrier(results=False)
-            x = self.solved[place]
-            below = [fused(self.tile[at + self.row + q * STRIP], -x, totals[q]) for q in range(2)]
-            later = where(j.below(self.row), below[h], where(own, x, totals[h]))
-            return [later if q == h else below[q] if q > h else totals[q] for q in range(2)]
+            corner = [[tile[c + (now * FOUR + p)] for p in range(FOUR)] for c in columns]
+            beside = [tile[c + self.row] for c in columns]
+            later, new = now.below(four), list[Number]()
+            for lane, total in zip(self.lanes, totals, strict=True):
+                right = [self.solved[start + (lane + p * COLUMNS)] for p in range(FOUR)]
+                solved = self._solved(corner, right)
+                mine = solved[-1]
+                for q, x in enumerate(solved[:-1]):
+                    mine = where(same(within, Index(k, k.word(q))), x, mine)
+                below = total
+                for factor, x in zip(beside, solved, strict=True):
+                    below = fused(factor, -x, below)
+                new.append(where(later, below, where(own, mine, total)))
+            return new
 
-        return loop(k, 0, STRIP, sums, step)
+        return loop(k, 0, STRIP // FOUR, sums, step)
+
+    def _solved(self, corner: Sequence[Sequence[Number]], right: Sequence[Number]) -> list[Number]:
+        """The solutions of four rows, by the columns of their block of the diagonal."""
+        rest, solved = list(right), list[Number]()
+        for q, column in enumerate(corner):
+            x = rest[q] if self.p.unit else rest[q] / column[q]
+            rest = [fused(a, -x, r) for a, r in zip(column, rest, strict=True)]
+            solved.append(x)
+        return solved

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.stages.body import Body, Element
 from symgrad.kernel.stages.programs import StageProgram, chosen_group, extent_name
-from symgrad.kernel.stages.write import Values, Writer, combine, over_group
+from symgrad.kernel.stages.write import Values, Writer, chosen, combine, over_group
 from symgrad.kernel.statements import Buffer
 
 
@@ -148,7 +147,7 @@ class _Row:
             (unit, inside), total = self._unit(t), list[int]()
             for values in self._values(unit, r.counters[0], r.parts):
                 if inside is not None:
-                    values = [self._chosen(inside, v, n) for v, n in zip(values, none, strict=True)]
+                    values = [chosen(k, inside, v, n) for v, n in zip(values, none, strict=True)]
                 total = combine(k, r, total, values) if total else values
             return total
 
@@ -158,10 +157,6 @@ class _Row:
         for t in range(1, self.program.iterations):
             totals = combine(k, r, totals, terms(k.word(t)))
         return over_group(k, r, totals)
-
-    def _chosen(self, condition: int, yes: int, no: int) -> int:
-        choose = ops.where if self.k.type(yes) == "f" else ops.word_where
-        return self.k.add(choose, condition, yes, no)
 
     def _when(self, condition: int | None, body: Callable[[], None]) -> None:
         """Do something where a condition holds, if there is one, and there is a row."""

@@ -313,7 +313,7 @@ class Scheduler:
         It may have elements side by side, which are written in ``quads``.
         """
         size = max(access.size, 1) * max(parts, 1)
-        body = t.body(roots, self.simplify)
+        body = t.body(roots, self.simplify, None if self.target.in_step else {})
         program = ElementProgram(body, widths=widths(writes), quads=quads)
         target = self.target.of_width(sizes.ELEMENT_WIDTH).in_grid(-(-size // sizes.ELEMENT_WIDTH))
         extents = [n for _, n in self._extents(access)]
@@ -354,16 +354,16 @@ class Scheduler:
             chunks = -(-self.scalars.extent(inner) // length)
             words += [("chunks", chunks), ("chunk", length)]
         number = None if inner is None else access.parallel.index(inner) + bool(parts)
-        body = t.body(roots, self.simplify)
-        dealt_out, side = tuple(sorted(dealt)), widths(writes)
-        chunked = inner is not None
-        program = RowProgram(body, number, dealt_out, chunked, beside, widths=side)
-        groups = rows * chunks
-        target = self.target
+        groups, target, among = rows * chunks, self.target, None
         if not target.in_step:
             width = sizes.GROUP_WIDTH if beside == 1 else sizes.ELEMENT_WIDTH
             target = target.of_width(width).in_grid(groups)
             words += [("total", groups)] if target.grid else []
+            among = dict.fromkeys((n for n, _ in dealt), width // beside)
+        body = t.body(roots, self.simplify, among)
+        dealt_out, side = tuple(sorted(dealt)), widths(writes)
+        chunked = inner is not None
+        program = RowProgram(body, number, dealt_out, chunked, beside, widths=side)
         words += t.words
         count, title = groups * target.width, f"{groups} groups"
         return self._step(program, target, t, writes, count, groups, words, title)

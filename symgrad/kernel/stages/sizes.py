@@ -76,6 +76,18 @@ ROW_SUMS: Final = 8
 ROW_GROUPS: Final = 1024
 """Groups that such rows leave, at least: as many as keep a GPU busy."""
 
+TERMS_TOGETHER: Final = 8
+"""Terms of a sum that are computed together where they wait for memory, at most."""
+
+FEW_TERMS: Final = 3
+"""Terms from which they are."""
+
+READS_TOGETHER: Final = 16
+"""Numbers that are read for them, at most."""
+
+WAITING_COST: Final = 12
+"""The cost in additions of a term up to which it waits for memory."""
+
 WRITTEN_OUT: Final = 256
 """Nodes of a short reduction whose terms are written out, at most."""
 

@@ -15,7 +15,7 @@ from symgrad.expr.graph.node import INTEGER, WORD, Graph, Op
 from symgrad.expr.graph.region import Pick
 from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Leaf, Reduction, Total
 from symgrad.kernel.stages.combine import TUPLES
-from symgrad.kernel.stages.sizes import FOUR
+from symgrad.kernel.stages.sizes import FEW_TERMS, FOUR
 
 Simplify = Callable[[Graph, Sequence[int]], tuple[Graph, list[int]]]
 """``simplify(graph, roots)`` is a graph of what back ends know, and its roots."""
@@ -58,6 +58,8 @@ class _Loop:
     members: set[int] = field(default_factory=set)
     """The nodes of the scalars that it gives."""
     long: bool = False
+    terms: int = 1
+    """How far the innermost counter runs."""
 
 
 class Translation:
@@ -395,8 +397,15 @@ class Translation:
         is_long = prod(map(self.scalars.extent, op.counters)) >= LONG
         loop = _Loop(op.counters, extents, free)
         loop.long = is_long and op.operator == "add"
+        loop.terms = self._terms(op.counters[-1])
         self._loops.append(loop)
         return loop
+
+    def _terms(self, counter: int) -> int:
+        """How far a counter runs, in a part of its range if it is cut."""
+        if self.share is not None and self.share.counter == counter:
+            return self.share.length
+        return self.scalars.extent(counter)
 
     def _loop_of(self, i: int) -> int:
         """The number of the loop that gives a reduction of tuples."""
@@ -404,8 +413,14 @@ class Translation:
 
     # the whole -----------------------------------------------------------------------------------
 
-    def body(self, roots: Sequence[int], simplify: Simplify) -> Body:
-        """The body with these roots, nodes of the new graph, simplified."""
+    def body(
+        self, roots: Sequence[int], simplify: Simplify, lanes: Mapping[int, int] | None = None
+    ) -> Body:
+        """The body with these roots, nodes of the new graph, simplified.
+
+        Terms that wait for memory are computed together if ``lanes`` are there: they say among how
+        many invocations the terms of a reduction are dealt out, of those where they are.
+        """
         elements = [leaf for leaf in self._leaves if isinstance(leaf, Element)]
         flat = [*roots, *(e.index for e in elements)]
         for loop in self._loops:
@@ -423,8 +438,9 @@ class Translation:
                 tuple(ids[p] for p in loop.parts),
                 tuple(loop.operators),
                 loop.long,
+                lanes is not None and -(-loop.terms // lanes.get(n, 1)) >= FEW_TERMS,
             )
-            for loop in self._loops
+            for n, loop in enumerate(self._loops)
         )
         kinds, own = tuple(self._kinds), tuple(ids[r] for r in roots)
         quads = frozenset(n for (_, in_fours), n in self._sources.items() if in_fours)

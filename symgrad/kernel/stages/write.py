@@ -122,11 +122,36 @@ class Writer:
         """
         if r.long:
             return self._long(r, trips, terms, in_blocks)
+        return self._range(r, Index(self.k, self.k.word(0)), trips, terms, in_blocks)
+
+    def _range(
+        self, r: Reduction, start: Index, end: Index, terms: Callable[[int], Values], last: bool
+    ) -> Values:
+        """The results of a part of a loop, whose terms are computed together if it is the ``last``.
+
+        Beyond the end these are what the last one is, and are left out.
+        """
+        many, none = self.body.together(r) if last else 1, self.nothing(r)
 
         def iteration(i: int, totals: Values) -> Values:
             return combine(self.k, r, totals, terms(i))
 
-        return self.k.loop(self.k.word(0), trips.id, self.nothing(r), iteration)[0]
+        if many == 1:
+            return self.k.loop(start.id, end.id, none, iteration)[0]
+
+        def several(b: int, totals: Values) -> Values:
+            first = start + Index(self.k, b) * many
+            totals = combine(self.k, r, totals, terms(first.id))
+            for n in range(1, many):
+                i = first + n
+                pairs = zip(terms(i.at_most(end - 1).id), none, strict=True)
+                inside = i.below(end)
+                values = [chosen(self.k, inside, value, zero) for value, zero in pairs]
+                totals = combine(self.k, r, totals, values)
+            return totals
+
+        count = (end - start).ceil_div(many)
+        return self.k.loop(self.k.word(0), count.id, none, several)[0]
 
     def _long(
         self, r: Reduction, trips: Index, terms: Callable[[int], Values], in_blocks: bool
@@ -137,11 +162,7 @@ class Writer:
         def block(b: int) -> Values:
             start = Index(k, b) * BLOCK
             end = start + (trips - start).at_most(BLOCK)
-
-            def iteration(i: int, totals: Values) -> Values:
-                return combine(k, r, totals, terms(i))
-
-            return k.loop(start.id, end.id, self.nothing(r), iteration)[0]
+            return self._range(r, start, end, terms, True)
 
         none = self.nothing(r)
         pairs = zip(r.operators, none, strict=True)
@@ -173,6 +194,11 @@ def _split(flat: Values, like: Sequence[Values]) -> list[tuple[int, ...]]:
     """Values in parts as long as those of others."""
     numbers = iter(flat)
     return [tuple(next(numbers) for _ in part) for part in like]
+
+
+def chosen(k: KernelIR, condition: int, yes: int, no: int) -> int:
+    """One of two numbers."""
+    return k.add(ops.where if k.type(yes) == "f" else ops.word_where, condition, yes, no)
 
 
 def combine(k: KernelIR, r: Reduction, a: Values, b: Values) -> list[int]:

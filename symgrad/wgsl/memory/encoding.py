@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-SUBMITTED_STEPS: Final = 256
-"""Steps that are submitted together, at most: encoding them takes about a millisecond."""
+SUBMITTED_STEPS: Final = 64
+"""Steps that are submitted together, at most: the device does them while others are encoded."""
 
 
 class Step(NamedTuple):
