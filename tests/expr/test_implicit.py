@@ -129,3 +129,50 @@ def test_misuse() -> None:
     a = sg.array([x, 2.0])
     with pytest.raises(UnsupportedError, match="array in memory"):
         sg.custom_root(lambda y: y - a[y], x, lambda f, y: y)
+
+
+def test_the_gradient_solves_one_system_however_many_parameters_there_are() -> None:
+    n = 6
+
+    def f(v: Any) -> Any:
+        a = v[: n * n].reshape(n, n)
+
+        def step(f: Any, x: Any) -> Any:
+            return np.linalg.solve(a, sg.array(v[n * n :]))
+
+        return np.sum(sg.custom_root(lambda x: a @ x - v[n * n :], np.ones(n), step) ** 2)
+
+    size = n * n + n
+    kernel = sg.fused_forward_backward(size, f, device="cpu", dtype="float64")
+    forward = sg.fused_forward(size, f, device="cpu", dtype="float64")
+    assert kernel.stats.operations < 4 * forward.stats.operations
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=(n, n)) + 3 * np.eye(n), draw.normal(size=n)
+    value, gradient = kernel.run(np.concatenate([a.ravel(), b]))
+    x = np.linalg.solve(a, b)
+    z = np.linalg.solve(a.T, 2 * x)
+    assert value == pytest.approx(x @ x)
+    np.testing.assert_allclose(gradient, np.concatenate([-np.outer(z, x).ravel(), z]), rtol=1e-11)
+
+
+def test_a_root_that_is_not_taken_leaves_derivatives_alone() -> None:
+    def f(v: Any) -> Any:
+        root = sg.fixed_point(lambda x: v[0] * x + 1.0, 0.0, tol=1e-10, max_steps=400)
+        return np.where(v[1] > 0.0, root, v[0] ** 2)
+
+    kernel = sg.fused_forward_backward(2, f, device="cpu", dtype="float64")
+    values, slopes = kernel.run([[2.0, -1.0], [0.5, 1.0]])
+    np.testing.assert_allclose(values, [4.0, 2.0], rtol=1e-9)
+    np.testing.assert_allclose(slopes, [[4.0, 0.0], [4.0, 0.0]], rtol=1e-8)
+
+
+def test_residuals_that_close_over_conditions() -> None:
+    def f(v: Any) -> Any:
+        above = v[1] > 0.5
+        root = sg.custom_root(lambda x: sg.where(above, x * x, x) - v[0], 1.0, newton)
+        return root * v[1]
+
+    def solution(v: Any) -> Any:
+        return np.where(v[1] > 0.5, np.sqrt(v[0]), v[0]) * v[1]
+
+    agree(f, solution)

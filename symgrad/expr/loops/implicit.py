@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,8 +13,9 @@ import numpy as np
 from symgrad.errors import InputError, UnsupportedError
 from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import deriving, vjp
+from symgrad.expr.graph.arrays import DETACHED, ArrayRule
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Graph, Handle, Op, reachable, real_number
+from symgrad.expr.graph.node import Graph, Handle, reachable, real_number
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.region import Region, close, hole
 from symgrad.expr.laws.fuse import copied
@@ -21,7 +23,8 @@ from symgrad.expr.loops.control import while_loop
 from symgrad.expr.loops.open_loop import Nest, flattened, graph_among
 from symgrad.expr.tracers.along import reduce
 from symgrad.expr.tracers.array import ExprArray, array, map_elements
-from symgrad.expr.tracers.expression import Expr, lift
+from symgrad.expr.tracers.expression import WRAP, Expr
+from symgrad.expr.tracers.memory import Array, array_of
 from symgrad.expr.tracers.tree import flatten
 
 MOST_STEPS: Final = 1000
@@ -163,79 +166,101 @@ class _Residual:
 
     def roots(self, graph: Graph, values: Sequence[int]) -> list[int]:
         """The nodes of the root that has these values."""
-        return [
-            graph.add(row, values[k], *values, *self.captures) for k, row in enumerate(self._rows)
-        ]
+        real, others = ([self.captures[q] for q in places] for places in self._captured)
+        x = DETACHED(array_of(graph, [Expr(graph, i) for i in values]))
+        p = array_of(graph, [Expr(graph, i) for i in real] or [0.0])
+        root = self.rule(x, p, *(WRAP[graph.type(i)](graph, i) for i in others))
+        return [root[k].id for k in range(self.count)]
 
     @cached_property
-    def _rows(self) -> list[Op]:
-        """For each unknown the row that is its first argument, and whose derivatives are its own.
+    def _captured(self) -> tuple[list[int], list[int]]:
+        """The places of the captures that are real numbers, and of all others."""
+        kinds = self.region.types(self.region.params[self.count :])
+        places = range(len(kinds))
+        return [q for q in places if kinds[q] == "f"], [q for q in places if kinds[q] != "f"]
 
-        Its arguments are the value of the unknown, those of all unknowns, and the captures.
+    @cached_property
+    def rule(self) -> _RootRule:
+        """The row of the root: an array of its values, the real captures, and the others."""
+        kinds = self.region.types(self.region.params[self.count :])
+        return _RootRule(
+            name="root",
+            signature=f"FF{''.join(kinds[q] for q in self._captured[1])}->F",
+            reference=lambda x, *_: np.array(x),
+            transparent=True,
+            meaning="the first argument, with the derivatives of a root",
+            vjp=self._pulled,
+            push=self._pushed,
+            home=__name__,
+            residual=self,
+        )
+
+    def _pulled(self, g: Array, root: Array, _: Array, *captures: Any) -> Any:
+        """The cotangents of the captures: ``-F.T @ z`` where ``J.T @ z == g``.
+
+        J and F are the derivatives of the residual by the unknowns and by the captures. Where
+        nothing comes back nothing is handed on, even if the root is not finite.
         """
-        kinds = self.region.types(self.region.params)
-        return [
-            Op(
-                name="root",
-                signature=f"f{kinds}->f",
-                cost=0,
-                transparent=True,
-                meaning="the first argument, with the derivatives of a root",
-                reference=lambda x, *_: x,
-                partials=self._partials(k),
-            )
-            for k in range(self.count)
-        ]
+        by_unknowns, by_captures = self._derivatives(root, *captures)
+        back = [g[k] for k in range(self.count)]
+        with deriving(g.graph):
+            z = np.linalg.solve(by_unknowns.T, array(back))
+            is_taken = functools.reduce(ops.logical_or, [~(b == 0.0) for b in back])
+            sums = [_product(column, z) for column in by_captures.T]
+            bars = [ops.where(is_taken, -s, 0.0) if isinstance(s, Expr) else 0.0 for s in sums]
+        return None, array_of(g.graph, bars or [0.0]), *[None] * (len(captures) - 1)
 
-    def _partials(self, k: int) -> Callable[..., Sequence[Any]]:
-        """The rule of derivatives of unknown k, by the implicit function theorem."""
+    def _pushed(self, root: Array, _: Array, *captures: Any) -> Array:
+        """The tangent of the root: ``-x`` where ``J @ x`` is F times that of the captures."""
+        middle = (len(captures) - 1) // 2
+        by_unknowns, by_captures = self._derivatives(root, *captures[:middle])
+        change = captures[middle + 1]
+        assert change is not None, "of the arguments only real captures change"
+        with deriving(root.graph):
+            moved = [change[q] for q in range(by_captures.shape[1])]
+            x = np.linalg.solve(by_unknowns, array([_product(row, moved) for row in by_captures]))
+            return array_of(root.graph, [-e for e in x])
 
-        def partials(y: Expr, _: Any, *arguments: Handle) -> Sequence[Any]:
-            graph, n = y.graph, self.count
-            ids = [a.id for a in arguments]
-            root = [graph.add(row, ids[j], *ids) for j, row in enumerate(self._rows)]
-            values = dict(zip(self.region.params, [*root, *ids[n:]], strict=True))
-            slopes = iter(copied(graph, self._slopes[k], values))
-            mine = [Expr(graph, next(slopes)) if moves else None for moves in self._moves]
-            return [*[None] * (n + 1), *mine]
-
-        return partials
-
-    @cached_property
-    def _moves(self) -> list[bool]:
-        """Which captures the root depends on."""
-        return [
-            any(row[q] is not None for row in self._jacobian[2]) for q in range(len(self.captures))
-        ]
+    def _derivatives(self, root: Array, real: Array, *others: Handle) -> tuple[Any, Any]:
+        """The derivatives of the residual at the root, by the unknowns and by the real captures."""
+        unknowns, captures = self.region.params[: self.count], self.region.params[self.count :]
+        values = {i: root[k].id for k, i in enumerate(unknowns)}
+        values |= {captures[q]: real[k].id for k, q in enumerate(self._captured[0])}
+        values |= {captures[q]: h.id for q, h in zip(self._captured[1], others, strict=True)}
+        places, entries = self._jacobian
+        matrix = np.zeros((self.count, self.count + len(self._captured[0])), dtype=object)
+        for place, i in zip(places, copied(root.graph, entries, values), strict=True):
+            matrix[place] = Expr(root.graph, i)
+        matrix = matrix.view(ExprArray)
+        return matrix[:, : self.count], matrix[:, self.count :]
 
     @cached_property
-    def _slopes(self) -> list[Region]:
-        """The derivatives of each unknown by what it depends on: -J^-1 F."""
-        graph, by_unknowns, by_captures = self._jacobian
-        moving = [q for q, moves in enumerate(self._moves) if moves]
-        with deriving(graph):
-            matrix = _matrix(graph, by_unknowns)
-            sides = _matrix(graph, [[row[q] for q in moving] for row in by_captures])
-            slopes = np.linalg.solve(matrix, -sides) if moving else np.zeros((self.count, 0))
-            yields = [[lift(graph, x).id for x in row] for row in slopes]
-        return [Region(graph, self.region.params, tuple(ids)) for ids in yields]
-
-    @cached_property
-    def _jacobian(self) -> tuple[Graph, Entries, Entries]:
-        """The derivatives of each residual, by the unknowns and by the captures."""
-        graph, n = self.region.copy(), self.count
-        one, params = graph.constant(1.0), self.region.params
-        rows = [vjp(graph, {r: one}, params) for r in self.region.yields]
-        return graph, [row[:n] for row in rows], [row[n:] for row in rows]
+    def _jacobian(self) -> tuple[list[tuple[int, int]], Region]:
+        """The places of the derivatives that are not structurally 0, and what they are."""
+        graph, params = self.region.copy(), self.region.params
+        wrt = [*params[: self.count], *(params[self.count + q] for q in self._captured[0])]
+        one, entries = graph.constant(1.0), dict[tuple[int, int], int]()
+        for k, residual in enumerate(self.region.yields):
+            slopes = vjp(graph, {residual: one}, wrt)
+            entries |= {(k, j): i for j, i in enumerate(slopes) if i is not None}
+        return [*entries], Region(graph, params, tuple(entries.values()))
 
 
-Entries = list[list[int | None]]
-"""A matrix of nodes, None where it is structurally 0."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _RootRule(ArrayRule):
+    """The row of the roots of a residual, an array, with their derivatives."""
+
+    residual: _Residual
+
+    def __reduce__(self) -> Any:
+        return _rule_of, (self.residual,)
 
 
-def _matrix(graph: Graph, entries: Entries) -> ExprArray:
-    """The entries as a matrix of expressions."""
-    matrix = np.zeros((len(entries), len(entries[0])), dtype=object)
-    for place, i in zip(np.ndindex(matrix.shape), [i for row in entries for i in row], strict=True):
-        matrix[place] = 0.0 if i is None else Expr(graph, i)
-    return matrix.view(ExprArray)
+def _rule_of(residual: _Residual) -> _RootRule:
+    return residual.rule
+
+
+def _product(entries: Any, values: Any) -> Any:
+    """The sum of entries times values, without those that are structurally 0."""
+    terms = [e * v for e, v in zip(entries, values, strict=True) if isinstance(e, Expr)]
+    return sum(terms[1:], terms[0]) if terms else 0.0
