@@ -97,6 +97,26 @@ def test_elements_that_other_kernels_read_are_written(device: Any) -> None:
     np.testing.assert_allclose(sg.jit(twice, device=device)(x, a), twice(x, a), rtol=1e-4)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("axis", [1, 2])
+def test_rows_along_an_axis_that_is_not_the_last(axis: int, device: Any) -> None:
+    """The last axes have one element: slopes of a product that is read in two sums over rows."""
+    x, y, w = (np.expand_dims(a, axis) for a in (X[:, :1], X[:1], X))
+
+    def loss(x: Any) -> Any:
+        return np.sum(w * np.tanh(x * np.maximum(x, y)))
+
+    slope = 1 - np.tanh(x * np.maximum(x, y)) ** 2
+    inner = np.maximum(x, y) + np.where(x > y, x, np.where(x == y, x / 2, 0))
+    wanted = np.sum(w * slope * inner, (1, 2)).reshape(x.shape)
+    got = sg.jit(sg.grad(loss), device=device)(x)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+X = RNG.normal(size=(40, 30))
+"""Numbers in rows."""
+
+
 def test_nothing_passes_a_stopped_gradient_within_a_function_that_is_mapped() -> None:
     x = RNG.normal(size=(30, 12))
     mapped = sg.vmap(lambda r: sg.stop_gradient(r.max()) * r[0])

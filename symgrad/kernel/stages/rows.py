@@ -116,11 +116,15 @@ class Rows:
     def _is_in_row(
         self, read: int, array: Array, outer: Sequence[int], along: Collection[int]
     ) -> bool:
-        args = self.scalars.args(read)
-        index = [a for a, n in zip(args, array.shape, strict=True) if n > 1]
+        index = self.index(read, array)
         if index[: len(outer)] != [*outer]:
             return False
         return not self.has_elements(array) or index[-1] in along
+
+    def index(self, read: int, array: Array) -> list[int]:
+        """The indices of a read along axes that have more than one element."""
+        args = self.scalars.args(read)
+        return [a for a, n in zip(args, array.shape, strict=True) if n > 1]
 
     def add(self, array: Tabulate, sources: Collection[Array]) -> None:
         """Take an array in that joins."""
@@ -215,7 +219,8 @@ class RowElements:
                 continue
             op = s.op(i)
             if isinstance(op, Read) and op.array in self.roots:
-                ids[i] = self._element(op.array, ids.get(s.args(i)[-1], s.args(i)[-1]))
+                last = self.rows.index(i, op.array)[-1]
+                ids[i] = self._element(op.array, ids.get(last, last))
             elif isinstance(op, Reduce) and op.counters:
                 ids[i] = self._reduction(op, [ids.get(a, a) for a in s.args(i)])
             else:
