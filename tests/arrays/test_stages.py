@@ -318,18 +318,24 @@ def test_products_of_matrices_in_batches_and_transposed(
 
 
 @pytest.mark.parametrize(
-    "shape", [(1003, 64, 33), (30, 5000, 41), (2100, 90, 70), (64, 9001, 130), (260, 270, 280)]
-)
-def test_products_are_done_in_pieces(shape: tuple[int, int, int]) -> None:
+    "shape",
+    [
+        (1, 1003, 64, 33), (1, 30, 5000, 41), (1, 2100, 90, 70), (1, 64, 9001, 130),
+        (1, 260, 270, 280), (1, 5, 100, 9001), (3, 150, 70, 190), (40, 17, 90, 33), (2, 1, 3000, 1),
+    ],
+)  # fmt: skip
+def test_products_are_done_in_pieces(shape: tuple[int, int, int, int]) -> None:
     rng = np.random.default_rng(0)
-    rows, depth, columns = shape
-    a, b = rng.normal(size=(rows, depth)), rng.normal(size=(depth, columns))
-    wanted = a @ b
-    run = sg.jit(lambda x, y: (x @ y, (y.T @ x.T)[1:, 2:]), device="cpu", dtype="float64")
-    for x, y in ((a, b), (a.T.copy().T, b.T.copy().T)):
+    many, rows, depth, columns = shape
+    a, b = rng.normal(size=(many, rows, depth)), rng.normal(size=(many, depth, columns))
+    wanted, turned = a @ b, lambda x: x.swapaxes(1, 2)
+    run = sg.jit(
+        lambda x, y: (x @ y, (turned(y) @ turned(x))[:, 1:, 2:]), device="cpu", dtype="float64"
+    )
+    for x, y in ((a, b), (turned(turned(a).copy()), turned(turned(b).copy()))):
         whole, part = run(x, y)
         np.testing.assert_allclose(whole, wanted, rtol=0, atol=1e-11 * depth)
-        np.testing.assert_allclose(part, wanted.T[1:, 2:], rtol=0, atol=1e-11 * depth)
+        np.testing.assert_allclose(part, turned(wanted)[:, 1:, 2:], rtol=0, atol=1e-11 * depth)
 
 
 def test_kernels_that_read_more_arrays_than_a_gpu_binds() -> None:

@@ -29,12 +29,14 @@ beginning and the cost of an iteration. `COPY`: to, from, bytes; how often, and 
 """
 
 PRODUCT: Final = (
-    "fn", "way.x", "way.y", "columns", "one", "x", "step.x", "y", "step.y", "z", "step.z",
-    "rows", "deep", "depth", "y.row", "y.deep", "x.deep", "z.row", "all",
+    "fn", "way.x", "way.y", "one", "x", "step.x", "y", "step.y", "z", "step.z",
+    "rows", "wide", "deep", "all.rows", "all.wide", "all.deep", "lines",
+    "y.row", "y.deep", "x.wide", "x.deep", "z.row", "z.wide", "x.each", "y.each", "z.each",
 )  # fmt: skip
 """The words that the function of products takes, which is called as kernels are: BLAS's function
-for matrices by columns, its arguments, z = x y, and how many ``rows`` (columns of y and z) and how
-much of the depth it gets at a time, with bytes from one to the next; there are so many in all."""
+for matrices by columns, its arguments, z = x y; how many ``rows`` (columns of y and z), and how
+much of the other sides, it gets at a time, of how many; so many ``lines`` are counted for each
+product; and bytes from one row, column, term and product to the next."""
 
 ENTRY: Final = "void (*)(void *, void *, int64_t, int64_t)"
 """The type in C of a kernel that is called by what it takes, a workspace, and invocations."""
@@ -61,6 +63,20 @@ def _loads(prefix: str, *names: str, of: str = "%at", words: Mapping[str, int] =
         lines.append(f"  {value}.at = getelementptr i64, ptr {of}, i64 {words[name]}")
         lines.append(f"  {value} = load {kind}, ptr {value}.at")
     return "\n".join(lines)
+
+
+def _least(name: str, done: str, all_: str, piece: str) -> str:
+    """The instructions that store a piece, or the rest where that is less, for BLAS."""
+    return f"""  %{name}.left = sub i64 %{all_}, %{done}
+  %{name}.short = icmp slt i64 %{name}.left, %{piece}
+  %{name} = select i1 %{name}.short, i64 %{name}.left, i64 %{piece}
+  store i64 %{name}, ptr %{name}.at"""
+
+
+def _moved(name: str, place: str, count: str, step: str) -> str:
+    """The instructions that find a place so many steps further."""
+    return f"""  %{name}.by = mul i64 %{count}, %{step}
+  %{name} = getelementptr i8, ptr %{place}, i64 %{name}.by"""
 
 
 TEXT: Final = f"""
@@ -178,47 +194,51 @@ leave:
 define void @{PACKED}(ptr %given, ptr %workspace, i64 %first, i64 %end) #0 {{
 entry:
   %n.at = alloca i64
+  %m.at = alloca i64
   %k.at = alloca i64
   %beta.at = alloca i64
 {_loads("", *PRODUCT, of="%given", words={name: n for n, name in enumerate(PRODUCT)})}
-  %past = icmp sgt i64 %end, %all
-  %last = select i1 %past, i64 %all, i64 %end
-  br label %row
-row:
-  %r = phi i64 [ %first, %entry ], [ %r.next, %below ]
-  %r.more = icmp slt i64 %r, %last
-  br i1 %r.more, label %above, label %done
+  br label %line
+line:
+  %at = phi i64 [ %first, %entry ], [ %at.next, %below ]
+  %more = icmp slt i64 %at, %end
+  br i1 %more, label %above, label %done
 above:
-  %r.left = sub i64 %last, %r
-  %r.short = icmp slt i64 %r.left, %rows
-  %n = select i1 %r.short, i64 %r.left, i64 %rows
-  store i64 %n, ptr %n.at
-  %y.offset = mul i64 %r, %y.row
-  %y.first = getelementptr i8, ptr %y, i64 %y.offset
-  %z.offset = mul i64 %r, %z.row
-  %z.first = getelementptr i8, ptr %z, i64 %z.offset
+  %b = sdiv i64 %at, %lines
+  %r = srem i64 %at, %lines
+{_least("n", "r", "all.rows", "rows")}
+{_moved("y.of", "y", "b", "y.each")}
+{_moved("y.first", "y.of", "r", "y.row")}
+{_moved("x.first", "x", "b", "x.each")}
+{_moved("z.of", "z", "b", "z.each")}
+{_moved("z.first", "z.of", "r", "z.row")}
+  br label %across
+across:
+  %c = phi i64 [ 0, %above ], [ %c.next, %beside ]
+{_least("m", "c", "all.wide", "wide")}
+{_moved("x.c", "x.first", "c", "x.wide")}
+{_moved("z.c", "z.first", "c", "z.wide")}
   br label %part
 part:
-  %q = phi i64 [ 0, %above ], [ %q.next, %part ]
-  %beta = phi i64 [ 0, %above ], [ %one, %part ]
-  %q.left = sub i64 %depth, %q
-  %q.short = icmp slt i64 %q.left, %deep
-  %k = select i1 %q.short, i64 %q.left, i64 %deep
-  store i64 %k, ptr %k.at
+  %q = phi i64 [ 0, %across ], [ %q.next, %part ]
+  %beta = phi i64 [ 0, %across ], [ %one, %part ]
+{_least("k", "q", "all.deep", "deep")}
   store i64 %beta, ptr %beta.at
-  %y.q = mul i64 %q, %y.deep
-  %y.part = getelementptr i8, ptr %y.first, i64 %y.q
-  %x.q = mul i64 %q, %x.deep
-  %x.part = getelementptr i8, ptr %x, i64 %x.q
-  call void %fn(ptr %way.x.at, ptr %way.y.at, ptr %columns.at, ptr %n.at, ptr %k.at, ptr %one.at,
-    ptr %x.part, ptr %step.x.at, ptr %y.part, ptr %step.y.at, ptr %beta.at, ptr %z.first,
+{_moved("y.part", "y.first", "q", "y.deep")}
+{_moved("x.part", "x.c", "q", "x.deep")}
+  call void %fn(ptr %way.x.at, ptr %way.y.at, ptr %m.at, ptr %n.at, ptr %k.at, ptr %one.at,
+    ptr %x.part, ptr %step.x.at, ptr %y.part, ptr %step.y.at, ptr %beta.at, ptr %z.c,
     ptr %step.z.at)
   %q.next = add i64 %q, %deep
-  %q.more = icmp slt i64 %q.next, %depth
-  br i1 %q.more, label %part, label %below
+  %q.more = icmp slt i64 %q.next, %all.deep
+  br i1 %q.more, label %part, label %beside
+beside:
+  %c.next = add i64 %c, %wide
+  %c.more = icmp slt i64 %c.next, %all.wide
+  br i1 %c.more, label %across, label %below
 below:
-  %r.next = add i64 %r, %rows
-  br label %row
+  %at.next = add i64 %at, %rows
+  br label %line
 done:
   ret void
 }}

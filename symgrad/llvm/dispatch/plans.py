@@ -43,8 +43,11 @@ BUDGET: Final = 2**31
 SMALL_PRODUCT: Final = 2**18
 """Products of numbers that OpenBLAS does in the thread that calls it."""
 
-LEAST_LINES: Final = 16
-"""Rows, or terms, that are multiplied at a time, at least."""
+PIECE: Final = 64
+"""A side of such a product that has all sides alike."""
+
+LINES: Final = 16
+"""Rows, columns and terms come in so many, but for the last ones."""
 
 MULTIPLIED: Final = 2
 """Products of numbers, each with a sum, for the cost of an addition."""
@@ -190,42 +193,40 @@ class Writer:
             self.stored(step.left.array).behind(step.left.first * size),
             self.stored(step.writes[0]),
         ]
-        steps = right[1], left[1], rows[0] * columns[0]
-        moving = [Moving(p, n * size) for p, n in zip(places, steps, strict=True)]
-        x, y, z = (m.place for m in moving) if many > 1 else places
-        weight = prod(sizes) // MULTIPLIED
-        threads = worth(weight, ALIGNMENT_BYTES // size) if many == 1 else 1
-        piece, deep = _piece(*sizes, threads)
-        ways = ord("T" if first[0] else "N"), ord("N" if second[0] else "T")
+        pieces = _pieces(sizes)
+        lines = -(-rows[0] // pieces[0]) * pieces[0]
+        moves = rows[1], depth[1], columns[1], down[1], columns[0], 1
+        each = right[1], left[1], rows[0] * columns[0]
         one = int.from_bytes(np.ones((), dtype).tobytes(), "little")
         given = [
-            multiply, *ways, columns[0], one, x, first[1], y, second[1], z, columns[0], piece, deep,
-            depth[0], *(n * size for n in (rows[1], depth[1], down[1], columns[0])),
-            rows[0],
+            multiply, ord("T" if first[0] else "N"), ord("N" if second[0] else "T"), one,
+            places[0], first[1], places[1], second[1], places[2], columns[0],
+            *pieces, *sizes, lines, *(n * size for n in (*moves, *each)),
         ]  # fmt: skip
-        if threads > 1 and piece < rows[0]:
-            entry = function(d.ENTRY, _driver()[0].entry)
-            cells = -(-rows[0] // piece) * piece
-            a.share(Shared(entry, lambda: NULL, cells, piece, threads), given, weight)
-            return True
-        with a.loop(many, moving) if many > 1 else contextlib.nullcontext():
-            a.emit(d.CALL, _driver()[0].entry, None, rows[0], *given, weight=weight)
+        weight, cells = many * prod(sizes) // MULTIPLIED, many * lines
+        threads = worth(weight, ALIGNMENT_BYTES // size)
+        entry = _driver()[0].entry
+        if threads > 1 and pieces[0] < cells:
+            shared = Shared(function(d.ENTRY, entry), lambda: NULL, cells, pieces[0], threads)
+            a.share(shared, given, weight)
+        else:
+            a.emit(d.CALL, entry, None, cells, *given, weight=weight)
         return True
 
 
-def _piece(rows: int, columns: int, depth: int, threads: int) -> tuple[int, int]:
-    """The rows, and their terms, that BLAS multiplies at a time.
+def _pieces(sizes: tuple[int, int, int]) -> list[int]:
+    """The rows, columns and terms that BLAS multiplies at a time.
 
-    OpenBLAS does small products best, and large ones by threads that spin where others are at work.
-    What has no side that is small is its own.
+    OpenBLAS does small products in the thread that calls it, and large ones by threads that spin
+    where others are at work. Pieces are cubes where the product has such sides.
     """
-    lines = LEAST_LINES
-    if columns * depth * lines <= SMALL_PRODUCT:
-        return min(rows, SMALL_PRODUCT // (columns * depth) // lines * lines), depth
-    each = -(-rows // threads // lines) * lines
-    if each * columns * lines <= SMALL_PRODUCT:
-        return min(rows, each), min(depth, SMALL_PRODUCT // (each * columns) // lines * lines)
-    return rows, depth
+    pieces = [min(n, PIECE) for n in sizes]
+    for side in (2, 1, 0):
+        room = SMALL_PRODUCT // (prod(pieces) // pieces[side])
+        pieces[side] = min(sizes[side], max(pieces[side], room // LINES * LINES))
+    return [
+        min(n, -(-n // -(-n // p) // LINES) * LINES) for n, p in zip(sizes, pieces, strict=True)
+    ]
 
 
 def _laid(outer: tuple[int, int], inner: tuple[int, int]) -> tuple[bool, int] | None:
