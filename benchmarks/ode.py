@@ -187,8 +187,8 @@ def many(sets: int, peers: int, rounds: int) -> tuple[list[Any], list[Any]]:
 
     rows, bars = [], []
     for name in ("ROBER", "HIRES", "POLLU"):
-        p, draw = STIFF[name], np.random.default_rng(0)
-        rates = np.array(p.rates) * np.exp(0.1 * draw.normal(size=(sets, len(p.rates))))
+        p = STIFF[name]
+        rates = p.sets(sets)
         ours_rtol, theirs_rtol = 1e-6, 1e-6
 
         def loss(k: Any, p: Problem = p, rtol: float = ours_rtol) -> Any:

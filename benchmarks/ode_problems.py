@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,16 @@ class Problem:
     rates: Sequence[float]
     floor: float = 1e-6
 
-    @property
-    def atol(self) -> float:
-        """The absolute tolerance that belongs to a relative one of 1."""
-        return self.floor
+    sums: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Rates that are the sum of two others, as what one state loses others gain."""
+
+    def sets(self, count: int) -> np.ndarray:
+        """Sets (count, rates) of rates that differ by a tenth."""
+        draw = np.random.default_rng(0)
+        drawn = np.array(self.rates) * np.exp(0.1 * draw.normal(size=(count, len(self.rates))))
+        for k, (i, j) in self.sums.items():
+            drawn[:, k] = drawn[:, i] + drawn[:, j]
+        return drawn
 
 
 def robertson(t: Any, y: Any, k: Any) -> list[Any]:
@@ -104,6 +110,7 @@ STIFF: dict[str, Problem] = {
     "HIRES": Problem(
         hires, [1.0, 0, 0, 0, 0, 0, 0, 0.0057], 321.8122,
         [1.71, 0.43, 8.32, 0.0007, 8.75, 10.03, 0.035, 1.12, 1.745, 280.0, 0.69, 1.81], 1e-4,
+        {4: (1, 2), 5: (0, 2), 7: (1, 10), 8: (0, 6)},
     ),
     "POLLU": Problem(
         pollu, list(POLLU_START), 60.0,

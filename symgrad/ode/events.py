@@ -17,6 +17,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.place import describe
 from symgrad.expr.loops.control import cond, fori_loop
 from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.expression import lift
 from symgrad.ode.system import Attempt, System, interpolated
 
 SAMPLES: Final = 4
@@ -109,61 +110,30 @@ class Events:
         powers = attempt.dense()
         shares = [s / SAMPLES for s in range(SAMPLES + 1)]
         states = [c["y"], *(interpolated(c["y"], powers, s) for s in shares[1:-1]), attempt.y]
-        lows = [
-            self._first_part(i, [e.value(t + s * h, y, system.args)
-                                 for s, y in zip(shares, states, strict=True)], c)
-            for i, e in enumerate(self.events)
-        ]  # fmt: skip
+
+        def on_way(event: Event) -> Callable[[Any], Any]:
+            return lambda x: event.value(t + x * h, interpolated(c["y"], powers, x), system.args)
+
+        lows = list[Any]()
+        for i, (e, g) in enumerate(zip(self.events, map(on_way, self.events), strict=True)):
+            values = [e.value(t + s * h, y, system.args)
+                      for s, y in zip(shares, states, strict=True)]  # fmt: skip
+            just_now = c[f"fired{i}"] > 0.0
+            still = 0.0 if e.jump is None else verbs.grad(g)(lift(t.graph, 0.0))
+            lows.append(_first_part(e, [ops.where(just_now, still, values[0]), *values[1:]]))
         happen = [ops.logical_and(accepted, low < NONE) for low in lows]
         anything = functools.reduce(ops.logical_or, happen)
 
         def find() -> Any:
-            def within(x: Any) -> Any:
-                return interpolated(c["y"], powers, x)
-
-            return [self._root(e, system, t, h, within, low)
-                    for e, low in zip(self.events, lows, strict=True)]  # fmt: skip
+            return [
+                (x := _root(on_way(e), low), interpolated(c["y"], powers, x))
+                for e, low in zip(self.events, lows, strict=True)
+            ]
 
         nothing = [(NONE, c["y"])] * len(self.events)
         roots = cond(anything, find, lambda: nothing)
         shares_of = [ops.where(w, x, NONE) for w, (x, _) in zip(happen, roots, strict=True)]
         return self._located(c, accepted, t, h, shares_of, [y for _, y in roots])
-
-    def _first_part(self, i: int, values: Sequence[Any], c: dict[str, Any]) -> Any:
-        """Where the first part of the step begins in which an event happens.
-
-        An event that ended the step before is not looked for in the first part: it has just been.
-        """
-        low: Any = NONE
-        for s in reversed(range(SAMPLES)):
-            crosses = self.events[i].crosses(values[s], values[s + 1])
-            if s == 0:
-                crosses = ops.logical_and(crosses, c[f"fired{i}"] == 0.0)
-            low = ops.where(crosses, s / SAMPLES, low)
-        return low
-
-    def _root(
-        self, event: Event, system: System, t: Any, h: Any, within: Callable[[Any], Any], low: Any
-    ) -> tuple[Any, Any]:
-        """The share after which an event comes, and the state then."""
-
-        def g(x: Any) -> Any:
-            return event.value(t + x * h, within(x), system.args)
-
-        high = low + 1.0 / SAMPLES
-        side = ops.where(g(high) > g(low), 1.0, -1.0)
-
-        def halve(_: Any, bracket: Any) -> Any:
-            a, b = bracket
-            middle = 0.5 * (a + b)
-            over = g(middle) * side >= 0.0
-            return ops.where(over, a, middle), ops.where(over, middle, b)
-
-        x = ops.stop_gradient(fori_loop(0, HALVINGS, halve, (low, high))[1])
-        for _ in range(POLISHINGS):
-            move = g(x) / verbs.grad(g)(x)
-            x = ops.where(abs(move) < 0.01, x - move, x)
-        return x, within(x)
 
     def _located(
         self, c: dict[str, Any], accepted: Any, t: Any, h: Any, shares: Any, states: Any
@@ -193,10 +163,41 @@ class Events:
         either = functools.partial(functools.reduce, ops.logical_or)
         return Located(breaks, share, y, either(terminal), either(overflows), fires, records)
 
-    def jumped(self, located: Located, t: Any, y: Any, args: Sequence[Any]) -> Any:
+    def jumped(self, located: Located, system: System, t: Any, y: Any) -> Any:
         """The state after the jumps of the events that ended a step."""
         for event, fires in zip(self.events, located.fires, strict=True):
             if event.jump is not None:
-                after = functools.partial(event.jump, t, y, *args)
-                y = cond(fires, lambda f=after: array(f()), lambda y=y: y)
+                after = functools.partial(system.jumped, event.jump, t, y)
+                y = cond(fires, after, lambda y=y: y)
         return y
+
+
+def _first_part(event: Event, values: Sequence[Any]) -> Any:
+    """Where the first part of a step begins in which an event happens.
+
+    The first value is that at the start. Where the event has just been, it is the derivative in its
+    place, which tells on which side the function goes on: 0, for no event in the first part, of one
+    without a jump.
+    """
+    low: Any = NONE
+    for s in reversed(range(SAMPLES)):
+        low = ops.where(event.crosses(values[s], values[s + 1]), s / SAMPLES, low)
+    return low
+
+
+def _root(g: Callable[[Any], Any], low: Any) -> Any:
+    """The share of a step at which a function of it is 0, in the part that begins at ``low``."""
+    high = low + 1.0 / SAMPLES
+    side = ops.where(g(high) > g(low), 1.0, -1.0)
+
+    def halve(_: Any, bracket: Any) -> Any:
+        a, b = bracket
+        middle = 0.5 * (a + b)
+        over = g(middle) * side >= 0.0
+        return ops.where(over, a, middle), ops.where(over, middle, b)
+
+    x = ops.stop_gradient(fori_loop(0, HALVINGS, halve, (low, high))[1])
+    for _ in range(POLISHINGS):
+        move = g(x) / verbs.grad(g)(x)
+        x = ops.where(abs(move) < 0.01, x - move, x)
+    return x

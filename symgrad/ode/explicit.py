@@ -11,6 +11,8 @@ import numpy as np
 from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.place import describe
+from symgrad.expr.linear.sparse import is_structural_zero
 from symgrad.ode.coefficients import DOP853, DOP853_DENSE, DOP853_EXTRA, DOP853_THIRD
 from symgrad.ode.system import NO_MEMORY, Attempt, Powers, Start, System, combined, hermite, norm
 from symgrad.ode.tableau import Tableau
@@ -51,6 +53,15 @@ class Symplectic:
                 )
             )
         n, t, y, slope = system.size // 2, start.t, start.y, start.slope
+        _, jacobian = system.derivatives(t, y)
+        if not all(map(is_structural_zero, [*jacobian[:n, :n].flat, *jacobian[n:, n:].flat])):
+            raise InputError(
+                located(
+                    f"{describe(system.fun)} is not separable, as symplectic methods need it: the "
+                    "derivatives of positions, the first half of y, are of momenta alone, those of "
+                    'momenta of positions and time; "Tsit5" and "DOP853" take any equation'
+                )
+            )
         for share in self._shares:
             part = share * h
             q, p = y[:n], y[n:] + 0.5 * part * slope[n:]

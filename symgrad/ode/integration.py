@@ -95,9 +95,11 @@ class Integration:
     def _begin(self) -> dict[str, Any]:
         t, y = self.span[0], self.y0
         slope = self.system.slope(t, y)
+        is_finite = abs(self.span[1] - t) < np.inf
         carry = {
             "t": t, "y": y, "slope": slope, "h": self._first_step(t, y, slope),
-            "last": LEAST_LOGARITHM, "most": LARGEST_FACTOR, "status": RUNNING, "steps": 0.0,
+            "last": LEAST_LOGARITHM, "most": LARGEST_FACTOR,
+            "status": ops.where(is_finite, RUNNING, float(NOT_FINITE)), "steps": 0.0,
             "nfev": 1.0 + self._first_evaluations,
         }  # fmt: skip
         carry |= self.method.memory
@@ -269,10 +271,10 @@ class Integration:
         assert self.stops is not None, "there are stops"
         jumps, jump, k = ops.logical_and(stopped, at_stop), self.stops.jump, after["stop"]
         next_stop = {"stop": k + ops.where(jumps, 1.0, 0.0)}
-        args = self.system.args
 
         def jumped() -> Any:
-            return after["y"] if jump is None else jump(after["t"], after["y"], k, *args)
+            y = after["y"]
+            return y if jump is None else self.system.jumped(jump, after["t"], y, k)
 
         return next_stop | self._restarted(after, jumps, jumped)
 
@@ -281,11 +283,11 @@ class Integration:
         assert self.events is not None, "there are events"
         status = ops.where(located.terminal, float(EVENT), after["status"])
         status = ops.where(located.overflows, float(TOO_MANY_EVENTS), status)
-        events, system = self.events, self.system
+        events = self.events
         jumps = ops.logical_and(located.breaks, ops.logical_not(located.terminal))
         if not events.has_jumps:
             return {"status": status}
         jumped = self._restarted(
-            after, jumps, lambda: events.jumped(located, after["t"], after["y"], system.args)
+            after, jumps, lambda: events.jumped(located, self.system, after["t"], after["y"])
         )
         return jumped | {"status": status}

@@ -11,7 +11,8 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.loops.open_loop import graph_among, require_functions, traced_graph
+from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.loops.open_loop import graph_among, is_whole, traced_graph
 from symgrad.ode.eager import solved_now
 from symgrad.ode.events import Event
 from symgrad.ode.request import FIXED_STEPS, LIKE_SCIPY, METHODS, Request, Values, solved
@@ -121,17 +122,24 @@ def solve_ivp(
         (1000, 2, 2)
     """
     _require_options(options, dense_output)
+    for name, function in (("fun", fun), ("jump", jump or fun)):
+        if not callable(function):
+            raise InputTypeError(located(f"{name} is a function of t and y, not {function!r}"))
     request = Request(
         fun, _method(method), tuple([_event(e) for e in _listed(events)]), jump,
         _count(max_steps, "max_steps"), _count(max_events, "max_events"),
     )  # fmt: skip
-    require_functions(fun, *([] if jump is None else [jump]))
     values = Values(
         _span(t_span), y0, _arguments(args), rtol, atol, first_step, max_step, t_eval, t_stops
     )
     _require_steps(request, values)
     given = (t_span, y0, values.args, rtol, atol, first_step, max_step, t_eval, t_stops)
     if traced_graph() is not None or not _is_number(given):
+        if is_whole(*given):
+            raise ElementsNeededError(
+                "sg.solve_ivp takes no arrays that are traced as a whole: for many problems call "
+                "it outside, with axes of y0 before its last"
+            )
         graph = graph_among(*given)
         if graph is not None:
             return solved(graph, request, values)
@@ -220,6 +228,9 @@ def _span(t_span: Any) -> tuple[Any, Any]:
         raise InputError(located(f"t_span is a pair, the start and the end, not {t_span!r}")) from (
             error
         )
+    for t in (start, end):
+        if type(t) is float and not math.isfinite(t):
+            raise InputError(located(f"t_span is finite, and not {t_span!r}: give a long time"))
     return start, end
 
 

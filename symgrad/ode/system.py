@@ -64,6 +64,18 @@ class System:
             )
         )
 
+    def jumped(self, jump: Function, *arguments: Any) -> Any:
+        """The state after a jump: an array of expressions (size,)."""
+        state = array(jump(*arguments, *self.args))
+        if state.shape != (self.size,):
+            raise TraceError(
+                located(
+                    f"{describe(jump)} returned shape {state.shape}: the state after a jump has "
+                    f"the {self.size} numbers of y0"
+                )
+            )
+        return state
+
     def derivatives(self, t: Any, y: Any) -> tuple[Any, Any]:
         """The derivatives of the slope by t (size,) and y (size, size).
 

@@ -279,6 +279,31 @@ def test_more_events_than_are_recorded_are_a_failure() -> None:
     assert np.isnan(solution.y[:, -1]).all()
 
 
+@pytest.mark.parametrize("most", [16, 1000])
+def test_bounces_that_follow_ever_more_quickly_end_in_a_failure(most: int) -> None:
+    """They come ever closer before t = 1.36: the ball does not fall through the ground."""
+
+    def ground(t: Any, y: Any) -> Any:
+        return y[0]
+
+    marked(ground, direction=-1, jump=lambda t, y: [0.0, -0.5 * y[1]])
+    solution = sg.solve_ivp(
+        lambda t, y: [y[1], -9.81], (0, 2), [1.0, 0.0], events=ground, max_events=most
+    )
+    assert solution.status < 0 and np.isnan(solution.y[:, -1]).all()
+    times = solution.t_events[0][:16]
+    first = np.sqrt(2 / 9.81)
+    flights = first * 2.0 * 0.5 ** np.arange(1, 16)
+    np.testing.assert_allclose(times, first + np.cumsum([0.0, *flights]), atol=1e-9)
+
+
+def test_a_span_that_is_not_finite_fails_at_once() -> None:
+    ends = np.array([1.0, np.inf, np.nan])
+    solution = sg.solve_ivp(lambda t, y: -y, (0, ends), np.ones((3, 1)))
+    assert solution.status.tolist() == [0, -3, -3] and solution.steps[1:].tolist() == [0, 0]
+    assert np.isnan(solution.y[:, 0, -1]).tolist() == [False, True, True]
+
+
 def test_a_fit_of_a_differential_equation() -> None:
     """In `sg.curve_fit`, and as the rows of a table whose solutions each have their own start."""
     t = np.linspace(0.0, 4.0, 9)

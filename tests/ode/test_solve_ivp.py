@@ -346,6 +346,13 @@ def test_a_neural_right_hand_side() -> None:
     assert abs((ahead - behind) / 2e-5 - kernel.in_a_row(gradient) @ direction) < 1e-6
 
 
+def half(t: Any, y: Any) -> Any:
+    return y[0] - 0.5
+
+
+vars(half).update(jump=lambda t, y: [1.0, 2.0])
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -374,12 +381,29 @@ def test_a_neural_right_hand_side() -> None:
         ({"events": lambda t, y: [y[0], t]}, r"the event .* returned shape \(2,\)"),
         ({"t_stops": [0.5], "jump": lambda t, y: y}, "t, y and the number of the stop"),
         ({"events": 3}, "an event is a function"),
+        ({"fun": 3}, "fun is a function of t and y, not 3"),
+        ({"t_stops": [0.5], "jump": 3}, "jump is a function"),
+        ({"t_span": (0.0, np.inf)}, "t_span is finite"),
+        ({"t_span": (np.nan, 1.0)}, "t_span is finite"),
+        ({"t_stops": [0.5], "jump": lambda t, y, k: [1.0, 2.0]}, "the 1 numbers of y0"),
+        ({"events": half}, "the 1 numbers of y0"),
+        ({"method": "Leapfrog", "first_step": 0.1}, "as many positions as momenta"),
+        (
+            {
+                "fun": lambda t, y: [y[1], -y[0] - 0.5 * y[1]],
+                "y0": [1.0, 0.0],
+                "method": "Yoshida",
+                "first_step": 0.1,
+            },
+            "is not separable",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_a_remedy(wrong: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"fun": lambda t, y: [-y[0]], "t_span": (0, 1), "y0": [1.0]} | wrong
-    with pytest.raises(sg.SymgradError, match=message):
+    with pytest.raises(sg.SymgradError, match=message) as raised:
         sg.solve_ivp(given.pop("fun"), given.pop("t_span"), given.pop("y0"), **given)
+    assert f"at {__file__}" in str(raised.value)
 
 
 def test_batches_that_do_not_fit_are_refused() -> None:
@@ -393,3 +417,14 @@ def test_batches_that_do_not_fit_are_refused() -> None:
         sg.fused_forward(
             1, lambda v: sg.solve_ivp(lambda t, y: -y, (0, 1), np.ones((3, 2)) * v[0]).y
         )
+
+
+@pytest.mark.parametrize("verb", [sg.jit, sg.vmap])
+def test_arrays_that_are_traced_as_a_whole_are_refused_with_a_remedy(verb: Any) -> None:
+    def end(rate: Any) -> Any:
+        return sg.solve_ivp(lambda t, y, k: -k * y, (0, 1), [1.0], args=(rate,)).y[0, -1]
+
+    with pytest.raises(sg.UnsupportedError, match="call it outside, with axes of y0"):
+        verb(end)(np.ones(2000))
+    value, gradient = sg.value_and_grad(end)(1.0)
+    assert value == pytest.approx(math.exp(-1), rel=1e-3) == -gradient

@@ -23,9 +23,12 @@ _NUMPY: Final = os.path.dirname(os.path.abspath(np.__file__))
 _SCIPY: Final = os.path.join(os.path.dirname(_NUMPY), "scipy", "")
 _INSIDE: Final = (
     os.path.join(_PACKAGE, "arrays", ""),
+    os.path.join(_PACKAGE, "cache.py"),
     os.path.join(_PACKAGE, "expr", ""),
+    os.path.join(_PACKAGE, "front", ""),
     os.path.join(_PACKAGE, "mathlib", ""),
     os.path.join(_PACKAGE, "ode", ""),
+    os.path.join(_PACKAGE, "pipeline.py"),
     os.path.join(_PACKAGE, "programs", ""),
     os.path.join(_PACKAGE, "tensor", ""),
     contextlib.__file__,
