@@ -83,7 +83,7 @@ class Runner:
 
     def run(self, compiled: CompiledArrays, arrays: Sequence[Any], on_device: bool) -> list[Any]:
         """The values of a program, from the numbers of its inputs."""
-        return compiled.run([self._given(a, compiled) for a in arrays], on_device)
+        return compiled.run([compiled.given(a) for a in arrays], on_device)
 
     def compiled(self, tape: Tape, outputs: Sequence[WholeArray]) -> CompiledArrays:
         """The program of some arrays of a tape, compiled once for equal tapes."""
@@ -104,24 +104,9 @@ class Runner:
             if isinstance(array, np.ndarray) and array.dtype.kind == "f":
                 name = f"an array that {describe(traced.f)} takes from elsewhere"
                 warn_if_rounded(array, name, self.options.dtype)
-        constants = [compiled.resident(self._given(a, compiled)) for a in taken]
+        constants = [compiled.resident(compiled.given(a)) for a in taken]
         kinds = [o.kind for o in outputs]
         return TracedCall(self, compiled, constants, stays, nest, kinds, others)
-
-    def _given(self, array: Any, compiled: CompiledArrays) -> Any:
-        """An input as programs take it: floats in the dtype, others as int32."""
-        if isinstance(array, ResidentArray):
-            if compiled.backend.owner is not None:
-                return array
-            array = array.numpy()
-        if array.dtype.kind == "f":
-            return np.ascontiguousarray(array, self.options.floats)
-        if array.size and not np.can_cast(array.dtype, np.int32):
-            low, high = array.min(), array.max()
-            if low < -(2**31) or high >= 2**31:
-                wrong = low if low < -(2**31) else high
-                raise InputError(f"an array of integers holds {wrong}, beyond 32 bits")
-        return np.ascontiguousarray(array, np.int32)
 
 
 def runner(options: Options, device: DeviceChoice) -> Runner:

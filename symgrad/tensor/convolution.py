@@ -85,7 +85,7 @@ class CausalConvolution:
         steps.append(each_of(TapSums(taps), device_target, arrays, many * channels, words))
         scratch = [Array("taps", (many, channels * taps)), Array("biases", (many, channels))]
         for table, n, out in (("taps", channels * taps, "dweights"), ("biases", channels, "dbias")):
-            sums, partial = column_sums(table, many, n, [out], device_target)
+            sums, partial = column_sums(table, many, n, out, device_target)
             steps, scratch = [*steps, *sums], [*scratch, *partial]
         return steps, scratch
 

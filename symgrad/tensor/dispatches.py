@@ -38,39 +38,22 @@ def sums_of(
 
     The first row begins at number ``start`` of the table.
     """
-    return _sums(table, rows, n, each, [out], device_target, start)
-
-
-def _sums(
-    table: str,
-    rows: int,
-    n: int,
-    each: int,
-    outs: Sequence[str],
-    device_target: Target,
-    start: int = 0,
-) -> Dispatch:
-    """A dispatch as above; several results each have some of the columns of the only chunk."""
     numbers = ("n", n), ("rows", rows), ("each", each), ("start", start)
-    program, chunks = SumOfParts(len(outs)), max(1, -(-rows // each))
-    arrays = ("x", table), *((f"sums{i or ''}", out) for i, out in enumerate(outs))
+    chunks, arrays = max(1, -(-rows // each)), (("x", table), ("sums", out))
     if device_target.in_step:
         count = chunks * -(-n // device_target.width) * device_target.width
-        return Dispatch(program, device_target, arrays, count, 0, numbers)
-    return each_of(program, device_target, arrays, chunks * n, numbers)
+        return Dispatch(SumOfParts(), device_target, arrays, count, 0, numbers)
+    return each_of(SumOfParts(), device_target, arrays, chunks * n, numbers)
 
 
 def column_sums(
-    table: str, rows: int, n: int, outs: Sequence[str], device_target: Target
+    table: str, rows: int, n: int, out: str, device_target: Target
 ) -> tuple[list[Dispatch], list[Array]]:
-    """The sums of all rows, in chunks if there are many, and the memory that this takes.
-
-    Rows are of numbers for each of several results, one behind the other.
-    """
+    """The sums of all rows, in chunks if there are many, and the memory that this takes."""
     if rows <= ROWS_PER_CHUNK:
-        return [_sums(table, rows, n, max(rows, 1), outs, device_target)], []
+        return [sums_of(table, rows, n, max(rows, 1), out, device_target)], []
     each = max(ROWS_PER_CHUNK // 2, math.isqrt(rows))
     chunks = -(-rows // each)
-    partial = Array(f"chunks_of_{outs[0]}", (chunks, n))
+    partial = Array(f"chunks_of_{out}", (chunks, n))
     first = sums_of(table, rows, n, each, partial.name, device_target)
-    return [first, _sums(partial.name, chunks, n, chunks, outs, device_target)], [partial]
+    return [first, sums_of(partial.name, chunks, n, chunks, out, device_target)], [partial]

@@ -18,6 +18,7 @@ from symgrad.arrays.program import ArrayProgram, Call, Constant
 from symgrad.arrays.scalars import Array
 from symgrad.arrays.strips import in_strips
 from symgrad.backend import Backend, backend_of, plan_on_host
+from symgrad.errors import InputError
 from symgrad.expr.graph.node import Graph, paused_gc
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch
@@ -123,6 +124,21 @@ class CompiledArrays:
     def _constant(self, constant: Constant) -> Any:
         """Numbers that are known, where they are read."""
         return self.resident(np.ascontiguousarray(constant.data, self._dtypes[constant.kind]))
+
+    def given(self, array: Any) -> Any:
+        """An input as programs take it: floats in the dtype, others as int32."""
+        if isinstance(array, ResidentArray):
+            if self.backend.owner is not None:
+                return array
+            array = array.numpy()
+        if array.dtype.kind == "f":
+            return np.ascontiguousarray(array, self.options.floats)
+        if array.size and not np.can_cast(array.dtype, np.int32):
+            low, high = array.min(), array.max()
+            if low < -(2**31) or high >= 2**31:
+                wrong = low if low < -(2**31) else high
+                raise InputError(f"an array of integers holds {wrong}, beyond 32 bits")
+        return np.ascontiguousarray(array, np.int32)
 
     def resident(self, data: Any) -> Any:
         """An array that many calls read, in the memory of the device."""

@@ -142,7 +142,7 @@ class Steps:
         self.outputs += outputs
         self._gradients(slope)
         if self._has_bias:
-            dispatches, scratch = column_sums(*sums, self.p.n, [outputs[2].name], WorkgroupTarget())
+            dispatches, scratch = column_sums(*sums, self.p.n, outputs[2].name, WorkgroupTarget())
             self.dispatches += dispatches
             self.scratch += scratch
 

@@ -19,7 +19,6 @@ from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.along import balanced
 from symgrad.expr.tracers.array import ExprArray, call, holds_expressions, map_elements, plain
 from symgrad.expr.tracers.expression import Expr
-from symgrad.expr.tracers.row import Row
 
 
 def polygamma(n: int, x: Any) -> Any:
@@ -135,8 +134,6 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
         >>> round(kernel.run([1000.0, 1000.0, 999.0]), 3)
         1000.862
     """
-    if isinstance(a, Row) and b is None:
-        return a.logsumexp()
     if isinstance(a, Whole):
         return a.functions["logsumexp"](a, axis, b, keepdims)
     if b is None:
@@ -158,8 +155,6 @@ def softmax(x: Any, axis: Any = None) -> Any:
         >>> [round(p, 3) for p in kernel.run([1000.0, 1000.0, 999.0])]
         [0.422, 0.422, 0.155]
     """
-    if isinstance(x, Row):
-        return x.softmax()
     if isinstance(x, Whole):
         return x.functions["softmax"](x, axis)
     return _along(_softmax, x, axis)
@@ -176,8 +171,6 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
         >>> [round(p, 3) for p in kernel.run([1000.0, 0.0])]
         [0.0, -1000.0]
     """
-    if isinstance(x, Row):
-        return x.log_softmax()
     if isinstance(x, Whole):
         return x.functions["log_softmax"](x, axis)
     return _along(_log_softmax, x, axis)

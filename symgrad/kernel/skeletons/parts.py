@@ -49,17 +49,13 @@ class SumOfParts:
 
     They begin in ``x`` at the argument ``start``, and are ``rows`` rows of n: the last sum may have
     fewer parts. An invocation has one sum; a group in step has neighbours of one outer index, so
-    that it reads them together. Sums go to several ``outputs``, the first columns to the first one;
-    if there are several, there is one outer index.
+    that it reads them together.
     """
-
-    outputs: int = 1
 
     def __call__(self, target: Target) -> KernelIR:
         """The program for a target."""
         k = KernelIR(target, "sum_of_parts")
-        x = k.buffer("x", "read")
-        sums = [k.buffer(f"sums{i or ''}", "write") for i in range(self.outputs)]
+        x, sums = k.buffer("x", "read"), k.buffer("sums", "write")
         start, rows, each, n = (
             Index(k, k.argument(name)) for name in ("start", "rows", "each", "n")
         )
@@ -67,7 +63,7 @@ class SumOfParts:
         def put(outer: Index, column: Index) -> None:
             first = outer * each
             total = _sum(k, x, start + first * n + column, n, each.at_most(rows - first))
-            self._store(k, sums, n, outer * n + column, total)
+            k.store(sums, (outer * n + column).id, total)
 
         cell = Index(k, k.cell)
         if not target.in_step:
@@ -88,18 +84,6 @@ class SumOfParts:
 
         k.choose(n.below(first + width), rest, whole)
         return k
-
-    def _store(self, k: KernelIR, sums: Sequence[Buffer], n: Index, at: Index, total: int) -> None:
-        """Write a sum to the output whose it is."""
-        if self.outputs == 1:
-            k.store(sums[0], at.id, total)
-            return
-        each = n // self.outputs
-        which = at // each
-        for i, output in enumerate(sums):
-            place = at - which * each
-            mine = k.add(ops.word_eq, which.id, k.word(i))
-            k.when(mine, lambda output=output, place=place: k.store(output, place.id, total))
 
 
 def _sum(k: KernelIR, x: Buffer, start: Index, n: Index, parts: Index) -> int:

@@ -40,6 +40,12 @@ def chosen_group(k: KernelIR) -> tuple[Index, int | None]:
     return group.at_most(total - 1), exists
 
 
+def alone_or_last(k: KernelIR) -> tuple[Index, int]:
+    """The number of an invocation, and whether it has something to do: else it is the last one."""
+    cell, count = Index(k, k.cell), Index(k, k.count)
+    return cell.at_most(count - 1), cell.below(count)
+
+
 @dataclass(frozen=True)
 class StageProgram:
     """A kernel of stages: buffers ``a0``, .. that are read, and ``y0``, .. that are written.
@@ -99,9 +105,8 @@ class ElementProgram(StageProgram):
     def __call__(self, target: Target) -> KernelIR:
         """The kernel."""
         k, w, writes = self._begin(target, "elements")
-        cell, count = Index(k, k.cell), Index(k, k.count)
-        rest = at = cell.at_most(count - 1)
-        counters: dict[int, int] = {}
+        at, inside = alone_or_last(k)
+        rest, counters = at, dict[int, int]()
         for p in reversed(range(1, self.body.parallel)):
             rest, counter = divmod(rest, Index(k, k.argument(extent_name(p))))
             counters[p] = counter.id
@@ -110,7 +115,7 @@ class ElementProgram(StageProgram):
         with w.frame(counters):
             values = w.values(self.body.roots)
 
-        k.when(cell.below(count), lambda: self._store(k, writes, at, values))
+        k.when(inside, lambda: self._store(k, writes, at, values))
         return k
 
 

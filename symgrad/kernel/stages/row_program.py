@@ -1,4 +1,4 @@
-"""The kernel of rows: a group for each row, which reduces it and writes its elements."""
+"""The kernel of rows: a group for each, or an invocation, reduces it and writes its elements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.stages.body import Body, Element
-from symgrad.kernel.stages.programs import StageProgram, chosen_group, extent_name
+from symgrad.kernel.stages.programs import (
+    StageProgram,
+    alone_or_last,
+    chosen_group,
+    extent_name,
+)
 from symgrad.kernel.stages.write import Values, Writer, chosen, combine, over_group
 from symgrad.kernel.statements import Buffer
 
@@ -22,10 +27,10 @@ class RowsProgram(StageProgram):
     row. ``counters`` are those of each reduction. In groups of invocations that are not in step
     elements are dealt out by ``many`` that stand in a row, each in so many ``iterations``, where
     all that an invocation has read stays with it; of none, there are loops. Arrays in ``vectors``
-    are read so many numbers at a time.
+    are read so many numbers at a time. With ``alone`` an invocation has a row to itself.
 
-    The arguments are the body's, the extents of parallel counters, and in a grid the number of
-    groups, ``total``.
+    The arguments are the body's, the extents of parallel counters, and in a grid of groups that
+    have a row each the number of groups, ``total``.
     """
 
     whole: tuple[bool, ...] = ()
@@ -33,6 +38,7 @@ class RowsProgram(StageProgram):
     iterations: int = 0
     ragged: bool = True
     vectors: frozenset[int] = frozenset()
+    alone: bool = False
 
     @paused_gc()
     def __call__(self, target: Target) -> KernelIR:
@@ -83,10 +89,15 @@ class _Row:
         self.w = _RowWriter(k, self.body, self._reads(), program)
         writes = self._writes()
         extents = [Index(k, k.argument(extent_name(p))) for p in range(self.body.parallel)]
-        self.group, self.exists = chosen_group(k)
+        if program.alone:
+            self.row, self.exists = alone_or_last(k)
+            self.width, self.local = 1, Index(k, k.word(0))
+        else:
+            self.row, self.exists = chosen_group(k)
+            self.width, self.local = k.target.width, Index(k, k.local)
         self.length = extents[self.last]
         self.units = self.length // program.many if program.many > 1 else self.length
-        counters, rest = dict[int, int](), self.group
+        counters, rest = dict[int, int](), self.row
         for p in reversed(range(1, self.last)):
             rest, counter = divmod(rest, extents[p])
             counters[p] = counter.id
@@ -115,8 +126,10 @@ class _Row:
 
     def _unit(self, t: int) -> tuple[Index, int | None]:
         """A unit of the row's elements, and whether it is one, if it may lie behind the end."""
-        program, unit = self.program, Index(self.k, t) * self.k.target.width
-        unit += Index(self.k, self.k.local)
+        program = self.program
+        if program.alone:
+            return Index(self.k, t), None
+        unit = Index(self.k, t) * self.width + self.local
         if self.k.target.in_step or (program.iterations and not program.ragged):
             return unit, None
         return unit.at_most(self.units - 1), unit.below(self.units)
@@ -124,10 +137,11 @@ class _Row:
     @property
     def _trips(self) -> Index:
         """How many units an invocation has; in step no more than there are."""
-        width, local = self.k.target.width, Index(self.k, self.k.local)
+        if self.program.alone:
+            return self.units
         if self.k.target.in_step:
-            return (self.units + (width - 1) - local) // width
-        return self.units.ceil_div(width)
+            return (self.units + (self.width - 1) - self.local) // self.width
+        return self.units.ceil_div(self.width)
 
     def _values(self, unit: Index, counter: int, roots: Sequence[int]) -> Iterator[list[int]]:
         """The values of nodes at each element of a unit."""
@@ -151,12 +165,13 @@ class _Row:
                 total = combine(k, r, total, values) if total else values
             return total
 
-        if not self.program.iterations:
-            return over_group(k, r, self.w.looped(r, self._trips, terms, in_blocks=True))
-        totals = terms(k.word(0))
-        for t in range(1, self.program.iterations):
-            totals = combine(k, r, totals, terms(k.word(t)))
-        return over_group(k, r, totals)
+        if self.program.iterations:
+            totals = terms(k.word(0))
+            for t in range(1, self.program.iterations):
+                totals = combine(k, r, totals, terms(k.word(t)))
+        else:
+            totals = self.w.looped(r, self._trips, terms, in_blocks=True)
+        return totals if self.program.alone else over_group(k, r, totals)
 
     def _when(self, condition: int | None, body: Callable[[], None]) -> None:
         """Do something where a condition holds, if there is one, and there is a row."""
@@ -168,10 +183,10 @@ class _Row:
 
         def put() -> None:
             for (buffer, _), value in zip(places, values, strict=True):
-                self.k.store(buffer, self.group.id, value)
+                self.k.store(buffer, self.row.id, value)
 
         if places:
-            self._when(Index(self.k, self.k.local).below(1), put)
+            self._when(None if self.program.alone else self.local.below(1), put)
 
     def _store_each(self, places: Sequence[tuple[Buffer, int]]) -> None:
         many, roots = self.program.many, [root for _, root in places]
@@ -179,7 +194,7 @@ class _Row:
         def store(t: int, _: Values) -> tuple[()]:
             unit, inside = self._unit(t)
             lanes = list(self._values(unit, self.last, roots))
-            at = self.group * self.units + unit
+            at = self.row * self.units + unit
             indices = [at.id] if many == 1 else at.lanes(many)
 
             def put() -> None:

@@ -6,7 +6,7 @@
 
 A group of invocations reduces a row and writes its elements while the row is in a cache. What a
 member reads of another one is computed from what that is made of, so that nothing is waited for but
-the reductions of the row.
+the reductions of the row. Without reductions they are arrays of the same elements, in any order.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from symgrad.kernel.stages.combine import TUPLES, lanes_reduce
 from symgrad.kernel.stages.programs import extent_name
 from symgrad.kernel.stages.rescaling import axes_of, moving
 from symgrad.kernel.stages.row_program import RowsProgram
-from symgrad.kernel.stages.sizes import CHUNK_COST, MOST_PARTS, SPLIT_TERMS
+from symgrad.kernel.stages.sizes import CHUNK_COST, ELEMENT_WIDTH, MOST_PARTS, SPLIT_TERMS
 from symgrad.kernel.stages.steps import Step, numbered
 from symgrad.kernel.stages.translate import Simplify, Translation
 
 LATER: Final = 48
 """Arrays behind one, at most, that are looked at for more of the same rows."""
+
+TOGETHER: Final = 8
+"""Arrays without reductions that are computed together, at most."""
 
 FEW_ROWS: Final = 256
 """Rows up to which a GPU is sooner done with parts of long ones."""
@@ -49,6 +52,12 @@ UNITS: Final = 4
 
 NUMBERS: Final = 32
 """Numbers of an array that an invocation keeps, at most."""
+
+SHORT: Final = 16
+"""Elements of rows that an invocation has to itself, at most."""
+
+SHORT_IN_STEP: Final = 2
+"""Elements for each lane from which a row is long enough for a vector."""
 
 
 @dataclass
@@ -72,18 +81,18 @@ class Rows:
         return axes_of(array) == [*self.outer, self.length]
 
     def joins(
-        self, array: Array, sources: Collection[Array], known: Collection[Array], first: bool
+        self, array: Array, sources: Collection[Array], known: Collection[Array], near: bool
     ) -> bool:
-        """Whether an array is one of these rows: whether it is made of them alone."""
+        """Whether an array is one of these rows: whether it is made of them alone, or ``near``."""
         if not isinstance(array, Tabulate):
             return False
         if not self.has_elements(array) and axes_of(array) != self.outer:
             return False
         if not all(a in known or a in self.members for a in sources):
             return False
-        return (first or self._is_near(sources)) and self._is_by_rows(array)
+        return near and self._is_by_rows(array)
 
-    def _is_near(self, sources: Collection[Array]) -> bool:
+    def is_near(self, sources: Collection[Array]) -> bool:
         """Whether members, or elements that they read, are among the sources."""
         return any(a in self.members or a in self.read for a in sources)
 
@@ -132,7 +141,14 @@ class Rows:
         self.read |= {a for a in sources if self.has_elements(a)}
 
     @property
-    def are_few(self) -> bool:
+    def are_worth_it(self) -> bool:
+        """Whether they are sooner done together."""
+        if self.reduces:
+            return bool(self.outer) and not self._are_few
+        return len(self.members) <= TOGETHER and all(map(self.has_elements, self.members))
+
+    @property
+    def _are_few(self) -> bool:
         """Whether reductions are sooner done in parts: there are few rows, which are long."""
         count = prod(self.outer)
         if self.in_step:
@@ -161,12 +177,16 @@ def rows_of(
     which arrays of a group others read.
     """
     rows = _rows_like(s, array, target.in_step)
-    if rows is None or not rows.joins(array, sources[array], known, first=True):
+    if rows is None or not rows.joins(array, sources[array], known, near=True):
         return None
     assert isinstance(array, Tabulate), "an array by its elements"
     rows.add(array, sources[array])
+    near = [a for a in later[:LATER] if rows.is_near(sources[a])]
     for other in later[:LATER]:
-        if rows.joins(other, sources[other], known, first=False):
+        # a number of a row is near where elements are made of it
+        numbers = () if rows.has_elements(other) else near
+        is_near = rows.is_near(sources[other]) or any(other in sources[a] for a in numbers)
+        if rows.joins(other, sources[other], known, is_near):
             assert isinstance(other, Tabulate), "an array by its elements"
             rows.add(other, sources[other])
     while target.bindings is not None and len(rows.members) > 1:
@@ -174,7 +194,7 @@ def rows_of(
         if len(read) + len(stored_of(rows.members)) <= target.bindings:
             break
         rows.members.pop()
-    return rows if len(rows.members) > 1 and rows.reduces and not rows.are_few else None
+    return rows if len(rows.members) > 1 and rows.are_worth_it else None
 
 
 def _rows_like(s: Scalars, array: Array, in_step: bool) -> Rows | None:
@@ -184,7 +204,7 @@ def _rows_like(s: Scalars, array: Array, in_step: bool) -> Rows | None:
     axes, own = axes_of(array), moving(s, array)
     reductions = [i for i in s.walk([array.body]) if isinstance(s.op(i), Reduce)]
     if all(s.free(r) <= {*own[:-1]} for r in reductions):
-        return Rows(s, axes[:-1], axes[-1], in_step) if len(axes) > 1 else None
+        return Rows(s, axes[:-1], axes[-1], in_step) if axes else None
     op = s.op(reductions[0])
     assert isinstance(op, Reduce), "a reduction"
     return Rows(s, axes, s.extent(op.counters[0]), in_step) if axes and op.counters else None
@@ -249,37 +269,38 @@ class RowElements:
         """The step that computes them."""
         body = t.body(t.values(self.access.roots), simplify)
         program, target = self._program(body, t.sources, target)
-        groups = prod(self.rows.outer)
+        rows = prod(self.rows.outer)
         lengths = enumerate([*self.rows.outer, self.rows.length])
         words = [(extent_name(p), n) for p, n in lengths]
+        groups, count = (0, rows) if program.alone else (rows, rows * target.width)
         if not target.in_step:
-            target = target.in_grid(groups)
-            words += [("total", groups)] if target.grid else []
+            target = target.in_grid(groups or -(-rows // target.width))
+            words += [("total", groups)] if target.grid and groups else []
         reads, writes = numbered("a", t.sources), numbered("y", self.writes)
-        count, title = groups * target.width, f"{groups} rows"
         return Step(
-            program, target, reads, writes, count, groups, (*words, *t.words), title
+            program, target, reads, writes, count, groups, (*words, *t.words), f"{rows} rows"
         )  # fmt: skip
 
     def _program(
         self, body: Body, sources: Sequence[Array], target: Target
     ) -> tuple[RowsProgram, Target]:
         """The program, and the groups for it."""
-        whole = tuple(not self.rows.has_elements(a) for a in self.writes)
+        whole, length = tuple(not self.rows.has_elements(a) for a in self.writes), self.rows.length
         if target.in_step:
-            return RowsProgram(body, whole=whole), target
-        many = 1 if self.rows.length % VECTOR else VECTOR
-        units = self.rows.length // many
+            alone = length < SHORT_IN_STEP * target.width <= SHORT_IN_STEP * prod(self.rows.outer)
+            return RowsProgram(body, whole=whole, alone=alone), target
+        many = 1 if length % VECTOR else VECTOR
+        units, alone = length // many, length <= SHORT
         wanted = 1 << max(-(-units // UNITS) - 1, 0).bit_length()
-        width = min(MOST_INVOCATIONS, max(LEAST_INVOCATIONS, wanted))
+        width = 1 if alone else min(MOST_INVOCATIONS, max(LEAST_INVOCATIONS, wanted))
         iterations = -(-units // width)
         stays = iterations * many <= NUMBERS
         vectors = {n for n, a in enumerate(sources) if many > 1 and self._stands_in_rows(a)}
         program = RowsProgram(
-            body, whole=whole, many=many, iterations=iterations * stays,
+            body, whole=whole, many=many, iterations=iterations * stays, alone=alone,
             ragged=iterations * width != units, vectors=frozenset(vectors),
         )  # fmt: skip
-        return program, target.of_width(width)
+        return program, target.of_width(ELEMENT_WIDTH if alone else width)
 
     def _stands_in_rows(self, array: Array) -> bool:
         """Whether an array of floats is read at elements of rows alone, which are its last axis."""

@@ -93,6 +93,9 @@ class Scheduler:
         """The steps that compute rows, of which some arrays are stored."""
         elements = RowElements(rows, stored)
         yield from self._packed(elements.access, len(elements.writes))
+        if not rows.reduces:
+            yield self._whole(elements.writes, elements.access)
+            return
         yield elements.step(self._translation(elements.access), self.target, self.simplify)
 
     def steps(
@@ -241,15 +244,13 @@ class Scheduler:
     def _flat(self, arrays: Sequence[Array], access: Access) -> Step | None:
         """The step that computes elements, each from those of the same index of other arrays."""
         reads = flat_reads(self.scalars, access.roots, access.parallel)
-        if (
-            reads is None
-            or len(access.roots) > 1
-            or sum(self.scalars.extent(c) > 1 for c in access.parallel) < 2
-        ):
+        moving = sum(self.scalars.extent(c) > 1 for c in access.parallel)
+        if reads is None or len({*arrays}) < len(arrays) or moving < 2:
             return None
         if self._have_fours(access.roots, access.size, arrays):
             flat, t, values = self._fours_in_order(access.size, reads, access.roots)
-            return self._elements(flat, t, values, [*arrays] * sizes.FOUR, quads=True)
+            writes = [a for a in arrays for _ in range(sizes.FOUR)]
+            return self._elements(flat, t, values, writes, quads=True)
         flat, t, known = self._in_order(access.size, reads)
         return self._elements(flat, t, t.values(access.roots, known), arrays)
 
