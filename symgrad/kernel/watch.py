@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 WORKERS: Final = "symgrad"
 """With this begin the names of threads that do a share of the work of the call's own thread."""
@@ -64,14 +66,15 @@ class Watch:
         self.seconds.clear()
         self._runs.clear()
 
-    def timed(self, run: Callable[..., None]) -> Callable[..., None]:
+    def timed(self, run: Callable[..., T]) -> Callable[..., T]:
         """Code for the CPU, which notes when it began and ended."""
 
         @functools.wraps(run)
-        def noted(*arguments: Any) -> None:
+        def noted(*arguments: Any) -> T:
             start = time.perf_counter()
-            run(*arguments)
+            result = run(*arguments)
             self._runs.append((start, time.perf_counter()))
+            return result
 
         return noted
 
@@ -153,7 +156,7 @@ def stage_of(thread: int) -> str:
     return _stages.get(thread, "")
 
 
-def code(run: Callable[..., None]) -> Callable[..., None]:
+def code(run: Callable[..., T]) -> Callable[..., T]:
     """Code for the CPU; if the call is watched, such that notes when it runs."""
     watch = current()
     return run if watch is None else watch.timed(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -48,6 +49,8 @@ class ArrayWork:
     f: Callable[..., WholeArray]
     require: Callable[[Sequence[str], Sequence[Shape]], None]
     options: Options
+    outputs: tuple[str, str] = ("result", "d_")
+    """The name of the result, and what stands before the names of arguments in their gradients'."""
     cotangents: tuple[str, ...] = ("cotangent",)
 
     def results(self, shapes: Sequence[Shape]) -> list[Shape]:
@@ -59,17 +62,19 @@ class ArrayWork:
         """All stages of the program: see `Work`.
 
         Raises:
-            InputError: if some are no kernels, but algorithms on whole arrays.
+            InputError: if the host does some, as it sorts.
         """
-        program = self._program(kind, shapes)
-        parts = planned(program, device_target, self.options).parts
-        segment = parts[0] if len(parts) == 1 else None
+        plan = planned(self._program(kind, shapes), device_target, self.options)
+        program, segment = plan.program, plan.parts[0] if len(plan.parts) == 1 else None
         if not isinstance(segment, Segment):
-            raise InputError(f"what {self.name} runs for these shapes is no list of kernels")
-        gradients = [f"d_{name}" for name in self.arguments] if kind == "vjp" else []
+            raise InputError(
+                f"what {self.name} runs is no list of kernels: the host does a part, such as a sort"
+            )
+        result, before = self.outputs
+        gradients = [before + name for name in self.arguments] if kind == "vjp" else []
         inputs = [*self.arguments, *(self.cotangents if gradients else ())]
         inputs += [f"taken{n}" for n in range(len(program.inputs) - len(inputs))]
-        names = dict(zip(program.outputs, ["result", *gradients], strict=True))
+        names = dict(zip(program.outputs, [result, *gradients], strict=True))
         names |= {a: inputs[a.number] for a in program.inputs}
         return _named(segment, program, names, f"{self.name}_{kind}")
 
@@ -77,10 +82,12 @@ class ArrayWork:
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
     ) -> Running:
         """The program, compiled: see `Work`."""
+        start = time.perf_counter()
         compiled = compile_arrays(self._program(kind, shapes), options, backend.device)
         tape, _ = self._traced(kind, shapes)
         taken = [compiled.given(a) for a in tape.arrays[len(shapes) :]]
-        return Running(compiled, [compiled.resident(a) for a in taken])
+        arrays = [compiled.resident(a) for a in taken]
+        return Running(compiled, arrays, time.perf_counter() - start)
 
     def _traced(self, kind: str, shapes: Sequence[Shape]) -> tuple[Tape, list[WholeArray]]:
         """The tape of a call and its results."""
@@ -113,13 +120,28 @@ class ArrayWork:
 class Running:
     """A compiled program, with the arrays that its function takes from elsewhere: see `Runner`."""
 
-    def __init__(self, compiled: CompiledArrays, taken: Sequence[Any]) -> None:
-        self._compiled, self._taken = compiled, taken
+    def __init__(self, compiled: CompiledArrays, taken: Sequence[Any], seconds: float) -> None:
+        self._compiled, self._taken, self.seconds = compiled, taken, seconds
 
     def run(self, *arrays: Any) -> list[Any]:
         """The results, on the device where arrays are."""
         on_device = any(isinstance(a, ResidentArray) for a in arrays)
         return self._compiled.run([*arrays, *self._taken], on_device)
+
+
+def shifted(x: WholeArray, by: int, axis: int) -> WholeArray:
+    """The elements moved on along an axis, behind zeros; those that leave are lost."""
+    n = x.shape[axis]
+    if not by or not n:
+        return x
+    kept, zeros = max(n - abs(by), 0), list(x.shape)
+    zeros[axis] = n - kept
+    start = 0 if by > 0 else n - kept
+    index = [slice(None)] * x.ndim
+    index[axis] = slice(start, start + kept)
+    parts = [np.zeros(zeros), x[tuple(index)]]
+    joined: Any = np.concatenate(parts if by > 0 else parts[::-1], axis)
+    return joined
 
 
 def _copy(builder: Builder, array: Array) -> Array:

@@ -2,98 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from symgrad.backend import Backend
+from symgrad.arrays.whole import WholeArray, Written, written_out
 from symgrad.errors import InputError
-from symgrad.kernel.formula import Formula
-from symgrad.kernel.language import Target
-from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.skeletons.convolution import (
-    STEPS_PER_INVOCATION,
-    Convolved,
-    Correlated,
-    TapSums,
-)
 from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.activation import Activation, of_one_number
-from symgrad.tensor.dispatches import column_sums, each_of
-from symgrad.tensor.formulas import Formulas
-from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
-
-
-@dataclass(frozen=True)
-class CausalConvolution:
-    """The work of a causal convolution: see `symgrad.tensor.kernel.Work`."""
-
-    name: str
-    value: Formula
-    reverse: Formula
-
-    arguments = ("u", "weights", "bias")
-    cotangents = ("cotangent",)
-
-    def results(self, shapes: Sequence[Shape]) -> list[Shape]:
-        """The shape of u: see `Work`."""
-        u, weights, bias = map(tuple, shapes)
-        if len(u) != 3:
-            raise InputError(f"u has shape {u}: (batch, length, channels) is needed")
-        if len(weights) != 2 or weights[0] != u[2] or not weights[1]:
-            raise InputError(f"weights has shape {weights}: with u {u} ({u[2]}, taps) is needed")
-        if bias != u[2:]:
-            raise InputError(f"bias has shape {bias}: with u {u} {u[2:]} is needed")
-        return [u]
-
-    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """The launch of a call: see `Work`."""
-        u, weights, bias = map(tuple, shapes[:3])
-        inputs = [Array(*both) for both in zip(self.arguments, (u, weights, bias), strict=True)]
-        outputs, scratch = [Array("y", u)], list[Array]()
-        bound = [*((n, n) for n in self.arguments), ("y", "y")]
-        back = kind == "vjp"
-        if back:
-            inputs.append(Array("cotangent", u))
-            outputs += [Array("du", u), Array("dweights", weights), Array("dbias", bias)]
-            scratch.append(Array("slope", u))
-            bound += [("dy", "cotangent"), ("slope", "slope")]
-        program = Convolved(weights[1], self.value, self.reverse if back else None)
-        words = ("length", u[1]), ("channels", u[2])
-        steps = [each_of(program, device_target, bound, math.prod(u), words)]
-        if back:
-            more, partial = self._gradients(u, weights[1], device_target)
-            steps, scratch = [*steps, *more], [*scratch, *partial]
-        return Launch(
-            f"{self.name}_{kind}", tuple(inputs), tuple(outputs), tuple(scratch), tuple(steps)
-        )
-
-    def _gradients(
-        self, u: Shape, taps: int, device_target: Target
-    ) -> tuple[list[Dispatch], list[Array]]:
-        """Dispatches that give the gradients from the cotangents of sums, and their memory."""
-        batch, length, channels = u
-        words = ("length", length), ("channels", channels)
-        arrays = [("slope", "slope"), ("weights", "weights"), ("du", "du")]
-        steps = [each_of(Correlated(taps), device_target, arrays, math.prod(u), words)]
-        parts = -(-length // STEPS_PER_INVOCATION)
-        many = batch * parts
-        arrays = [("u", "u"), ("slope", "slope"), ("dweights", "taps"), ("dbias", "biases")]
-        words = (*words, ("parts", parts))
-        steps.append(each_of(TapSums(taps), device_target, arrays, many * channels, words))
-        scratch = [Array("taps", (many, channels * taps)), Array("biases", (many, channels))]
-        for table, n, out in (("taps", channels * taps, "dweights"), ("biases", channels, "dbias")):
-            sums, partial = column_sums(table, many, n, out, device_target)
-            steps, scratch = [*steps, *sums], [*scratch, *partial]
-        return steps, scratch
-
-    def runner(
-        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-    ) -> Runner:
-        """A launch: see `Work`."""
-        return launched(self, kind, shapes, backend, options)
+from symgrad.tensor.array_work import ArrayWork, shifted
+from symgrad.tensor.kernel import Shape, TensorKernel
 
 
 def causal_convolution(
@@ -123,6 +42,26 @@ def causal_convolution(
         [1.0, 0.5, 0.25, 2.0]
     """
     options = Options("causal_convolution", math=math, dtype=dtype_name(dtype), comments=False)
-    formulas = Formulas(of_one_number(activation), ("sum",), options)
-    work = CausalConvolution(options.name, formulas.value(), formulas.reverse(["sum"]))
+    function, _ = written_out(of_one_number(activation), "f")
+    names, whole = ("u", "weights", "bias"), partial(_convolved, function)
+    work = ArrayWork(options.name, names, whole, _require, options, ("y", "d"))
     return TensorKernel(work, options, device)
+
+
+def _require(_: Sequence[str], shapes: Sequence[Shape]) -> None:
+    """Refuse shapes that do not go together."""
+    u, weights, bias = map(tuple, shapes)
+    if len(u) != 3:
+        raise InputError(f"u has shape {u}: (batch, length, channels) is needed")
+    if len(weights) != 2 or weights[0] != u[2] or not weights[1]:
+        raise InputError(f"weights has shape {weights}: with u {u} ({u[2]}, taps) is needed")
+    if bias != u[2:]:
+        raise InputError(f"bias has shape {bias}: with u {u} {u[2:]} is needed")
+
+
+def _convolved(f: Written, u: WholeArray, weights: WholeArray, bias: WholeArray) -> WholeArray:
+    """A function of the sums of what each step and those before it give, and of the bias."""
+    taps, total = weights.shape[1], bias
+    for j in range(taps):
+        total = total + shifted(u * weights[:, j], taps - 1 - j, 1)
+    return u.mapped(f, [total])

@@ -1,36 +1,30 @@
 """`stencil`: a traced function of the neighbours of every element of a grid, and its gradient.
 
-The gradient is derived, by reverse mode of the function and by transposition of the reads: what an
-element gave to the result at p as its neighbour with offset d, it gathers from p = q - d, if it is
-q itself. Nothing is scattered, so sums are in a fixed order.
+It is an array program: a function of the grid, shifted to each offset. The gradient is derived, by
+reverse mode of the function and by transposition of the reads: what an element gave to the result
+at p as its neighbour with offset d, it gathers from p = q - d, if it is q itself. Nothing is
+scattered, so sums are in a fixed order.
 """
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from symgrad.backend import Backend
+from symgrad.arrays.whole import WholeArray, Written, written_out
 from symgrad.errors import InputError, InputTypeError, TraceError
-from symgrad.expr import ops
+from symgrad.expr.graph.node import Handle
 from symgrad.expr.tracers.array import array
-from symgrad.kernel.formula import Formula
-from symgrad.kernel.index import Index, all_hold
-from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.launch import Array, Launch
-from symgrad.kernel.statements import Buffer
+from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name
 from symgrad.targets import DeviceChoice
-from symgrad.tensor.dispatches import each_of
-from symgrad.tensor.formulas import Formulas
-from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
+from symgrad.tensor.array_work import ArrayWork, shifted
+from symgrad.tensor.kernel import Shape, TensorKernel
 
 Mode = Literal["constant", "wrap"]
 """Values beyond the edges: zeros, or the other side of the grid; SciPy's words."""
@@ -39,160 +33,6 @@ Offset = tuple[int, int]
 
 MOST_OFFSET: Final = 2**15
 """Rows or columns that a neighbour may be away, at most."""
-
-
-# --- the skeletons --------------------------------------------------------------------------------
-
-
-class _Grid:
-    """Where an invocation is in a grid (rows, columns), and what stands some offset away."""
-
-    def __init__(self, k: KernelIR, mode: Mode) -> None:
-        self.k, self.mode = k, mode
-        self.rows, self.columns = (Index(k, k.argument(name)) for name in ("rows", "columns"))
-        self.point = Index(k, k.target.point(k))
-        above, self.column = divmod(self.point, self.columns)
-        self.grid, self.row = divmod(above, self.rows)
-
-    def load(self, source: Buffer, offset: Offset, first: Index | None = None) -> int:
-        """The number at an offset in a source of the grid's shape, which begins at ``first``."""
-        k, (down, right) = self.k, offset
-        (row, row_inside), (column, column_inside) = (
-            self._moved(self.row, down, self.rows),
-            self._moved(self.column, right, self.columns),
-        )
-        place = (self.grid * self.rows + row) * self.columns + column
-        start = Index(k, k.word(0)) if first is None else first
-        conditions = [truth for truth in (row_inside, column_inside) if truth is not None]
-        if not conditions:
-            return k.load(source, (start + place).id)
-        inside = all_hold(k, *conditions)
-        place = Index(k, k.add(ops.word_where, inside, place.id, self.point.id))
-        value = k.load(source, (start + place).id)
-        return k.add(ops.where, inside, value, k.constant(0.0))
-
-    def _moved(self, index: Index, by: int, size: Index) -> tuple[Index, int | None]:
-        """An index some steps further on, and whether it is in the grid, unless it must be."""
-        if not by:
-            return index, None
-        if self.mode == "wrap":
-            far = Index(self.k, self.k.word(abs(by))) % size
-            return (index + (far if by > 0 else size - far)) % size, None
-        if by > 0:
-            return index + by, (index + by).below(size)
-        return index - -by, self.k.add(ops.logical_not, index.below(-by))
-
-    def store(self, results: Sequence[tuple[Buffer, Index, int]]) -> None:
-        """Write values to buffers, if the invocation has an element; indices count from there."""
-        k = self.k
-
-        def put() -> None:
-            for buffer, first, value in results:
-                k.store(buffer, (first + Index(k, k.cell)).id, value)
-
-        k.when(Index(k, k.cell).below(Index(k, k.count)), put)
-
-
-@dataclass(frozen=True)
-class Neighbourhood:
-    """The program of ``y``: a formula of the numbers of ``u`` at some offsets from each element.
-
-    With a ``reverse`` formula it reads ``dy`` as well, and writes ``slopes`` (offsets, elements):
-    what each of these numbers gets as a cotangent.
-    """
-
-    offsets: tuple[Offset, ...]
-    mode: Mode
-    value: Formula
-    reverse: Formula | None = None
-
-    def __call__(self, target: Target) -> KernelIR:
-        """The program for a target."""
-        k = KernelIR(target, "neighbourhood")
-        u, grid = k.buffer("u", "read"), _Grid(k, self.mode)
-        neighbours = [grid.load(u, offset) for offset in self.offsets]
-        (result,) = self.value(k, *neighbours)
-        start = Index(k, k.word(0))
-        results = [(k.buffer("y", "write"), start, result)]
-        if self.reverse is not None:
-            cotangent = k.load(k.buffer("dy", "read"), grid.point.id)
-            slopes, count = k.buffer("slopes", "write"), Index(k, k.count)
-            for n, slope in enumerate(self.reverse(k, *neighbours, cotangent)):
-                results.append((slopes, count * n, slope))
-        grid.store(results)
-        return k
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """The program of ``du``: the sum of what each element got as a neighbour of others."""
-
-    offsets: tuple[Offset, ...]
-    mode: Mode
-
-    def __call__(self, target: Target) -> KernelIR:
-        """The program for a target."""
-        k = KernelIR(target, "gathered")
-        slopes, grid = k.buffer("slopes", "read"), _Grid(k, self.mode)
-        total, count = k.constant(0.0), Index(k, k.count)
-        for n, (down, right) in enumerate(self.offsets):
-            slope = grid.load(slopes, (-down, -right), count * n)
-            total = slope if not n else k.add(ops.add, total, slope)
-        grid.store([(k.buffer("du", "write"), Index(k, k.word(0)), total)])
-        return k
-
-
-# --- the work -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Stencil:
-    """The work of a stencil: see `symgrad.tensor.kernel.Work`."""
-
-    name: str
-    offsets: tuple[Offset, ...]
-    mode: Mode
-    value: Formula
-    reverse: Formula
-
-    arguments = ("u",)
-    cotangents = ("cotangent",)
-
-    def results(self, shapes: Sequence[Shape]) -> list[Shape]:
-        """The shape of u: see `Work`."""
-        (u,) = map(tuple, shapes)
-        if len(u) < 2:
-            raise InputError(f"u has shape {u}: (..., rows, columns) is needed")
-        return [u]
-
-    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """The launch of a call: see `Work`."""
-        u, count = tuple(shapes[0]), math.prod(shapes[0])
-        words = ("rows", u[-2]), ("columns", u[-1])
-        inputs, outputs, scratch = [Array("u", u)], [Array("y", u)], list[Array]()
-        bound, back = [("u", "u"), ("y", "y")], kind == "vjp"
-        if back:
-            inputs.append(Array("cotangent", u))
-            outputs.append(Array("du", u))
-            scratch.append(Array("slopes", (len(self.offsets), *u)))
-            bound += [("dy", "cotangent"), ("slopes", "slopes")]
-        program = Neighbourhood(self.offsets, self.mode, self.value, self.reverse if back else None)
-        steps = [each_of(program, device_target, bound, count, words)]
-        if back:
-            gather, arrays = Gathered(self.offsets, self.mode), ("slopes", "du")
-            pairs = list(zip(arrays, arrays, strict=True))
-            steps.append(each_of(gather, device_target, pairs, count, words))
-        name = f"{self.name}_{kind}"
-        return Launch(name, tuple(inputs), tuple(outputs), tuple(scratch), tuple(steps))
-
-    def runner(
-        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-    ) -> Runner:
-        """A launch: see `Work`."""
-        return launched(self, kind, shapes, backend, options)
-
-
-# --- the verb -------------------------------------------------------------------------------------
 
 
 def stencil(
@@ -246,10 +86,28 @@ def stencil(
     pairs = _pairs(offsets)
     shown = name or getattr(f, "__name__", "stencil").replace("<lambda>", "stencil")
     options = Options(shown, math=math, dtype=dtype_name(dtype), comments=False)
-    names = tuple(f"u{n}" for n in range(len(pairs)))
-    formulas = Formulas(partial(_of_neighbours, f), names, options)
-    work = Stencil(shown, pairs, mode, formulas.value(), formulas.reverse(names))
+    function, _ = written_out(partial(_of_neighbours, f), "f" * len(pairs))
+    whole = partial(_of_grid, function, pairs, mode)
+    work = ArrayWork(shown, ("u",), whole, _require, options, ("y", "d"))
     return TensorKernel(work, options, device)
+
+
+def _require(_: Sequence[str], shapes: Sequence[Shape]) -> None:
+    """Refuse an array that is no grid."""
+    (u,) = map(tuple, shapes)
+    if len(u) < 2:
+        raise InputError(f"u has shape {u}: (..., rows, columns) is needed")
+
+
+def _of_grid(f: Written, offsets: Sequence[Offset], mode: Mode, u: WholeArray) -> WholeArray:
+    """A function of the numbers at all offsets, of every element."""
+    neighbours = [
+        np.roll(u, (-down, -right), (-2, -1))
+        if mode == "wrap"
+        else shifted(shifted(u, -down, -2), -right, -1)
+        for down, right in offsets
+    ]
+    return u.mapped(f, neighbours)
 
 
 def _of_neighbours(f: Callable[[Any], Any], *neighbours: Any) -> Any:
@@ -259,7 +117,10 @@ def _of_neighbours(f: Callable[[Any], Any], *neighbours: Any) -> Any:
         result = result.item()
     if isinstance(result, tuple | list | dict | np.ndarray):
         raise TraceError(f"the stencil returned {result!r}: one number is needed")
-    return result
+    if isinstance(result, Handle):
+        return result
+    graph = neighbours[0].graph
+    return Expr(graph, graph.constant(float(result)))
 
 
 def _pairs(offsets: Sequence[Sequence[int]]) -> tuple[Offset, ...]:

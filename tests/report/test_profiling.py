@@ -131,6 +131,14 @@ def test_minimisations_and_fits_have_profiles(device: Any) -> None:
     assert "bytes" not in str(traced)
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_programs_of_whole_arrays_have_profiles(device: Any) -> None:
+    smooth, a = sg.jit(lambda a: np.tanh(a) @ a, device=device), np.eye(30, dtype=np.float32)
+    profile = sg.profile(smooth, a)
+    np.testing.assert_array_equal(profile.result, smooth(a))
+    assert profile.seconds["kernel"] > 0
+
+
 def test_compiling_is_a_stage_of_the_call_that_compiles() -> None:
     with watch.watching() as seen:
         sg.fused_forward(1, lambda v: v[0] * 3.25 - 1, device="cpu").run([1.0])

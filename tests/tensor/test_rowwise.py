@@ -190,7 +190,11 @@ def test_rows_are_arrays(name: str, device: DeviceChoice) -> None:
     g = drawn(np.random.default_rng(5), y.shape)
     result, (dx,) = kernel.vjp(x, g)
     np.testing.assert_allclose(result, y, rtol=1e-5, atol=1e-5)
-    assert kernel.stats.bytes >= 4 * (2 * x.size + 2 * y.size) and "@compute" in kernel.wgsl
+    if f is np.sort:
+        with pytest.raises(sg.InputError, match="the host does a part"):
+            _ = kernel.stats
+    else:
+        assert kernel.stats.bytes >= 4 * (2 * x.size + 2 * y.size) and "@compute" in kernel.wgsl
     step = 1e-3 * np.sign(drawn(np.random.default_rng(6), x.shape)) * g.mean()
     more, less = (np.apply_along_axis(f, -1, x.astype(float) + s) for s in (step, -step))
     np.testing.assert_allclose(np.sum(dx * step), np.sum(g * (more - less)) / 2, rtol=1e-4)
