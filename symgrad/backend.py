@@ -38,12 +38,12 @@ from symgrad.targets import Device, DeviceChoice, Devices, choose_any
 from symgrad.values.dtypes import host_dtype, memory_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES
+from symgrad.wgsl.device.gpu import SCRATCH_BYTES
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
 from symgrad.wgsl.dispatch.blocks import in_blocks
 from symgrad.wgsl.dispatch.iteration import fits, rows_together, steps_target
 from symgrad.wgsl.dispatch.joined import Rows as JoinedRows
-from symgrad.wgsl.dispatch.launch import SCRATCH_BYTES
 from symgrad.wgsl.dispatch.sums import WorkgroupSums
 from symgrad.wgsl.printing.source import Style
 
@@ -291,7 +291,7 @@ class Cpu:
             launch = iterate_launch(iteration, llvm_until.steps_target(iteration, math, dtype))
             return llvm_launch.Launched(launch, math, dtype)
 
-        return _iterations.get((iteration, math, dtype), launched)
+        return _iterations.get((iteration, math, dtype, host()), launched)
 
     def rows_together(self, iteration: Iteration, problems: Problems) -> bool:
         """A lane has a problem for itself: see `Backend`."""
@@ -305,7 +305,7 @@ class Cpu:
         """On all cores: see `Backend`."""
         math, dtype = options.math, options.dtype
         make = partial(llvm_launch.Launched, launch, math, dtype)
-        return _launches.get((launch, math, dtype), make)
+        return _launches.get((launch, math, dtype, host()), make)
 
     def map(
         self, computation: Computation, options: Options, title: str = ""

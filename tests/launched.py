@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -15,7 +15,50 @@ from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.sums import WorkgroupSums
+from symgrad.wgsl.memory.mapping import Mapper
 from symgrad.wgsl.printing.source import Style
+
+
+class Interrupted:
+    """A mapper that is interrupted the nth time, from 0 on, that it is to do something."""
+
+    def __init__(
+        self, mapper: Mapper, broken: str, n: int = 0, before: Callable[[], None] = lambda: None
+    ) -> None:
+        self.mapper, self.broken, self.left, self.before = mapper, broken, n, before
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.broken:
+            self.left -= 1
+            if self.left == -1:
+                self.before()
+                raise KeyboardInterrupt
+        return getattr(self.mapper, name)
+
+
+class Full:
+    """A device of wgpu's that has no memory left, and calls a function when it is asked for it."""
+
+    def __init__(self, device: Any, asked: Callable[[], None]) -> None:
+        self.device, self.asked = device, asked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.device, name)
+
+    def create_buffer(self, **_: Any) -> Any:
+        self.asked()
+        raise RuntimeError("Not enough memory left.")
+
+
+@contextmanager
+def room_for(gpu: Gpu, nbytes: int) -> Iterator[None]:
+    """A context in which a GPU has room for so many more bytes of arrays."""
+    gpu.free()
+    limit, gpu.pool.limit = gpu.pool.limit, gpu.pool.live + nbytes
+    try:
+        yield
+    finally:
+        gpu.pool.limit = limit
 
 
 @contextmanager

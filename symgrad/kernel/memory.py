@@ -31,7 +31,7 @@ IDLE_BYTES: Final = 2**24
 
 
 MOST_BYTES: Final = 2**31
-"""Bytes of all arrays that are kept, at most: what is larger is never kept."""
+"""See `Pool`."""
 
 
 class Pool:
@@ -40,7 +40,9 @@ class Pool:
     What was handed out longest ago is the first to be let go.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        """``most_bytes`` of all arrays that are kept: what is larger is never kept."""
+        self.most_bytes = most_bytes
         self._owners: list[np.ndarray] = []
         self._lock = threading.Lock()
 
@@ -91,7 +93,7 @@ class Pool:
 
     def _is_too_much(self) -> bool:
         nbytes = sum(owner.nbytes for owner in self._owners)
-        return nbytes > MOST_BYTES or nbytes > IDLE_BYTES and len(self._owners) > MOST_KEPT
+        return nbytes > self.most_bytes or nbytes > IDLE_BYTES and len(self._owners) > MOST_KEPT
 
 
 POOL: Final = Pool()

@@ -33,15 +33,16 @@ def available() -> int:
     return int(named) if named.isdecimal() and int(named) else cores()
 
 
-def worth(operations: int, lanes: int) -> int:
+def worth(operations: int, lanes: int, most: int | None = None, waking: float | None = None) -> int:
     """How many threads so many operations are worth, which are done on vectors of numbers.
 
-    With n threads they take an n-th of the time, and n times what it takes to wake one.
+    With n threads they take an n-th of the time, and n times the seconds for ``waking`` one, which
+    are measured. There are at ``most`` as many as `available`.
     """
-    seconds, most = operations / lanes * OPERATION, available()
+    seconds, most = operations / lanes * OPERATION, most or available()
     if seconds < LEAST_SECONDS or most == 1:
         return 1
-    return max(1, min(most, int(math.sqrt(seconds / _waking()))))
+    return max(1, min(most, int(math.sqrt(seconds / (waking or _waking())))))
 
 
 @functools.cache

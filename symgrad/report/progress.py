@@ -81,8 +81,14 @@ class Report(Protocol):
 class Reporter:
     """Tells how far a call has got: not in its first second, and at most ten times a second."""
 
-    def __init__(self, show: Callable[[Progress], Any], what: str, total: int | None) -> None:
-        self._show, self._start = show, time.perf_counter()
+    def __init__(
+        self,
+        show: Callable[[Progress], Any],
+        what: str,
+        total: int | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._show, self._clock, self._start = show, clock, clock()
         self._thread = threading.get_ident()
         self._next = self._start + SILENT_SECONDS
         self._now = Progress(what, 0, total, 0.0)
@@ -91,7 +97,7 @@ class Reporter:
 
     def __call__(self, done: int, best: Callable[[], float | None] | None = None) -> None:
         """See `Report`."""
-        now = time.perf_counter()
+        now = self._clock()
         if now < self._next:
             self._now = replace(self._now, done=done)
             return
@@ -99,18 +105,18 @@ class Reporter:
         self.has_shown = False  # if it raises, that was the last one
         self._show(self._now)
         self.has_shown = True
-        end = time.perf_counter()
+        end = self._clock()
         self._next = end + max(LEAST_SECONDS_APART, LEAST_REPORT_TIMES_APART * (end - now))
 
     def finish(self) -> None:
         """Report the end, if there has been a report before."""
         if self.has_shown:
             with contextlib.suppress(StopIteration):  # there is nothing left to stop
-                self._show(replace(self._at(time.perf_counter(), self._now.done), left=0.0))
+                self._show(replace(self._at(self._clock(), self._now.done), left=0.0))
 
     def now(self) -> Progress:
         """How far it has got, and in which stage it is, as far as another thread knows."""
-        return self._at(time.perf_counter(), self._now.done)
+        return self._at(self._clock(), self._now.done)
 
     def _at(self, now: float, done: int) -> Progress:
         spent, total = now - self._start, self._now.total

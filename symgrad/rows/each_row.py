@@ -21,7 +21,6 @@ from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.tracers.tree import tree_of
-from symgrad.kernel.copying import QUEUED_BYTES
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.shapes import Computation, Output, Reduction, unique
@@ -158,9 +157,10 @@ class RowsKernel(PartsKernel):
 
     def _stays(self, table: Table) -> bool:
         """Whether points are put together on a GPU: a few are quicker to send."""
-        many = self.dtype.itemsize * self._pattern.width * table.count > QUEUED_BYTES
-        apart = backend_of(self.device).owner is not None
-        return apart and (many or isinstance(table.numbers, ResidentArray))
+        gpu = backend_of(self.device).owner
+        if gpu is None or isinstance(table.numbers, ResidentArray):
+            return gpu is not None
+        return self.dtype.itemsize * self._pattern.width * table.count > gpu.queued_bytes
 
     def _resident(self, table: Table) -> Any:
         """The rows where their points are put together on a GPU, None elsewhere."""

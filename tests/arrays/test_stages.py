@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from symgrad.arrays.tape import Tape
 from symgrad.arrays.trace import gradients, program_of, variables
 from symgrad.expr import ops
 from symgrad.kernel.language import Target
-from symgrad.kernel.stages import one_pass, schedule, sizes, translate
+from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.one_pass import PassProgram
 from symgrad.kernel.stages.plan import Plan, Segment
 from symgrad.kernel.stages.programs import StageProgram
@@ -30,22 +31,19 @@ from symgrad.tensor.stages import compile_arrays, planned
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
 
-THRESHOLDS = {
+THRESHOLDS: dict[str, Any] = {
     "CHUNK_COST": 20.0, "FEW_ELEMENTS": 16, "SHARED_TERMS": 4, "SPLIT_TERMS": 8,
     "SCAN_LENGTH": 3, "MOST_PARTS": 5, "ACROSS_READS": 8, "WARP": 2, "BUSY_ELEMENTS": 64,
-    "SHARED_COST": 2, "ROW_GROUPS": 2, "FOURS": 8,
+    "SHARED_COST": 2, "ROW_GROUPS": 2, "FOURS": 8, "LONG": 20, "PASS_ELEMENTS": 2,
 }  # fmt: skip
 TOLERANCES: dict[DTypeName, float] = {"float64": 1e-10, "float32": 1e-4}
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small() -> Iterator[None]:
     """Small arrays are computed as large ones are: in parts, by groups, sums with their errors."""
-    for name, value in THRESHOLDS.items():
-        monkeypatch.setattr(sizes, name, value)
-    monkeypatch.setattr(translate, "LONG", 20)
-    monkeypatch.setattr(schedule, "LONG", 20)
-    monkeypatch.setattr(one_pass, "LEAST_ELEMENTS", 2)
+    with mock.patch.multiple(sizes, **THRESHOLDS):
+        yield
 
 
 def programs(seeds: range) -> Iterator[tuple[Drawn, list[np.ndarray], list[np.ndarray]]]:
@@ -289,11 +287,10 @@ def test_sums_of_many_numbers_lose_nothing() -> None:
     ("device", "dtype", "name"), [("cpu", "float64", "product"), ("gpu", "float32", "matmul")]
 )
 def test_products_of_matrices_in_batches_and_transposed(
-    monkeypatch: pytest.MonkeyPatch, device: str, dtype: DTypeName, name: str
+    device: str, dtype: DTypeName, name: str
 ) -> None:
     """``tanh(sum_k a[z, k, i] (b c)[z, j, k])``, in any order of axes."""
-    monkeypatch.setattr(sizes, "TILE_PRODUCT", (1_000, 4))
-    s, (z, m, n, depth) = Scalars(), (5, 17, 20, 23)
+    s, (z, m, n, depth) = Scalars(), (5, 37, 40, 41)
     a, b = Input(shape=(z, depth, m), number=0), Input(shape=(z, n, depth), number=1)
     c = Input(shape=(depth,), number=2)
     where = targets.choose(device)  # pyright: ignore[reportArgumentType]

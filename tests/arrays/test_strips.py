@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -68,18 +71,24 @@ def test_memory_of_attention_is_linear_forward_and_backward() -> None:
     assert max(written) <= 2**21, written  # of 4.2 million scores
 
 
+@contextmanager
+def large_from(elements: int, rows: int = strips.ROWS) -> Iterator[None]:
+    """A context in which arrays of so many elements are worth strips of so many rows."""
+    with (
+        mock.patch.multiple(stages, LARGE=elements, HOST_LARGE=elements),
+        mock.patch.object(strips, "ROWS", rows),
+    ):
+        yield
+
+
 @pytest.mark.parametrize(("device", "dtype"), [("cpu", "float64"), ("gpu", "float32")])
 @pytest.mark.parametrize("n", [96, 101])
-def test_strips_give_the_numbers_of_whole_arrays(
-    monkeypatch: Any, device: str, dtype: Any, n: int
-) -> None:
-    monkeypatch.setattr(stages, "LARGE", 2**14)
-    monkeypatch.setattr(stages, "HOST_LARGE", 2**14)
-    monkeypatch.setattr(strips, "ROWS", 1)
+def test_strips_give_the_numbers_of_whole_arrays(device: str, dtype: Any, n: int) -> None:
     args, mask = drawn(2, 3, n, 4), np.tri(n, dtype=bool)
     mask[n - 1] = np.arange(n) % 2
-    run = with_gradients(mask, device=device, dtype=dtype)
-    value, gradients = run(*args)
+    with large_from(2**14, rows=1):
+        run = with_gradients(mask, device=device, dtype=dtype)
+        value, gradients = run(*args)
     rtol = 1e-12 if dtype == "float64" else 1e-4
     assert np.isclose(value, np.sum(attention(*args, mask) ** 2), rtol=rtol)
     for mine, theirs in zip(gradients, attention_gradients(*args, mask), strict=True):
@@ -88,9 +97,8 @@ def test_strips_give_the_numbers_of_whole_arrays(
     assert largest(str(run.stages)) < 6 * n * n
 
 
-def test_few_rows_of_many_elements_are_two_strips_at_least(monkeypatch: Any) -> None:
+def test_few_rows_of_many_elements_are_two_strips_at_least() -> None:
     """A strip of as many rows as products take would be all there are."""
-    monkeypatch.setattr(stages, "HOST_LARGE", 2**10)
     x, y = drawn(50, count=2)
 
     def columns(x: Any, y: Any) -> Any:
@@ -98,31 +106,34 @@ def test_few_rows_of_many_elements_are_two_strips_at_least(monkeypatch: Any) -> 
         return (a / (1 + np.abs(a).sum(1, keepdims=True))).sum(0), a @ a.T
 
     run = sg.jit(columns, device="cpu", dtype="float64")
-    for mine, theirs in zip(run(x, y), columns(x, y), strict=True):
+    with large_from(2**10):
+        results = run(x, y)
+    for mine, theirs in zip(results, columns(x, y), strict=True):
         assert np.allclose(mine, theirs, rtol=1e-12, atol=1e-14)
     assert "call loop, 2 times" in str(run.stages)
 
 
-def test_a_query_without_keys_is_nan_as_in_numpy(monkeypatch: Any) -> None:
-    monkeypatch.setattr(stages, "HOST_LARGE", 2**10)
+def test_a_query_without_keys_is_nan_as_in_numpy() -> None:
     args, mask = drawn(32, 4), np.ones((32, 32), bool)
     mask[5] = False
     run = sg.jit(lambda *a: attention(*a, mask), device="cpu", dtype="float64")
     with np.errstate(invalid="ignore"):
         expected = attention(*args, mask)
+    with large_from(2**10):
+        found = run(*args)
     assert np.isnan(expected[5]).all()
-    assert np.allclose(run(*args), expected, rtol=1e-12, equal_nan=True)
+    assert np.allclose(found, expected, rtol=1e-12, equal_nan=True)
 
 
-def test_strips_of_what_reads_rows_and_columns_differently(monkeypatch: Any) -> None:
+def test_strips_of_what_reads_rows_and_columns_differently() -> None:
     """Rows of one array and columns of another, sums over both, and what must stay whole."""
-    monkeypatch.setattr(stages, "HOST_LARGE", 2**10)
     x, y = drawn(40, count=2)
 
     def rows(x: Any, y: Any) -> Any:
         a = np.sinh(np.tanh(x[:, None] * y[None]))
         return np.cumsum(a, 1)[:, -1], (a / (1 + np.abs(a).sum(1, keepdims=True))).sum(0), a @ a.T
 
-    results = sg.jit(rows, device="cpu", dtype="float64")(x, y)
+    with large_from(2**10):
+        results = sg.jit(rows, device="cpu", dtype="float64")(x, y)
     for mine, theirs in zip(results, rows(x, y), strict=True):
         assert np.allclose(mine, theirs, rtol=1e-12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -127,20 +127,25 @@ def amplitude(factors: Any) -> float:
     return float(np.sum(factors) / np.sum(factors * factors))
 
 
-def test_fits_follow_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fitted(with_global) == pytest.approx(amplitude(np.exp(-2.0 * X)), rel=1e-12)
-    monkeypatch.setitem(globals(), "RATE", 1.0)
-    assert fitted(with_global) == pytest.approx(amplitude(np.exp(-X)), rel=1e-12)
-    assert fitted(by_another) == pytest.approx(amplitude(np.exp(-0.5 * X)), rel=1e-12)
-    monkeypatch.setitem(globals(), "slower", np.cos)
-    assert fitted(by_another) == pytest.approx(amplitude(np.cos(X)), rel=1e-12)
-    assert fitted(looks_up) == pytest.approx(amplitude(X), rel=1e-12)
-    monkeypatch.setitem(globals(), "TABLE", [4.0])
-    assert fitted(looks_up) == pytest.approx(amplitude(4.0 * X), rel=1e-12)
+def test_fits_follow_what_changes() -> None:
+    numpy: Any = ModuleType("numpy of mine")
+    numpy.exp, module = np.exp, {**globals(), "np": numpy}
+    exponential, another, table = (
+        FunctionType(f.__code__, module) for f in (with_global, by_another, looks_up)
+    )
+    assert fitted(exponential) == pytest.approx(amplitude(np.exp(-2.0 * X)), rel=1e-12)
+    module["RATE"] = 1.0
+    assert fitted(exponential) == pytest.approx(amplitude(np.exp(-X)), rel=1e-12)
+    assert fitted(another) == pytest.approx(amplitude(np.exp(-0.5 * X)), rel=1e-12)
+    module["slower"] = np.cos
+    assert fitted(another) == pytest.approx(amplitude(np.cos(X)), rel=1e-12)
+    assert fitted(table) == pytest.approx(amplitude(X), rel=1e-12)
+    module["TABLE"] = [4.0]
+    assert fitted(table) == pytest.approx(amplitude(4.0 * X), rel=1e-12)
     for rate in (1.0, 2.0, 1.0):
         assert fitted(closing_over(rate)) == pytest.approx(amplitude(np.exp(-rate * X)), rel=1e-12)
-    monkeypatch.setattr(np, "exp", np.cos)
-    assert fitted(with_global) == pytest.approx(amplitude(np.cos(-X)), rel=1e-12)
+    numpy.exp = np.cos
+    assert fitted(exponential) == pytest.approx(amplitude(np.cos(-X)), rel=1e-12)
 
 
 def test_fits_follow_defaults_that_are_replaced() -> None:

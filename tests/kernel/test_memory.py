@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from symgrad.kernel.memory import (
     ALIGNMENT_BYTES,
@@ -103,13 +102,13 @@ def test_many_arrays_are_kept_if_they_are_not_too_large() -> None:
     assert {address(a) for a in again} == last, "the most that are kept are the last"
 
 
-def test_no_more_is_kept_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_kept_than_fits() -> None:
     pool = Pool()
     arrays = [pool.empty(SHAPE, FLOAT) for _ in range(4)]
-    monkeypatch.setattr("symgrad.kernel.memory.MOST_BYTES", int(2.5 * arrays[0].nbytes))
+    pool.most_bytes = int(2.5 * arrays[0].nbytes)
     arrays.append(pool.empty(SHAPE, FLOAT))
     assert 2 * arrays[0].nbytes <= pool.nbytes < 2.1 * arrays[0].nbytes
-    monkeypatch.setattr("symgrad.kernel.memory.MOST_BYTES", 1000)
+    pool.most_bytes = 1000
     for k in range(3):
         pool.empty(SHAPE, FLOAT)[...] = k
         assert pool.nbytes == 0

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ import pytest
 
 from symgrad.llvm import compiler
 from symgrad.llvm.device import cpu as device
+from symgrad.llvm.device.files import CodeFiles
 from symgrad.llvm.printing.source import Source
 
 from .running import run
@@ -24,13 +25,10 @@ SOURCE = Source("define void @run(ptr %x) { ret void }\n", "void (*)(void *)", 0
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder for compiled code."""
     monkeypatch.setenv("SYMGRAD_CACHE", str(tmp_path / "kept"))
-    device.cache_folder.cache_clear()
-    device._codes.clear()  # pyright: ignore[reportPrivateUsage]
-    yield tmp_path / "kept"
-    device.cache_folder.cache_clear()
+    return tmp_path / "kept"
 
 
 def test_the_host_is_described() -> None:
@@ -46,11 +44,14 @@ def test_code_is_kept_in_memory(folder: Path) -> None:
     assert device.compile_source(SOURCE) is device.compile_source(SOURCE)
 
 
-def test_code_is_read_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_read_from_the_disk(folder: Path) -> None:
     device.compile_source(SOURCE)
-    assert len(list(kept(folder).iterdir())) == 1
-    monkeypatch.setattr(device, "_compiled", lambda source: pytest.fail("it was on disk"))
+    (path,) = kept(folder).iterdir()
+    os.utime(path, (0, 0))
     assert device.compile_source(SOURCE).address
+    assert path.stat().st_mtime > 0, "it was used"
+    assert list(kept(folder).iterdir()) == [path]
+    assert device.find_code(replace(SOURCE, effort=1)) is None
 
 
 def test_with_less_effort_the_code_is_another_and_the_bits_are_the_same(
@@ -84,7 +85,6 @@ def test_code_under_the_name_of_another_is_not_run(folder: Path) -> None:
     run(other, ONE, points)
     (foreign,) = set(kept(folder).iterdir()) - {path}
     path.write_bytes(foreign.read_bytes())
-    device._codes.clear()  # pyright: ignore[reportPrivateUsage]
     np.testing.assert_array_equal(run(made, ONE, points)[0], want)
     assert compiler.unsealed(path.stem, path.read_bytes()), "it was written anew"
 
@@ -105,66 +105,57 @@ def kept(folder: Path) -> Path:
     return folder / "symgrad" / "code"
 
 
-def write(folder: Path, *numbers: int) -> list[Path]:
-    """Files of 1000 bytes and a little as the cache writes them, used at these times."""
-    files = [kept(folder) / f"{k:064x}.code" for k in numbers]
-    for k, file in zip(numbers, files, strict=True):
-        device._write(file.stem, bytes(1000))  # pyright: ignore[reportPrivateUsage]
-        os.utime(file, (k, k))
-    return files
+def write(files: CodeFiles, *numbers: int) -> list[Path]:
+    """Files of 1000 bytes and a little, used at these times."""
+    paths = [files.folder / f"{k:064x}.code" for k in numbers]
+    for k, path in zip(numbers, paths, strict=True):
+        files.write(path.stem, bytes(1000))
+        os.utime(path, (k, k))
+    return paths
 
 
-def test_what_was_used_longest_ago_goes_first(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = write(folder, 3, 1, 2, 0)
-    monkeypatch.setattr(device, "CACHE_BYTES", 3000)
-    device.compile_source(SOURCE)
-    assert [file.exists() for file in files] == [True, False, False, False]
-    assert len(list(kept(folder).iterdir())) == 2
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
+    paths = write(CodeFiles(tmp_path), 3, 1, 2, 0)
+    CodeFiles(tmp_path, 3000).write(f"{9:064x}", bytes(1000))
+    assert [path.exists() for path in paths] == [True, False, False, False]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_what_was_just_written_is_not_deleted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device, "CACHE_BYTES", 3000)
-    now = int(time.time())
-    assert all(file.exists() for file in write(folder, now - 5, now - 4, now - 3, now - 2, now - 1))
-    device.compile_source(SOURCE)
-    assert len(list(kept(folder).iterdir())) == 6
+def test_what_was_just_written_is_not_deleted(tmp_path: Path) -> None:
+    files, now = CodeFiles(tmp_path, 3000), int(time.time())
+    paths = write(files, now - 5, now - 4, now - 3, now - 2, now - 1)
+    assert all(path.exists() for path in paths)
+    files.write(f"{9:064x}", bytes(1000))
+    assert len(list(tmp_path.iterdir())) == 6
 
 
-def test_a_file_that_is_used_while_others_are_pruned_stays(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = write(folder, 0, 1, 2, 3)
-    is_written_here = device._is_written_here  # pyright: ignore[reportPrivateUsage]
+def test_a_file_that_is_used_while_others_are_pruned_stays(tmp_path: Path) -> None:
+    paths = write(CodeFiles(tmp_path), 0, 1, 2, 3)
 
-    def meanwhile(path: str) -> bool:
-        os.utime(files[0])  # another process reads it
-        return is_written_here(path)
+    class Meanwhile(CodeFiles):
+        def is_code(self, path: str) -> bool:
+            os.utime(paths[0])  # another process reads it
+            return super().is_code(path)
 
-    monkeypatch.setattr(device, "_is_written_here", meanwhile)
-    monkeypatch.setattr(device, "CACHE_BYTES", 3000)
-    device.compile_source(SOURCE)
-    assert [file.exists() for file in files] == [True, False, False, True]
+    Meanwhile(tmp_path, 3000).write(f"{9:064x}", bytes(1000))
+    assert [path.exists() for path in paths] == [True, False, False, True]
 
 
-def test_files_of_others_are_never_touched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "CACHE_BYTES", 1000)
-    code = kept(folder)
-    code.mkdir(parents=True)
+def test_files_of_others_are_never_touched(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
     hashed = f"{0:064x}"
-    foreign = [folder / "thesis.tex", folder / hashed, folder / f"{hashed}.code"]
+    foreign = [tmp_path / "thesis.tex", tmp_path / hashed, tmp_path / f"{hashed}.code"]
     foreign += [code / "data.csv", code / hashed, code / f"{hashed}.code", code / "1.code"]
     for file in foreign:
         file.write_bytes(b"years of work" * 1000)
         os.utime(file, (0, 0))
-    (code / f"{1:064x}.code").symlink_to(folder / "thesis.tex")
+    (code / f"{1:064x}.code").symlink_to(tmp_path / "thesis.tex")
     (code / f"{2:064x}.code").mkdir()
     before = {p: (p.lstat().st_ino, p.lstat().st_mtime) for p in [*foreign, *code.iterdir()]}
-    (old,) = write(folder, 3)
-    device.compile_source(SOURCE)
+    files = CodeFiles(code, 1000)
+    (old,) = write(files, 3)
+    files.write(f"{9:064x}", bytes(1000))
     assert not old.exists()
     assert all((p.lstat().st_ino, p.lstat().st_mtime) == state for p, state in before.items())
 
@@ -176,67 +167,60 @@ def test_a_name_that_is_taken_by_another_file_is_no_obstacle(folder: Path) -> No
     assert (folder / "symgrad").read_text() == "in the way"
 
 
-def test_the_folder_is_seldom_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_seldom_looked_at(tmp_path: Path) -> None:
     """Pruning looks at every file: once in a sixteenth of the bytes kept, on average."""
     looked: list[Path] = []
-    monkeypatch.setattr(device, "_prune", looked.append)
-    monkeypatch.setattr(device, "CACHE_BYTES", 16 * 100 * 1000)
+
+    class Looking(CodeFiles):
+        def prune(self) -> None:
+            looked.append(self.folder)
+
+    files = Looking(tmp_path, 16 * 100 * 1000)
     for k in range(1000):
-        key = hashlib.sha256(bytes([k % 256, k // 256])).hexdigest()
-        device._write(key, bytes(1000))  # pyright: ignore[reportPrivateUsage]
+        files.write(hashlib.sha256(bytes([k % 256, k // 256])).hexdigest(), bytes(1000))
     assert 4 <= len(looked) <= 20
 
 
-def test_what_was_killed_while_it_wrote_and_what_is_old_is_deleted_in_time(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept(folder).mkdir(parents=True)
-    unfinished = kept(folder) / f"{0:064x}.a1_b2c3d.code"
+def test_what_was_killed_while_it_wrote_and_what_is_old_is_deleted_in_time(tmp_path: Path) -> None:
+    unfinished = tmp_path / f"{0:064x}.a1_b2c3d.code"
     unfinished.write_bytes(compiler.HEADER + bytes(3000))
-    earlier = kept(folder) / f"{1:064x}.code"
+    earlier = tmp_path / f"{1:064x}.code"
     earlier.write_bytes(compiler.MARK + b"2\n" + bytes(3000))
     for file in (unfinished, earlier):
         os.utime(file, (0, 0))
-    monkeypatch.setattr(device, "CACHE_BYTES", 3000)
-    device.compile_source(SOURCE)
+    CodeFiles(tmp_path, 3000).write(f"{9:064x}", bytes(1000))
     assert not unfinished.exists() and not earlier.exists()
 
 
-def test_a_disk_that_is_full_leaves_nothing_behind(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(old: str, new: Path) -> None:
-        raise OSError(28, "no space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
+def test_a_name_that_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
+    """As a full disk."""
+    path = kept(folder) / f"{device.key_of(SOURCE)}.code"
+    path.mkdir(parents=True)
     assert device.compile_source(SOURCE).address
-    assert list(kept(folder).iterdir()) == []
+    assert list(kept(folder).iterdir()) == [path]
 
 
-def test_processes_that_write_at_once_lose_nothing(folder: Path) -> None:
+def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     """Each reads what it wrote, while the others write and prune."""
     program = """
 import sys
-from symgrad.llvm import compiler
-from symgrad.llvm.device import cpu as device
-device.CACHE_BYTES = 3000
-keys = [f"{int(sys.argv[1]) * 100 + k:064x}" for k in range(40)]
+from pathlib import Path
+from symgrad.llvm.device.files import CodeFiles
+files = CodeFiles(Path(sys.argv[1]), 3000)
+keys = [f"{int(sys.argv[2]) * 100 + k:064x}" for k in range(40)]
 for key in keys:
-    device._write(key, key.encode() * 20)
-assert all(device._read(key) == key.encode() * 20 for key in keys)
+    files.write(key, key.encode() * 20)
+assert all(files.read(key) == key.encode() * 20 for key in keys)
 """
-    run = [sys.executable, "-c", program]
+    run = [sys.executable, "-c", program, str(tmp_path)]
     started = [subprocess.Popen([*run, str(k)]) for k in range(3)]
     assert [process.wait() for process in started] == [0, 0, 0]
-    assert len(list(kept(folder).iterdir())) == 120
+    assert len(list(tmp_path.iterdir())) == 120
 
 
 def test_no_folder_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("SYMGRAD_CACHE", str(tmp_path / "file" / "folder"))
-    device.cache_folder.cache_clear()
-    assert device.compile_source(SOURCE).address
-    monkeypatch.setenv("SYMGRAD_CACHE", "")
-    device.cache_folder.cache_clear()
-    assert device.cache_folder() is None
-    device.cache_folder.cache_clear()
+    for name in (str(tmp_path / "file" / "folder"), ""):
+        monkeypatch.setenv("SYMGRAD_CACHE", name)
+        assert device.code_files() is None
+        assert device.compile_source(SOURCE).address

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from machines import cores
 
 import symgrad as sg
 from symgrad.errors import InputError
 from symgrad.kernel import threads
 from symgrad.llvm.device.host import host
-from symgrad.llvm.dispatch import points as dispatch
+from symgrad.llvm.dispatch.points import STREAMED_BYTES
 
 
 def loss(v: Any) -> Any:
@@ -42,14 +43,18 @@ def test_a_row_of_a_batch_is_the_point_alone(count: int) -> None:
         np.testing.assert_array_equal(alone[1], slopes[k])
 
 
-def test_streamed_and_shared_out_results_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = points(50_000)
-    want = KERNEL.run(x)
-    monkeypatch.setattr(dispatch, "STREAMED_BYTES", 0)
-    for name, value in (("OPERATION", 0.0), ("OPERATION", 1.0), ("CHUNKS", 100)):
-        monkeypatch.setattr(threads, name, value)
-        for a, b in zip(KERNEL.run(x), want, strict=True):
-            np.testing.assert_array_equal(a, b)
+@pytest.mark.parametrize("count", [50_000, STREAMED_BYTES // 24 + 1])
+def test_streamed_and_shared_out_results_are_the_same(count: int) -> None:
+    x = points(count)
+    with cores(1):
+        want = KERNEL.run(x)
+    for n, pieces in ((2, 8), (5, 100)):
+        with cores(n, pieces):
+            for a, b in zip(KERNEL.run(x), want, strict=True):
+                np.testing.assert_array_equal(a, b)
+    short = KERNEL.run(x[-1000:])
+    for a, b in zip(short, want, strict=True):
+        np.testing.assert_array_equal(a, b[-1000:])
 
 
 def test_every_memory_order_and_dtype_is_taken() -> None:
@@ -171,11 +176,7 @@ def test_every_numpy_exception_stays_away() -> None:
 
 
 @pytest.mark.parametrize(("waking", "most"), [(1e-5, 16), (2e-4, 4), (1.0, 1)])
-def test_work_is_shared_between_as_many_threads_as_it_is_worth(
-    waking: float, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_is_shared_between_as_many_threads_as_it_is_worth(waking: float, most: int) -> None:
     """4 ms of it, where waking a thread is cheap or dear; 20 us never."""
-    monkeypatch.setattr(threads, "available", lambda: 16)
-    monkeypatch.setattr(threads, "_waking", lambda: waking)
-    assert threads.worth(round(4e-3 * 8 / threads.OPERATION), 8) == most
-    assert threads.worth(round(2e-5 * 8 / threads.OPERATION), 8) == 1
+    assert threads.worth(round(4e-3 * 8 / threads.OPERATION), 8, 16, waking) == most
+    assert threads.worth(round(2e-5 * 8 / threads.OPERATION), 8, 16, waking) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,10 +19,10 @@ from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
-from symgrad.llvm.printing import functions, printer
 from symgrad.llvm.printing.analysis import Item
 from symgrad.llvm.printing.functions import Arrangement
 from symgrad.llvm.printing.operations import Shape
+from symgrad.llvm.printing.source import CodeSizes
 from symgrad.llvm.printing.statements import Body
 from symgrad.llvm.printing.values import Calls
 from symgrad.mathlib.define import inlined
@@ -48,9 +49,7 @@ def chain(length: int, inputs: int = 3) -> Computation:
 
 @pytest.mark.parametrize("length", [10, 700])
 @pytest.mark.parametrize("inputs", [3, 120])
-def test_cut_and_whole_give_the_same_bits(
-    length: int, inputs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cut_and_whole_give_the_same_bits(length: int, inputs: int) -> None:
     made = chain(length, inputs)
     points = np.random.default_rng(0).random((2 * LANES, inputs), dtype=np.float32)
     whole = run(made, ONE, points)
@@ -58,10 +57,7 @@ def test_cut_and_whole_give_the_same_bits(
     columns = dict(zip(inputs_of(graph), points.T, strict=True))
     exact = evaluate_graph(graph, [made.outputs[0].nodes[0]], columns)
     np.testing.assert_allclose(whole[0][:, 0], exact[0], rtol=1e-5)
-    monkeypatch.setattr(functions, "LONG_OPERATIONS", 100)
-    monkeypatch.setattr(functions, "LONG_BATCH", 100)
-    monkeypatch.setattr(functions, "FUNCTION", 64)
-    for shape in (ONE, MANY):
+    for shape in (replace(shape, sizes=CodeSizes(100, 100, 64)) for shape in (ONE, MANY)):
         assert ("@part1" in emitted(made, shape).text) == (length > 100)
         for found, want in zip(run(made, shape, points), whole, strict=True):
             np.testing.assert_array_equal(found, want)
@@ -80,7 +76,7 @@ def test_random_graphs_give_a_point_the_bits_of_its_batch(seed: int) -> None:
     np.testing.assert_array_equal(one, many)
 
 
-def test_functions_are_written_in_place_or_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_are_written_in_place_or_called() -> None:
     graph = Graph()
     graph.tracing = False
     x = Expr(graph, graph.input("x"))
@@ -88,9 +84,9 @@ def test_functions_are_written_in_place_or_called(monkeypatch: pytest.MonkeyPatc
     points = np.linspace(-3, 3, 2 * LANES, dtype=np.float32)[:, None]
     assert "alwaysinline" in emitted(made, MANY).text
     (inline,) = run(made, MANY, points)
-    monkeypatch.setattr(printer, "INLINED", 0)
-    assert "alwaysinline" not in emitted(made, MANY).text
-    np.testing.assert_array_equal(run(made, MANY, points)[0], inline)
+    called = replace(MANY, sizes=CodeSizes(inlined=0))
+    assert "alwaysinline" not in emitted(made, called).text
+    np.testing.assert_array_equal(run(made, called, points)[0], inline)
     np.testing.assert_allclose(inline, np.tanh(points), rtol=1e-6)
 
 
@@ -123,7 +119,7 @@ def test_the_source_is_the_same_every_time() -> None:
     assert emitted(made, MANY) == emitted(made, MANY)
 
 
-def test_a_product_is_fused_across_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_is_fused_across_a_cut() -> None:
     graph = Graph()
     graph.tracing = False
     x = [Expr(graph, graph.input(f"x{k}")) for k in range(4)]
@@ -134,6 +130,5 @@ def test_a_product_is_fused_across_a_cut(monkeypatch: pytest.MonkeyPatch) -> Non
     made = computation(graph, [sums[-1].id])
     points = np.random.default_rng(0).random((LANES, 4), dtype=np.float32)
     (whole,) = run(made, ONE, points)
-    monkeypatch.setattr(functions, "LONG_OPERATIONS", 10)
-    monkeypatch.setattr(functions, "FUNCTION", 32)
-    np.testing.assert_array_equal(run(made, ONE, points)[0], whole)
+    cut = replace(ONE, sizes=CodeSizes(long=10, function=32))
+    np.testing.assert_array_equal(run(made, cut, points)[0], whole)

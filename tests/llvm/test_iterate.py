@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -20,20 +20,17 @@ from iterations import (
     rosenbrock_starts,
     sums_over_rows,
 )
+from machines import code_sizes, cores
+from tables import row
 
-from symgrad import backend
-from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.kernel import threads
 from symgrad.kernel.interpret import iterate
 from symgrad.kernel.problems import RowData
 from symgrad.kernel.shapes import Iteration, Lookup
 from symgrad.kernel.skeletons.iterate import iterate_program
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.dispatch import points as dispatch
-from symgrad.llvm.dispatch import until
 from symgrad.llvm.dispatch.until import Steps, stream
-from symgrad.llvm.printing import functions, statements
 from symgrad.llvm.printing.printer import print_kernel
 from symgrad.pipeline import DTypeName
 
@@ -41,29 +38,31 @@ DTYPES = ["float32", "float64"]
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
-@pytest.fixture(params=["registers", "once", "parts", "memory"])
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """All forms of a step, for iterations that are short enough for the first."""
-    monkeypatch.setattr(backend, "_iterations", Once(16))
-    if request.param == "once":
-        monkeypatch.setattr(statements, "WRITTEN_TWICE", -1)
-    if request.param in ("parts", "memory"):
-        monkeypatch.setattr(functions, "LONG_BATCH", -1)
-        monkeypatch.setattr(functions, "FUNCTION", 5)
-    if request.param == "memory":
-        monkeypatch.setattr(until, "CARRIED_NUMBERS", 0)
-    return request.param
+PARTS = {"long_batch": 0, "function": 5}
+FORMS: dict[str, dict[str, int]] = {
+    "registers": {},
+    "once": {"written_twice": -1},
+    "parts": PARTS,
+    "memory": {**PARTS, "carried_numbers": 0},
+}
+"""All forms of a step, for iterations that are short enough for the first, by sizes of code."""
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
+    with code_sizes(**FORMS[request.param]):
+        yield request.param
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("count", [0, 1, 3, 16, 17, 1000])
-def test_rosenbrock(count: int, dtype: DTypeName, form: str) -> None:
-    made, state = rosenbrock(dtype), rosenbrock_starts(count)
-    found = compiled(made, dtype=dtype).run(state, 300)
-    assert found.dtype == dtype and found.shape == state.shape
-    np.testing.assert_allclose(found, iterate(made, state, 300), rtol=0, atol=3 * TOLERANCE[dtype])
-    if count == 1000:
-        assert len(set(found[:, 2])) > 20, "they should end at different steps"
+def test_rosenbrock(dtype: DTypeName, form: str) -> None:
+    made, starts = rosenbrock(dtype), rosenbrock_starts(1000)
+    loop, want = compiled(made, dtype=dtype), iterate(made, starts, 300)
+    assert len(set(want[:, 2])) > 20, "they should end at different steps"
+    for count in (0, 1, 3, 16, 17, 1000):
+        found = loop.run(starts[:count], 300)
+        assert found.dtype == dtype and found.shape == (count, 4)
+        np.testing.assert_allclose(found, want[:count], rtol=0, atol=3 * TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -90,11 +89,13 @@ def test_sums_over_rows(data: str, dtype: DTypeName, form: str) -> None:
         np.testing.assert_allclose(found[:, :4], want[:, :4], rtol=0, atol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("problems", [1, 3, 16, 17, 1000])
-def test_any_number_of_problems_with_data(problems: int) -> None:
-    made = fit(problems, 5, "both")
-    found = compiled(made.iteration).run(made.state, 10, made.data)
-    np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=1e-5)
+def test_any_number_of_problems_with_data() -> None:
+    loop = compiled(fit(1, 5, "both").iteration)
+    for problems in (1, 3, 16, 17, 1000):
+        with row(problems=problems):
+            made = fit(problems, 5, "both")
+            found = loop.run(made.state, 10, made.data)
+            np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=1e-5)
 
 
 def test_no_rows_sum_to_nothing(form: str) -> None:
@@ -116,10 +117,10 @@ def test_long_bodies(dtype: DTypeName) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_long_bodies_at_rows(dtype: DTypeName, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_bodies_at_rows(dtype: DTypeName) -> None:
     made = fit(20, 40, "both", dtype, more=130)
-    monkeypatch.setattr(functions, "LONG_BATCH", 300)
-    found = compiled(made.iteration, dtype=dtype).run(made.state, 10, made.data)
+    with code_sizes(long_batch=300):
+        found = compiled(made.iteration, dtype=dtype).run(made.state, 10, made.data)
     np.testing.assert_allclose(found, made.expected(10), rtol=0, atol=5 * TOLERANCE[dtype])
 
 
@@ -157,7 +158,7 @@ def test_a_flag_that_is_nan_is_active(form: str) -> None:
     assert found[0, 0] == 7
 
 
-def test_the_same_bits_however_it_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_bits_however_it_is_shared_out() -> None:
     made = fit(1000, 7, "both")
     loop = compiled(made.iteration)
 
@@ -168,9 +169,8 @@ def test_the_same_bits_however_it_is_shared_out(monkeypatch: pytest.MonkeyPatch)
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(run, range(8)):
             np.testing.assert_array_equal(found, want)
-    monkeypatch.setattr(threads, "OPERATION", 1.0)
-    monkeypatch.setattr(threads, "CHUNKS", 50)
-    np.testing.assert_array_equal(run(), want)
+    with cores(2, pieces=50):
+        np.testing.assert_array_equal(run(), want)
 
 
 def test_arrays_of_any_memory_order_and_dtype() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.tracers.expression import Expr
 from symgrad.llvm.device.host import host
-from symgrad.llvm.printing import functions
 from symgrad.llvm.printing.operations import Shape, constant, steps_of
+from symgrad.llvm.printing.source import CodeSizes
 
 from .running import computation, emitted, run
 
@@ -139,9 +140,7 @@ def test_a_shared_product_is_not() -> None:
 
 
 @pytest.mark.parametrize("lanes", [1, LANES])
-def test_values_of_long_code_have_numbers_in_the_order_of_their_making(
-    lanes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_of_long_code_have_numbers_in_the_order_of_their_making(lanes: int) -> None:
     """Operations of several instructions, fused and negated ones, across functions."""
     graph = Graph()
     graph.tracing = False
@@ -152,8 +151,7 @@ def test_values_of_long_code_have_numbers_in_the_order_of_their_making(
     made, shape = computation(graph, [r.id for r in results]), Shape("float32", lanes, True)
     points = np.random.default_rng(0).uniform(0.1, 0.9, (LANES, 2)).astype(np.float32)
     whole = run(made, shape, points)[0]
-    for name, value in (("LONG_OPERATIONS", 10), ("LONG_BATCH", 10), ("FUNCTION", 7)):
-        monkeypatch.setattr(functions, name, value)
+    shape = replace(shape, sizes=CodeSizes(10, 10, 7))
     text = emitted(made, shape).text
     assert "@part9(" in text and "%t" not in text[text.index("@part0(") :]
     np.testing.assert_array_equal(run(made, shape, points)[0], whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,9 +13,9 @@ from symgrad.expr import ops
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
-from symgrad.llvm.printing import functions, statements
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import LOOPED, MOST_BLOCK_BYTES, block_of, print_kernel
+from symgrad.llvm.printing.source import USUAL_SIZES, CodeSizes
 
 from .programs import Drawn, meaning, printed
 
@@ -25,10 +26,14 @@ def drawn(seed: int, width: int) -> KernelIR:
     return Drawn(seed, width).kernel
 
 
-def shapes(dtype: str, fused: bool = False) -> list[tuple[Shape, Shape | None]]:
+def shapes(
+    dtype: str, fused: bool = False, sizes: CodeSizes = USUAL_SIZES
+) -> list[tuple[Shape, Shape | None]]:
     """One lane, few, a register, and two of them side by side."""
     lanes = WIDEST if dtype == "float32" else WIDEST // 2
-    one, few, register, two = (Shape(dtype, n, fused) for n in (1, 4, lanes, 2 * lanes))
+    one, few, register, two = (
+        Shape(dtype, n, fused, sizes=sizes) for n in (1, 4, lanes, 2 * lanes)
+    )
     return [(one, None), (few, None), (register, None), (two, register)]
 
 
@@ -43,24 +48,21 @@ def test_random_programs_mean_what_the_interpreter_says(seed: int, dtype: str) -
 
 
 @pytest.mark.parametrize("seed", range(100, 112))
-def test_what_is_cut_gives_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_cut_gives_the_same_bits(seed: int) -> None:
     points = np.random.default_rng(seed).uniform(-1.5, 1.5, (2 * WIDEST, 3)).astype("float32")
     want = meaning(partial(drawn, seed), points, 3)
-    small = {"LONG_OPERATIONS": 5, "LONG_BATCH": 5, "FUNCTION": 3, "FUNCTIONS_JOINED": 2}
-    for name, value in small.items():
-        monkeypatch.setattr(functions, name, value)
-    for shape, vector in shapes("float32")[:3]:
+    for shape, vector in shapes("float32", sizes=CodeSizes(5, 5, 3, 2))[:3]:
         for thorough in (False, True):
             found = printed(partial(drawn, seed), shape, points, 3, vector, thorough)
             np.testing.assert_array_equal(found, want, err_msg=str(shape))
 
 
 @pytest.mark.parametrize("seed", range(200, 208))
-def test_masked_turns_alone_give_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masked_turns_alone_give_the_same_bits(seed: int) -> None:
     points = np.random.default_rng(seed).uniform(-1.5, 1.5, (2 * WIDEST, 3)).astype("float32")
     shape = Shape("float32", WIDEST, False)
     want = printed(partial(drawn, seed), shape, points, 3)
-    monkeypatch.setattr(statements, "WRITTEN_TWICE", 0)
+    shape = replace(shape, sizes=CodeSizes(written_twice=0))
     np.testing.assert_array_equal(printed(partial(drawn, seed), shape, points, 3), want)
 
 
@@ -98,7 +100,7 @@ def test_registers_lie_side_by_side_where_a_loop_has_room_for_them() -> None:
     assert block_of(looped(100), vector) == four
     assert block_of(looped(100, operations=200), vector) == two
     assert block_of(looped(MOST_BLOCK_BYTES), vector) == vector
-    assert block_of(looped(100, operations=2 * functions.LONG_BATCH), vector) == vector
+    assert block_of(looped(100, operations=2 * USUAL_SIZES.long_batch), vector) == vector
     straight = KernelIR(SimdTarget(WIDEST))
     x, out = straight.buffer("x", "read"), straight.buffer("out", "write")
     straight.store(out, straight.cell, straight.load(x, straight.cell))
@@ -113,7 +115,7 @@ def test_a_loop_is_written_once_however_many_turns_it_takes() -> None:
 
 def test_loops_are_never_compiled_in_the_quickest_way_beside_little_else() -> None:
     shape = Shape("float32", WIDEST, True)
-    source = print_kernel(looped(100, operations=functions.LONG_BATCH + 1), {}, shape)
+    source = print_kernel(looped(100, operations=USUAL_SIZES.long_batch + 1), {}, shape)
     assert "@part" in source.text
     assert source.effort == 1
     assert print_kernel(looped(100, operations=LOOPED + 1), {}, shape).effort == 0
@@ -121,7 +123,7 @@ def test_loops_are_never_compiled_in_the_quickest_way_beside_little_else() -> No
 
 def test_loops_of_one_point_are_compiled_quickly_at_first_and_soon_again() -> None:
     many, one = (Shape("float32", lanes, True) for lanes in (WIDEST, 1))
-    kernel = looped(100, operations=functions.LONG_OPERATIONS + 1)
+    kernel = looped(100, operations=USUAL_SIZES.long + 1)
     batch, point = (print_kernel(kernel, {}, shape) for shape in (many, one))
     assert (batch.effort, point.effort) == (1, 0)
     assert 0.0 < point.hot < batch.hot < math.inf

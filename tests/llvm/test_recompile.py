@@ -7,20 +7,21 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cffi
 import numpy as np
 import pytest
+from machines import code_sizes
 
 import symgrad as sg
 from symgrad.kernel.shapes import Computation
-from symgrad.llvm import compiler
 from symgrad.llvm.device import cpu as device
 from symgrad.llvm.device import recompile
 from symgrad.llvm.device.recompile import Function, Job
-from symgrad.llvm.dispatch import sums
-from symgrad.llvm.printing import functions, printer
+from symgrad.llvm.printing.source import CodeSizes
 
 from .running import emitted
 from .test_emit import ONE, chain
@@ -28,28 +29,28 @@ from .test_emit import ONE, chain
 FFI = cffi.FFI()
 
 
+HOT = CodeSizes(long=100, long_batch=100, function=64, hot=0.0)
+"""Kernels of many functions, which are hot at once."""
+
+
 @pytest.fixture(autouse=True)
-def hot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of many functions, which are hot at once, and code that is nowhere."""
-    monkeypatch.setattr(printer, "HOT", 0.0)
-    for name, value in (("LONG_OPERATIONS", 100), ("LONG_BATCH", 100), ("FUNCTION", 64)):
-        monkeypatch.setattr(functions, name, value)
-    monkeypatch.setattr(sums, "LONG_BATCH", 100)
-    monkeypatch.setattr(device, "_read", lambda key: None)
-    monkeypatch.setattr(device, "_write", lambda key, compiled: None)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder for compiled code."""
+    monkeypatch.setenv("SYMGRAD_CACHE", str(tmp_path))
 
 
-def function(made: Computation) -> Function:
+def function(made: Computation, sizes: CodeSizes = HOT) -> Function:
     """One of a computation at a point."""
-    return Function(lambda thorough: emitted(made, ONE, thorough))
+    shape = replace(ONE, sizes=sizes)
+    return Function(lambda thorough: emitted(made, shape, thorough))
 
 
 class Called:
     """A function at a point, called."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, sizes: CodeSizes = HOT) -> None:
         made = chain(250 + seed, 3)
-        self.function = function(made)
+        self.function = function(made, sizes)
         self.x = np.linspace(0.1, 1.0, 3, dtype=np.float32)
 
     def bits(self) -> bytes:
@@ -85,33 +86,21 @@ def test_a_hot_function_is_compiled_anew_and_keeps_its_bits() -> None:
     assert called.job is not None, "it is hot at once"
     called.until_compiled(first)
     assert called.job is None
+    del called
+    again = Called()
+    assert again.bits() == first
+    assert again.job is None and again.codes == 2, "what was compiled before is on disk"
+    assert again.bits() == first
 
 
-def test_a_function_called_once_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(printer, "HOT", 1.0)
-    called = Called(1)
+def test_a_function_called_once_starts_nothing() -> None:
+    called = Called(1, replace(HOT, hot=1.0))
     called.bits()
     assert called.job is None and called.codes == 1
 
 
 def test_short_code_is_compiled_once_and_for_all() -> None:
     assert isinstance(function(chain(20, 3)).call, FFI.CData), "there is nothing between"
-
-
-def test_what_was_compiled_before_is_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: dict[str, bytes] = {}
-    monkeypatch.setattr(device, "_read", kept.get)
-    monkeypatch.setattr(device, "_write", kept.__setitem__)
-    with monkeypatch.context() as now:
-        now.setattr(recompile, "find_code", device.compile_source)
-        called = Called(2)
-        called.bits()
-    assert len(kept) == 2
-    del called
-    monkeypatch.setattr(Job, "start", lambda source: pytest.fail("it was on disk"))
-    again = Called(2)
-    again.bits()
-    assert again.codes == 2
 
 
 @pytest.mark.parametrize("program", ["", None, "/bin/sh", "python of nobody"])
@@ -126,8 +115,10 @@ def test_where_no_process_starts_the_code_stays(
     assert called.job is None and called.codes == 1
 
 
-def test_a_process_that_fails_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "__file__", os.devnull)
+def test_a_process_that_fails_is_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "python"
+    program.symlink_to("/bin/false")
+    monkeypatch.setattr(sys, "executable", str(program))
     called = Called(4)
     first, end = called.bits(), time.monotonic() + 60
     while called.job is not None:
@@ -178,12 +169,11 @@ def test_the_process_of_a_function_that_is_gone_ends() -> None:
 
 ENDING = """
 import numpy as np, symgrad as sg
-from symgrad.llvm.printing import functions, printer
-functions.LONG_OPERATIONS = functions.LONG_BATCH = 100
-printer.HOT = 0.0
+from machines import code_sizes
 kernel = sg.fused_forward(400, lambda v: np.prod(sg.sin(v)), device="cpu")
-for _ in range(3):
-    kernel.run(np.ones(400, np.float32))
+with code_sizes(long=100, long_batch=100, hot=0.0):
+    for _ in range(3):
+        kernel.run(np.ones(400, np.float32))
 [job] = [f._job for f in kernel._launched._points._compiled.values()]
 print(job._process.pid)
 """
@@ -191,7 +181,8 @@ print(job._process.pid)
 
 @pytest.mark.skipif(not hasattr(os, "kill") or sys.platform == "win32", reason="asks for a process")
 def test_the_end_of_a_process_waits_for_nothing() -> None:
-    environment = {**os.environ, "SYMGRAD_CACHE": "", "PYTHONWARNINGS": "error"}
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
+    environment = {**os.environ, "PYTHONWARNINGS": "error", "PYTHONPATH": paths}
     found = subprocess.run(
         [sys.executable, "-c", ENDING], env=environment, capture_output=True, text=True, check=True
     )
@@ -223,9 +214,10 @@ def test_sums_have_the_same_bits(
     """In registers or in memory, cut or whole, with a rest of rows."""
     monkeypatch.setattr(recompile, "find_code", device.compile_source)
     loss = rows_loss(terms, k)
-    kernel = sg.fused_forward_backward(k, loss, row=2, device="cpu", dtype=dtype, math=math)
     draw = np.random.default_rng(0)
-    bound = kernel.bind(draw.random((531, 2)))
+    with code_sizes(**vars(HOT)):
+        kernel = sg.fused_forward_backward(k, loss, row=2, device="cpu", dtype=dtype, math=math)
+        bound = kernel.bind(draw.random((531, 2)))
     p = draw.random(k)
     (compiled,) = kernel._sums.kernels.values()  # pyright: ignore[reportPrivateUsage]
     function: Function = compiled.function

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from kernel.test_stage import bells, choice, plain, reduction
 from launched import executed, sums_on
+from machines import code_sizes, cores, vectors_of
+from tables import row
 
 import symgrad as sg
-from symgrad.kernel import threads
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.llvm.dispatch import sums as cpu_sums
-from symgrad.llvm.printing import functions
 
 MOST_EXECUTED = 1001
 """Rows up to which the interpreter is quick."""
@@ -31,8 +30,11 @@ def data(count: int, columns: int = 2, n: int = 6) -> tuple[np.ndarray, np.ndarr
 
 
 def agree(made: Reduction, p: np.ndarray, rows: np.ndarray, dtype: str = "float32") -> None:
-    p, rows = p.astype(dtype), rows.astype(dtype)
-    sums = sums_on("cpu", made, "accurate", dtype)
+    check_sums(sums_on("cpu", made, "accurate", dtype), p, rows, dtype)
+
+
+def check_sums(sums: Any, p: np.ndarray, rows: np.ndarray, dtype: str) -> None:
+    p, rows, made = p.astype(dtype), rows.astype(dtype), sums.reduction
     found = sums.run(p, rows)
     want = reduce_rows(made, p.astype(np.float64), rows.astype(np.float64))
     sizes = reduce_rows(made, p.astype(np.float64), rows[:1].astype(np.float64)) if len(rows) else 0
@@ -44,34 +46,30 @@ def agree(made: Reduction, p: np.ndarray, rows: np.ndarray, dtype: str = "float3
 
 
 @pytest.mark.parametrize("f", [bells, choice, plain])
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1000, 100_003])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sums_are_those_of_the_rows(f: Any, count: int, dtype: str) -> None:
-    agree(hoisted(reduction(f)), *data(count), dtype)
+def test_sums_are_those_of_the_rows(f: Any, dtype: str) -> None:
+    sums = sums_on("cpu", hoisted(reduction(f)), "accurate", dtype)
+    for count in (0, 1, 15, 16, 17, 1000, 100_003):
+        with row(count=count):
+            check_sums(sums, *data(count), dtype)
 
 
 @pytest.mark.parametrize("bits", [128, 256])
 @pytest.mark.parametrize("f", [bells, plain])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sums_where_vectors_are_narrower(
-    f: Any, bits: int, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    narrow = replace(cpu_sums.host(), vector_bits=bits)
-    monkeypatch.setattr(cpu_sums, "host", lambda: narrow)
-    agree(hoisted(reduction(f)), *data(100_003), dtype)
+def test_sums_where_vectors_are_narrower(f: Any, bits: int, dtype: str) -> None:
+    with vectors_of(bits):
+        agree(hoisted(reduction(f)), *data(100_003), dtype)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 5, 9, 17, 40])
 @pytest.mark.parametrize("registers", [24, 0])
-def test_any_number_of_columns(
-    columns: int, registers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu_sums, "RESULTS_IN_REGISTERS", registers)
-
+def test_any_number_of_columns(columns: int, registers: int) -> None:
     def f(p: Any, r: Any) -> Any:
         return sum((r[k] - p[k % 6]) ** 2 for k in range(columns))
 
-    agree(hoisted(reduction(f, 6, columns)), *data(500, columns))
+    with code_sizes(carried_results=registers):
+        agree(hoisted(reduction(f, 6, columns)), *data(500, columns))
 
 
 def test_many_results() -> None:
@@ -82,19 +80,16 @@ def test_many_results() -> None:
     agree(hoisted(reduction(network, 120, 3)), *data(777, 3, 120))
 
 
-def test_the_bits_are_the_same_whatever_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bits_are_the_same_whatever_the_cores() -> None:
     p, rows = data(300_000)
     made = hoisted(reduction(bells))
     want = sums_on("cpu", made).run(p, rows)
-    monkeypatch.setattr(threads, "OPERATION", 1.0)
     for count in (1, 2, 5):
-        monkeypatch.setattr(threads, "available", lambda n=count: n)
-        np.testing.assert_array_equal(sums_on("cpu", made).run(p, rows), want)
+        with cores(count):
+            np.testing.assert_array_equal(sums_on("cpu", made).run(p, rows), want)
 
 
-def test_entries_of_tables_have_the_same_bits_whatever_the_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_entries_of_tables_have_the_same_bits_whatever_the_cores() -> None:
     """Pieces of rows add to copies of the tables, which threads have in turn."""
     count = 10 * cpu_sums.ROWS_PER_PIECE + 3
     draw = np.random.default_rng(1)
@@ -103,11 +98,10 @@ def test_entries_of_tables_have_the_same_bits_whatever_the_cores(
         7, lambda p, r: sg.sin(p[r.at] * r.x), columns=["at", "x"], device="cpu"
     )
     p = draw.random(7).astype(np.float32)
-    monkeypatch.setattr(threads, "OPERATION", 1.0)
     results: list[Any] = []
-    for cores in (1, 2, 5):
-        monkeypatch.setattr(threads, "available", lambda n=cores: n)
-        results.append(kernel.to("cpu").run(p, table))
+    for n in (1, 2, 5):
+        with cores(n):
+            results.append(kernel.to("cpu").run(p, table))
     for value, slopes in results:
         assert value == results[0][0]
         np.testing.assert_array_equal(slopes, results[0][1])
@@ -138,14 +132,11 @@ def test_rows_that_are_all_the_same(value: float, results: int, bound: float) ->
 
 @pytest.mark.parametrize("bits", [128, 256, 512])
 @pytest.mark.parametrize("results", [1, 40])
-def test_rows_that_are_all_the_same_in_float64(
-    bits: int, results: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_are_all_the_same_in_float64(bits: int, results: int) -> None:
     """However many rows a lane and a piece have, and however many pieces there are."""
-    narrow = replace(cpu_sums.host(), vector_bits=min(bits, cpu_sums.host().vector_bits))
-    monkeypatch.setattr(cpu_sums, "host", lambda: narrow)
     made = reduction(lambda p, r: sum((k + 1) * p[k] for k in range(results)) * r[0], results, 1)
-    sums = sums_on("cpu", made, dtype="float64")
+    with vectors_of(bits):
+        sums = sums_on("cpu", made, dtype="float64")
     for value in (0.1, 0.3, 0.7, 1 / 3):
         found = sums.run(np.ones(results), np.full((1_000_000, 1), value))
         want = reduce_rows(made, np.ones(results), np.full((1, 1), value)) * 1e6
@@ -154,14 +145,13 @@ def test_rows_that_are_all_the_same_in_float64(
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("registers", [24, 0])
-def test_an_infinite_row_makes_an_infinite_sum(
-    registers: int, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu_sums, "RESULTS_IN_REGISTERS", registers)
+def test_an_infinite_row_makes_an_infinite_sum(registers: int, dtype: str) -> None:
     rows = np.ones((5000, 1), dtype)
     rows[17] = np.inf
     made = reduction(lambda p, r: p[0] * r[0] * r[0], 1, 1)
-    assert np.all(sums_on("cpu", made, "accurate", dtype).run(np.ones(1, dtype), rows) == np.inf)
+    with code_sizes(carried_results=registers):
+        sums = sums_on("cpu", made, "accurate", dtype)
+    assert np.all(sums.run(np.ones(1, dtype), rows) == np.inf)
 
 
 def test_what_is_beyond_the_rows_does_not_count() -> None:
@@ -190,9 +180,7 @@ def test_a_product_of_parameters_alone_is_computed_once() -> None:
 
 @pytest.mark.parametrize("count", [1, 17, 16 * 4 - 1, 16 * 9 + 5, 1000])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_parts_are_run_over_several_blocks(
-    count: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_are_run_over_several_blocks(count: int, dtype: Any) -> None:
     """Rows that look up parameters and add to them, in one function and in many."""
 
     def loss(p: Any, r: Any) -> Any:
@@ -213,10 +201,8 @@ def test_parts_are_run_over_several_blocks(
     params = {"all": draw.random(8), "own": draw.random((5, 2))}
     rows = {"city": draw.integers(0, 5, count), "x": draw.random(count), "y": draw.random(count)}
     value, slopes = results()
-    monkeypatch.setattr(functions, "LONG_BATCH", 10)
-    monkeypatch.setattr(cpu_sums, "LONG_BATCH", 10)
-    monkeypatch.setattr(functions, "FUNCTION", 7)
-    again, others = results()
+    with code_sizes(long_batch=10, function=7):
+        again, others = results()
     assert again == value
     for name, slope in slopes.items():
         np.testing.assert_array_equal(others[name], slope)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from kernel.test_stage import reduction
 from launched import sums_on
+from machines import code_sizes, cores
+from tables import row
 
 from symgrad.expr.graph.node import CONST
-from symgrad.kernel import threads
 from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.products import NO_FACTOR, Terms, products_of, tiles
@@ -106,39 +107,36 @@ def test_tiles_take_few_factors() -> None:
 
 
 @pytest.mark.parametrize("f", [network, recurrent, alike])
-@pytest.mark.parametrize("count", [1, 16, 511, 1024, 5003])
+@pytest.mark.parametrize("math", ["accurate", "strict"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sums_are_those_of_the_rows(f: Any, count: int, dtype: str) -> None:
+def test_sums_are_those_of_the_rows(f: Any, math: str, dtype: str) -> None:
     found, p = made(f)
-    rows = np.random.default_rng(count).uniform(-1, 1, (count, 3)).astype(dtype)
-    p = p.astype(dtype)
-    want = reduce_rows(found, p.astype(np.float64), rows.astype(np.float64))
+    sums, p = sums_on("cpu", found, math, dtype), p.astype(dtype)
     slack = 4e-6 if dtype == "float32" else 1e-14
-    for math in ("accurate", "strict"):
-        sums = sums_on("cpu", found, math, dtype).run(p, rows)
-        np.testing.assert_allclose(sums, want, rtol=slack, atol=slack * np.sqrt(count))
+    for count in (1, 16, 511, 1024, 5003):
+        rows = np.random.default_rng(count).uniform(-1, 1, (count, 3)).astype(dtype)
+        want, close = reduce_rows(found, p.astype(float), rows.astype(float)), slack * count**0.5
+        with row(count=count):
+            np.testing.assert_allclose(sums.run(p, rows), want, rtol=slack, atol=close)
 
 
-def test_many_factors_are_kept_of_few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_factors_are_kept_of_few_blocks() -> None:
     found, p = made(network)
     rows = np.random.default_rng(0).uniform(-1, 1, (2000, 3)).astype(np.float32)
     want = sums_on("cpu", found).run(p.astype(np.float32), rows)
-    monkeypatch.setattr(cpu_sums, "FACTOR_BYTES", 1)
-    few = sums_on("cpu", found)
+    with code_sizes(factor_bytes=1):
+        few = sums_on("cpu", found)
     np.testing.assert_allclose(few.run(p.astype(np.float32), rows), want, rtol=1e-5, atol=1e-4)
 
 
-def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_long_rows_have_smaller_pieces_and_the_same_bits_whatever_the_cores() -> None:
     found, p = made(network)
     sums = sums_on("cpu", found)
     assert sums.target.summing.piece < cpu_sums.ROWS_PER_PIECE
     rows = np.random.default_rng(0).uniform(-1, 1, (60_000, 3)).astype(np.float32)
     want = sums.run(p.astype(np.float32), rows)
-    monkeypatch.setattr(threads, "OPERATION", 1.0)
-    monkeypatch.setattr(threads, "available", lambda: 5)
-    again = sums_on("cpu", found).run(p.astype(np.float32), rows)
+    with cores(5):
+        again = sums_on("cpu", found).run(p.astype(np.float32), rows)
     np.testing.assert_array_equal(again, want)
 
 
@@ -151,14 +149,13 @@ def test_a_row_of_nan_spoils_the_sums_and_what_is_beyond_the_rows_does_not() -> 
     assert np.isnan(sums.run(p.astype(np.float32), rows)).any()
 
 
-def test_factors_that_the_cache_does_not_hold_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factors_that_the_cache_does_not_hold_are_not_kept() -> None:
     found, p = made(network)
     rows = np.random.default_rng(0).uniform(-1, 1, (1000, 3))
     want = sums_on("cpu", found, dtype="float64").run(p, rows)
     kept = [b.name for b in kernel_of(found, "float64").buffers]
     assert "kept" in kept
-    shape = cpu_sums.host().shape("float64", True)
-    monkeypatch.setattr(cpu_sums, "FACTOR_BYTES", 128 * shape.lanes * shape.itemsize)
-    assert "kept" not in [b.name for b in kernel_of(found, "float64").buffers]
-    sums = sums_on("cpu", found, dtype="float64")
+    with code_sizes(factor_bytes=128 * cpu_sums.host().vector_bits // 8):
+        assert "kept" not in [b.name for b in kernel_of(found, "float64").buffers]
+        sums = sums_on("cpu", found, dtype="float64")
     np.testing.assert_allclose(sums.run(p, rows), want, rtol=1e-13)

@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import scipy.optimize
+from paces import pace
 
 import symgrad as sg
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.multi_device import launch
 from symgrad.optimize import over_devices
-from symgrad.report import progress
 from symgrad.targets import One, choose_any
 
 BOTH: Final[list[One]] = ["gpu", "cpu"]
@@ -196,14 +196,13 @@ def test_minimisations() -> None:
     assert sg.minimize_from(bowl, 2, np.empty((0, 2)), sg.LBFGS(), device=BOTH).best is None
 
 
-def test_the_user_may_end_minimisations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SILENT_SECONDS", 0.0)
-
+def test_the_user_may_end_minimisations() -> None:
     def stop(now: sg.Progress) -> None:
         raise StopIteration
 
     starts = np.zeros((50_000, 2))
-    found = sg.minimize_from(bowl, 2, starts, sg.LBFGS(), device=BOTH, progress=stop)
+    with pace():
+        found = sg.minimize_from(bowl, 2, starts, sg.LBFGS(), device=BOTH, progress=stop)
     ended = found.status == 99
     assert 0 < np.sum(~ended) < 50_000
     np.testing.assert_allclose(
@@ -243,7 +242,7 @@ assert sums[0] == again[0] and np.array_equal(sums[1], again[1])
 fits = lambda d: sg.fit_many(lambda t, a, b: a + b * t, [0.0, 1.0, 2.0], x[:999] @ np.ones((2, 3)),
                              [0.0, 0.0], device=d).x
 assert np.array_equal(fits(twins), fits(twins[1]))
-open_gpu(twins[1].index)._device.destroy()
+open_gpu(twins[1].index).device.destroy()
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert np.array_equal(kernel.run(x)[0], alone)

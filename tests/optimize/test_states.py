@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from iterations import compiled
+from machines import code_sizes
 from optimize.problems import DOUBLE, rosenbrock, rosenbrock_residuals
+from paces import pace
 
 import symgrad as sg
 from symgrad.expr.graph.node import reachable
 from symgrad.kernel.skeletons.steps import iterate_launch
-from symgrad.llvm.dispatch import until
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.problem import Problem, iteration
 from symgrad.optimize.result import MESSAGES, Messages
@@ -46,10 +47,10 @@ def require_same(found: Any, want: Any) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 15, 1003])
 @pytest.mark.parametrize("method", METHODS, ids=by_name)
-def test_streamed_states_end_as_kept_ones(method: Any, count: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(until, "NEAR_BYTES", 8192)
+def test_streamed_states_end_as_kept_ones(method: Any, count: int) -> None:
     starts = STARTS[:count]
-    found = sg.minimize_from(loss_of(method), 2, starts, method, 60, device="cpu")
+    with code_sizes(near_bytes=8192):
+        found = sg.minimize_from(loss_of(method), 2, starts, method, 60, device="cpu")
     kept = sg.minimize_from(loss_of(method), 2, starts, method, 60, device="cpu", memory=True)
     require_same(found, kept)
     assert "memory" not in found
@@ -58,8 +59,7 @@ def test_streamed_states_end_as_kept_ones(method: Any, count: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_streamed_data_of_each_problem(dtype: DTypeName, monkeypatch: Any) -> None:
-    monkeypatch.setattr(until, "NEAR_BYTES", 8192)
+def test_streamed_data_of_each_problem(dtype: DTypeName) -> None:
     rates, x = np.linspace(0.3, 2.0, 501), np.linspace(0.0, 3.0, 7)
     own = np.exp(-np.outer(rates, x))[:, :, None]
 
@@ -74,7 +74,8 @@ def test_streamed_data_of_each_problem(dtype: DTypeName, monkeypatch: Any) -> No
         )  # fmt: skip
 
     for method in (sg.LevenbergMarquardt(), sg.Momentum(0.02)):
-        found = minimized(method)
+        with code_sizes(near_bytes=8192):
+            found = minimized(method)
         require_same(found, minimized(method, memory=True))
         np.testing.assert_allclose(found.x[:, 0], rates, rtol=2e-3)
         assert (found.fun < 1e-5).all()
@@ -161,13 +162,15 @@ def test_the_best_is_finite(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpu)])
-def test_progress_is_shown(device: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr("symgrad.report.progress.SILENT_SECONDS", 0.0)
+def test_progress_is_shown(device: Any, capsys: Any) -> None:
     options: dict[str, Any] = {"device": device}
     quiet = sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(0.02), 300, **options)
     shown = capsys.readouterr()
     assert not shown.out and not shown.err
-    found = sg.minimize_from(rosenbrock, 2, STARTS, sg.Adam(0.02), 300, progress=True, **options)
+    with pace():
+        found = sg.minimize_from(
+            rosenbrock, 2, STARTS, sg.Adam(0.02), 300, progress=True, **options
+        )
     assert "300 of 300 steps" in capsys.readouterr().err
     require_same(found, quiet)
 

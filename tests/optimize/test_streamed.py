@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from launched import room_for
 
 import symgrad as sg
 from symgrad.optimize import device_states
@@ -29,7 +32,7 @@ def line(p: Any, row: Any) -> Any:
 
 
 @pytest.fixture
-def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def blocks() -> Iterator[list[int]]:
     """Makes blocks of a hundred problems; the sizes of those to come."""
     sizes: list[int] = []
     collected = device_states.DeviceStates.collected
@@ -38,10 +41,16 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(self.state))
         return collected(self, part, *rest)
 
-    monkeypatch.setattr(device_states, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(device_states, "BLOCK_PROBLEMS", 100)
-    monkeypatch.setattr(device_states.DeviceStates, "collected", counted)
-    return sizes
+    with (
+        mock.patch.multiple(device_states, BLOCK_BYTES=1, BLOCK_PROBLEMS=100),
+        mock.patch.object(device_states.DeviceStates, "collected", counted),
+    ):
+        yield sizes
+
+
+def at_once() -> Any:
+    """A context in which all problems are one block."""
+    return mock.patch.object(device_states, "BLOCK_BYTES", 1 << 25)
 
 
 def curves() -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +67,7 @@ def same(found: Any, want: Any) -> None:
 
 
 @pytest.mark.parametrize("method", [sg.Adam(0.05), sg.LBFGS(), sg.Newton()], ids=repr)
-def test_starts(blocks: list[int], monkeypatch: pytest.MonkeyPatch, method: Any) -> None:
+def test_starts(blocks: list[int], method: Any) -> None:
     starts = np.random.default_rng(0).normal(size=(COUNT, 2))
 
     def run(starts: Any) -> Any:
@@ -67,13 +76,13 @@ def test_starts(blocks: list[int], monkeypatch: pytest.MonkeyPatch, method: Any)
     found = run(starts)
     assert blocks == [111, 111, 111]
     same(run(np.asfortranarray(starts).astype(">f8")), found)
-    monkeypatch.setattr(device_states, "BLOCK_BYTES", 1 << 25)
-    same(run(starts.astype(np.float32)), found)
+    with at_once():
+        same(run(starts.astype(np.float32)), found)
     assert len(blocks) == 7
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", ">f4", "float16"])
-def test_data_of_each(blocks: list[int], monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_data_of_each(blocks: list[int], kind: str) -> None:
     x, seen = curves()
     seen = seen.astype(np.float16).astype(kind)
 
@@ -85,8 +94,8 @@ def test_data_of_each(blocks: list[int], monkeypatch: pytest.MonkeyPatch, kind: 
     assert blocks == [111, 111, 111]
     np.testing.assert_allclose(found.x[:, 1], np.linspace(0.3, 2, COUNT), rtol=1e-2)
     same(run(np.asfortranarray(seen)), found)
-    monkeypatch.setattr(device_states, "BLOCK_BYTES", 1 << 25)
-    same(run(seen.astype(np.float32)), found)
+    with at_once():
+        same(run(seen.astype(np.float32)), found)
 
 
 def test_a_device_that_is_slow_is_waited_for(
@@ -114,17 +123,15 @@ def test_a_device_that_is_slow_is_waited_for(
 
 
 @pytest.mark.parametrize("method", [sg.Adam(0.05), sg.LBFGS()], ids=repr)
-def test_parts_of_states_that_stand_by_columns(
-    monkeypatch: pytest.MonkeyPatch, method: Any
-) -> None:
+def test_parts_of_states_that_stand_by_columns(method: Any) -> None:
     starts = sg.device_array(np.random.default_rng(0).normal(size=(COUNT, 2)), "gpu")
 
     def run() -> Any:
         return sg.minimize_from(bowl, 2, starts, method, 40, device="gpu", memory=True)
 
     want = run()
-    monkeypatch.setattr("symgrad.wgsl.dispatch.until.POINTS_TRANSPOSED", 64)
-    found = run()
+    with mock.patch.object(Steps, "points_transposed", 64):
+        found = run()
     for name in ("x", "fun", "nit", "status", "success"):
         np.testing.assert_array_equal(found[name].numpy(), want[name].numpy())
     for a, b in zip(found.memory, want.memory, strict=True):
@@ -213,23 +220,18 @@ def test_values_that_float32_does_not_tell_apart_are_told_of_once(blocks: list[i
     assert len(told) == 1 and str(told[0].message).startswith("Y has values that float32")
 
 
-def test_blocks_are_smaller_where_memory_is_short(
-    blocks: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_are_smaller_where_memory_is_short(blocks: list[int]) -> None:
     starts = np.random.default_rng(0).normal(size=(4_000, 2))
 
     def run() -> Any:
         return sg.minimize_from(bowl, 2, starts, sg.LBFGS(), 40, device="gpu")
 
-    monkeypatch.setattr(device_states, "BLOCK_BYTES", 1 << 25)
-    want = run()
-    assert blocks == [4_000]
-    blocks.clear()
-    gpu = open_gpu()
-    gpu.free()
-    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 300_000)
-    same(run(), want)
-    assert 64 <= max(blocks) <= 2_000
-    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 1_000)
-    with pytest.raises(sg.DeviceMemoryError, match="beyond the limit"):
-        run()
+    with at_once():
+        want = run()
+        assert blocks == [4_000]
+        blocks.clear()
+        with room_for(open_gpu(), 300_000):
+            same(run(), want)
+        assert 64 <= max(blocks) <= 2_000
+        with room_for(open_gpu(), 1_000), pytest.raises(sg.DeviceMemoryError, match="beyond the"):
+            run()

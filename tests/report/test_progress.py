@@ -6,12 +6,14 @@ import io
 import itertools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
 from typing import Any
 
 import numpy as np
 import pytest
 from catalog import rosenbrock
+from paces import pace
 
 import symgrad as sg
 from symgrad.kernel.watch import stage
@@ -35,10 +37,10 @@ class Time:
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once() -> Iterator[None]:
     """Reports begin at once, and all are told."""
-    for name in ("SILENT_SECONDS", "LEAST_SECONDS_APART", "LEAST_REPORT_TIMES_APART"):
-        monkeypatch.setattr(progress, name, 0.0)
+    with pace():
+        yield
 
 
 def line(p: Any, r: Any) -> Any:
@@ -106,13 +108,11 @@ def test_calls_report_and_give_what_they_always_do(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_short_calls_say_nothing(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "SILENT_SECONDS", 60.0)
+def test_short_calls_say_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[Progress] = []
-    CALLS[name][1](told.append)
-    CALLS[name][1](True)
+    with pace(silent=60.0):
+        CALLS[name][1](told.append)
+        CALLS[name][1](True)
     shown = capsys.readouterr()
     assert not told and not shown.out and not shown.err
 
@@ -241,16 +241,15 @@ def test_nobody_hears_of_stages_any_more_when_a_call_has_ended(at_once: None) ->
         assert [p.what for p in told[:1]] == ["kernels"] and len(told) == count
 
 
-def test_reports_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_are_rare() -> None:
     clock = Time()
-    monkeypatch.setattr(progress, "time", clock)
     told: list[Progress] = []
 
     def costly(now: Progress) -> None:
         told.append(now)
         clock.now += 0.001 if len(told) < 10 else 0.1
 
-    report = Reporter(costly, "steps", 1000)
+    report = Reporter(costly, "steps", 1000, clock.perf_counter)
     for k in range(1000):
         clock.now += 0.01
         report(k + 1, lambda: 2.5)
@@ -285,19 +284,17 @@ def test_what_is_no_progress_is_refused(wrong: Any) -> None:
         pass
 
 
-def test_the_screen_shows_that_time_goes_by(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("SILENT_SECONDS", "LEAST_SECONDS_APART", "IDLE_SECONDS"):
-        monkeypatch.setattr(progress, name, 0.001)
-    waiting = progress.threading.Event()
-    with reporting(True, "steps", 10):
-        waiting.wait(0.2)
+def test_the_screen_shows_that_time_goes_by() -> None:
+    shown, waiting = io.StringIO(), threading.Event()
+
+    def twice(line: str) -> bool:
+        return any(shown.getvalue().count(line) > 1 or waiting.wait(0.01) for _ in range(2_000))
+
+    with redirect_stderr(shown), pace(0.001, 0.001, 0.001), reporting(True, "steps", 10):
+        assert twice("\r0 of 10 steps")
         with stage("compile"):
-            waiting.wait(0.2)
-    shown = capsys.readouterr().err
-    assert shown.count("\r0 of 10 steps") > 1 and shown.endswith("\n")
-    assert shown.count("\rcompile: 0 of 10 steps") > 1
+            assert twice("\rcompile: 0 of 10 steps")
+    assert shown.getvalue().endswith("\n")
 
 
 def test_short_calls_share_a_thread_that_ends_when_there_are_no_more(
@@ -335,13 +332,13 @@ def test_a_plain_line_covers_the_last_one(capsys: pytest.CaptureFixture[str]) ->
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich")
     output = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", output)
-    assert isinstance(open_meter(), PlainMeter)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    meter = open_meter()
-    assert isinstance(meter, RichMeter)
-    meter.show("3 of 6 steps", 3, 6)
-    meter.close()
+    with redirect_stderr(output):
+        assert isinstance(open_meter(), PlainMeter)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        meter = open_meter()
+        assert isinstance(meter, RichMeter)
+        meter.show("3 of 6 steps", 3, 6)
+        meter.close()
     assert "3 of 6 steps" in output.getvalue()
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     assert isinstance(open_meter(), PlainMeter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -27,8 +28,8 @@ def test_plain_progress_passes_all_and_shows_five(capsys: pytest.CaptureFixture[
 
 
 def test_without_rich_or_a_terminal_it_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert isinstance(open_screen(), PlainScreen)
+    with redirect_stdout(io.StringIO()):
+        assert isinstance(open_screen(), PlainScreen)
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert isinstance(open_screen(), PlainScreen)
 
@@ -36,12 +37,12 @@ def test_without_rich_or_a_terminal_it_is_plain(monkeypatch: pytest.MonkeyPatch)
 def test_a_terminal_gets_a_table_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich")
     output = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", output)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    screen = open_screen()
-    assert isinstance(screen, RichScreen)
-    screen.say("y = b1*(1-exp[-b2*x])")
-    screen.table(("", "value"), [("b1", "1.5")])
-    assert list(screen.progress(range(3), 3, lambda k: f"cost {k}")) == [0, 1, 2]
+    with redirect_stdout(output):
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        screen = open_screen()
+        assert isinstance(screen, RichScreen)
+        screen.say("y = b1*(1-exp[-b2*x])")
+        screen.table(("", "value"), [("b1", "1.5")])
+        assert list(screen.progress(range(3), 3, lambda k: f"cost {k}")) == [0, 1, 2]
     for part in ("y = b1*(1-exp[-b2*x])", "1.5", "3/3", "cost 2"):
         assert part in output.getvalue()

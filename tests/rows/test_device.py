@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launched import room_for
 
 import symgrad as sg
 from symgrad.wgsl.arrays.array import DeviceArray
@@ -94,14 +95,11 @@ def test_nan_is_found_there() -> None:
     assert kernels["omit"].run(P, there(table))[0] == kernels["omit"].run(P, table)[0]
 
 
-def test_rows_that_a_device_has_no_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_a_device_has_no_memory_for() -> None:
     kernel = sg.fused_forward_backward(2, line, row=3, device="gpu")
     table = np.tile(TABLE, (50, 1))
     want = kernel.run(P, table)
-    gpu = open_gpu(kernel.device.index)
-    gpu.free()
-    with monkeypatch.context() as short:
-        short.setattr(gpu.pool, "limit", gpu.pool.live + table.nbytes // 2)
+    with room_for(open_gpu(kernel.device.index), table.nbytes // 2):
         bound = kernel.bind(table)
         given, table[:] = table.copy(), np.nan
         found = bound.run(P)

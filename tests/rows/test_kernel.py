@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from paces import pace
 
 import symgrad as sg
 from symgrad.errors import InputError, InputTypeError, TraceError
@@ -144,12 +145,10 @@ def test_what_is_bound_is_no_longer_the_users(device: Any, tmp_path: Path) -> No
         assert len(bound) == 100
 
 
-def test_progress_is_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("symgrad.report.progress.SILENT_SECONDS", 0.0)
+def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = sg.fused_forward_backward(3, bell, row=2, device="cpu")
-    kernel.run(P, iter([table(3), table(4)]), progress=True)
+    with pace():
+        kernel.run(P, iter([table(3), table(4)]), progress=True)
     assert "7 rows" in capsys.readouterr().err
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pickle
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from machines import cores
 
 import symgrad as sg
 from symgrad.errors import InputError, TraceError
@@ -359,15 +361,12 @@ def test_a_function_of_columns_alone_has_no_slopes(device: Any) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
-def test_rows_are_put_side_by_side_by_several_threads(
-    monkeypatch: pytest.MonkeyPatch, chunk: int
-) -> None:
+def test_rows_are_put_side_by_side_by_several_threads(chunk: int) -> None:
     values = sg.fused_forward(SHAPES, model, **looked("cpu", reduce=None, dtype="float64"))
     want = values.run(FLAT, LOOKED)
-    monkeypatch.setattr("symgrad.rows.each_row.ROWS_AT_A_TIME", chunk)
-    monkeypatch.setattr("symgrad.kernel.threads.OPERATION", 1.0)
-    for _ in range(3):
-        np.testing.assert_array_equal(values.run(FLAT, LOOKED), want)
+    with mock.patch("symgrad.rows.each_row.ROWS_AT_A_TIME", chunk), cores(3):
+        for _ in range(3):
+            np.testing.assert_array_equal(values.run(FLAT, LOOKED), want)
     np.testing.assert_allclose(want, at_rows(FLAT), rtol=1e-12)
 
 

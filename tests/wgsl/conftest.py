@@ -9,7 +9,7 @@ import pytest
 
 from symgrad.kernel.launch import BATCH
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
+from symgrad.wgsl.device.gpus import Gpu, another_gpu, list_gpus, open_gpu
 from symgrad.wgsl.dispatch.launch import Launched
 
 
@@ -19,6 +19,18 @@ def gpu() -> Gpu:
     if not list_gpus():
         pytest.skip("no GPU and no software Vulkan driver here")
     return open_gpu()
+
+
+@pytest.fixture
+def own_gpu(gpu: Gpu) -> Gpu:
+    """The same, opened for one test alone, which may say that it has less, or works otherwise."""
+    return another_gpu(gpu.info.index)
+
+
+@pytest.fixture
+def plain_gpu(gpu: Gpu) -> Gpu:
+    """The same, opened for one test where wgpu has nothing but what it documents."""
+    return another_gpu(gpu.info.index, documented=True)
 
 
 @pytest.fixture

@@ -266,10 +266,10 @@ def test_misuse_is_explained() -> None:
         _ = x + DeviceArray(other, x.shape, x._storage)
 
 
-def test_arrays_beyond_a_binding_are_cut(gpu: Gpu, monkeypatch: Any) -> None:
+def test_arrays_beyond_a_binding_are_cut(own_gpu: Gpu) -> None:
+    own_gpu.max_binding = 4096
     a, b = drawn(61, 90), drawn(61, 90, seed=1)
-    x, y = there(a), there(b)
-    monkeypatch.setattr(gpu, "max_binding", 4096)
+    x, y = (DeviceArray.from_numpy(own_gpu, numbers) for numbers in (a, b))
     check(x * y, a * b)
     check(x.T - 1, a.T - 1)
     check(np.concatenate([x, y], axis=1)[:, ::2], np.concatenate([a, b], axis=1)[:, ::2])

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launched import Full
 
 import symgrad as sg
-from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.kernel.memory import in_pieces
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, LIMITS, choose, limits
@@ -128,7 +128,7 @@ def test_gpus_are_opened_once(gpu: Gpu) -> None:
 
 
 def test_a_device_has_the_default_limits(gpu: Gpu) -> None:
-    own = gpu._device.limits
+    own = gpu.device.limits
     assert own["max-compute-workgroup-storage-size"] == gpu.max_shared
     assert 16_384 * (1 + gpu.info.float64) <= gpu.max_shared <= 32_768
     assert own["max-storage-buffers-per-shader-stage"] == 8
@@ -209,12 +209,9 @@ def test_a_pipeline_is_compiled_once(gpu: Gpu) -> None:
     assert gpu.pipeline(MODULE, 2) is not gpu.pipeline(MODULE, 1)
 
 
-def test_kernels_that_are_dropped_leave_nothing_behind(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_that_are_dropped_leave_nothing_behind(gpu: Gpu) -> None:
     """A few pipelines aside, which are kept: each has some half a MiB of a driver's memory."""
     assert IDLE_PIPELINES <= 64
-    monkeypatch.setattr(gpu, "_pipelines", Once(2))
 
     def points(k: int) -> None:
         sg.fused_forward_backward(2, lambda v: v[0] * v[1] + k, device="gpu").run(np.ones((3, 2)))
@@ -224,6 +221,8 @@ def test_kernels_that_are_dropped_leave_nothing_behind(
         kernel.run([1.0, 2.0], np.ones((4, 1)))
 
     def alive() -> Counter[str]:
+        for k in range(IDLE_PIPELINES):  # they take the places of others
+            gpu.pipeline(f"{MODULE}// {k}", 1)
         gc.collect()
         gpu.free()  # what is kept for whichever kernels come next
         return Counter(type(item).__name__ for item in gpu.kept)
@@ -237,10 +236,12 @@ def test_kernels_that_are_dropped_leave_nothing_behind(
         assert alive() - before == Counter()  # kernels of other tests may be dropped meanwhile
 
 
-def test_pipelines_of_living_kernels_are_shared(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_pipelines", Once(1))
-    held = [gpu.pipeline(f"{MODULE}// {k}", 1) for k in range(3)]
-    assert [gpu.pipeline(f"{MODULE}// {k}", 1) for k in range(3)] == held
+def test_pipelines_of_living_kernels_are_shared(gpu: Gpu) -> None:
+    def pipelines() -> list[object]:
+        return [gpu.pipeline(f"{MODULE}// {k}", 1) for k in range(IDLE_PIPELINES + 2)]
+
+    held = pipelines()
+    assert pipelines() == held
 
 
 @pytest.mark.parametrize(
@@ -266,21 +267,14 @@ def test_too_much_memory_is_refused_before_wgpu_is_asked(gpu: Gpu) -> None:
     assert isinstance(gpu.storage(1), Storage)
 
 
-def test_a_full_device_gives_up_its_idle_buffers(gpu: Gpu, monkeypatch: Any) -> None:
-    gpu.pool.clear()  # else a buffer of this size may lie idle
-    gpu.storage(5000)
+def test_a_full_device_gives_up_its_idle_buffers(own_gpu: Gpu) -> None:
+    own_gpu.storage(5000)
     asked: list[int] = []
-
-    def create(nbytes: int, usage: str) -> Any:
-        asked.append(gpu.pool.idle)
-        raise gpu.translated(RuntimeError("Not enough memory left."))
-
-    monkeypatch.setattr(gpu, "_create_buffer", create)
-    live = gpu.pool.live
+    own_gpu.device = Full(own_gpu.device, lambda: asked.append(own_gpu.pool.idle))
     with pytest.raises(DeviceMemoryError, match="is full"):
-        gpu.storage(123_456)
+        own_gpu.storage(123_456)
     assert asked[0] > 0 and asked[1] == 0
-    assert gpu.pool.live <= live  # less if other tests' buffers were dropped meanwhile
+    assert own_gpu.pool.live == 0
 
 
 @pytest.mark.parametrize(
@@ -324,7 +318,7 @@ LOST = """
 from symgrad.errors import DeviceLostError
 there = DeviceArray.from_numpy(gpu, np.zeros((5, 1)))
 program.run(np.zeros((5, 1), np.float32)); program.run(there)[0].numpy()
-gpu._device.destroy()
+gpu.device.destroy()
 for action in (
     lambda: program.run(np.zeros((5, 1), np.float32)), lambda: program.run(there),
     lambda: there.numpy(), lambda: DeviceArray.from_numpy(gpu, np.zeros(5)),
@@ -459,10 +453,9 @@ def test_the_pool_stays_within_its_limit() -> None:
     assert Storage(made.pool, 4 << 20).nbytes and len(made.sizes) == 4
 
 
-def test_a_thread_lets_go_of_what_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symgrad.wgsl.memory.pool.KEEP_SECONDS", 0.04)
+def test_a_thread_lets_go_of_what_is_idle() -> None:
     before = threading.active_count()
-    pool = Pool(lambda size: SimpleNamespace(size=size), lambda: None)
+    pool = Pool(lambda size: SimpleNamespace(size=size), lambda: None, keep_seconds=0.04)
     for _ in range(2):
         used = Storage(pool, 1 << 20)
         time.sleep(0.1)
@@ -474,10 +467,9 @@ def test_a_thread_lets_go_of_what_is_idle(monkeypatch: pytest.MonkeyPatch) -> No
         assert not pool.idle and threading.active_count() <= before
 
 
-def test_a_pool_that_is_gone_has_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symgrad.wgsl.memory.pool.KEEP_SECONDS", 0.04)
+def test_a_pool_that_is_gone_has_no_thread() -> None:
     before = threading.active_count()
-    pool = Pool(lambda size: SimpleNamespace(size=size), lambda: None)
+    pool = Pool(lambda size: SimpleNamespace(size=size), lambda: None, keep_seconds=0.04)
     pool.take(100)
     del pool
     gc.collect()

@@ -11,10 +11,11 @@ import resource
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from launched import Interrupted
 
 import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError, InputTypeError
@@ -26,12 +27,9 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpu import STORAGE
 from symgrad.wgsl.device.gpus import Gpu, native_wgpu
-from symgrad.wgsl.device.modules import TrustedModules, choose_modules
-from symgrad.wgsl.dispatch import launch as dispatch
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.dispatch.workspace import shared_memory
-from symgrad.wgsl.memory import mapping
-from symgrad.wgsl.memory.encoding import Copy, NativeEncoder, PlainEncoder, Step, choose_encoder
+from symgrad.wgsl.memory.encoding import Copy, NativeEncoder, PlainEncoder, Step
 from symgrad.wgsl.memory.mapping import PollingMapper, WaitingMapper
 from symgrad.wgsl.printing.source import Style
 
@@ -116,14 +114,18 @@ SIZES = [1, 2, 63, 64, 65, 127, 128, 129, 192, 193, 500, 640, 641]
 @pytest.fixture
 def squares(gpu: Gpu) -> Launched:
     """Loss and gradient of a sum of squares, with stores staged through workgroup memory."""
+    return squares_on(gpu)
+
+
+def squares_on(gpu: Gpu) -> Launched:
     return launched(gpu, sum_of_squares, WIDTH, gradient=True)
 
 
 @pytest.fixture
-def tiny(gpu: Gpu, monkeypatch: Any) -> Launched:
+def tiny(own_gpu: Gpu) -> Launched:
     """The same on a GPU whose bindings hold 128 points."""
-    monkeypatch.setattr(gpu, "max_binding", 4 * WIDTH * 128 + 100)
-    return launched(gpu, sum_of_squares, WIDTH, gradient=True)
+    own_gpu.max_binding = 4 * WIDTH * 128 + 100
+    return squares_on(own_gpu)
 
 
 WIDTHS = [(4, 20), (3, 16), (20, 64), (8, 124), (5, 18)]
@@ -180,23 +182,19 @@ def test_device_arrays_beyond_one_binding(tiny: Launched, poison: Poison, batch:
     check(draw(batch), [result.numpy() for result in tiny.run(there)])
 
 
-def test_batches_beyond_the_host_memory(
-    squares: Launched, poison: Poison, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(dispatch, "STREAMED_BYTES", 200 * ROW)
-    monkeypatch.setattr(dispatch, "QUEUED_BYTES", 0)
+def test_batches_beyond_the_host_memory(own_gpu: Gpu, poison: Poison) -> None:
+    own_gpu.streamed_bytes, own_gpu.queued_bytes = 200 * ROW, 0
+    squares = squares_on(own_gpu)
     poison(squares, 192)
     check(draw(1000), squares.run(draw(1000)))
-    assert squares._workspace and squares._workspace.capacity == 192
+    assert own_gpu.pool.live <= 2 * 192 * ROW
 
 
 @pytest.mark.parametrize("written", [0, 1 << 20])
 @pytest.mark.parametrize("kind", ["float64", ">f4", "int16", "float16"])
-def test_points_are_rounded_on_the_way(
-    squares: Launched, monkeypatch: Any, kind: str, written: int
-) -> None:
-    monkeypatch.setattr(dispatch, "STREAMED_BYTES", 200 * ROW)
-    monkeypatch.setattr(dispatch, "QUEUED_BYTES", written)
+def test_points_are_rounded_on_the_way(own_gpu: Gpu, kind: str, written: int) -> None:
+    own_gpu.streamed_bytes, own_gpu.queued_bytes = 200 * ROW, written
+    squares = squares_on(own_gpu)
     points = (8 * draw(1000)).astype(kind)
     for given in (points, np.asfortranarray(points), points[::-1][::-1]):
         check(points.astype(np.float32), squares.run(given))
@@ -218,78 +216,69 @@ def test_more_workgroups_than_one_dispatch_has(gpu: Gpu) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 64, 65, 129, 300])
-def test_scratch_memory_is_of_each_point(
-    gpu: Gpu, poison: Poison, monkeypatch: Any, batch: int
-) -> None:
-    monkeypatch.setattr(gpu, "max_binding", 4 * SLOTS * 128)
-    program = kept(gpu)
+def test_scratch_memory_is_of_each_point(own_gpu: Gpu, poison: Poison, batch: int) -> None:
+    own_gpu.max_binding = 4 * SLOTS * 128
+    program = kept(own_gpu)
     assert program.chunk == 128
     poison(program, batch)
     points = draw(batch, 1)
     np.testing.assert_allclose(program.run(points)[0], 11 * points, rtol=1e-6)
-    there = DeviceArray.from_numpy(gpu, points)
+    there = DeviceArray.from_numpy(own_gpu, points)
     np.testing.assert_allclose(program.run(there)[0].numpy(), 11 * points, rtol=1e-6)
 
 
-@pytest.fixture
-def short(gpu: Gpu, monkeypatch: Any) -> Callable[[int], None]:
-    """Leaves so many bytes of the GPU's memory for arrays."""
-
-    def leave(nbytes: int) -> None:
-        gpu.free()
-        monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + nbytes)
-
-    return leave
+def leave(gpu: Gpu, nbytes: int) -> None:
+    """Leave so many bytes of the GPU's memory for arrays."""
+    gpu.free()
+    gpu.pool.limit = gpu.pool.live + nbytes
 
 
-def test_host_batches_run_in_pieces_where_memory_is_short(
-    squares: Launched, poison: Poison, short: Any
-) -> None:
+def test_host_batches_run_in_pieces_where_memory_is_short(own_gpu: Gpu, poison: Poison) -> None:
+    squares = squares_on(own_gpu)
     poison(squares, 2000)
-    short(ROW * 1024)
+    leave(own_gpu, ROW * 1024)
     check(draw(3000), squares.run(draw(3000)))
-    assert squares._workspace and 256 <= squares._workspace.capacity <= 768
-    short(256)
+    assert 256 * ROW <= own_gpu.pool.live <= 2 * 768 * ROW
+    leave(own_gpu, 256)
     with pytest.raises(DeviceMemoryError, match="beyond the limit"):
         squares.run(draw(3000))
 
 
-def test_scratch_is_for_some_points_at_a_time_where_memory_is_short(gpu: Gpu, short: Any) -> None:
-    program = kept(gpu)
+def test_scratch_is_for_some_points_at_a_time_where_memory_is_short(own_gpu: Gpu) -> None:
+    program = kept(own_gpu)
     points = draw(3000, 1)
-    there = DeviceArray.from_numpy(gpu, points)
-    short(4 * 3000 + 4 * SLOTS * 1024)
+    there = DeviceArray.from_numpy(own_gpu, points)
+    leave(own_gpu, 4 * 3000 + 4 * SLOTS * 1024)
     result = program.run(there)[0].numpy()
     np.testing.assert_allclose(result, 11 * points, rtol=1e-6)
     del result
-    short(1024)
+    leave(own_gpu, 1024)
     with pytest.raises(DeviceMemoryError, match="beyond the limit"):
         program.run(there)
 
 
-def test_other_kernels_let_go_of_what_they_keep_where_memory_is_short(
-    gpu: Gpu, squares: Launched, monkeypatch: Any
-) -> None:
-    other = launched(gpu, sum_of_squares, WIDTH, gradient=True)
+def test_other_kernels_let_go_of_what_they_keep_where_memory_is_short(own_gpu: Gpu) -> None:
+    squares, other = squares_on(own_gpu), squares_on(own_gpu)
     other.run(draw(5000))
-    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + ROW * 2000)
+    assert own_gpu.pool.live >= ROW * 5000
+    own_gpu.pool.limit = ROW * 7000
     check(draw(3000), squares.run(draw(3000)))
-    assert other._workspace is None and squares._workspace
-    assert squares._workspace.capacity >= 3000
+    assert ROW * 3000 <= own_gpu.pool.live < ROW * 5000
 
 
-def test_scratch_is_bounded_on_the_device(gpu: Gpu, monkeypatch: Any) -> None:
-    monkeypatch.setattr(dispatch, "SCRATCH_BYTES", 4 * SLOTS * 100)
-    program = kept(gpu)
+def test_scratch_is_bounded_on_the_device(own_gpu: Gpu) -> None:
+    own_gpu.scratch_bytes = 4 * SLOTS * 100
+    program = kept(own_gpu)
     points = draw(777, 1)
-    result = program.run(DeviceArray.from_numpy(gpu, points))[0].numpy()
+    result = program.run(DeviceArray.from_numpy(own_gpu, points))[0].numpy()
     np.testing.assert_allclose(result, 11 * points, rtol=1e-6)
     assert program.chunk == 64
 
 
-def test_an_empty_batch_needs_no_gpu(squares: Launched, monkeypatch: Any) -> None:
-    there = DeviceArray.from_numpy(squares.gpu, np.empty((0, WIDTH)))
-    monkeypatch.setattr(squares.gpu.queue, "encoder", None)
+def test_an_empty_batch_needs_no_gpu(own_gpu: Gpu) -> None:
+    squares = squares_on(own_gpu)
+    there = DeviceArray.from_numpy(own_gpu, np.empty((0, WIDTH)))
+    own_gpu.queue.encoder = cast(Any, None)
     check(draw(0), squares.run(draw(0)))
     results = squares.run(there)
     check(draw(0), [result.numpy() for result in results])
@@ -318,10 +307,10 @@ def test_the_same_program_again_costs_nothing(squares: Launched) -> None:
     assert again.seconds < 0.1
 
 
-def test_points_too_wide_for_a_binding(gpu: Gpu, monkeypatch: Any) -> None:
-    monkeypatch.setattr(gpu, "max_binding", 4 * WIDTH * 64 - 4)
+def test_points_too_wide_for_a_binding(own_gpu: Gpu) -> None:
+    own_gpu.max_binding = 4 * WIDTH * 64 - 4
     with pytest.raises(DeviceError, match="2,300 bytes in one array, too few for 64 points"):
-        launched(gpu, sum_of_squares, WIDTH, gradient=True)
+        squares_on(own_gpu)
 
 
 def test_more_outputs_than_bindings(gpu: Gpu) -> None:
@@ -333,65 +322,50 @@ def test_more_outputs_than_bindings(gpu: Gpu) -> None:
         Launched(gpu, launch, Style())
 
 
-def test_the_documented_way_of_mapping(gpu: Gpu, monkeypatch: Any) -> None:
-    monkeypatch.setattr(gpu, "mapper", WaitingMapper(gpu._device))
-    program = launched(gpu, sum_of_squares, WIDTH, gradient=True)
+def test_wgpu_without_its_c_functions_is_used_as_documented(plain_gpu: Gpu, gpu: Gpu) -> None:
+    assert isinstance(gpu.encoder, NativeEncoder) and isinstance(gpu.mapper, PollingMapper)
+    assert isinstance(plain_gpu.encoder, PlainEncoder)
+    assert isinstance(plain_gpu.mapper, WaitingMapper)
+    program = squares_on(plain_gpu)
     for batch in (5, 200, 3):
         check(draw(batch), program.run(draw(batch)))
-    gpu.wait()
-
-
-def test_the_documented_way_of_encoding(gpu: Gpu, monkeypatch: Any) -> None:
-    monkeypatch.setattr(gpu.queue, "encoder", PlainEncoder(gpu._device))
-    program = launched(gpu, sum_of_squares, WIDTH, gradient=True)
-    for batch in (5, 200, 3):
-        check(draw(batch), program.run(draw(batch)))
-    there = DeviceArray.from_numpy(gpu, draw(70))
+    there = DeviceArray.from_numpy(plain_gpu, draw(70))
     check(draw(70), [result.numpy() for result in program.run(there)])
+    plain_gpu.wait()
 
 
-def test_wgpu_without_its_c_functions_is_used_as_documented(gpu: Gpu) -> None:
-    assert isinstance(choose_encoder(gpu._device, native_wgpu()), NativeEncoder)
-    assert isinstance(choose_encoder(gpu._device, None), PlainEncoder)
+@pytest.mark.parametrize("way", ["gpu", "plain_gpu"])
+def test_modules_that_are_wrong_are_refused(way: str, request: pytest.FixtureRequest) -> None:
+    """Whether wgpu trusts them or not, naga says where."""
+    gpu: Gpu = request.getfixturevalue(way)
+    with pytest.raises(DeviceError, match=r"(?s)`missing`.*wgsl:1:21"):
+        gpu.pipeline("fn main() { let x = missing; }", 1)
 
 
-def test_modules_are_trusted_where_wgpu_can(gpu: Gpu) -> None:
-    """By either way naga refuses what is wrong, and says where."""
-    trusted, checked = choose_modules(gpu._device, native_wgpu()), choose_modules(gpu._device, None)
-    assert isinstance(trusted, TrustedModules) and not isinstance(checked, TrustedModules)
-    for module in (trusted, checked):
-        with pytest.raises(Exception, match=r"(?s)`missing`.*wgsl:1:21"):
-            module("fn main() { let x = missing; }")
-
-
-@pytest.mark.parametrize("way", [NativeEncoder, PlainEncoder])
-def test_a_mistake_in_a_step_is_an_error(gpu: Gpu, way: Any, monkeypatch: Any) -> None:
-    native = [native_wgpu()] * (way is NativeEncoder)
-    monkeypatch.setattr(gpu.queue, "encoder", way(gpu._device, *native))
+@pytest.mark.parametrize("way", ["own_gpu", "plain_gpu"])
+def test_a_mistake_in_a_step_is_an_error(way: str, request: pytest.FixtureRequest) -> None:
+    gpu: Gpu = request.getfixturevalue(way)
     step = Step(gpu.pipeline(SQUARES, 2), gpu.bind(1, [(gpu.buffer(256, STORAGE), 0, 256)] * 2), 1)
     buffer = gpu.buffer(256, "COPY_SRC")
     with pytest.raises(DeviceError, match="refused"), gpu.guard:
         gpu.submit([step])
     with pytest.raises(DeviceError, match="refused"), gpu.guard:
         gpu.submit([], [Copy(buffer, 0, buffer, 128, 1024)])
-    program = launched(gpu, sum_of_squares, WIDTH, gradient=True)
+    program = squares_on(gpu)
     check(draw(5), program.run(draw(5)))
 
 
-def test_a_call_after_an_interrupted_one(squares: Launched, monkeypatch: Any) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    for broken in ("_poll", "unmap"):
-        with monkeypatch.context() as patch:
-            patch.setattr(squares.gpu.mapper, broken, interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                squares.run(draw(5))
-        check(draw(5), squares.run(draw(5)))
+@pytest.mark.parametrize("broken", ["map", "unmap"])
+def test_a_call_after_an_interrupted_one(own_gpu: Gpu, broken: str) -> None:
+    own_gpu.mapper = cast(Any, Interrupted(own_gpu.mapper, broken))
+    squares = squares_on(own_gpu)
+    with pytest.raises(KeyboardInterrupt):
+        squares.run(draw(5))
+    check(draw(5), squares.run(draw(5)))
 
 
-def test_an_interrupt_within_the_callback_is_not_lost(gpu: Gpu, monkeypatch: Any) -> None:
-    class Interrupted(dict[int, Any]):
+def test_an_interrupt_within_the_callback_is_not_lost(own_gpu: Gpu) -> None:
+    class Ends(dict[int, Any]):
         def __setitem__(self, number: int, error: Any) -> None:
             super().__setitem__(number, error)
             if error is None and len(seen) < 1:
@@ -399,13 +373,8 @@ def test_an_interrupt_within_the_callback_is_not_lost(gpu: Gpu, monkeypatch: Any
                 raise KeyboardInterrupt
 
     seen: list[int] = []
-    native = native_wgpu()
-    mapper = PollingMapper(gpu._device, native)
-    mapper._finished = Interrupted()
-    mapper._callback = mapping._map_callback(native.ffi, native.lib, mapper._finished)
-    mapping._callbacks.append(mapper._callback)
-    monkeypatch.setattr(gpu, "mapper", mapper)
-    program = launched(gpu, sum_of_squares, WIDTH, gradient=True)
+    own_gpu.mapper = PollingMapper(own_gpu.device, native_wgpu(), Ends())
+    program = squares_on(own_gpu)
     with pytest.raises(KeyboardInterrupt):
         program.run(draw(5))
     check(draw(5), program.run(draw(5)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -44,12 +45,12 @@ def columns_alone(p: Any, r: Any) -> Any:
 
 
 @pytest.fixture
-def stays(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """All rows are on the device, where some points at a time are put together."""
-    monkeypatch.setattr(each_row, "QUEUED_BYTES", 0)
-    monkeypatch.setattr(joined, "POINTS_BYTES", 20_000)
-    with monkeypatch.context() as patch:
-        yield patch
+def stays(gpu: Gpu) -> Iterator[Gpu]:
+    """A GPU on which all rows are, where some points at a time are put together."""
+    before, gpu.queued_bytes = gpu.queued_bytes, 0
+    with mock.patch.object(joined, "POINTS_BYTES", 20_000):
+        yield gpu
+    gpu.queued_bytes = before
 
 
 def arrays(found: Any) -> list[np.ndarray]:
@@ -62,11 +63,11 @@ def arrays(found: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("f", [looking, plain, indices_alone, columns_alone])
 @pytest.mark.parametrize("verb", [sg.fused_forward, sg.fused_jacobian])
-def test_results_at_rows(stays: Any, f: Any, verb: Any) -> None:
+def test_results_at_rows(stays: Gpu, f: Any, verb: Any) -> None:
     kernel = verb(SHAPE, f, columns=list(ROWS), reduce=None, device="gpu")
     bound, found = kernel.bind(ROWS), arrays(kernel.run(P, ROWS))
     again = [arrays(bound.run(p)) for p in (P, P | {"rate": 0.7}, P)]
-    stays.setattr(each_row, "QUEUED_BYTES", 1 << 40)
+    stays.queued_bytes = 1 << 40
     for part, other, last, want in zip(
         found, again[0], again[2], arrays(kernel.run(P, ROWS)), strict=True
     ):
@@ -77,20 +78,20 @@ def test_results_at_rows(stays: Any, f: Any, verb: Any) -> None:
         np.testing.assert_array_equal(part, want)
 
 
-def test_second_derivatives_are_added_up(stays: pytest.MonkeyPatch) -> None:
+def test_second_derivatives_are_added_up(stays: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     def loss(p: Any, r: Any) -> Any:
         return (looking(p, r) - r.t) ** 2
 
     kernel = sg.fused_hessian(SHAPE, loss, columns=list(ROWS), sparse=True, device="gpu")
-    stays.setattr(each_row, "HESSIAN_ROWS", 256)
+    monkeypatch.setattr(each_row, "HESSIAN_ROWS", 256)
     found, bound = arrays(kernel.run(P, ROWS)), arrays(kernel.bind(ROWS).run(P))
-    stays.setattr(each_row, "QUEUED_BYTES", 1 << 40)
+    stays.queued_bytes = 1 << 40
     for part, other, want in zip(found, bound, arrays(kernel.run(P, ROWS)), strict=True):
         np.testing.assert_array_equal(part, want)
         np.testing.assert_array_equal(other, want)
 
 
-def test_bound_rows_go_up_once(stays: pytest.MonkeyPatch) -> None:
+def test_bound_rows_go_up_once(stays: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = sg.fused_forward(SHAPE, looking, columns=list(ROWS), reduce=None, device="gpu")
     rows = {name: values.copy() for name, values in ROWS.items()}
     bound, sent, put = kernel.bind(rows), [], Upload.put
@@ -103,7 +104,7 @@ def test_bound_rows_go_up_once(stays: pytest.MonkeyPatch) -> None:
             sent.append(array.size)
         put(self, array, *rest, **more)
 
-    stays.setattr(Upload, "put", counted)
+    monkeypatch.setattr(Upload, "put", counted)
     np.testing.assert_array_equal(bound.run(P), want)
     assert len(bound) == N
     assert sent and sum(sent) < 200

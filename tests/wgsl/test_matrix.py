@@ -133,13 +133,14 @@ def test_one_bad_problem_harms_no_other(gpu: Gpu) -> None:
     assert (found[1:3, -2] == -2).all() and not found[1:3, -1].any()
 
 
-def test_how_it_is_cut_changes_nothing(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_it_is_cut_changes_nothing(gpu: Gpu) -> None:
     case = Waves(5, 20, 80)
-    want = run(gpu, case, 6)
-    limits = {"MOST_OPERATIONS": 1, "WORKGROUPS_PER_ROW": 2, "MOST_ITERATIONS": 500}
+    want, loop = run(gpu, case, 6), launched(gpu, case)
+    limits = {"most_operations": 1, "most_groups": 64, "most_iterations": 500}
     for name, value in limits.items():
-        monkeypatch.setattr(running, name, value)
-        np.testing.assert_array_equal(run(gpu, case, 6), want)
+        setattr(loop.steps, name, value)
+        (found,) = loop.run(case.states(), case.x, case.y, steps=6)
+        np.testing.assert_array_equal(found, want)
 
 
 def test_turns_are_bounded(gpu: Gpu) -> None:

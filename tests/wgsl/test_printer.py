@@ -31,7 +31,6 @@ from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch import launch as dispatch
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.printing import printer
 from symgrad.wgsl.printing.printer import print_kernel, print_map
@@ -116,21 +115,21 @@ def test_a_map_is_what_its_computation_says(gpu: Gpu) -> None:
     np.testing.assert_allclose(np.concatenate(got, axis=1), want, rtol=1e-6)
 
 
-def test_scratch_memory_is_bounded(gpu: Gpu, monkeypatch: Any) -> None:
+def test_scratch_memory_is_bounded(own_gpu: Gpu) -> None:
     kernel, source = tape(200)(), printed(tape(200)())
-    monkeypatch.setattr(dispatch, "SCRATCH_BYTES", 70 * 800)
-    bounded = launched(gpu, kernel)
+    own_gpu.scratch_bytes = 70 * 800
+    bounded = launched(own_gpu, kernel)
     assert (source.slots, bounded.chunk) == (200, 64)
     want = reference(kernel, POINTS)
     np.testing.assert_allclose(bounded.run(POINTS)[0], want, rtol=2e-5, atol=2e-6)
-    on_device = bounded.run(DeviceArray.from_numpy(gpu, POINTS))[0]
+    on_device = bounded.run(DeviceArray.from_numpy(own_gpu, POINTS))[0]
     np.testing.assert_array_equal(on_device.numpy(), bounded.run(POINTS)[0])
 
 
-def test_a_point_whose_arrays_no_binding_holds_is_refused(gpu: Gpu, monkeypatch: Any) -> None:
-    monkeypatch.setattr(gpu, "max_binding", 63 * 800)
+def test_a_point_whose_arrays_no_binding_holds_is_refused(own_gpu: Gpu) -> None:
+    own_gpu.max_binding = 63 * 800
     with pytest.raises(DeviceError, match="too few for 64 points"):
-        launched(gpu, tape(200)())
+        launched(own_gpu, tape(200)())
 
 
 @every

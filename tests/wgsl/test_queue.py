@@ -50,21 +50,17 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is, steps come soon after a submit, and no thread starts them."""
-    monkeypatch.setattr(module, "SOON", 1e6)
-    monkeypatch.setattr(Queue, "_tend", lambda queue: None)
-
-
-@pytest.fixture
 def told() -> Told:
     return Told()
 
 
 @pytest.fixture
 def queue(told: Told) -> Queue:
-    """A queue whose device has just got something to do."""
-    made = Queue(told)
+    """A queue whose device has just got something to do.
+
+    However slow the machine is, steps come soon after that, and no thread starts them.
+    """
+    made = Queue(told, soon=1e6, patience=1e5)
     made.submit([step(0)])
     return made
 
@@ -78,7 +74,7 @@ def test_a_step_starts_at_once_where_nothing_was_submitted_just_before(told: Tol
     assert told.seen == [[1], [2]]
 
 
-def test_steps_in_quick_succession_start_together(patient: None, queue: Queue, told: Told) -> None:
+def test_steps_in_quick_succession_start_together(queue: Queue, told: Told) -> None:
     for k in range(1, 2 * STEPS_GATHERED + 2):
         queue.add([step(k)])
     assert [len(steps) for steps in told.seen] == [1, STEPS_GATHERED, STEPS_GATHERED]
@@ -88,16 +84,14 @@ def test_steps_in_quick_succession_start_together(patient: None, queue: Queue, t
     assert len(told.seen) == 4
 
 
-def test_steps_that_are_timed_start_one_by_one(patient: None, queue: Queue, told: Told) -> None:
+def test_steps_that_are_timed_start_one_by_one(queue: Queue, told: Told) -> None:
     queue.eager = True
     for k in range(1, 4):
         queue.add([step(k)])
     assert told.seen == [[0], [1], [2], [3]]
 
 
-def test_all_that_comes_after_gathered_steps_stays_after_them(
-    patient: None, queue: Queue, told: Told
-) -> None:
+def test_all_that_comes_after_gathered_steps_stays_after_them(queue: Queue, told: Told) -> None:
     queue.add([step(1)])
     queue.write("a", 0, np.zeros(1))
     queue.add([step(2), step(3)])
@@ -106,9 +100,8 @@ def test_all_that_comes_after_gathered_steps_stays_after_them(
     assert told.seen == [[0], [1], ("write", "a"), [2, 3, 4, "c"], []]
 
 
-def test_a_thread_starts_what_nobody_asks_for(monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
-    monkeypatch.setattr(module, "SOON", 1e6)
-    before, queue = threading.active_count(), Queue(told)
+def test_a_thread_starts_what_nobody_asks_for(told: Told) -> None:
+    before, queue = threading.active_count(), Queue(told, soon=1e6)
     wanted = queue._wanted
     queue.submit([])
     queue.add([step(1)])
@@ -123,9 +116,7 @@ def test_a_thread_starts_what_nobody_asks_for(monkeypatch: pytest.MonkeyPatch, t
     assert GATHER_SECONDS < 0.01
 
 
-def test_steps_that_an_interrupt_kept_from_the_device_start_later(
-    patient: None, queue: Queue, told: Told
-) -> None:
+def test_steps_that_an_interrupt_kept_from_the_device_start_later(queue: Queue, told: Told) -> None:
     queue.add([step(1)])
     told.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -134,7 +125,7 @@ def test_steps_that_an_interrupt_kept_from_the_device_start_later(
     assert told.seen == [[0], [1, 3]]
 
 
-def test_a_mistake_is_told_once(patient: None, queue: Queue, told: Told) -> None:
+def test_a_mistake_is_told_once(queue: Queue, told: Told) -> None:
     queue.add([step(1)])
     told.error = RuntimeError("a mistake")
     with pytest.raises(RuntimeError, match="a mistake"):
@@ -143,11 +134,8 @@ def test_a_mistake_is_told_once(patient: None, queue: Queue, told: Told) -> None
     assert told.seen == [[0], [1], [3]], "what was gathered is not to blame"
 
 
-def test_who_asks_next_is_told_that_gathered_steps_were_refused(
-    monkeypatch: pytest.MonkeyPatch, told: Told
-) -> None:
-    monkeypatch.setattr(module, "SOON", 1e6)
-    queue = Queue(told)
+def test_who_asks_next_is_told_that_gathered_steps_were_refused(told: Told) -> None:
+    queue = Queue(told, soon=1e6)
     queue.submit([])
     told.error = RuntimeError("refused")
     queue.add([step(1)])
@@ -162,14 +150,14 @@ def test_who_asks_next_is_told_that_gathered_steps_were_refused(
     assert told.seen == [[], [3], [3]]
 
 
-def test_nothing_starts_when_python_has_ended(patient: None, queue: Queue, told: Told) -> None:
+def test_nothing_starts_when_python_has_ended(queue: Queue, told: Told) -> None:
     queue.add([step(1)])
     module._end()
     queue.flush()
     assert told.seen == [[0]]
 
 
-def test_threads_may_queue_at_once(patient: None, queue: Queue, told: Told) -> None:
+def test_threads_may_queue_at_once(queue: Queue, told: Told) -> None:
     def work(name: str) -> None:
         for k in range(200):
             queue.add([step((name, k))])
@@ -185,22 +173,20 @@ def test_threads_may_queue_at_once(patient: None, queue: Queue, told: Told) -> N
         assert [k for n, k in seen if n == name] == list(range(200))
 
 
-def test_a_loop_on_the_device_gives_the_same_however_it_starts(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loop_on_the_device_gives_the_same_however_it_starts(gpu: Gpu) -> None:
     slopes = lambda v: 0.25 * v[0] ** 2 + v[0] * v[1] - 0.5 * v[1] ** 2  # noqa: E731
     kernel = sg.fused_forward_backward(2, slopes, device="gpu")
 
     def loop(soon: float) -> np.ndarray:
-        monkeypatch.setattr(module, "SOON", soon)
+        gpu.queue.soon = soon
         x = sg.device_array(np.arange(20.0).reshape(10, 2), device="gpu")
         for _ in range(30):
             x = kernel.run(x)[1]
         return x.numpy()
 
-    found = loop(0.0)
+    found, gathered, _ = loop(0.0), loop(1e6), loop(SOON)
     assert np.all(np.isfinite(found)) and found.any()
-    np.testing.assert_array_equal(found, loop(1e6))
+    np.testing.assert_array_equal(found, gathered)
 
 
 def test_a_process_ends_with_work_in_its_queue(gpu: Gpu) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import re
 import threading
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from kernel.test_stage import bells, choice, plain, reduction
 from launched import executed, memory_of_nan, sums_on
+from tables import row
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
@@ -20,8 +23,9 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel import row_tile
 from symgrad.kernel.interpret import compute, reduce_rows
+from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Computation, Output, Reduction
-from symgrad.kernel.skeletons import group_products, row_sums_workgroup, sums_in_workgroups
+from symgrad.kernel.skeletons import group_products
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
@@ -47,9 +51,9 @@ def gaussians(p: Any, r: Any) -> Any:
 
 
 def network(p: Any, r: Any) -> Any:
-    h = np.tanh(p[:32].reshape(16, 2) @ r[:2] + p[32:48])
-    h = np.tanh(p[48:304].reshape(16, 16) @ h + p[304:320])
-    return (p[320:336] @ h + p[336] - r[2]) ** 2
+    h = np.tanh(p[:20].reshape(10, 2) @ r[:2] + p[20:30])
+    h = np.tanh(p[30:130].reshape(10, 10) @ h + p[130:140])
+    return (p[140:150] @ h + p[150] - r[2]) ** 2
 
 
 def kinks(p: Any, r: Any) -> Any:
@@ -93,21 +97,24 @@ def sizes(made: Reduction, p: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def agree(
     gpu: Gpu, made: Reduction, p: np.ndarray, rows: np.ndarray, math: str = "accurate"
-) -> Any:
+) -> None:
     """The sums on the GPU, in memory that was NaN, are those of the rows, and the launch's."""
-    sums = sums_on(gpu, made, math)
-    with memory_of_nan(gpu):
+    check_sums(sums_on(gpu, made, math), p, rows, math)
+
+
+def check_sums(sums: Any, p: np.ndarray, rows: np.ndarray, math: str = "accurate") -> None:
+    made = sums.reduction
+    with memory_of_nan(sums.gpu):
         found = sums.bind(rows).run(p)
     assert found.dtype == np.float64
     if not len(rows):
         assert not found.any() and len(found) == sums.results
-        return sums
+        return
     size, want = sizes(made, p, rows) + 1e-30, reduce_rows(made, p, rows)
     slack = {"fast": 2e-5}.get(math, 5e-7) * size
     np.testing.assert_array_less(np.abs(found - want), slack)
     if len(rows) <= MOST_EXECUTED:
         np.testing.assert_array_less(np.abs(executed(sums, p, rows)[0] - want), 1e-12 * size)
-    return sums
 
 
 # the source ---------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ CASES = {
     "no row": lambda: reduction(plain),
     "kinks": lambda: reduction(kinks),
     "gaussians": lambda: reduction(gaussians, 12),
-    "network": lambda: reduction(network, 337, 3),
+    "network": lambda: reduction(network, 151, 3),
     "one column": lambda: reduction(polynomial(1), 6, 1),
     "300 columns": lambda: reduction(polynomial(300), 6, 300),
     "70 results": lambda: powers(70),
@@ -222,29 +229,40 @@ def test_golden() -> None:
 
 
 @pytest.mark.parametrize("f", [bells, choice, plain, kinks])
-@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000, 100_003])
-def test_sums_are_those_of_the_rows(f: Any, count: int, gpu: Gpu) -> None:
-    agree(gpu, hoisted(reduction(f)), *data(count))
+def test_sums_are_those_of_the_rows(f: Any, gpu: Gpu) -> None:
+    sums = sums_on(gpu, hoisted(reduction(f)))
+    for count in (0, 1, 63, 64, 65, 1000, 100_003):
+        with row(count=count):
+            check_sums(sums, *data(count))
 
 
 @pytest.mark.parametrize("math", ["accurate", "fast", "strict"])
-@pytest.mark.parametrize("swapped", [False, True])
-def test_mathematics(math: str, swapped: bool, gpu: Gpu) -> None:
+@pytest.mark.parametrize("f", [bells, kinks])
+def test_mathematics(math: str, f: Any, gpu: Gpu) -> None:
     p, rows = data(3001)
-    p[:2] = (0.5, 1.5) if swapped else (1.5, 0.5)
-    for f in (bells, kinks):
-        agree(gpu, hoisted(reduction(f)), p, rows, math)
+    sums = sums_on(gpu, hoisted(reduction(f)), math)
+    for p[:2] in ((1.5, 0.5), (0.5, 1.5)):
+        check_sums(sums, p, rows, math)
 
 
 @pytest.mark.parametrize("columns", range(1, 10))
-@pytest.mark.parametrize("repeated", [400, 0])
-def test_any_number_of_columns(
-    columns: int, repeated: int, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_tile, "LOAD_OPERATIONS", repeated)
-    made = hoisted(reduction(polynomial(columns), 6, columns))
+def test_any_number_of_columns(columns: int, gpu: Gpu) -> None:
+    sums = sums_on(gpu, hoisted(reduction(polynomial(columns), 6, columns)))
     for count in (1, 2, 3, 5, 1001):
-        agree(gpu, made, *data(count, columns))
+        with row(count=count):
+            check_sums(sums, *data(count, columns))
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_long_rows_of_few_columns(columns: int, gpu: Gpu) -> None:
+    """Their code does not stand there once for each row of a load."""
+    f = polynomial(columns)
+    made = hoisted(reduction(lambda p, r: sum(f(p, r * (1 + k)) for k in range(150)), 6, columns))
+    assert len(Tile(made, range(1)).split.each) > row_tile.LOAD_OPERATIONS
+    sums = sums_on(gpu, made)
+    for count in (1, 2, 3, 5, 1001):
+        with row(count=count):
+            check_sums(sums, *data(count, columns))
 
 
 @pytest.mark.parametrize("results", [1, 15, 16, 17, 32, 33, 41, 64, 65, 70])
@@ -253,19 +271,21 @@ def test_any_number_of_results(results: int, gpu: Gpu) -> None:
 
 
 def test_a_network(gpu: Gpu) -> None:
-    made = hoisted(reduction(network, 337, 3))
+    made = hoisted(reduction(network, 151, 3))
     draw = np.random.default_rng(0)
-    agree(gpu, made, (draw.normal(size=337) * 0.3).astype(np.float32), data(4000, 3)[1])
+    agree(gpu, made, (draw.normal(size=151) * 0.3).astype(np.float32), data(4000, 3)[1])
 
 
-@pytest.mark.parametrize("f", [bells, choice, kinks])
-def test_many_parameters_are_read_at_every_row(
-    f: Any, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_sums_workgroup, "HOISTED_PARAMETERS", 0)
-    made = hoisted(reduction(f))
-    assert "parameters[" in emitted(made)[0].source.partition("fn add_row(")[2].partition("@")[0]
-    agree(gpu, made, *data(333))
+@pytest.mark.parametrize("count", [9, 90])
+def test_many_parameters_are_read_at_every_row(count: int, gpu: Gpu) -> None:
+    graph = Graph()
+    graph.tracing = False
+    *p, x, y = (Expr(graph, graph.input(f"x{k}")) for k in range(count + 2))
+    total = functools.reduce(operator.add, [sg.sin(a * x) * y for a in p])
+    made = hoisted(Reduction("waves", graph, (Output("sums", (total.id,)),), count, ()))
+    row = emitted(made)[0].source.partition("fn add_row(")[2].partition("@")[0]
+    assert ("parameters[" in row) == (count > 64)
+    agree(gpu, made, *data(333, n=count))
 
 
 @pytest.mark.parametrize("f", [bells, choice, kinks])
@@ -325,25 +345,24 @@ def test_rows_in_several_bindings(block: int, gpu: Gpu) -> None:
     np.testing.assert_allclose(executed(sums, p, rows)[0], want, rtol=1e-12)
 
 
-def test_host_rows_go_through_in_blocks(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduce_dispatch, "HOST_BYTES", 8 * 256)
+def test_host_rows_go_through_in_blocks(gpu: Gpu) -> None:
     p, rows = data(1000)
     made = hoisted(reduction(choice))
-    found = sums_on(gpu, made).run(p, rows)
+    sums = sums_on(gpu, made)
+    sums.host_bytes = 8 * 256
+    found = sums.run(p, rows)
     np.testing.assert_allclose(found, reduce_rows(made, p, rows), rtol=1e-5)
 
 
-def test_host_rows_go_through_in_smaller_blocks_where_memory_is_short(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_rows_go_through_in_smaller_blocks_where_memory_is_short(own_gpu: Gpu) -> None:
     p, rows = data(10_000)
     made = hoisted(reduction(choice))
-    sums = sums_on(gpu, made)
+    sums = sums_on(own_gpu, made)
     sums.run(p, rows[:9_000])
-    gpu.free()
+    own_gpu.free()
     assert not sums._streams
     sums.run(p, rows[:4_000])
-    monkeypatch.setattr(gpu.pool, "limit", gpu.pool.live + 16 * 1024)
+    own_gpu.pool.limit = own_gpu.pool.live + 16 * 1024
     np.testing.assert_allclose(sums.run(p, rows), reduce_rows(made, p, rows), rtol=1e-5)
     assert max(sums._streams) <= 5_000
     with pytest.raises(DeviceMemoryError, match="beyond the limit"):
@@ -397,44 +416,43 @@ def test_wrong_shapes(gpu: Gpu) -> None:
         sums.run(p[:3], rows)
 
 
-def test_a_device_that_is_too_small(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_too_small(own_gpu: Gpu) -> None:
     made = hoisted(reduction(bells))
-    monkeypatch.setattr(gpu, "max_binding", 256)
+    own_gpu.max_binding = 256
     with pytest.raises(DeviceError, match="too few for 64 rows of 2 numbers"):
-        sums_on(gpu, made)
-    monkeypatch.setattr(gpu, "max_arrays", 2)
+        sums_on(own_gpu, made)
+    own_gpu.max_arrays = 2
     with pytest.raises(DeviceError, match="binds 2 arrays, a sum has 3"):
-        sums_on(gpu, made)
+        sums_on(own_gpu, made)
 
 
-def test_rows_that_the_device_cannot_hold(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    sums = sums_on(gpu, hoisted(reduction(bells)))
-    monkeypatch.setattr(gpu, "max_buffer", 1 << 20)
+def test_rows_that_the_device_cannot_hold(own_gpu: Gpu) -> None:
+    sums = sums_on(own_gpu, hoisted(reduction(bells)))
+    own_gpu.max_buffer = 1 << 20
     with pytest.raises(DeviceMemoryError, match="at most 1,048,576"):
         sums.bind(data(1_234_567)[1])
 
 
-def test_a_lost_device_says_so(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_device_says_so(own_gpu: Gpu) -> None:
     p, rows = data(10)
-    bound = sums_on(gpu, hoisted(reduction(bells))).bind(rows)
-    monkeypatch.setattr(gpu, "lost", True)
+    bound = sums_on(own_gpu, hoisted(reduction(bells))).bind(rows)
+    own_gpu.lost = True
     with pytest.raises(DeviceLostError):
         bound.run(p)
 
 
-@pytest.fixture
-def folding(monkeypatch: pytest.MonkeyPatch) -> None:
+def folding(gpu: Gpu, made: Reduction) -> Any:
     """Partial sums of more than one workgroup, of which there are up to 64, are added there."""
-    monkeypatch.setattr(sums_in_workgroups, "SUMS_FOLDED_ON_HOST", 1)
-    monkeypatch.setattr(reduce_dispatch, "BUSY_SOFTWARE", 64)
+    sums = sums_on(gpu, made)
+    sums.busy, sums.most_partials = 64, 1
+    return sums
 
 
-@pytest.mark.usefixtures("folding")
 @pytest.mark.parametrize("f", [bells, choice, kinks, plain])
 def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
     made = hoisted(reduction(f))
     p, rows = data(40_000)
-    sums = sums_on(gpu, made)
+    sums = folding(gpu, made)
     partials = sums.plan(len(rows)).partials
     folded = [part.folded is not None for part in partials]
     assert folded == [bool(part.results.summed) for part in partials]
@@ -444,27 +462,23 @@ def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
     np.testing.assert_array_equal(bound.run(p), found)
 
 
-@pytest.mark.usefixtures("folding")
-def test_partial_sums_in_blocks_of_rows_and_tiles_of_results(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_tile, "RESULTS_PER_MODULE", (16, 512))
-    monkeypatch.setattr(gpu, "max_binding", 8 * 10_000)
-    sums = agree(gpu, powers(70), *data(25_000, 2, 1))
+def test_partial_sums_in_blocks_of_rows_and_tiles_of_results(own_gpu: Gpu) -> None:
+    own_gpu.max_binding = 8 * 10_000
+    sums = folding(own_gpu, powers(140))
+    check_sums(sums, *data(25_000, 2, 1))
     p, rows = data(5000, 2, 1)
     folded = sums.plan(len(rows)).partials
-    assert len(folded) == 5 and all(part.folded for part in folded)
+    assert len(folded) == 3 and all(part.folded for part in folded)
     np.testing.assert_allclose(
         executed(sums, p, rows)[0], reduce_rows(sums.reduction, p, rows), rtol=1e-12
     )
 
 
-@pytest.mark.usefixtures("folding")
 def test_partial_sums_that_overflow_together_and_those_that_are_nan(gpu: Gpu) -> None:
     made = hoisted(reduction(lambda p, r: p[0] * r[0] * r[1]))
     p, rows = data(20_000)
     rows[:] = 1e17, 1e17
-    sums = sums_on(gpu, made)
+    sums = folding(gpu, made)
     bound = sums.bind(rows)
     assert bound.run(p)[0] == pytest.approx(float(p[0]) * 2e38, rel=1e-6)
     assert bound.run(4 * p)[0] == pytest.approx(float(p[0]) * 8e38, rel=1e-6)

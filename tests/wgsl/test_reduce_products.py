@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from kernel.test_stage import reduction
 from launched import sums_on
+from tables import row
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
@@ -17,7 +18,7 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.products import NO_FACTOR
 from symgrad.kernel.shapes import Output, Reduction
-from symgrad.kernel.skeletons import group_products, sums_in_workgroups
+from symgrad.kernel.skeletons import group_products
 from symgrad.kernel.skeletons.group_products import QUADS, WIDTH, in_products
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
@@ -57,33 +58,39 @@ def drawn(made: Reduction, count: int) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def agree(gpu: Gpu, made: Reduction, count: int, slack: float = 5e-6) -> None:
+def agree(gpu: Gpu, made: Reduction, count: int, slack: float = 5e-6, **sizes: int) -> None:
     """The slack is what rounding makes of a row's own numbers, which a network adds to."""
+    sums = sums_on(gpu, made)
+    vars(sums).update(sizes)
+    check_sums(sums, count, slack)
+
+
+def check_sums(sums: Any, count: int, slack: float) -> None:
+    made = sums.reduction
     p, rows = drawn(made, count)
-    found = sums_on(gpu, made).run(p, rows)
+    found = sums.run(p, rows)
     points = np.concatenate([np.tile(p, (count, 1)), rows], axis=1)
     scale = np.abs(compute(made, points)).sum(axis=0) + 1e-30
     assert np.max(np.abs(found - reduce_rows(made, p, rows)) / scale) < slack
 
 
 @pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("count", [1, 63, 64, 65, 1500])
-def test_sums_are_those_of_the_rows(gpu: Gpu, name: str, count: int) -> None:
-    agree(gpu, MADE[name](), count, 5e-6 if name == "network" else 5e-7)
+def test_sums_are_those_of_the_rows(gpu: Gpu, name: str) -> None:
+    sums = sums_on(gpu, MADE[name]())
+    for count in (1, 63, 64, 65, 1500):
+        with row(count=count):
+            check_sums(sums, count, 5e-6 if name == "network" else 5e-7)
 
 
-def test_partial_sums_that_are_added_on_the_device(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sums_in_workgroups, "SUMS_FOLDED_ON_HOST", 1)
-    agree(gpu, MADE["network"](), 20_000)
+def test_partial_sums_that_are_added_on_the_device(gpu: Gpu) -> None:
+    agree(gpu, MADE["network"](), 20_000, most_partials=1)
 
 
-def test_blocks_of_rows_and_tiles_of_results(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_rows_and_tiles_of_results(own_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_products, "MOST_RESULTS", 70)
-    monkeypatch.setattr(gpu, "max_binding", 12 * 1024)
+    own_gpu.max_binding = 12 * 1024
     assert len(in_products(MADE["network"]())) == 2
-    agree(gpu, MADE["network"](), 3000)
+    agree(own_gpu, MADE["network"](), 3000)
 
 
 @pytest.mark.parametrize("name", MADE)

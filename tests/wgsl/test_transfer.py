@@ -2,63 +2,68 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+from launched import Full, Interrupted
 from poison import POISON
 
 from symgrad.errors import DeviceMemoryError
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.memory import transfer
 from symgrad.wgsl.memory.encoding import PlainEncoder
 from symgrad.wgsl.memory.mapping import WaitingMapper
 from symgrad.wgsl.memory.queue import Queue
-from symgrad.wgsl.memory.transfer import Segment, Shelf, Slot, Transfers, divided
+from symgrad.wgsl.memory.transfer import (
+    DOWNLOAD,
+    Pieces,
+    Segment,
+    Shelf,
+    Slot,
+    Transfers,
+    divided,
+)
 
 SMALL = 1024
 """Bytes of a piece here."""
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small pieces, and few slots."""
-    for name, value in (
-        ("SLOT_BYTES", SMALL),
-        ("LEAST_PIECE_BYTES", SMALL),
-        ("QUEUED_BYTES", 0),
-        ("SLOTS", 6),
-    ):
-        monkeypatch.setattr(transfer, name, value)
-    monkeypatch.setattr(transfer, "SLOTS_AHEAD", 4)
-    monkeypatch.setattr(transfer, "SLOTS_PER_SUBMIT", 2)
+FEW = Pieces(SMALL, least_nbytes=SMALL, queued_nbytes=0, slots=6, ahead=4, per_submit=2)
+"""Small pieces, and few slots."""
 
 
-@pytest.fixture
-def pieces(small: None, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Transfers:
-    """The device's transfers, in small pieces through few slots, which hold poison before."""
-    made = Transfers(gpu.buffer, gpu.queue, gpu.mapper)
-    monkeypatch.setattr(gpu, "transfers", made)
-    take, poison = Shelf.take, np.full(SMALL // 4, POISON, np.uint32)
+class Poisoned(Shelf):
+    """Slots that hold poison before they are taken."""
 
-    def poisoned(shelf: Shelf) -> Slot:
-        slot = take(shelf)
-        if shelf is made._up:
-            gpu.mapper.finish(slot.started)
-            gpu.mapper.view(slot.buffer, SMALL, write=True).view(np.uint32)[:] = poison
-            gpu.mapper.unmap(slot.buffer)
-            slot.started = gpu.mapper.start(slot.buffer, SMALL, write=True)
-        else:
-            gpu.write(slot.buffer, 0, poison)
+    def __init__(self, shelf: Shelf, gpu: Gpu) -> None:
+        super().__init__(shelf.take, shelf.pieces)
+        self.gpu = gpu
+
+    def take(self) -> Slot:
+        slot, mapper, poison = super().take(), self.gpu.mapper, np.full(SMALL // 4, POISON, "u4")
+        if slot.started is None or slot.spare is None:
+            self.gpu.write(slot.buffer, 0, poison)
+            return slot
+        mapper.finish(slot.started)
+        mapper.view(slot.buffer, SMALL, write=True).view(np.uint32)[:] = poison
+        mapper.unmap(slot.buffer)
+        slot.started = mapper.start(slot.buffer, SMALL, write=True)
         return slot
 
-    monkeypatch.setattr(Shelf, "take", poisoned)
-    return made
+
+@pytest.fixture
+def gpu(own_gpu: Gpu) -> Gpu:
+    """A GPU of each test's own, with transfers in small pieces through few slots with poison."""
+    own_gpu.transfers = made = Transfers(own_gpu.buffer, own_gpu.queue, own_gpu.mapper, FEW)
+    made.up, made.down = Poisoned(made.up, own_gpu), Poisoned(made.down, own_gpu)
+    return own_gpu
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -94,7 +99,7 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
-def test_every_array_comes_back(gpu: Gpu, pieces: Transfers, kind: str) -> None:
+def test_every_array_comes_back(gpu: Gpu, kind: str) -> None:
     array = ARRAYS[kind]
     for _ in range(2):  # slots are new, and then used again
         found = there_and_back(gpu, array)
@@ -111,7 +116,7 @@ def test_arrays_are_divided_in_their_order(kind: str, most: int) -> None:
     assert np.array_equal(np.concatenate([part.ravel() for part in parts] or [[]]), array.ravel())
 
 
-def test_bits_are_kept(gpu: Gpu, pieces: Transfers) -> None:
+def test_bits_are_kept(gpu: Gpu) -> None:
     bits = np.random.default_rng(0).integers(0, 2**32, 5000, np.uint32)
     storage, found = gpu.storage(bits.nbytes), np.zeros_like(bits)
     gpu.upload(storage, bits)
@@ -119,25 +124,25 @@ def test_bits_are_kept(gpu: Gpu, pieces: Transfers) -> None:
     assert np.array_equal(found, bits)
 
 
-def test_an_array_that_cannot_be_written_is_read(gpu: Gpu, pieces: Transfers) -> None:
+def test_an_array_that_cannot_be_written_is_read(gpu: Gpu) -> None:
     array = numbers(40, 50)
     array.flags.writeable = False
     assert np.array_equal(there_and_back(gpu, array), array)
 
 
-def test_numbers_beyond_float32_are_infinite_without_a_warning(gpu: Gpu, pieces: Transfers) -> None:
+def test_numbers_beyond_float32_are_infinite_without_a_warning(gpu: Gpu) -> None:
     found = there_and_back(gpu, np.full(3000, -1e300))
     assert np.array_equal(found, np.full(3000, -np.inf))
 
 
-def test_an_array_may_be_changed_after_the_call(gpu: Gpu, pieces: Transfers) -> None:
+def test_an_array_may_be_changed_after_the_call(gpu: Gpu) -> None:
     array = numbers(100, 50)
     there = DeviceArray.from_numpy(gpu, array)
     array[:] = -1
     assert np.array_equal(there.numpy(), numbers(100, 50))
 
 
-def test_numbers_come_to_arrays_of_any_kind(gpu: Gpu, pieces: Transfers) -> None:
+def test_numbers_come_to_arrays_of_any_kind(gpu: Gpu) -> None:
     array = numbers(60, 50)
     storage = gpu.storage(array.nbytes)
     gpu.upload(storage, array)
@@ -153,7 +158,7 @@ def test_numbers_come_to_arrays_of_any_kind(gpu: Gpu, pieces: Transfers) -> None
         assert np.array_equal(target, array)
 
 
-def test_a_part_of_a_buffer(gpu: Gpu, pieces: Transfers) -> None:
+def test_a_part_of_a_buffer(gpu: Gpu) -> None:
     whole = np.full(3000, 9, np.float32)
     storage, found = gpu.storage(whole.nbytes), np.zeros(1000, np.float32)
     gpu.upload(storage, whole)
@@ -169,7 +174,7 @@ def test_a_part_of_a_buffer(gpu: Gpu, pieces: Transfers) -> None:
     assert np.array_equal(whole, expected)
 
 
-def test_arrays_share_slots(gpu: Gpu, pieces: Transfers) -> None:
+def test_arrays_share_slots(gpu: Gpu) -> None:
     whole = numbers(5000)
     storage = gpu.storage(whole.nbytes)
     gpu.upload(storage, whole)
@@ -190,81 +195,85 @@ def test_arrays_share_slots(gpu: Gpu, pieces: Transfers) -> None:
     assert np.array_equal(found, whole[: len(found)])
 
 
+class Watched(np.ndarray):
+    """An array that calls a function before a piece of it is copied."""
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.before = getattr(source, "before", lambda: None)
+
+    def reshape(self, *shape: Any, **order: Any) -> Any:
+        if shape != (-1,):
+            self.before()
+        return super().reshape(*shape, **order)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.before()
+        super().__setitem__(key, value)
+
+
+def watched(array: np.ndarray, before: Callable[[], None]) -> np.ndarray:
+    result = array.view(Watched)
+    result.before = before
+    return result
+
+
 @pytest.mark.parametrize("after", [0, 4, 17])
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_after_an_error_within_a_piece(
-    gpu: Gpu, pieces: Transfers, monkeypatch: pytest.MonkeyPatch, after: int, error: Any
-) -> None:
-    array = numbers(100, 70)
-    there, copied, calls = DeviceArray.from_numpy(gpu, array), transfer._copied, iter(range(10**6))
+def test_after_an_error_within_a_piece(gpu: Gpu, after: int, error: Any) -> None:
+    array, calls = numbers(100, 70), itertools.count()
+    there = DeviceArray.from_numpy(gpu, array)
+    storage = gpu.storage(array.nbytes)
+    gpu.upload(storage, array)
 
-    def failing(*given: Any) -> None:
+    def fail() -> None:
         if next(calls) == after:
             raise error
-        copied(*given)
 
-    for run in (lambda: DeviceArray.from_numpy(gpu, -array), there.numpy):
-        with monkeypatch.context() as patch:
-            calls = iter(range(10**6))
-            patch.setattr(transfer, "_copied", failing)
-            with pytest.raises(error):
-                run()
+    for copy in (gpu.upload, gpu.download):
+        calls = itertools.count()
+        with pytest.raises(error):
+            copy(storage, watched(-array, fail))
         assert np.array_equal(there_and_back(gpu, array), array)
         assert np.array_equal(there.numpy(), array)
+
+
+def through(gpu: Gpu, mapper: Any) -> Transfers:
+    """Transfers in small pieces that a mapper maps."""
+    return Transfers(gpu.buffer, gpu.queue, mapper, FEW)
 
 
 @pytest.mark.parametrize("broken", ["start", "finish", "view", "unmap"])
-def test_after_an_interrupt(
-    gpu: Gpu, pieces: Transfers, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
+def test_after_an_interrupt(gpu: Gpu, broken: str) -> None:
     array = numbers(100, 70)
-    there, calls = DeviceArray.from_numpy(gpu, array), iter(range(10**6))
-    works = getattr(gpu.mapper, broken)
-
-    def interrupted(*given: Any, **named: Any) -> Any:
-        if next(calls) == 8:
-            raise KeyboardInterrupt
-        return works(*given, **named)
-
+    there = DeviceArray.from_numpy(gpu, array)
     for run in (lambda: DeviceArray.from_numpy(gpu, -array), there.numpy):
-        with monkeypatch.context() as patch:
-            calls = iter(range(10**6))
-            patch.setattr(gpu.mapper, broken, interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                run()
+        gpu.transfers = through(gpu, Interrupted(gpu.mapper, broken, 8))
+        with pytest.raises(KeyboardInterrupt):
+            run()
         assert np.array_equal(there_and_back(gpu, array), array)
         assert np.array_equal(there.numpy(), array)
 
 
-def test_no_thread_writes_to_an_array_after_an_error(
-    gpu: Gpu, pieces: Transfers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_thread_writes_to_an_array_after_an_error(gpu: Gpu) -> None:
     there, started = DeviceArray.from_numpy(gpu, numbers(100, 70)), threading.Event()
-    finish, copied, calls = gpu.mapper.finish, transfer._copied, iter(range(10**6))
 
-    def late(*given: Any) -> None:
+    def late() -> None:
         started.set()
         threading.Event().wait(0.05)
-        copied(*given)
 
-    def interrupted(given: Any) -> None:
-        if next(calls) == 3:
-            assert started.wait(10)
-            raise KeyboardInterrupt
-        finish(given)
+    def wait() -> None:
+        assert started.wait(10)
 
-    target = np.zeros((100, 70), np.float32)
-    with monkeypatch.context() as patch:
-        patch.setattr(transfer, "_copied", late)
-        patch.setattr(gpu.mapper, "finish", interrupted)
-        with pytest.raises(KeyboardInterrupt), gpu.transfers.download() as down:
-            down.get(there.into(target))
+    target = watched(np.zeros((100, 70), np.float32), late)
+    gpu.transfers = through(gpu, Interrupted(gpu.mapper, "finish", 3, wait))
+    with pytest.raises(KeyboardInterrupt), gpu.transfers.download() as down:
+        down.get(there.into(target))
     seen = target.copy()
     threading.Event().wait(0.2)
     assert np.array_equal(target, seen)
 
 
-def test_several_threads(gpu: Gpu, pieces: Transfers) -> None:
+def test_several_threads(gpu: Gpu) -> None:
     def work(seed: int) -> None:
         for step in range(5):
             array = numbers(500 * seed + 100 * step + 1) * seed
@@ -275,43 +284,33 @@ def test_several_threads(gpu: Gpu, pieces: Transfers) -> None:
 
 
 @pytest.mark.parametrize("documented", ["mapper", "encoder"])
-def test_the_documented_ways(
-    small: None, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, documented: str
-) -> None:
-    mapper = WaitingMapper(gpu._device) if documented == "mapper" else gpu.mapper
-    encoder = PlainEncoder(gpu._device) if documented == "encoder" else gpu.encoder
-    made = Transfers(gpu.buffer, Queue(encoder), mapper)
-    monkeypatch.setattr(gpu, "transfers", made)
+def test_the_documented_ways(gpu: Gpu, documented: str) -> None:
+    """Of mapping alone, and of encoding alone."""
+    mapper = WaitingMapper(gpu.device) if documented == "mapper" else gpu.mapper
+    encoder = PlainEncoder(gpu.device) if documented == "encoder" else gpu.encoder
+    gpu.transfers = Transfers(gpu.buffer, Queue(encoder), mapper, FEW)
     array = numbers(70, 90)
     for _ in range(2):
         assert np.array_equal(there_and_back(gpu, array), array)
 
 
-def test_what_is_kept_is_bounded_and_let_go(gpu: Gpu, pieces: Transfers) -> None:
+def test_what_is_kept_is_bounded_and_let_go(gpu: Gpu) -> None:
     there_and_back(gpu, numbers(500))
-    assert 0 < pieces.nbytes <= 4 * SMALL
+    assert 0 < gpu.transfers.nbytes <= 4 * SMALL
     there_and_back(gpu, numbers(50_000))
-    assert pieces.nbytes == 2 * transfer.SLOTS * SMALL
-    many = [Slot(gpu.buffer(SMALL, transfer.DOWNLOAD)) for _ in range(20)]
-    for slot in many:
-        pieces._down.give(slot)
-    assert pieces.nbytes == 2 * transfer.SLOTS * SMALL
-    pieces.let_go()
-    assert pieces.nbytes == 0
+    assert gpu.transfers.nbytes == 2 * FEW.slots * SMALL
+    for _ in range(20):
+        gpu.transfers.down.give(Slot(gpu.buffer(SMALL, DOWNLOAD)))
+    assert gpu.transfers.nbytes == 2 * FEW.slots * SMALL
+    gpu.transfers.let_go()
+    assert gpu.transfers.nbytes == 0
     assert np.array_equal(there_and_back(gpu, numbers(5000)), numbers(5000))
 
 
-def test_a_full_device_gives_up_its_slots(
-    gpu: Gpu, pieces: Transfers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_device_gives_up_its_slots(gpu: Gpu) -> None:
     there_and_back(gpu, numbers(5000))
-
-    def create(nbytes: int, usage: str) -> Any:
-        kept.append(pieces.nbytes)
-        raise gpu.translated(RuntimeError("Not enough memory left."))
-
     kept: list[int] = []
-    monkeypatch.setattr(gpu, "_create_buffer", create)
+    gpu.device = Full(gpu.device, lambda: kept.append(gpu.transfers.nbytes))
     with pytest.raises(DeviceMemoryError):
         gpu.buffer(1 << 20, "STORAGE")
     assert kept[0] > 0 and kept[1] == 0
@@ -321,8 +320,10 @@ FORKED = """
 import os, numpy as np, symgrad as sg
 from symgrad.errors import DeviceError
 from symgrad.kernel import copying
-from symgrad.wgsl.memory import transfer
-transfer.QUEUED_BYTES, transfer.SMALLEST, copying.LEAST_PIECE_BYTES = 0, 1 << 12, 1 << 12
+from symgrad.wgsl.device.gpus import open_gpu
+from symgrad.wgsl.memory.transfer import Pieces, Transfers
+gpu, pieces = open_gpu(), Pieces(least_nbytes=1 << 12, queued_nbytes=0)
+gpu.transfers = Transfers(gpu.buffer, gpu.queue, gpu.mapper, pieces)
 x = np.arange(1e5, dtype=np.float32)
 there = sg.device_array(x, "gpu")
 assert np.array_equal(there.numpy(), x)

@@ -201,13 +201,16 @@ def workgroup_sums_launch(
     counts: Sequence[int],
     groups: Callable[[TileSums, int], int],
     indices: np.ndarray | None = None,
+    most_partials: int = SUMS_FOLDED_ON_HOST,
 ) -> WorkgroupSumsLaunch:
     """The launch that sums over blocks of so many rows.
 
     ``groups(program, count)`` is how many of them add up so many rows; the ``indices`` (N, count)
-    name the entries of tables.
+    name the entries of tables. More than ``most_partials`` of a dispatch are added on the device.
     """
-    return _WorkgroupSums(reduction, programs, groups, max(counts, default=0)).over(counts, indices)
+    longest = max(counts, default=0)
+    parts = _WorkgroupSums(reduction, programs, groups, longest, most_partials)
+    return parts.over(counts, indices)
 
 
 class _WorkgroupSums:
@@ -219,8 +222,10 @@ class _WorkgroupSums:
         programs: Sequence[TileSums],
         groups: Callable[[TileSums, int], int],
         longest: int,
+        most_partials: int,
     ) -> None:
         self._reduction, self._programs, self._groups = reduction, programs, groups
+        self._most_partials = most_partials
         self._in_words = all(p.in_words for p in programs)
         self._quads = quads(reduction)
         self._indices: dict[str, np.ndarray] = {}
@@ -273,7 +278,7 @@ class _WorkgroupSums:
         r, number = program.results, len(self._partials)
         groups = self._groups(program, count) if r.summed or program.tile.slopes else 1
         name, folded = f"sums{number}", None
-        if groups > 1 and groups * r.columns > SUMS_FOLDED_ON_HOST:
+        if groups > 1 and groups * r.columns > self._most_partials:
             folded = f"partials{number}"
             self._scratch.append(Array(folded, (r.size(groups),)))
         part = PartialSums(r, count, groups, folded)

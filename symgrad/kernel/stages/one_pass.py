@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from symgrad.arrays.program import Constant, Input, Tabulate
 from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
@@ -22,9 +21,6 @@ from symgrad.kernel.stages.body import Reduction
 from symgrad.kernel.stages.combine import TUPLES, combined
 from symgrad.kernel.stages.programs import StageProgram, chosen_group
 from symgrad.kernel.stages.write import over_group
-
-LEAST_ELEMENTS: Final = 4096
-"""Elements from which a sum and other arrays are computed in one pass."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ def one_pass(
     reduces = [op for r in reductions if isinstance(op := s.op(r), Reduce)]
     counters = reduces[0].counters
     size = access.extent(counters)
-    if size < LEAST_ELEMENTS or any(op.operator in TUPLES for op in reduces):
+    if size < sizes.PASS_ELEMENTS or any(op.operator in TUPLES for op in reduces):
         return None
     if any(_extents(s, op.counters) != _extents(s, counters) for op in reduces):
         return None

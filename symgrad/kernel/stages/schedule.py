@@ -30,7 +30,7 @@ from symgrad.kernel.stages.rows import RowElements, Rows
 from symgrad.kernel.stages.sharing import alike
 from symgrad.kernel.stages.steps import AnyStep, Step, numbered, widths
 from symgrad.kernel.stages.tile_products import tile_operand, tile_product
-from symgrad.kernel.stages.translate import LONG, Share, Simplify, Translation
+from symgrad.kernel.stages.translate import Share, Simplify, Translation
 from symgrad.kernel.stages.unrolling import (
     along_short,
     in_rows,
@@ -497,7 +497,7 @@ class Scheduler:
             _, t, known = self._in_order(size, beside.reads)
             nodes = t.values(roots, known)
         program = PassProgram(
-            t.body(nodes, self.simplify), beside.operators, size >= LONG,
+            t.body(nodes, self.simplify), beside.operators, size >= sizes.LONG,
             widths=(sizes.FOUR,) * len(roots) if quads else (), quads=quads,
         )  # fmt: skip
         cost = sum(t.graph.nodes[i][0].cost for i in reachable(t.graph, nodes))

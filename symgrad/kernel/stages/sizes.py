@@ -16,6 +16,12 @@ GPU_PARTS: Final = 256
 FEW_PARTS: Final = 16
 """Parts that a reduction is done in along a counter that no lanes move along, at least."""
 
+LONG: Final = 4096
+"""Terms from which sums keep their rounding errors."""
+
+PASS_ELEMENTS: Final = 4096
+"""Elements from which a sum and other arrays are computed in one pass."""
+
 PASS_PARTS: Final = 4096
 """Parts that a pass over all elements is done in, at most, on a GPU."""
 

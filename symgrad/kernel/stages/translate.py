@@ -13,15 +13,13 @@ from symgrad.arrays.scalars import COUNTER, Affine, Array, Read, Reduce, Scalars
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INTEGER, WORD, Graph, Op
 from symgrad.expr.graph.region import Pick
+from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Leaf, Reduction, Total
 from symgrad.kernel.stages.combine import TUPLES
 from symgrad.kernel.stages.sizes import FEW_TERMS, FOUR
 
 Simplify = Callable[[Graph, Sequence[int]], tuple[Graph, list[int]]]
 """``simplify(graph, roots)`` is a graph of what back ends know, and its roots."""
-
-LONG: Final = 4096
-"""Terms from which sums keep their rounding errors."""
 
 WORDS: Final = 2**32
 
@@ -394,7 +392,7 @@ class Translation:
         for c in op.counters:
             self._counter(c)
         extents = tuple(self._extent(c) for c in op.counters)
-        is_long = prod(map(self.scalars.extent, op.counters)) >= LONG
+        is_long = prod(map(self.scalars.extent, op.counters)) >= sizes.LONG
         loop = _Loop(op.counters, extents, free)
         loop.long = is_long and op.operator == "add"
         loop.terms = self._terms(op.counters[-1])

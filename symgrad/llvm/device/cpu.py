@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
-import re
 import sys
-import tempfile
 import threading
-import time
 import weakref
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from symgrad.llvm import compiler
+from symgrad.llvm.device.files import CodeFiles
 from symgrad.llvm.device.host import host, llvm
 from symgrad.llvm.printing.source import ENTRY, Source
-
-NAME: Final = re.compile(r"[0-9a-f]{64}(\.\w+)?\.code")
-"""The names of files on disk: a key, and a mark where the file is not finished yet."""
-
-CACHE_BYTES: Final = 256 * 2**20
-"""The most that is kept on disk, beyond what was just written; what was used longest ago goes."""
-
-RECENT_SECONDS: Final = 60
-"""How long a file is kept after it was used, whatever its size."""
 
 
 class Code:
@@ -74,7 +61,8 @@ def find_code(source: Source) -> Code | None:
     key = key_of(source)
     with _lock:
         code = _codes.get(key)
-        compiled = _read(key) if code is None else None
+        files = code_files()
+        compiled = files.read(key) if files and code is None else None
         if compiled is not None:
             code = _codes[key] = Code(compiled)
         return code
@@ -86,7 +74,8 @@ def keep_code(source: Source, compiled: bytes) -> Code:
     with _lock:
         code = _codes.get(key)
         if code is None:
-            _write(key, compiled)
+            if files := code_files():
+                files.write(key, compiled)
             code = _codes[key] = Code(compiled)
         return code
 
@@ -108,14 +97,17 @@ def key_of(source: Source) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-@functools.cache
-def cache_folder() -> Path | None:
-    """Where compiled code is kept: symgrad's own folder within that of SYMGRAD_CACHE.
+def code_files() -> CodeFiles | None:
+    """Where compiled code is kept: in symgrad's own folder within that of SYMGRAD_CACHE.
 
     By default that is the system's folder for such; with "" nothing is kept, and nothing where the
     folder cannot be made. What else lies in these folders is left alone.
     """
-    chosen = os.environ.get("SYMGRAD_CACHE")
+    return _files_in(os.environ.get("SYMGRAD_CACHE"))
+
+
+@functools.cache
+def _files_in(chosen: str | None) -> CodeFiles | None:
     if chosen == "":
         return None
     folder = (Path(chosen) if chosen else _system_cache()) / "symgrad" / "code"
@@ -123,7 +115,7 @@ def cache_folder() -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
-    return folder
+    return CodeFiles(folder)
 
 
 def _system_cache() -> Path:
@@ -132,89 +124,3 @@ def _system_cache() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-def _read(key: str) -> bytes | None:
-    """The entry under a key, if it is whole and was written under that key."""
-    folder = cache_folder()
-    if folder is None:
-        return None
-    path = folder / f"{key}.code"
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    compiled = compiler.unsealed(key, content)
-    if compiled is not None:
-        with contextlib.suppress(OSError):  # a disk that can only be read
-            os.utime(path)
-    return compiled
-
-
-def _write(key: str, compiled: bytes) -> None:
-    """Keep code under a key: whole or not at all, whoever else writes it at the same time."""
-    folder = cache_folder()
-    if folder is None:
-        return
-    content = compiler.sealed(key, compiled)
-    with contextlib.suppress(OSError):
-        unfinished = _unfinished(folder, key, content)
-        try:
-            os.replace(unfinished, folder / f"{key}.code")
-        except OSError:
-            os.unlink(unfinished)
-        if _is_turn(key, len(content)):
-            _prune(folder)
-
-
-def _unfinished(folder: Path, key: str, content: bytes) -> str:
-    """A file with this content under a name that nobody reads."""
-    handle, path = tempfile.mkstemp(prefix=f"{key}.", suffix=".code", dir=folder)
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-    except OSError:
-        os.unlink(path)
-        raise
-    return path
-
-
-def _is_turn(key: str, size: int) -> bool:
-    """Whether to prune after this write, which takes a look at every file.
-
-    Once in ``CACHE_BYTES / 16`` bytes that all processes together write, on average: keys are
-    hashes, so those below a number are drawn at random. A write thus looks at 16 files on average,
-    however many there are.
-    """
-    return int(key[:8], 16) * CACHE_BYTES < 16 * size << 32
-
-
-def _prune(folder: Path) -> None:
-    """Delete what was used longest ago of the files written here, where too much is kept.
-
-    What was used within ``RECENT_SECONDS`` stays, since another process may be about to read it.
-    """
-    with os.scandir(folder) as entries:
-        ours = [e for e in entries if NAME.fullmatch(e.name) and e.is_file(follow_symlinks=False)]
-    files = sorted((s.st_mtime, s.st_size, e.path) for e in ours if (s := _state(e)))
-    total, now = sum(size for _, size, _ in files), time.time()
-    for used, size, path in files:
-        if total <= CACHE_BYTES or used > now - RECENT_SECONDS:
-            break
-        with contextlib.suppress(OSError):
-            if _is_written_here(path) and os.stat(path).st_mtime == used:
-                os.unlink(path)
-        total -= size
-
-
-def _state(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """The size and the time of a file, or None where another process has deleted it."""
-    with contextlib.suppress(OSError):
-        return entry.stat(follow_symlinks=False)
-    return None
-
-
-def _is_written_here(path: str) -> bool:
-    """Whether a file begins as those of this cache do, whichever version wrote it."""
-    with open(path, "rb") as file:
-        return file.read(len(compiler.MARK)) == compiler.MARK

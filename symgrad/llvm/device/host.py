@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -9,7 +10,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from symgrad.errors import DeviceError
 from symgrad.kernel.threads import available
 from symgrad.llvm import compiler
 from symgrad.llvm.printing.operations import BITS, Shape
+from symgrad.llvm.printing.source import USUAL_SIZES, CodeSizes
 
 LEVELS: Final = {
     "x86-64": "SSE2",
@@ -53,12 +55,14 @@ class Host:
     triple: str = ""
     lacking: tuple[str, ...] = ()
     """Features of it that this machine lacks, so that nothing is run."""
+    sizes: CodeSizes = USUAL_SIZES
+    """The sizes at which code for it is written in another way."""
 
     def shape(self, dtype: str, batch: bool, fuse: bool = True) -> Shape:
         """The shape of instructions here: single numbers or whole vectors; fused, if wanted."""
         lanes = self.vector_bits // BITS[dtype] if batch else 1
         fused = self.fused and fuse and dtype != "float32x2"
-        return Shape(dtype, lanes, fused, self.vector_bits == 512)
+        return Shape(dtype, lanes, fused, self.vector_bits == 512, self.sizes)
 
     def require(self) -> None:
         """Refuse to run code for a CPU that this machine is not.
@@ -88,8 +92,30 @@ def llvm() -> Any:
         ) from error
 
 
-@functools.cache
 def host() -> Host:
+    """The CPU that code is compiled for: `this_machine`, unless it is taken for another.
+
+    Raises:
+        DeviceError: if LLVM knows no such CPU.
+    """
+    return _taken[-1] if _taken else this_machine()
+
+
+@contextlib.contextmanager
+def taken_for(other: Host) -> Generator[None]:
+    """A context in which this process takes the machine for another, and compiles for that one."""
+    _taken.append(other)
+    try:
+        yield
+    finally:
+        _taken.pop()
+
+
+_taken: list[Host] = []
+
+
+@functools.cache
+def this_machine() -> Host:
     """The CPU that the environment variable SYMGRAD_CPU names, or else this machine's own.
 
     Without LLVM it is only the kind of this machine, for kernels that never run on it.

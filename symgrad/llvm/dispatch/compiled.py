@@ -70,7 +70,7 @@ _compiled: Once[Any, Compiled] = Once(CACHED_FUNCTIONS)
 
 def kernel_of(d: Dispatch, math: str, dtype: str) -> Compiled:
     """The kernel of a dispatch, compiled once."""
-    key = d.program, d.target, math, dtype
+    key = d.program, d.target, math, dtype, host()
     return _compiled.get(key, lambda: Compiled(lambda _: d.kernel, d.target, math, dtype))
 
 

@@ -19,7 +19,7 @@ from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch.compiled import Compiled
 from symgrad.llvm.dispatch.launch import Held, Launched
 from symgrad.llvm.printing.operations import Shape
-from symgrad.llvm.printing.source import CACHE_LINE_BYTES, LONG_BATCH
+from symgrad.llvm.printing.source import CACHE_LINE_BYTES
 from symgrad.values.dtypes import host_dtype
 
 ROWS_PER_PIECE: Final = 2**15
@@ -34,15 +34,9 @@ ROWS_PER_LANE: Final = {"float32": 8, "float64": 32, "float32x2": 32}
 """Rows of a lane after which their sum is added to float64. Rows that are all the same have errors
 of one sign, which grow with it: of 8 floats up to 1.5e-7 of their sum, of 16 up to 2.7e-7."""
 
-FACTOR_BYTES: Final = 2**18
-"""Bytes of factors that blocks of rows leave behind, which have to stay in the cache."""
-
-RESULTS_IN_REGISTERS: Final = 24
-"""Results up to which accumulators stay in registers."""
-
 LONG_ROW_OPERATIONS: Final = 3_000
-"""Operations up to which they do, as these are one function then: `LONG_BATCH` of them if it is
-compiled quickly."""
+"""Operations up to which accumulators stay in registers, as these are one function then:
+`CodeSizes.long_batch` of them if it is compiled quickly."""
 
 CACHED_LAUNCHES: Final = 4
 """Launches over other numbers of rows that a reduction keeps."""
@@ -53,9 +47,9 @@ def target_of(reduction: Reduction, shape: Shape) -> SimdTarget:
     size = shape.itemsize * shape.lanes
     rows, least = OPERATIONS_PER_PIECE // len(reduction.graph), LEAST_ROWS_PER_PIECE
     summing = Summing(
-        carried=RESULTS_IN_REGISTERS,
-        operations=LONG_BATCH,
-        cached=FACTOR_BYTES // size,
+        carried=shape.sizes.carried_results,
+        operations=shape.sizes.long_batch,
+        cached=shape.sizes.factor_bytes // size,
         registers=32 if size == CACHE_LINE_BYTES else 16,
         brief=True,
         together=LONG_ROW_OPERATIONS,

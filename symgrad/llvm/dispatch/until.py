@@ -21,7 +21,6 @@ from symgrad.llvm.device.host import host
 from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.printing.operations import lone_products, uses_of
-from symgrad.llvm.printing.source import LONG_BATCH
 
 ALL_STEPS: Final = 2**62
 """More steps than anything can do."""
@@ -32,17 +31,11 @@ MOST_PER_CALL: Final = 2**31 - 1
 ROWS_PER_FLOAT_SUM: Final = 32
 """Rows after which sums are added to float64."""
 
-CARRIED_NUMBERS: Final = 160
-"""Numbers of a state that the compiler is left to find registers or memory for, at most."""
-
 SECONDS_PER_CALL: Final = 0.1
 """Seconds of compiled code without a look at whether the run has been interrupted, as by Ctrl-C."""
 
 FIRST_OPERATIONS: Final = 2**23
 """Operations of the first piece of a run, which is timed: some milliseconds."""
-
-NEAR_BYTES: Final = 2**19
-"""Bytes of the states that are worked on at a time where none are kept: they stay in the cache."""
 
 Visit = Callable[[slice, np.ndarray], None]
 """Works on the states (P, state) of some of the problems."""
@@ -50,10 +43,10 @@ Visit = Callable[[slice, np.ndarray], None]
 
 def steps_target(iteration: Iteration, math: str, dtype: str) -> SimdTarget:
     """The lanes that do steps of an iteration, a problem each."""
-    lanes = host().shape(dtype, True, math != "strict").lanes
-    carried = CARRIED_NUMBERS if _operations(iteration) <= LONG_BATCH else 0
-    quick = iteration.matrix is None
-    return SimdTarget(lanes, block=ROWS_PER_FLOAT_SUM, carried=carried, quick=quick)
+    shape = host().shape(dtype, True, math != "strict")
+    sizes, quick = shape.sizes, iteration.matrix is None
+    carried = sizes.carried_numbers if _operations(iteration) <= sizes.long_batch else 0
+    return SimdTarget(shape.lanes, block=ROWS_PER_FLOAT_SUM, carried=carried, quick=quick)
 
 
 def _operations(iteration: Iteration) -> int:
@@ -181,7 +174,7 @@ class Steps:
     def near(self) -> int:
         """The most points that are worked on at a time where no states are kept."""
         nbytes = self.width * self.dtype.itemsize * self.lanes
-        return max(1, NEAR_BYTES // nbytes) * self.lanes
+        return max(1, host().sizes.near_bytes // nbytes) * self.lanes
 
 
 def stream(

@@ -15,9 +15,6 @@ from symgrad.llvm.printing.operations import (
 )
 from symgrad.mathlib.define import Function
 
-INLINED = 6_000
-"""Instructions of calls that are written in place: a call costs more than a short function."""
-
 
 def closure(used: Iterable[Op], functions: Mapping[Op, Function]) -> list[Op]:
     """The operations that are functions, and those that they call."""

@@ -32,13 +32,7 @@ from symgrad.kernel.statements import (
 from symgrad.kernel.uniform import diverges
 from symgrad.llvm.printing.analysis import Analysis, Item, RecordAnalysis, Records
 from symgrad.llvm.printing.operations import Shape
-from symgrad.llvm.printing.source import (
-    FUNCTION,
-    FUNCTIONS_JOINED,
-    LONG_BATCH,
-    LONG_OPERATIONS,
-    Workspace,
-)
+from symgrad.llvm.printing.source import Workspace
 
 UNROLLED_COLUMNS: Final = 192
 """Columns of inputs, and of outputs, up to which a block is transposed without loops."""
@@ -93,10 +87,11 @@ class Arrangement:
     def _length(self) -> int:
         """Operations from which a run of items is cut, or so many that none is."""
         operations = self.analysis.operations
-        long = LONG_OPERATIONS if self.shape.lanes == 1 else LONG_BATCH
+        sizes = self.shape.sizes
+        long = sizes.long if self.shape.lanes == 1 else sizes.long_batch
         if operations <= long:
             return max(operations, 1)
-        return FUNCTION * (FUNCTIONS_JOINED if self.thorough else 1)
+        return sizes.function * (sizes.joined if self.thorough else 1)
 
     @cached_property
     def _is_wide(self) -> bool:
@@ -327,6 +322,7 @@ class _Cutter:
     ) -> None:
         self._analysis, self._records, self._packed = analysis, records, packed
         self._length, self._apart = length, apart and analysis.is_straight
+        self._function = analysis.shape.sizes.function
         self.elsewhere: set[Item] = {
             *analysis.lazy,
             *analysis.products,
@@ -420,7 +416,7 @@ class _Cutter:
         """
         pieces = self._divided(run)
         called = self._apart or (
-            apart and len(run) > FUNCTION and self._length < self._analysis.operations
+            apart and len(run) > self._function and self._length < self._analysis.operations
         )
         if len(pieces) <= 1 and not called:
             return run

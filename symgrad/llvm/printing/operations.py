@@ -15,6 +15,7 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, INTEGER, TRUTH, Graph, Node, Op, float_bits
+from symgrad.llvm.printing.source import USUAL_SIZES, CodeSizes
 from symgrad.mathlib.define import name_of, operation
 from symgrad.mathlib.pair.expression import parts
 
@@ -44,6 +45,7 @@ class Shape:
     fused: bool
     avx512: bool = False
     """Whether the CPU has the instructions of AVX-512 for vectors of eight float64."""
+    sizes: CodeSizes = USUAL_SIZES
 
     def vector(self, scalar: str) -> str:
         """The type of as many of these."""

@@ -14,10 +14,10 @@ from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import For, If, Statement, StoreRow, everything
 from symgrad.kernel.verify import verify
 from symgrad.llvm.compiler import SWEEPING
-from symgrad.llvm.printing.definitions import INLINED, closure, definitions, of_each
+from symgrad.llvm.printing.definitions import closure, definitions, of_each
 from symgrad.llvm.printing.functions import Arrangement, Outlined
 from symgrad.llvm.printing.operations import Shape
-from symgrad.llvm.printing.source import ENTRY, HOT, LONG_BATCH, MOST_THOROUGH, Source, module
+from symgrad.llvm.printing.source import ENTRY, MOST_THOROUGH, USUAL_SIZES, Source, module
 from symgrad.llvm.printing.statements import Body
 from symgrad.llvm.printing.values import Calls
 from symgrad.mathlib.define import Function
@@ -39,7 +39,7 @@ MOST_STORED: Final = 4_000
 LOOPS_GAIN: Final = 4
 """How many times sooner it pays to compile one point's loops thoroughly than what is straight."""
 
-SIDE_BY_SIDE: Final = {4: 128, 2: LONG_BATCH}
+SIDE_BY_SIDE: Final = {4: 128, 2: USUAL_SIZES.long_batch}
 """Registers that lie side by side in kernels of so many operations, at most: more of them take
 longer to compile, and need more registers for what is known."""
 
@@ -129,7 +129,7 @@ class _Module:
             return 1 if self.thorough or (not single and a.analysis.operations <= LOOPED) else 0
         if self._stored > STORED and not self.thorough:
             return 0
-        if a.analysis.operations > LONG_BATCH:
+        if a.analysis.operations > self.shape.sizes.long_batch:
             return 1
         items = everything(self.kernel.main.items)
         swept = self.shape.lanes == 1 and any(map(_sweeps, items))
@@ -151,7 +151,7 @@ class _Module:
         sooner = (
             LOOPS_GAIN if self.shape.lanes == 1 and not self.arrangement.analysis.is_straight else 1
         )
-        return HOT * operations / sooner if quick else math.inf
+        return self.shape.sizes.hot * operations / sooner if quick else math.inf
 
     def _constants(self) -> Iterator[str]:
         """The numbers that the kernel knows, and reads at any index."""
@@ -169,7 +169,7 @@ class _Module:
             sizes = {op: len(calls.functions[op].graph) for op in closure(used, calls.functions)}
             total += sum(size * used.get(op, 1) for op, size in sizes.items())
         for shape, used in calls.used.items():
-            inline = total <= INLINED and shape != calls.beside
+            inline = total <= self.shape.sizes.inlined and shape != calls.beside
             yield from definitions(used, calls.functions, shape, inline)
         if calls.beside and calls.through_memory:
             for op in calls.used[calls.beside]:

@@ -10,23 +10,6 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final
 
-LONG_OPERATIONS = 2_000
-"""Operations from which a kernel is cut into functions, and compiled quickly at first."""
-
-LONG_BATCH = 800
-"""As `LONG_OPERATIONS`, of vectors, whose compilation takes longer."""
-
-FUNCTION = 300
-"""Operations in one of these functions: LLVM takes 7 us for each then, and 70 us in long ones."""
-
-FUNCTIONS_JOINED = 5
-"""How many of these are one where they are compiled thoroughly, in 200 us an operation (of 2,100
-in one function 1,000 us): each cut sends values through memory, which takes a network of 1,400
-operations 20 % longer."""
-
-HOT = 2e-4
-"""Seconds of running for each operation after which it pays to compile a kernel thoroughly."""
-
 MOST_THOROUGH = 50_000
 """Operations up to which that is done: it takes ten seconds of a core."""
 
@@ -35,6 +18,41 @@ CACHE_LINE_BYTES: Final = 64
 
 ENTRY: Final = "packed"
 """The function of a kernel for many invocations that takes its arguments in memory."""
+
+
+@dataclass(frozen=True)
+class CodeSizes:
+    """The sizes, in operations, at which code is written, or compiled, in another way."""
+
+    long: int = 2_000
+    """From here on a kernel is cut into functions, and compiled quickly at first."""
+    long_batch: int = 800
+    """As ``long``, of vectors, whose compilation takes longer."""
+    function: int = 300
+    """In one of these functions: LLVM takes 7 us for each then, and 70 us in long ones."""
+    joined: int = 5
+    """How many of these are one where they are compiled thoroughly, in 200 us an operation (of
+    2,100 in one function 1,000 us): each cut sends values through memory, which takes a network of
+    1,400 operations 20 % longer."""
+    inlined: int = 6_000
+    """Of the library's functions, up to which they are written where they are called: a call costs
+    more than a short function."""
+    written_twice: int = 500
+    """Items of a loop up to which its iterations are written with a mask, and without."""
+    hot: float = 2e-4
+    """Seconds of running for each operation after which it pays to compile a kernel thoroughly."""
+    carried_numbers: int = 160
+    """Of a state that the compiler is left to find registers or memory for, at most."""
+    carried_results: int = 24
+    """Of a sum over rows, up to which accumulators stay in registers."""
+    factor_bytes: int = 2**18
+    """Of factors that blocks of rows leave behind, which have to stay in the cache."""
+    near_bytes: int = 2**19
+    """Of the states that are worked on at a time where none are kept: they stay in the cache."""
+
+
+USUAL_SIZES: Final = CodeSizes()
+"""The sizes of code for every CPU."""
 
 
 @dataclass(frozen=True)

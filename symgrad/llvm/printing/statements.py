@@ -29,9 +29,6 @@ from symgrad.llvm.printing.memory import Memory
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.values import Calls, Values
 
-WRITTEN_TWICE: Final = 500
-"""Items of a loop up to which its iterations are written with a mask, and without."""
-
 Leave = Callable[[str, Sequence[str]], None]
 """Go on where a condition holds; else leave the loop, with these values of what it carries."""
 
@@ -210,7 +207,7 @@ class Body:
         trips = self.values.extreme("umax", span) if varies else span
         iterations = _Iterations(self, s, trips, span if varies else None, self.values.mask)
         whole = "0"
-        if self.values.mask is None and _size(s.scope) <= WRITTEN_TWICE:
+        if self.values.mask is None and _size(s.scope) <= self.values.shape.sizes.written_twice:
             whole = self.values.extreme("umin", span) if varies else trips
         self._end(s, self._whole_and_masked(iterations, whole))
         self._count_apart(s, iterations, span, varies)

@@ -18,7 +18,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from symgrad.kernel import watch
-from symgrad.kernel.copying import converted
+from symgrad.kernel.copying import QUEUED_BYTES, converted
 from symgrad.values.dtypes import PAIRS
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
 from symgrad.wgsl.device.guard import Guard
@@ -40,6 +40,15 @@ FLOAT = np.dtype(np.float32)
 
 MAX_IN_FLIGHT = 128
 """Calls that wait for nothing, before waiting anyway, which bounds what is in flight."""
+
+STREAMED_BYTES = 1 << 24
+"""Device memory that points on the host and their results may take, which go through in turn."""
+
+SCRATCH_BYTES = 1 << 31
+"""Scratch memory that runs may take; larger batches go through it in turn."""
+
+SOFTWARE_BYTES = 1 << 28
+"""As `SCRATCH_BYTES`, for a driver in software, which is no faster with more."""
 
 KEPT_BINDINGS = 8192
 """Bind groups that are kept; when there are more, it starts anew."""
@@ -72,6 +81,9 @@ class Gpu:
     3. Every wgpu object that outlives a call is in ``kept``: see ``_after_fork``.
     4. One binding has at most ``max_binding`` bytes, one buffer at most ``max_buffer``, and one
        kernel at most ``max_arrays`` of them beside the uniform block.
+
+    Calls on arrays of the host go in one submit up to ``queued_bytes``, and in pieces of
+    ``streamed_bytes`` beyond; ``scratch_bytes`` is the scratch memory that runs may take.
     """
 
     def __init__(self, info: GpuInfo, adapter: Any, native: Any) -> None:
@@ -87,14 +99,16 @@ class Gpu:
         self.max_binding = wanted["max-storage-buffer-binding-size"]
         self.max_buffer = rounded_down(wanted["max-buffer-size"])
         self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
+        self.queued_bytes, self.streamed_bytes = QUEUED_BYTES, STREAMED_BYTES
+        self.scratch_bytes = SOFTWARE_BYTES if info.kind == "software" else SCRATCH_BYTES
         self.max_shared = wanted["max-compute-workgroup-storage-size"]
         features = [FEATURE] if FEATURE in adapter.features else []
         features += FLOAT64_FEATURES if info.float64 else ()
         with self.guard:
-            self._device = adapter.request_device_sync(
+            self.device = adapter.request_device_sync(
                 required_features=features, required_limits=wanted
             )
-        self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self._device, self._device.queue])
+        self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self.device, self.device.queue])
         self._layouts: Once[tuple[int, int], tuple[Any, Any]] = Once(16)
         self._pipelines: Once[tuple[bytes, int, int], Any] = Once(IDLE_PIPELINES)
         self._live: weakref.WeakValueDictionary[tuple[bytes, int, int], Any] = (
@@ -107,9 +121,9 @@ class Gpu:
         self.pool = Pool(lambda nbytes: self._create_buffer(nbytes, STORAGE), self._forget_bindings)
         if info.kind == "software":
             self.pool.limit = _memory_of_machine()
-        self._module = choose_modules(self._device, native)
-        self.mapper = choose_mapper(self._device, native)
-        self.queue = Queue(choose_encoder(self._device, native))
+        self._module = choose_modules(self.device, native)
+        self.mapper = choose_mapper(self.device, native)
+        self.queue = Queue(choose_encoder(self.device, native))
         self._in_flight = 0
         self.transfers = Transfers(self.buffer, self.queue, self.mapper)
 
@@ -161,7 +175,7 @@ class Gpu:
         layout = self._layout(counts)[1]
         with self.guard, watch.stage("compile"):
             stage = {"module": self._module(source), "entry_point": "main"}
-            return self._keep(self._device.create_compute_pipeline(layout=layout, compute=stage))
+            return self._keep(self.device.create_compute_pipeline(layout=layout, compute=stage))
 
     def _layout(self, counts: tuple[int, int]) -> tuple[Any, Any]:
         """Bind group layout and pipeline layout of a kernel that reads and writes so many."""
@@ -174,8 +188,8 @@ class Gpu:
             for binding, kind in enumerate(kinds)
         ]
         with self.guard:
-            group = self._keep(self._device.create_bind_group_layout(entries=entries))
-            pipeline = self._device.create_pipeline_layout(bind_group_layouts=[group])
+            group = self._keep(self.device.create_bind_group_layout(entries=entries))
+            pipeline = self.device.create_pipeline_layout(bind_group_layouts=[group])
             return group, self._keep(pipeline)
 
     def tool(self, make: Callable[[Gpu], Any]) -> Any:
@@ -190,10 +204,10 @@ class Gpu:
     def timestamps(self) -> Timestamps | None:
         """The device's clock for what it computes, or None where it or this wgpu has none."""
         encoder = self.encoder
-        if FEATURE not in self._device.features or not isinstance(encoder, NativeEncoder):
+        if FEATURE not in self.device.features or not isinstance(encoder, NativeEncoder):
             return None
         with self.guard:
-            return Timestamps(self._device, self._native, encoder, self.buffer, self.mapper)
+            return Timestamps(self.device, self._native, encoder, self.buffer, self.mapper)
 
     # Memory
 
@@ -209,7 +223,7 @@ class Gpu:
     def _create_buffer(self, nbytes: int, usage: str) -> Any:
         self._require_size(nbytes)
         with self.guard:
-            return self._keep(self._device.create_buffer(size=nbytes, usage=usage))
+            return self._keep(self.device.create_buffer(size=nbytes, usage=usage))
 
     def _require_size(self, nbytes: int) -> None:
         """Refuse what no buffer holds."""
@@ -319,7 +333,7 @@ class Gpu:
             for binding, (buffer, start, nbytes) in enumerate(ranges)
         ]
         layout = self._layout((readable, len(arrays) - readable))[0]
-        return self._keep(self._device.create_bind_group(layout=layout, entries=entries))
+        return self._keep(self.device.create_bind_group(layout=layout, entries=entries))
 
     def _forget_bindings(self) -> None:
         """Start anew, because a bind group keeps its buffers, and their ids may come again."""

@@ -18,7 +18,16 @@ from symgrad.errors import DeviceError
 from symgrad.wgsl.device.adapters import GpuInfo, choose
 from symgrad.wgsl.device.gpu import FORKED, Gpu, Range
 
-__all__ = ["Gpu", "GpuInfo", "Range", "list_gpus", "open_gpu", "opened_gpu", "opened_gpus"]
+__all__ = [
+    "Gpu",
+    "GpuInfo",
+    "Range",
+    "another_gpu",
+    "list_gpus",
+    "open_gpu",
+    "opened_gpu",
+    "opened_gpus",
+]
 
 Adapters = tuple[tuple[GpuInfo, Any], ...]
 
@@ -62,6 +71,16 @@ def open_gpu(index: int | None = None) -> Gpu:
         if gpu is None or gpu.lost:
             gpu = _process.opened[info.index] = Gpu(info, adapter, native_wgpu())
         return gpu
+
+
+def another_gpu(index: int | None = None, documented: bool = False) -> Gpu:
+    """As `open_gpu`, but a device that no other kernel has, with queue and memory of its own.
+
+    It is used by what wgpu documents alone, if so ``documented``, as where it has no C functions.
+    """
+    if _process.forked:
+        raise DeviceError(FORKED)
+    return Gpu(*_at(0 if index is None else index), None if documented else native_wgpu())
 
 
 def opened_gpus() -> list[Gpu]:

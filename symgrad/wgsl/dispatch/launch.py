@@ -22,7 +22,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.expr.graph.verify import is_verified
-from symgrad.kernel.copying import QUEUED_BYTES, converted
+from symgrad.kernel.copying import converted
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.memory import POOL, in_pieces
 from symgrad.kernel.problems import RowData
@@ -58,17 +58,8 @@ from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.memory.transfer import Download, Segment, Upload
 from symgrad.wgsl.printing.source import Style
 
-STREAMED_BYTES: Final = 1 << 24
-"""Device memory that points on the host and their results may take, which go through in turn."""
-
-SCRATCH_BYTES: Final = 1 << 31
-"""Scratch memory that runs may take; larger batches go through it in turn."""
-
 KEPT_BYTES: Final = 1 << 20
 """The bytes of a scratch array that is kept between calls on arrays of the device, at most."""
-
-SOFTWARE_BYTES: Final = 1 << 28
-"""As `SCRATCH_BYTES`, for a driver in software, which is no faster with more."""
 
 
 class Launched:
@@ -167,8 +158,7 @@ class Launched:
             )
         if not slots:
             return fit
-        most = min(SCRATCH_BYTES, SOFTWARE_BYTES) if info.kind == "software" else SCRATCH_BYTES
-        return min(fit, max(most // slots // unit * unit, unit))
+        return min(fit, max(gpu.scratch_bytes // slots // unit * unit, unit))
 
     def _require_sizes(self) -> None:
         """Refuse arrays that no binding holds."""
@@ -313,13 +303,14 @@ class Launched:
             return
         self.gpu.check()
         with self._lock, self.gpu.guard:
-            if self._nbytes * batch <= QUEUED_BYTES:
+            queued = self.gpu.queued_bytes
+            if self._nbytes * batch <= queued:
                 run = self._cut(self._run_chunk, inputs, results)
-                in_pieces(batch, *self._step(QUEUED_BYTES), run)
+                in_pieces(batch, *self._step(queued), run)
                 return
             with self.gpu.transfers.upload() as up, self.gpu.transfers.download() as down:
                 run = self._cut(self._stream_chunk, inputs, results, up, down)
-                in_pieces(batch, *self._step(STREAMED_BYTES), run)
+                in_pieces(batch, *self._step(self.gpu.streamed_bytes), run)
             if not self.launch.has_batch:
                 self._workspace = None  # it is as large as all arrays
 

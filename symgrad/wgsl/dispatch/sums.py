@@ -29,6 +29,7 @@ from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cu
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.group_products import WIDTH, Products, in_products
 from symgrad.kernel.skeletons.sums_in_workgroups import (
+    SUMS_FOLDED_ON_HOST,
     TileSums,
     WorkgroupSumsLaunch,
     workgroup_sums_launch,
@@ -222,6 +223,7 @@ class WorkgroupSums(RowSums):
         with watch.stage("emit"):
             self.modules = emit_reduction(reduction, functions, self._style)
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
+        self.host_bytes, self.most_partials = HOST_BYTES, SUMS_FOLDED_ON_HOST
         self._scratch = {m.program: m.scratch(1) for m in self.modules}
         rows = (self.most_groups(p) * p.width * p.most for p in self._scratch)
         itemsize = self._floats.itemsize
@@ -237,7 +239,7 @@ class WorkgroupSums(RowSums):
     def streamed(self) -> int:
         """Rows of the host that go through the device at a time."""
         nbytes = _row_bytes(self.reduction, self._floats.itemsize)
-        most = HOST_BYTES // nbytes // ROWS_ALIGNED * ROWS_ALIGNED
+        most = self.host_bytes // nbytes // ROWS_ALIGNED * ROWS_ALIGNED
         return min(max(most, ROWS_ALIGNED), self.block)
 
     def most_groups(self, program: TileSums) -> int:
@@ -253,7 +255,9 @@ class WorkgroupSums(RowSums):
         """The launch that sums over so many rows, whatever the sizes of tables are."""
         counts = [min(self.block, count - k) for k in range(0, count, self.block)]
         programs = tuple(self._scratch)
-        return workgroup_sums_launch(self.reduction, programs, counts, self._groups, indices)
+        return workgroup_sums_launch(
+            self.reduction, programs, counts, self._groups, indices, self.most_partials
+        )
 
     def _groups(self, program: TileSums, count: int) -> int:
         """The workgroups of a dispatch over so many rows."""

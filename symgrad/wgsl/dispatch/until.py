@@ -32,9 +32,6 @@ from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Printed, Style
 
-MOST_OPERATIONS: Final = 50_000_000
-"""Operations of an invocation in one dispatch, about and at most."""
-
 SECONDS_PER_DISPATCH: Final = 0.1
 """How long a dispatch should take, at most; watchdogs wait for two seconds or more."""
 
@@ -46,9 +43,6 @@ FIRST_OPERATIONS: Final = 5e8
 
 POINTS_ALIGNED: Final = 64
 """Points that chunks are whole multiples of, so that all arrays may be bound from there on."""
-
-POINTS_TRANSPOSED: Final = 1 << 20
-"""Points of an invocation each whose arrays are transposed in one dispatch, at most."""
 
 TRANSPOSING: Final = WorkgroupTarget(256, grid=True)
 """The workgroups that transpose a tile each."""
@@ -138,6 +132,18 @@ class Steps:
         DeviceError: the GPU ends loops before they have ended.
     """
 
+    most_operations = 50_000_000
+    """Operations of an invocation in one dispatch, about and at most."""
+
+    most_iterations = MOST_ITERATIONS
+    """Iterations of loops of an invocation in one dispatch, at most."""
+
+    most_groups = WORKGROUPS_PER_ROW
+    """Points of a workgroup each in one dispatch, at most."""
+
+    points_transposed = 1 << 20
+    """Points of an invocation each whose arrays are transposed in one dispatch, at most."""
+
     def __init__(self, gpu: Gpu, launch: Launch, compiled: Compiled, floats: np.dtype[Any]) -> None:
         assert launch.until, f"{launch.name} is run once"
         self.floats = floats
@@ -210,8 +216,8 @@ class Steps:
                 f"{self.gpu.info.name} holds {self.gpu.max_binding:,} bytes in one array, too few "
                 f'for {POINTS_ALIGNED} problems of {widest:,}: use device="cpu"'
             )
-        grid = max(WORKGROUPS_PER_ROW // POINTS_ALIGNED * POINTS_ALIGNED, POINTS_ALIGNED)
-        return min(fit, POINTS_TRANSPOSED if self._target.by_columns else grid)
+        most = self.points_transposed if self._target.by_columns else self.most_groups
+        return min(fit, most // POINTS_ALIGNED * POINTS_ALIGNED)
 
     def _on_device(self, start: int, count: int, own: Range) -> Chunk:
         """A chunk whose data are on the device as rows of points."""
@@ -277,9 +283,12 @@ class Steps:
     def most(self, rows: int) -> int:
         """The most steps of a dispatch."""
         iterations = self.cost.iterations_at(rows)
-        if iterations > MOST_ITERATIONS:
+        if iterations > self.most_iterations:
             raise InputError(f'{rows:,} rows are too many for a problem on a GPU: use device="cpu"')
-        fit = MOST_ITERATIONS // iterations, MOST_OPERATIONS // self.cost.operations_alone(rows)
+        fit = (
+            self.most_iterations // iterations,
+            self.most_operations // self.cost.operations_alone(rows),
+        )
         return max(1, min(fit))
 
     def _step(self, states: Range, steps: int, data: PointData, chunk: Chunk) -> Step:

@@ -154,14 +154,16 @@ class PollingMapper:
 
     It uses the C functions that ``native``, wgpu's back end, exports. One callback serves all
     maps, told apart by a number, so an interrupted call leaves nothing dangling. A map ends in
-    ``_finished`` with None, what went wrong, or the exception that interrupted the callback.
+    ``finished`` with None, what went wrong, or the exception that interrupted the callback.
     """
 
-    def __init__(self, device: Any, native: Any) -> None:
+    def __init__(
+        self, device: Any, native: Any, finished: dict[int, BaseException | None] | None = None
+    ) -> None:
         self._ffi, self._lib = native.ffi, native.lib
         self._device = device
         self._numbers = itertools.count(1)
-        self._finished: dict[int, BaseException | None] = {}
+        self._finished = {} if finished is None else finished
         self._callback = _map_callback(self._ffi, self._lib, self._finished)
         _callbacks.append(self._callback)
 

@@ -41,7 +41,7 @@ class Pool:
     """The storage buffers of one device, in use or idle, to be used again.
 
     A loop that takes again what it let go finds all of it, whatever its size. An idle buffer is let
-    go when nobody has used it for ``KEEP_SECONDS``, by a thread that looks now and then; or, the
+    go when nobody has used it for ``keep_seconds``, by a thread that looks now and then; or, the
     longest unused first, when a new one would exceed ``limit`` bytes in all, or the idle ones would
     have more bytes than are of use: twice the most that was lately in use.
 
@@ -60,9 +60,11 @@ class Pool:
         create: Callable[[int], Any],
         forget: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        keep_seconds: float = KEEP_SECONDS,
     ) -> None:
         """``forget`` is called before buffers are let go, for whoever remembers them by id."""
         self.limit: int | None = None
+        self.keep_seconds = keep_seconds
         self._create, self._forget, self._clock = create, forget, clock
         self._lock = threading.Lock()
         self._watched = False
@@ -129,7 +131,7 @@ class Pool:
             self._tidy()
             self._live = sum(buffer.size for buffer in self._taken.values())
             self._peaks.append(self._live)
-            before = self._clock() - KEEP_SECONDS
+            before = self._clock() - self.keep_seconds
             surplus: list[Any] = []
             for shelf in self._shelves.values():
                 while shelf and shelf[0][1] <= before:
@@ -191,14 +193,15 @@ class Pool:
         """See to it that a thread sweeps."""
         if not self._watched:
             with contextlib.suppress(RuntimeError):  # where no thread starts, as at Python's end
-                threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True).start()
+                arguments = weakref.ref(self), self.keep_seconds / SWEEPS
+                threading.Thread(target=_watch, args=arguments, daemon=True).start()
                 self._watched = True
 
 
-def _watch(pool: weakref.ref[Pool]) -> None:
-    """Sweep a pool as long as it has buffers."""
+def _watch(pool: weakref.ref[Pool], seconds: float) -> None:
+    """Sweep a pool as long as it has buffers, every so many seconds."""
     while True:
-        time.sleep(KEEP_SECONDS / SWEEPS)
+        time.sleep(seconds)
         live_pool = pool()
         if live_pool is None or not live_pool.sweep():
             return

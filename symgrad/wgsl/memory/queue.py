@@ -38,10 +38,15 @@ class Queue:
     2. Gathered steps that an interrupt kept from the device are still gathered; those that were to
        start with others, which the device refuses, start without them.
     3. That gathered steps were refused, the next who writes, submits or waits is told.
+
+    A submit was just before if it was not ``soon`` seconds ago, and gathered steps wait for about
+    ``patience`` seconds.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
+    def __init__(
+        self, encoder: Encoder, soon: float = SOON, patience: float = GATHER_SECONDS
+    ) -> None:
+        self.encoder, self.soon, self.patience = encoder, soon, patience
         self.eager = False
         """Whether steps start at once, each by itself, as where they are timed."""
         self._lock = threading.RLock()
@@ -79,7 +84,7 @@ class Queue:
         """Start the steps soon."""
         with self._lock:
             now = time.perf_counter()
-            late = not self._gathering and now - self._submitted > SOON
+            late = not self._gathering and now - self._submitted > self.soon
             if late or self.eager or len(self._gathered) + len(steps) >= STEPS_GATHERED:
                 self.submit(steps)
                 return
@@ -121,11 +126,11 @@ class Queue:
         """Start what was gathered some time ago; whoever needs it is told if that fails."""
         with self._lock:
             age = time.perf_counter() - self._submitted
-            if self._gathered and age > GATHER_SECONDS:
+            if self._gathered and age > self.patience:
                 gathered, self._gathered = self._gathered, []
                 self._start_alone(gathered)
                 self._submitted = time.perf_counter()
-            elif age > 10 * GATHER_SECONDS:
+            elif age > 10 * self.patience:
                 self._wanted.clear()
 
     def forget(self) -> None:
@@ -137,7 +142,7 @@ class Queue:
         """See to it that a thread looks after what was gathered."""
         if not self._tended:
             with contextlib.suppress(RuntimeError):  # where no thread starts, as at Python's end
-                arguments = weakref.ref(self), self._wanted
+                arguments = weakref.ref(self), self._wanted, self.patience
                 threading.Thread(target=_look_after, args=arguments, daemon=True).start()
                 weakref.finalize(self, self._wanted.set).atexit = False
                 self._tended = True
@@ -145,11 +150,11 @@ class Queue:
             self._wanted.set()
 
 
-def _look_after(queue: weakref.ref[Queue], wanted: threading.Event) -> None:
+def _look_after(queue: weakref.ref[Queue], wanted: threading.Event, patience: float) -> None:
     """Look after a queue, whenever it has lately gathered steps, as long as there is one."""
     while True:
         wanted.wait()
-        time.sleep(GATHER_SECONDS)
+        time.sleep(patience)
         live_queue = queue()
         if live_queue is None:
             return

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -30,18 +31,6 @@ from symgrad.wgsl.memory.encoding import Copy
 from symgrad.wgsl.memory.mapping import Mapper
 from symgrad.wgsl.memory.queue import Queue
 
-SLOT_BYTES: Final = 1 << 22
-"""Bytes of a slot: the most that goes through it at a time."""
-
-SLOTS: Final = 16
-"""Slots of a transfer, and slots that are kept for the next one, in each direction, at most."""
-
-SLOTS_AHEAD: Final = 8
-"""Slots of a transfer that threads have, at most; the device has the others."""
-
-SLOTS_PER_SUBMIT: Final = 2
-"""Slots that the device is given at a time, so that there are few submits; it is the quicker."""
-
 SPARE_BYTES: Final = 256
 """Bytes of a buffer that is made after each slot to write to, and kept as long.
 
@@ -52,6 +41,30 @@ H200 a call took 3 ms, not 0.09. A small buffer behind the last slot keeps the n
 
 UPLOAD: Final = "MAP_WRITE|COPY_SRC"
 DOWNLOAD: Final = "MAP_READ|COPY_DST"
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The pieces in which transfers go, and the slots that they go through.
+
+    ``nbytes`` of a slot are the most that goes through it at a time, and ``least_nbytes`` worth a
+    piece of their own. Up to ``queued_nbytes`` are written to the queue instead. A transfer has up
+    to ``slots``, and as many are kept for the next one, in each direction; threads have up to
+    ``ahead`` of them, and the device the others, of which it is given some ``per_submit``: few, so
+    that it begins soon, but not one by one.
+    """
+
+    nbytes: int = 1 << 22
+    least_nbytes: int = LEAST_PIECE_BYTES
+    queued_nbytes: int = QUEUED_BYTES
+    slots: int = 16
+    ahead: int = 8
+    per_submit: int = 2
+
+    def size(self, nbytes: int) -> int:
+        """Bytes of the pieces of so many: enough pieces for all threads, but not small ones."""
+        each = -(-nbytes // min(THREADS, cores())) // 4 * 4
+        return min(self.nbytes, max(self.least_nbytes, each))
 
 
 class Slot:
@@ -67,9 +80,9 @@ class Shelf:
     Several transfers at a time may have more slots than are kept.
     """
 
-    def __init__(self, create: Callable[[], Slot]) -> None:
-        self._create = create
-        self._slots: deque[Slot] = deque(maxlen=SLOTS)
+    def __init__(self, create: Callable[[], Slot], pieces: Pieces) -> None:
+        self._create, self.pieces = create, pieces
+        self._slots: deque[Slot] = deque(maxlen=pieces.slots)
 
     def take(self) -> Slot:
         """A slot, perhaps a new one."""
@@ -89,7 +102,7 @@ class Shelf:
     @property
     def nbytes(self) -> int:
         """The bytes that are kept."""
-        return len(self._slots) * SLOT_BYTES
+        return len(self._slots) * self.pieces.nbytes
 
 
 class Transfers:
@@ -99,35 +112,43 @@ class Transfers:
         create: makes a buffer of so many bytes for a usage.
         queue: has copies made, in the order of the calls.
         mapper: maps buffers.
+        pieces: the sizes and numbers of pieces and slots.
     """
 
-    def __init__(self, create: Callable[[int, str], Any], queue: Queue, mapper: Mapper) -> None:
+    def __init__(
+        self,
+        create: Callable[[int, str], Any],
+        queue: Queue,
+        mapper: Mapper,
+        pieces: Pieces = Pieces(),
+    ) -> None:
         self.queue, self.mapper = queue, mapper
-        self._create = create
-        self._up = Shelf(self._slot_to_write)
-        self._down = Shelf(lambda: Slot(create(SLOT_BYTES, DOWNLOAD)))
+        self._create, self._pieces = create, pieces
+        self.up = Shelf(self._slot_to_write, pieces)
+        self.down = Shelf(lambda: Slot(create(pieces.nbytes, DOWNLOAD)), pieces)
 
     def _slot_to_write(self) -> Slot:
-        buffer, spare = self._create(SLOT_BYTES, UPLOAD), self._create(SPARE_BYTES, UPLOAD)
-        return Slot(buffer, self.mapper.start(buffer, SLOT_BYTES, write=True), spare)
+        nbytes = self._pieces.nbytes
+        buffer, spare = self._create(nbytes, UPLOAD), self._create(SPARE_BYTES, UPLOAD)
+        return Slot(buffer, self.mapper.start(buffer, nbytes, write=True), spare)
 
     def upload(self) -> Upload:
         """A transfer to the device."""
-        return Upload(self, self._up)
+        return Upload(self, self.up)
 
     def download(self) -> Download:
         """A transfer from the device."""
-        return Download(self, self._down)
+        return Download(self, self.down)
 
     @property
     def nbytes(self) -> int:
         """The bytes of mappable memory that are kept for the next transfers."""
-        return self._up.nbytes + self._down.nbytes
+        return self.up.nbytes + self.down.nbytes
 
     def let_go(self) -> None:
         """Keep none."""
-        self._up.clear()
-        self._down.clear()
+        self.up.clear()
+        self.down.clear()
 
 
 class Segment(NamedTuple):
@@ -151,14 +172,9 @@ class Segment(NamedTuple):
             start += array.size * self.dtype.itemsize
 
 
-def _piece(nbytes: int) -> int:
-    """Bytes of the pieces of so many: enough pieces for all threads, but not small ones."""
-    return min(SLOT_BYTES, max(LEAST_PIECE_BYTES, -(-nbytes // min(THREADS, cores())) // 4 * 4))
-
-
-def _loads(parts: Sequence[Segment]) -> Iterator[list[Segment]]:
+def _loads(parts: Sequence[Segment], pieces: Pieces) -> Iterator[list[Segment]]:
     """Loads of a slot: pieces that follow one another."""
-    size = _piece(sum(part.nbytes for part in parts))
+    size = pieces.size(sum(part.nbytes for part in parts))
     load: list[Segment] = []
     free = size
     for part in itertools.chain.from_iterable(part.divided(size) for part in parts):
@@ -192,6 +208,7 @@ class _Transfer:
 
     def __init__(self, transfers: Transfers, shelf: Shelf) -> None:
         self._queue, self._mapper, self._shelf = transfers.queue, transfers.mapper, shelf
+        self._pieces = shelf.pieces
         self._copying: deque[tuple[Slot, Future[None]]] = deque()
         self._taken = 0
 
@@ -213,7 +230,7 @@ class _Transfer:
 
     def _another(self) -> Slot | None:
         """A slot more, if the transfer may have one."""
-        if self._taken == SLOTS:
+        if self._taken == self._pieces.slots:
             return None
         self._taken += 1
         return self._shelf.take()
@@ -260,11 +277,11 @@ class Upload(_Transfer):
         Pieces may still be read from the array when this returns, and are not yet on their way.
         """
         whole = Segment(array, buffer, start, dtype or array.dtype)
-        if whole.nbytes <= QUEUED_BYTES:
+        if whole.nbytes <= self._pieces.queued_nbytes:
             self._queue.write(buffer, start, converted(array, whole.dtype))
             self._written = True
             return
-        size = _piece(whole.nbytes)
+        size = self._pieces.size(whole.nbytes)
         for part in whole.divided(size):
             slot = self._slot()
             self._mapper.finish(slot.started)
@@ -275,19 +292,20 @@ class Upload(_Transfer):
             time.sleep(0)  # threads need Python's lock to begin, which the caller may keep
 
     def _slot(self) -> Slot:
-        if len(self._copying) == SLOTS_AHEAD:
+        if len(self._copying) == self._pieces.ahead:
             self._send()
         return self._another() or self._flying.popleft()
 
     def _send(self) -> None:
         """Have the device copy some loads, once they are in their slots."""
         sent: list[Slot] = []
-        while self._copying and (len(sent) < SLOTS_PER_SUBMIT or self._copying[0][1].done()):
+        few = self._pieces.per_submit
+        while self._copying and (len(sent) < few or self._copying[0][1].done()):
             sent.append(self._back())
         self._queue.submit([], [self._moves.popleft() for _ in sent])
         self._written = False
         for slot in sent:
-            slot.started = self._mapper.start(slot.buffer, SLOT_BYTES, write=True)
+            slot.started = self._mapper.start(slot.buffer, self._pieces.nbytes, write=True)
         self._flying.extend(sent)
 
     def flush(self) -> None:
@@ -320,10 +338,10 @@ class Download(_Transfer):
 
         They are there when the context has ended.
         """
-        loads = list(_loads(parts))
+        loads = list(_loads(parts, self._pieces))
         for load in loads:
             self._requested.append((self._slot(), load, len(loads) == 1))
-            if len(self._requested) == SLOTS_PER_SUBMIT:
+            if len(self._requested) == self._pieces.per_submit:
                 self._ask()
         self._ask()
 
@@ -347,7 +365,7 @@ class Download(_Transfer):
         slot = self._another()
         if slot is None:
             self._ask()
-            while self._coming and len(self._copying) < SLOTS_AHEAD:
+            while self._coming and len(self._copying) < self._pieces.ahead:
                 self._land()
             slot = self._back()
         return slot
