@@ -26,12 +26,30 @@ def reduce_rows(
     reduction: Reduction, parameters: np.ndarray, rows: np.ndarray, dtype: Any = np.float64
 ) -> np.ndarray:
     """parameters (n,), rows (N, columns) -> sums (results,), in float64, times their factors."""
-    n, graph = reduction.parameters, reduction.graph
-    points = np.zeros((len(rows) + 1, len(graph.names)), dtype)  # a row more, for the factors
-    points[:, :n], points[:-1, n:] = parameters, rows
-    sums = compute(reduction, points[:-1], dtype).sum(axis=0, dtype=np.longdouble)
+    return _reduced(reduction, parameters[None], rows[None], dtype)[0]
+
+
+def _reduced(
+    reduction: Reduction, parameters: np.ndarray, tables: np.ndarray, dtype: Any
+) -> np.ndarray:
+    """parameters (P, n), rows (P, N, columns) -> sums (P, results), as of each one alone."""
+    graph = reduction.graph
+    sums = _at_rows(reduction, parameters, tables, dtype).sum(axis=1, dtype=np.longdouble)
+    points = np.zeros((len(parameters), len(graph.names)), dtype)
+    points[:, : reduction.parameters] = parameters
     once = Computation("factors", graph, (Output("factors", reduction.factors),))
-    return np.asarray(sums * compute(once, points[-1:], dtype)[0], np.float64)
+    return np.asarray(sums * compute(once, points, dtype), np.float64)
+
+
+def _at_rows(
+    reduction: Reduction, parameters: np.ndarray, tables: np.ndarray, dtype: Any
+) -> np.ndarray:
+    """The results (P, N, results) at all rows."""
+    n, names = reduction.parameters, len(reduction.graph.names)
+    points = np.empty((*tables.shape[:2], names), dtype)
+    points[:, :, :n], points[:, :, n:] = parameters[:, None], tables
+    results = compute(reduction, points.reshape(-1, names), dtype)
+    return results.reshape(*tables.shape[:2], results.shape[1])
 
 
 def iterate(
@@ -64,29 +82,29 @@ def _sums(
 ) -> np.ndarray:
     rows = iteration.rows
     assert rows is not None, "there are no rows to sum over"
-    sums: list[np.ndarray] = []
-    for s in active:
-        mine = data.shared, None if data.own is None else data.own[s]
-        table = np.concatenate([a for a in mine if a is not None], axis=1)
-        parameters = state[s, : rows.parameters]
-        if iteration.matrix is None:
-            sums.append(reduce_rows(rows, parameters, table, dtype))
-        else:
-            sums.append(iteration.matrix.weight * _normal(rows, parameters, table, dtype))
-    return np.array(sums, dtype)
+    parts: list[np.ndarray] = []
+    if data.shared is not None:
+        parts.append(np.broadcast_to(data.shared, (len(active), *data.shared.shape)))
+    if data.own is not None:
+        parts.append(data.own[active])
+    tables, parameters = np.concatenate(parts, axis=2), state[active, : rows.parameters]
+    if iteration.matrix is None:
+        return _reduced(rows, parameters, tables, dtype).astype(dtype)
+    return (iteration.matrix.weight * _normal(rows, parameters, tables, dtype)).astype(dtype)
 
 
 # --- with a matrix --------------------------------------------------------------------------------
 
 
-def _normal(rows: Reduction, parameters: np.ndarray, data: np.ndarray, dtype: Any) -> np.ndarray:
-    """rᵀr/2, Jᵀr and the lower half of JᵀJ, in float64."""
-    points = np.concatenate([np.tile(parameters, (len(data), 1)), data], axis=1)
+def _normal(rows: Reduction, parameters: np.ndarray, tables: np.ndarray, dtype: Any) -> np.ndarray:
+    """rᵀr/2, Jᵀr and the lower half of JᵀJ of each problem, in float64."""
     columns = len(rows.outputs[0].nodes)
-    both = compute(rows, points, dtype).astype(np.float64).reshape(-1, columns)
-    products = both.T @ both
-    half = products[:-1, :-1][np.tril_indices(columns - 1)]
-    return np.concatenate([[products[-1, -1] / 2], products[-1, :-1], half])
+    results = _at_rows(rows, parameters, tables, dtype).astype(np.float64)
+    both = results.reshape(len(tables), -1, columns)
+    products = np.swapaxes(both, 1, 2) @ both
+    i, j = np.tril_indices(columns - 1)
+    parts = products[:, -1:, -1] / 2, products[:, -1, :-1], products[:, i, j]
+    return np.concatenate(parts, axis=1)
 
 
 def _updated_with_matrix(iteration: Iteration, inputs: np.ndarray, dtype: Any) -> np.ndarray:

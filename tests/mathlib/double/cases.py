@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import mpmath as mp
@@ -463,12 +463,18 @@ def errors_of(name: str, values: Array, *arguments: Array) -> Array:
         waves = cancelling(name, arguments)
     return np.array(
         [
-            _error(g, TRUE[name](*map(CONTEXT.mpf, a)), u)
+            _error(g, _true(name, *a), u)
             for g, u, *a in zip(
                 values.tolist(), waves, *[v.tolist() for v in arguments], strict=True
             )
         ]
     )
+
+
+@lru_cache(2**13)
+def _true(name: str, *arguments: float) -> Any:
+    """The true value, which takes longer than all that is compared with it."""
+    return TRUE[name](*map(CONTEXT.mpf, arguments))
 
 
 def _error(got: float, want: Any, unit: float) -> float:
