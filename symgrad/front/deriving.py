@@ -127,6 +127,17 @@ def gradient_kernel(
     return whole_or_elements(tree, whole, by_elements)
 
 
+def values_kernel(f: Function, tree: Tree, making: Making) -> Kernel:
+    """The kernel of all that a function of the variables of a tree returns, nested likewise."""
+
+    def derive(traced: Trace) -> list[Wanted]:
+        if not traced.outputs:
+            raise TraceError("f returned an empty container: there is nothing to compute")
+        return [Wanted("values", traced.outputs, nested_result(traced.structure))]
+
+    return kernel_of(f, tree, Derivation("values", derive), "values", making, single=True)
+
+
 def pair_of(f: Function, result: Any) -> Any:
     """The loss and what else a function returned.
 

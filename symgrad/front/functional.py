@@ -253,14 +253,14 @@ def value_and_grad(
                 warn_if_rounded(array, "an argument", options.dtype)
 
     def by_elements(arguments: Arguments, chosen: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
-        call, on_device = _Call(f, arguments, has_aux), arguments.device_arrays
+        call, on_device = _GradientCall(f, arguments, has_aux), arguments.device_arrays
         target = target_of(None, *on_device) if on_device and device is None else device
         making = Making(options, target, make=shared)
         kernel = gradient_kernel(arguments.size, call.of_flat, making, arguments.wanted, has_aux)
         stays = bool(on_device) and not backend_of(kernel.device).on_host
         value, gradient, *aux = kernel.run(arguments.flat(stays))
         grads = tuple(arguments.filled(k, gradient) for k in chosen)
-        return (value, call.aux(aux[0])) if has_aux else value, grads
+        return (value, call.nested(aux[0])) if has_aux else value, grads
 
     def alone(result: tuple[Any, tuple[Any, ...]]) -> tuple[Any, Any]:
         first, grads = result
@@ -290,6 +290,7 @@ def _whole(
     run = runner(options, target_of(None, *on_device) if on_device and device is None else device)
     traced = WholeTrace(f, arguments.real, options.checkpoint)
     result = traced.call(lambda leaves: arguments.whole(leaves, chosen))
+    traced.require_whole()
     value, aux = pair_of(f, result) if has_aux else (result, None)
     variables = traced.variables[: len(arguments.arrays) - len(arguments.data)]
     leaves, tree = flatten(aux)
@@ -308,20 +309,22 @@ def _whole(
     return run.call(traced, outputs, stays, nest, has_aux and len(kept) < len(leaves))
 
 
-class _Call:
-    """f as a function of one flat array, and what it returns beside its value."""
+class ElementsCall:
+    """f as a function of one flat array, which gives the expressions in what f returns."""
 
-    def __init__(self, f: Callable[..., Any], arguments: Arguments, has_aux: bool) -> None:
+    def __init__(self, f: Callable[..., Any], arguments: Arguments) -> None:
         @functools.wraps(f, ("__qualname__",), ())  # the name, and what is wrapped: all takes long
         def of_flat(v: Any) -> Any:
             *args, named = (arguments.filled(k, v) for k in range(len(arguments.nests)))
-            result = f(*args, **named)
-            is_pair = has_aux and isinstance(result, tuple) and len(result) == 2
-            return (result[0], self._traced_of(result[1])) if is_pair else result
+            return self.returned(f(*args, **named))
 
         self.of_flat = of_flat
 
-    def _traced_of(self, aux: Any) -> list[Any]:
+    def returned(self, result: Any) -> Any:
+        """What the function of one flat array returns, for what f does."""
+        return self.traced_of(result)
+
+    def traced_of(self, result: Any) -> list[Any]:
         """The expressions in it, and arrays of them: the kernel computes these."""
         traced: list[Any] = []
 
@@ -331,12 +334,25 @@ class _Call:
                 return Kth(len(traced) - 1)
             return leaf
 
-        leaves, self._tree = flatten(aux)
+        leaves, self._tree = flatten(result)
         self._leaves = [noted(leaf) for leaf in leaves]
         return traced or [0.0]
 
-    def aux(self, values: list[Any]) -> Any:
-        """The results of f beside its value, of the values of its expressions."""
+    def nested(self, values: list[Any]) -> Any:
+        """What f returns, of the values of its expressions."""
         return self._tree.nest(
             values[leaf.k] if isinstance(leaf, Kth) else leaf for leaf in self._leaves
         )
+
+
+class _GradientCall(ElementsCall):
+    """f as a function of one flat array, and what it returns beside its value."""
+
+    def __init__(self, f: Callable[..., Any], arguments: Arguments, has_aux: bool) -> None:
+        super().__init__(f, arguments)
+        self._has_aux = has_aux
+
+    def returned(self, result: Any) -> Any:
+        """The value, and the expressions in what stands beside it."""
+        is_pair = self._has_aux and isinstance(result, tuple) and len(result) == 2
+        return (result[0], self.traced_of(result[1])) if is_pair else result

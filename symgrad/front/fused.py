@@ -27,6 +27,7 @@ from symgrad.front.deriving import (
     options_of,
     seed_of,
     squares_kernel,
+    values_kernel,
 )
 from symgrad.front.kernels import Kernel, assemble, shared
 from symgrad.front.keywords import (
@@ -58,7 +59,7 @@ from symgrad.rows.sums import SumsKernel
 from symgrad.targets import DeviceChoice
 from symgrad.values.arrays import real_numbers
 from symgrad.values.parameters import in_a_row, of_row, variables_of
-from symgrad.values.results import Array, Scalar, derivatives, nested_result
+from symgrad.values.results import Array, Scalar, derivatives
 from symgrad.values.tables import ColumnNames, NanPolicy, Reduce, columns_of
 
 
@@ -265,17 +266,11 @@ def fused_forward(
             request = Request(f, n, *over, options, penalty=penalty)
             return rows_kernel(request, "values", device)
 
-        def derive(traced: Trace) -> list[Wanted]:
-            if not traced.outputs:
-                raise TraceError("f returned an empty container: there is nothing to compute")
-            return [Wanted("values", traced.outputs, nested_result(traced.structure))]
-
-        derivation = Derivation("values", derive)
         tree, making = variables_of(n), Making(options, device, names)
         return whole_or_elements(
             tree,
             lambda: values_of_whole(f, tree, options, device),
-            lambda: kernel_of(f, tree, derivation, "values", making, single=True),
+            lambda: values_kernel(f, tree, making),
         )
 
 

@@ -18,16 +18,18 @@ from symgrad.expr.graph.written_out import ManyElementsError
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.tree import flatten
-from symgrad.front.deriving import options_of
-from symgrad.front.functional import Arguments, nested, places_of
+from symgrad.front.deriving import Making, options_of, values_kernel
+from symgrad.front.functional import Arguments, ElementsCall, nested, places_of
+from symgrad.front.kernels import Kernel, shared
 from symgrad.front.recall import Recall
-from symgrad.front.whole import TracedCall, WholeTrace, runner
+from symgrad.front.whole import ManyOnNumbersError, TracedCall, WholeTrace, runner
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.stages import CompiledArrays
 from symgrad.values.arrays import warn_if_rounded
+from symgrad.values.parameters import variables_of
 
 
 def jit(
@@ -47,7 +49,8 @@ def jit(
     on sizes: `print(run.stages)` shows what ran last.
 
     f is traced at every call, and equal traces share the kernels; where nothing that it refers to
-    can have changed, the trace is left out. Inside a traced function it is f.
+    can have changed, the trace is left out. Inside a traced function it is f. A function of
+    hundreds of operations on single elements is traced by them, as one kernel.
 
     Raises:
         UnsupportedError: if f asks for the elements of an array one by one, which `fused_forward`
@@ -70,7 +73,7 @@ class Jitted:
     def __init__(self, f: Callable[..., Any], options: Any, device: DeviceChoice) -> None:
         functools.update_wrapper(self, f)
         self._f, self._options, self._recall = f, options, Recall(f)
-        self._last: CompiledArrays | None = None
+        self._last: CompiledArrays | Kernel | None = None
         self._device: Any = device
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -86,6 +89,8 @@ class Jitted:
                 warn_if_rounded(array, "an argument", self._options.dtype)
         try:
             program = self._traced(arguments)
+        except ManyOnNumbersError:
+            return self._by_elements(arguments)
         except ElementsNeededError as error:
             raise UnsupportedError(
                 f"sg.jit cannot trace this as a whole: {error}; sg.fused_forward traces functions "
@@ -99,6 +104,7 @@ class Jitted:
         """A call as a program."""
         traced = WholeTrace(self._f, arguments.arrays)
         leaves, tree = flatten(traced.call(lambda arrays: arguments.whole(arrays, ())))
+        traced.require_whole()
         outputs = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
         on_device = arguments.device_arrays
         is_free = bool(on_device) and self._device is None
@@ -107,13 +113,30 @@ class Jitted:
         nest = functools.partial(nested, (places_of(leaves), tree))
         return run.call(traced, outputs, stays, nest, len(outputs) < len(leaves))
 
+    def _by_elements(self, arguments: Arguments) -> Any:
+        """A call of a function that works on the elements of its arrays one by one."""
+        call, on_device = ElementsCall(self._f, arguments), arguments.device_arrays
+        is_free = bool(on_device) and self._device is None
+        making = Making(
+            self._options, target_of(None, *on_device) if is_free else self._device, make=shared
+        )
+        kernel = self._last = values_kernel(call.of_flat, variables_of(arguments.size), making)
+        stays = bool(on_device) and not backend_of(kernel.device).on_host
+        values = kernel.run(arguments.flat(stays))
+        floats = self._options.floats.type
+        return call.nested([floats(v) if isinstance(v, float) else v for v in values])
+
     @property
     def stages(self) -> Any:
         """The stages of the last call: what runs, one after the other, on which device.
 
         Raises:
-            InputError: if there was none.
+            InputError: if there was none, or it was one kernel of numbers.
         """
+        if isinstance(self._ran, Kernel):
+            raise InputError(
+                "the function works on elements one by one: it ran as one kernel, run.wgsl"
+            )
         return self._ran.plan
 
     @property
@@ -128,7 +151,7 @@ class Jitted:
         return self._ran.wgsl
 
     @property
-    def _ran(self) -> CompiledArrays:
+    def _ran(self) -> CompiledArrays | Kernel:
         """The kernels of the last call."""
         if self._last is None:
             raise InputError("the function has not been called: its stages depend on shapes")

@@ -7,6 +7,7 @@ elements of an array one by one is traced by them instead, as small ones are.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.rules import indexed
-from symgrad.arrays.tape import Tape, input_rule, opened
+from symgrad.arrays.kernels import kernel_rule
+from symgrad.arrays.loops import looped
+from symgrad.arrays.rules import contracted, mapped, positioned, reduced, written
+from symgrad.arrays.tape import Operation, Tape, input_rule, opened, operand_rule
 from symgrad.arrays.trace import program_of, variables
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of, placed
@@ -26,6 +29,7 @@ from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.written_out import MOST_WRITTEN_OUT
 from symgrad.expr.loops.open_loop import Tracing
 from symgrad.kernel.resident import ResidentArray
 from symgrad.pipeline import Options
@@ -46,15 +50,19 @@ CACHED_RUNNERS: Final = 64
 """Most choices of options and a device whose meaning is kept."""
 
 MOST_ON_NUMBERS: Final = 500
-"""Operations of whole arrays up to which it does not matter that they have few elements."""
+"""Operations on few elements up to which it does not matter that whole arrays have so few."""
 
 FEW_ELEMENTS: Final = 8
-"""Elements of an operation, on average, up to which it is sooner compiled for each of them."""
+"""Elements of an operation up to which it is sooner compiled for each of them."""
 
 _compiled: Once[Any, CompiledArrays] = Once(CACHED_PROGRAMS)
 
 BY_ELEMENTS: Final = (ElementsNeededError, UnsupportedError)
 """Errors of functions that have to be traced by their elements."""
+
+
+class ManyOnNumbersError(ElementsNeededError):
+    """A function works on the elements of arrays one by one: it is sooner traced by them."""
 
 
 def is_large(arrays: Sequence[Any]) -> bool:
@@ -169,18 +177,11 @@ class WholeTrace:
         on numbers, and is worth it where it has as many elements.
 
         Raises:
-            ElementsNeededError: where most of many operations have few elements.
+            ManyOnNumbersError: where many operations have few elements, and the others not many.
         """
-        operations, shapes = self.tape.operations, self.tape.shapes
-        if len(operations) <= MOST_ON_NUMBERS:
-            return
-        elements = 0
-        for operation in operations:
-            read = () if operation.rule is indexed else (shapes[k] for k in operation.operands)
-            if operation.rule is not input_rule:
-                elements += max(map(math.prod, (operation.shape, *read)))
-        if elements <= FEW_ELEMENTS * len(operations):
-            raise ElementsNeededError("a function that works on elements one by one")
+        few, elements = _written_out(self.tape.operations)
+        if few > MOST_ON_NUMBERS and elements <= max(MOST_WRITTEN_OUT, FEW_ELEMENTS * few):
+            raise ManyOnNumbersError("a function that works on elements one by one")
 
     def number(self, value: Any) -> WholeArray:
         """A result that is one real number.
@@ -197,6 +198,40 @@ class WholeTrace:
                 "sg.jit for several values"
             )
         return value
+
+
+def _written_out(operations: Sequence[Operation]) -> tuple[int, float]:
+    """The operations on few elements, and the elements of all others: infinitely many of a map.
+
+    The body of a loop counts once, since it is one if it is written out, too.
+    """
+    few, elements, shapes = 0, 0.0, [o.shape for o in operations]
+    bodies = {o.attribute[0]: None for o in operations if o.rule is looped}
+    for rule, attribute, operands, shape in operations:
+        if rule in (mapped, kernel_rule):
+            elements = math.inf
+        if rule in (input_rule, operand_rule, looped):
+            continue
+        count = math.prod(shape)
+        if rule is written:
+            count = math.prod(shapes[operands[1]])
+        elif rule is contracted:
+            count = _products(attribute[0], [shapes[k] for k in operands])
+        elif rule in (reduced, positioned):
+            count = math.prod(shapes[operands[0]])
+        if count <= FEW_ELEMENTS:
+            few += 1
+        else:
+            elements += count
+    inner = [_written_out(body.operations) for body in bodies]
+    return few + sum(n for n, _ in inner), elements + sum(n for _, n in inner)
+
+
+def _products(letters: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> int:
+    """The products of a contraction, of operands whose axes have these letters."""
+    named = (zip(axes, shape, strict=True) for axes, shape in zip(letters, shapes, strict=True))
+    pairs = itertools.chain.from_iterable(named)
+    return math.prod(dict(sorted(pairs, key=lambda pair: pair[1])).values())
 
 
 def values_of(kinds: Sequence[str], results: Sequence[Any]) -> Iterator[Any]:

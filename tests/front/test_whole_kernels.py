@@ -78,6 +78,63 @@ def test_functions_that_work_on_elements_one_by_one_are_traced_by_them() -> None
     np.testing.assert_array_equal(grad[:200], slopes)
 
 
+def reads(v: Any) -> Any:
+    return sum(np.sin(v[i] * v[(7 * i) % len(v)]) for i in range(len(v)))
+
+
+def writes(v: Any) -> Any:
+    y = v
+    for i in range(len(v) - 1):
+        y = y.at[i].set(y[i] * np.cos(y[i + 1]))
+    return np.sum(y)
+
+
+def stacked(v: Any) -> Any:
+    return np.sum(np.stack([np.tanh(v[i] - v[(3 * i) % len(v)]) for i in range(len(v))]) * v)
+
+
+def pieces(v: Any) -> Any:
+    return np.sum(np.concatenate([v[i : i + 1] * v[(2 * i) % len(v)] for i in range(len(v))]) ** 3)
+
+
+def looped(v: Any) -> Any:
+    return sg.fori_loop(0, 4, lambda _, c: 0.5 * c + reads(c * v) / len(v), v[0])
+
+
+@pytest.mark.parametrize("f", [reads, writes, stacked, pieces, looped])
+def test_hundreds_of_reads_of_elements_are_one_kernel_of_numbers(f: Any) -> None:
+    """Of an array that is traced as a whole, where each would be a condition on all elements."""
+    x = RNG.uniform(0.2, 1.2, 400)
+    along, step = RNG.normal(size=400), 1e-6
+    run = sg.value_and_grad(f, device="cpu", dtype="float64")
+    value, grad = run(x)
+    slope = (run(x + step * along)[0] - run(x - step * along)[0]) / (2 * step)
+    np.testing.assert_allclose(grad @ along, slope, rtol=1e-6)
+    jitted = sg.jit(f, device="cpu", dtype="float64")
+    np.testing.assert_allclose(jitted(x), value, rtol=1e-13)
+    assert "@compute" in jitted.wgsl
+    if f is reads:
+        np.testing.assert_allclose(value, f(x), rtol=1e-13)
+    with pytest.raises(sg.InputError, match=r"one kernel, run\.wgsl"):
+        print(jitted.stages)
+
+
+def test_a_map_of_functions_of_single_elements_stays_whole() -> None:
+    """So do reads of elements beside large arrays: their kernels are long, and cut into parts."""
+    x, scales = RNG.uniform(0.2, 1.2, 270), RNG.normal(size=5)
+
+    def mapped(v: Any) -> Any:
+        return np.sum(sg.vmap(lambda s: reads(s * v[:60]))(scales))
+
+    _, grad = sg.value_and_grad(mapped, device="cpu", dtype="float64")(x)
+    _, parts = zip(
+        *(sg.value_and_grad(lambda v, s=s: reads(s * v), dtype="float64")(x[:60]) for s in scales),
+        strict=True,
+    )
+    np.testing.assert_allclose(grad[:60], np.sum(parts, 0), rtol=1e-10)
+    assert not grad[60:].any()
+
+
 def test_results_go_into_arrays() -> None:
     square = sg.fused_forward_backward(5000, lambda v: np.sum(v * v), device="cpu")
     out = np.empty((), np.float32), np.empty(5000, np.float32)

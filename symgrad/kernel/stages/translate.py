@@ -32,6 +32,9 @@ KINDS: Final = {"f": "f", "i": "u"}
 ANY: Final = (-(2**31), 2**31 - 1)
 """The bounds of any integer."""
 
+MOST_ARGUMENTS: Final = 64
+"""Integers that are arguments, at most: a body that has more is long, and others know its text."""
+
 
 NOT_PACKED: Final[Mapping[Array, tuple[Array, int]]] = MappingProxyType({})
 
@@ -109,9 +112,9 @@ class Translation:
         return self._leaves[leaf]
 
     def word(self, value: int) -> int:
-        """A known integer: 0 and 1 as they are, all others as arguments."""
+        """A known integer: 0 and 1 as they are, others as arguments, unless there are many."""
         value %= WORDS
-        if value < 2:
+        if value < 2 or (value not in self._sizes and len(self._sizes) >= MOST_ARGUMENTS):
             return self.graph.intern((WORD, value))
         return self.leaf(Extent(self._sizes.setdefault(value, len(self._sizes))), "u")
 

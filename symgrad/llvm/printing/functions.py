@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.kernel.language import KernelIR
@@ -22,6 +22,7 @@ from symgrad.kernel.statements import (
     Buffer,
     For,
     If,
+    Load,
     Read,
     Scope,
     Store,
@@ -272,16 +273,18 @@ class Arrangement:
             elif not isinstance(s, int):
                 needed.update(a.values(s))
                 if isinstance(s, Store) and s.buffer.atomic:  # where entries of a table begin
-                    needed.update(self._words_of(s.index))
+                    needed.update(self._words_of(s.index, lambda i: i not in a.lazy))
+                elif isinstance(s, Store | Load):  # the address of the first lane
+                    needed.update(self._words_of(s.index, a.indices.step))
         for product in needed & a.products:
             needed.update(arena[product][1:])
         return needed - a.known - a.products - {*items}
 
-    def _words_of(self, index: int) -> list[int]:
-        """The words that an index is made of, but what lazy ones are made of."""
-        graph, lazy, words = self.analysis.graph, self.analysis.lazy, [index]
+    def _words_of(self, index: int, opened: Callable[[int], Any]) -> list[int]:
+        """The words that an index is made of, and what those are of that are ``opened``."""
+        graph, words = self.analysis.graph, [index]
         for i in words:  # they grow
-            if i not in lazy:
+            if opened(i):
                 words += [a for a in graph.args(i) if self.kernel.type(a) == "u"]
         return words
 
