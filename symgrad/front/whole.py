@@ -18,13 +18,13 @@ import numpy as np
 
 from symgrad.arrays.kernels import kernel_rule
 from symgrad.arrays.loops import looped
-from symgrad.arrays.rules import contracted, mapped, positioned, reduced, written
+from symgrad.arrays.rules import contracted, indexed, mapped, positioned, reduced, written
 from symgrad.arrays.tape import Operation, Tape, input_rule, opened, operand_rule
 from symgrad.arrays.trace import program_of, variables
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of, placed
 from symgrad.cache import Once
-from symgrad.errors import InputError, TraceError, UnsupportedError
+from symgrad.errors import InputError, SizeWarning, TraceError, UnsupportedError, warn
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import describe
@@ -54,6 +54,9 @@ MOST_ON_NUMBERS: Final = 500
 
 FEW_ELEMENTS: Final = 8
 """Elements of an operation up to which it is sooner compiled for each of them."""
+
+MOST_READ_ALONE: Final = 200
+"""Single elements that are read among whole arrays, up to which nothing is said."""
 
 _compiled: Once[Any, CompiledArrays] = Once(CACHED_PROGRAMS)
 
@@ -182,6 +185,13 @@ class WholeTrace:
         few, elements = _written_out(self.tape.operations)
         if few > MOST_ON_NUMBERS and elements <= max(MOST_WRITTEN_OUT, FEW_ELEMENTS * few):
             raise ManyOnNumbersError("a function that works on elements one by one")
+        if (reads := _read_alone(self.tape.operations)) > MOST_READ_ALONE:
+            warn(
+                f"{describe(self.f)} reads {reads:,} elements one by one beside operations on "
+                "whole arrays: kernels grow with them, and take seconds to minutes to compile; "
+                "write one operation on all of them, as x[i] with an array i of integers",
+                SizeWarning,
+            )
 
     def number(self, value: Any) -> WholeArray:
         """A result that is one real number.
@@ -225,6 +235,19 @@ def _written_out(operations: Sequence[Operation]) -> tuple[int, float]:
             elements += count
     inner = [_written_out(body.operations) for body in bodies]
     return few + sum(n for n, _ in inner), elements + sum(n for _, n in inner)
+
+
+def _read_alone(operations: Sequence[Operation]) -> int:
+    """The single elements of arrays that are read, also in functions that are mapped and loops."""
+    reads, inner = 0, dict[tuple[Operation, ...], None]()
+    for rule, attribute, operands, shape in operations:
+        if rule is indexed and not shape:
+            reads += math.prod(operations[operands[0]].shape) > FEW_ELEMENTS
+        elif rule is mapped:
+            inner[attribute[0]] = None
+        elif rule is looped:
+            inner[attribute[0].operations] = None
+    return reads + sum(map(_read_alone, inner))
 
 
 def _products(letters: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> int:

@@ -135,6 +135,15 @@ def test_a_map_of_functions_of_single_elements_stays_whole() -> None:
     assert not grad[60:].any()
 
 
+def test_many_reads_of_elements_beside_whole_arrays_are_said() -> None:
+    def both(v: Any) -> Any:
+        return v[0] + sum(v[i] for i in range(1, 250)) + np.sum(np.tanh(np.outer(v, v)))
+
+    with pytest.warns(sg.SizeWarning, match=r"both (?s:.*)reads 250 elements(?s:.*)of integers"):
+        value = sg.jit(both, device="cpu", dtype="float64")(np.arange(300.0) / 300)
+    np.testing.assert_allclose(value, both(np.arange(300.0) / 300), rtol=1e-13)
+
+
 def test_results_go_into_arrays() -> None:
     square = sg.fused_forward_backward(5000, lambda v: np.sum(v * v), device="cpu")
     out = np.empty((), np.float32), np.empty(5000, np.float32)
