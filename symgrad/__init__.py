@@ -346,10 +346,23 @@ _HOMES = {name: module for module, names in _LATER.items() for name in names.spl
 def __getattr__(name: str) -> Any:
     """The value of ``from module import name``, for a name of `_LATER`."""
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_elsewhere(name)}")
     value = getattr(__import__(_HOMES[name], fromlist=[name]), name)
     globals()[name] = value
     return value
+
+
+def _elsewhere(name: str) -> str:
+    """Where a function stands that traced functions call by the name of another package."""
+    from symgrad.expr.calls.special import INSTEAD, SCIPY
+
+    if name in SCIPY:
+        return f": call scipy.special.{name}, which takes traced values"
+    if name in INSTEAD:
+        return f": write {INSTEAD[name]}"
+    if any(ufunc.__name__ == name for ufunc in numpy_calls.UFUNCS):
+        return f": call np.{name}, which takes traced values"
+    return ""
 
 
 def __dir__() -> list[str]:

@@ -81,3 +81,16 @@ def test_every_public_name_is_there() -> None:
         assert getattr(sg, name) is not None
     with pytest.raises(AttributeError, match="module 'symgrad' has no attribute 'nothing'"):
         sg.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("kv", r"'kv': call scipy\.special\.kv, which takes traced"),
+        ("arctan2", r"'arctan2': call np\.arctan2"),
+        ("exprel", r"'exprel': write np\.expm1\(x\) / x"),
+    ],
+)
+def test_functions_of_other_packages_are_named(name: str, remedy: str) -> None:
+    with pytest.raises(AttributeError, match=remedy):
+        getattr(sg, name)
