@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from symgrad.expr import ops
@@ -39,6 +39,7 @@ def place(
     target: Target,
     simplify: Simplify,
     guarded: bool = False,
+    unsure: Collection[Statement] = (),
 ) -> KernelIR:
     """A kernel that floats, written for a target: each value in a scope, variables as carries.
 
@@ -52,13 +53,17 @@ def place(
         target: what it is written for, in groups as wide as those of the source.
         simplify: simplifies all values of the source together.
         guarded: whether invocations beyond ``count`` do nothing.
+        unsure: statements whose index may be beyond their array: they read its last element then,
+            and write nothing.
     """
-    return _Placing(source, KernelIR(target, name), simplify).write(guarded)
+    return _Placing(source, KernelIR(target, name), simplify, unsure).write(guarded)
 
 
 class _Placing:
-    def __init__(self, source: KernelIR, kernel: KernelIR, simplify: Simplify) -> None:
-        self.source, self.k = source, kernel
+    def __init__(
+        self, source: KernelIR, kernel: KernelIR, simplify: Simplify, unsure: Collection[Statement]
+    ) -> None:
+        self.source, self.k, self._unsure = source, kernel, unsure
         body, nodes = within(source.main), source.graph.nodes
         roots = list(dict.fromkeys(i for s in body for i in self._values(s)))
         reread = _reread(body)
@@ -137,14 +142,21 @@ class _Placing:
             case Load(result=result, buffer=variable) if variable.space == "variable":
                 self._set(result, self.variables[variable])
             case Load():
-                loaded = k.load(self.buffers[s.buffer], self.value(s.index), at_use=True)
+                index = self.value(s.index)
+                if s in self._unsure:
+                    index = k.add(ops.word_min, index, k.word(s.buffer.size - 1))
+                loaded = k.load(self.buffers[s.buffer], index, at_use=True)
                 is_truth = s.buffer.kind == "b"
                 self._set(s.result, k.add(ops.word_eq, loaded, k.word(1)) if is_truth else loaded)
             case Store():
                 index, value = self.value(s.index), self.value(s.value)
                 if s.buffer.kind == "b":  # memory has words for truths
                     value = k.add(ops.word_where, value, k.word(1), k.word(0))
-                k.store(self.buffers[s.buffer], index, value, s.add)
+                store = partial(k.store, self.buffers[s.buffer], index, value, s.add)
+                if s in self._unsure:
+                    k.when(k.add(ops.word_lt, index, k.word(s.buffer.size)), store)
+                else:
+                    store()
             case Reduce():
                 self._set(s.result, self._reduced(s))
             case Barrier(results=results):

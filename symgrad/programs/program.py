@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from symgrad.kernel.execute import Fault, execute
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.place import place
-from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Store
+from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Statement, Store
 from symgrad.kernel.target import GROUP_BYTES, SimdTarget
 from symgrad.kernel.uniform import Uniformity
 from symgrad.mathlib.define import Math
@@ -172,7 +172,14 @@ class DispatchProgram:
         several = f"_{self.number + 1}" if len(self.code.dispatches) > 1 else ""
         guarded = not is_collective(d) and d.invocations % target.width > 0
         simplify = partial(_simplified, self.options)
-        return place(d, f"{self.code.name}{several}", target, simplify, guarded)
+        unsure = self._unsure(d) if isinstance(target, SimdTarget) else ()
+        return place(d, f"{self.code.name}{several}", target, simplify, guarded, unsure)
+
+    def _unsure(self, dispatch: Dispatch) -> Collection[Statement]:
+        """The accesses at indices that depend on inputs; a GPU's driver keeps them within."""
+        tried = facts_of(dispatch, self.code).accesses
+        accesses = (s for s in dispatch.statements if isinstance(s, Load | Store))
+        return {s for s in accesses if s not in tried or not tried[s].known}
 
 
 def _simplified(

@@ -33,6 +33,27 @@ def test_an_index_may_be_below_0_in_lanes_that_do_not_go(device: DeviceChoice) -
     assert z.tolist() == [*x[5:].tolist(), *[0.0] * 5]
 
 
+def looked_up(p: sg.Builder) -> None:
+    """Reads and adds at places that its input says."""
+    at, x = p.input("at", 6), p.input("x", 3)
+    y, z = p.output("y", 6), p.output("z", (6, 3))
+    with p.dispatch(6) as i:
+        place = sg.uint32(p.load(at, i))
+        p.store(y, i, p.load(x, place))
+        p.store(z, (i, place), 1.0)
+
+
+def test_indices_of_inputs_reach_no_other_memory_on_the_cpu() -> None:
+    """In memory behind the array stand other numbers, or none: far from it is a fault."""
+    run = sg.program(looked_up, device="cpu", dtype="float64")
+    x = np.array([1.0, 2.0, 3.0])
+    y, z = run.run(np.array([0.0, 1.0, 2.0, 7.0, 1e6, 4e9]), x)
+    assert y.tolist() == [1.0, 2.0, 3.0, 3.0, 3.0, 3.0]
+    assert z[:3].tolist() == np.eye(3).tolist() and z.sum() <= 4.0
+    with pytest.raises(sg.ProgramError, match="index 7 of x, which has 3 numbers"):
+        run.interpret(np.array([0.0, 1.0, 2.0, 7.0, 0.0, 0.0]), x)
+
+
 @pytest.mark.parametrize("name", ["read", "write", "read_write", "storage", "workgroup", "private"])
 def test_arrays_may_be_called_as_words_of_wgsl(name: str) -> None:
     def body(p: sg.Builder) -> None:
