@@ -31,7 +31,7 @@ from symgrad.errors import (
     TraceError,
     UnsupportedError,
 )
-from symgrad.expr.calls import numpy_calls
+from symgrad.expr.calls import numpy_calls, special
 from symgrad.expr.calls.numpy_choices import interp, table
 from symgrad.expr.calls.special import (
     betaln,
@@ -354,12 +354,10 @@ def __getattr__(name: str) -> Any:
 
 def _elsewhere(name: str) -> str:
     """Where a function stands that traced functions call by the name of another package."""
-    from symgrad.expr.calls.special import INSTEAD, SCIPY
-
-    if name in SCIPY:
+    if name in special.SCIPY:
         return f": call scipy.special.{name}, which takes traced values"
-    if name in INSTEAD:
-        return f": write {INSTEAD[name]}"
+    if name in special.INSTEAD:
+        return f": write {special.INSTEAD[name]}"
     if any(ufunc.__name__ == name for ufunc in numpy_calls.UFUNCS):
         return f": call np.{name}, which takes traced values"
     return ""
