@@ -321,7 +321,7 @@ class ElementsCall:
         self.of_flat = of_flat
 
     def returned(self, result: Any) -> Any:
-        """What the function of one flat array returns, for what f does."""
+        """The result of the function of one flat array, for that of f."""
         return self.traced_of(result)
 
     def traced_of(self, result: Any) -> list[Any]:
@@ -339,7 +339,7 @@ class ElementsCall:
         return traced or [0.0]
 
     def nested(self, values: list[Any]) -> Any:
-        """What f returns, of the values of its expressions."""
+        """The result of f, of the values of its expressions."""
         return self._tree.nest(
             values[leaf.k] if isinstance(leaf, Kth) else leaf for leaf in self._leaves
         )
