@@ -285,6 +285,11 @@ class Likelihood:
     def require_values(self) -> None:
         """Refuse symbols that have no value, and conditions that set what rules assign."""
         model, conditions = self.simulation.model, self.conditions
+        if self.is_endless and self.simulation.has_switches:
+            raise InputError(
+                f"{model.name}: equations that change at times, by events or in a piecewise, and "
+                "measurements at the time inf are not supported together: give these the last time"
+            )
         if self.is_endless and TIME in self._symbols:
             raise InputError(
                 f"{model.name}: an observable depends on the time, and is measured at the time inf"

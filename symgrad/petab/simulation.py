@@ -110,16 +110,15 @@ class Simulation:
 
     # --- the equations ----------------------------------------------------------------------------
 
-    def _slope(self, values: Mapping[Any, Any]) -> Callable[[Any, Any], Any]:
+    def _slope(
+        self, values: Mapping[Any, Any], rates: Sequence[Any], flags: Sequence[Any] = ()
+    ) -> Callable[[Any, Any], Any]:
         """The right-hand side for these values of parameters, by their symbols."""
         names = [symbol(x) for x in self.model.states]
-        flags = self.flags
 
         def slope(t: Any, y: Any) -> Any:
             known = {**values, **dict(zip([*names, *flags], y, strict=True)), TIME: t}
-            return array(
-                [*(from_sympy(rate, known) for rate in self.model.rates), *[0.0] * len(flags)]
-            )
+            return array([*(from_sympy(rate, known) for rate in rates), *[0.0] * len(flags)])
 
         return slope
 
@@ -127,9 +126,11 @@ class Simulation:
         """The states (times, states) at times in order, from time 0 on."""
         count = len(self.model.states)
         stops, jump, events = self._discontinuities(values)
-        y0 = array([*y0, *[0.0] * len(self._switches)])
+        passed = [ops.where(from_sympy(t, values) < 0.0, 1.0, 0.0) for t in self._switches]
+        y0 = array([*y0, *passed])
+        slope = self._slope(values, self.model.rates, self.flags)
         solution = solve_ivp(
-            self._slope(values), (0.0, times[len(times) - 1]), y0, self._solver.method,
+            slope, (0.0, times[len(times) - 1]), y0, self._solver.method,
             t_eval=times, rtol=self._solver.rtol, atol=self._solver.atol,
             max_steps=self._solver.max_steps, t_stops=stops, jump=jump, events=events,
         )  # fmt: skip
@@ -201,20 +202,32 @@ class Simulation:
 
     @property
     def _flows(self) -> list[Any]:
-        """The rates at which amounts change."""
-        return [r * v for r, v in zip(self.model.rates, self.model.volumes, strict=True)]
+        """The rates at which amounts change before all switches."""
+        return [r * v for r, v in zip(self._first_rates, self.model.volumes, strict=True)]
+
+    @cached_property
+    def _first_rates(self) -> list[Any]:
+        """The rates before all switches."""
+        return [sp.sympify(r).xreplace(dict.fromkeys(self.flags, 0)) for r in self.model.rates]
+
+    @property
+    def has_switches(self) -> bool:
+        """Whether the equations change at times."""
+        return bool(self._switches)
 
     def steady(self, values: Mapping[Any, Any], y0: Any) -> Any:
         """The steady state that is reached from y0, with its derivatives by the implicit function.
 
-        Sums that the equations conserve take the place of equations that depend on the others.
+        It is that of the rates before all switches, as no time has passed. Sums that the equations
+        conserve take the place of equations that depend on the others.
         """
-        if self._switches or self._events or any(TIME in r.free_symbols for r in self.model.rates):
+        if self._events or any(TIME in r.free_symbols for r in self._first_rates):
             raise InputError(
-                f"{self.model.name}: a model with events, or whose rates depend on the time, has "
-                "no steady state: neither before a simulation nor at the time inf"
+                f"{self.model.name}: a model with events that the states decide, or whose rates "
+                "depend on the time, has no steady state: neither before a simulation nor at the "
+                "time inf"
             )
-        slope = self._slope(values)
+        slope = self._slope(values, self._first_rates)
         weights, places = self._conserved
         volumes = array([from_sympy(v, values) for v in self.model.volumes])
         totals = weights @ (volumes * y0)

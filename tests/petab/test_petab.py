@@ -270,6 +270,43 @@ def test_measurements_of_the_steady_state(tmp_path: Path) -> None:
         without.loglikelihood()
 
 
+STIMULUS = f"""<apply><minus/>{LAW}<apply><times/><ci>cell</ci><piecewise><piece><ci>dose</ci>
+<apply><geq/>{TIME}<ci>moment</ci></apply></piece><otherwise><ci>rest</ci></otherwise></piecewise>
+</apply></apply>"""
+
+
+@pytest.mark.parametrize("moment", [1.5, -1.0])
+def test_a_steady_state_before_a_stimulus_at_a_time(tmp_path: Path, moment: float) -> None:
+    """``rest / k`` before, and towards ``dose / k`` after a moment, which may be before the start.
+
+    The steady state is that before all switches.
+    """
+    sbml = DECAY.format(rules="", law=STIMULUS, events="").replace(
+        "</listOfParameters>", '<parameter id="rest" value="1" constant="true"/></listOfParameters>'
+    )
+    path = written(tmp_path, sbml)
+    table = tmp_path / "measurements.tsv"
+    head, *rows = table.read_text().splitlines()
+    rows = [head + "\tpreequilibrationConditionId", *(f"{row}\tc" for row in rows)]
+    table.write_text("\n".join(rows) + "\n")
+    table = tmp_path / "parameters.tsv"
+    table.write_text(table.read_text().replace("moment\tlog10\t0.01", "moment\tlin\t-2"))
+    one = sg.from_petab(path)
+
+    def loglikelihood(p: Any) -> float:
+        k, dose = 10.0 ** p[:2]
+        since = np.maximum(TIMES - max(p[2], 0.0), 0.0)
+        value = dose / k + (1.0 - dose) / k * np.exp(-k * since)
+        return scipy.stats.norm.logpdf(3 + 0.1 * TIMES, 2 * value, 0.3).sum()
+
+    point = np.append(one.nominal[:2], moment)
+    value, gradient = one.value_and_grad(point)
+    assert value == pytest.approx(loglikelihood(point), rel=1e-7)
+    for k, direction in enumerate(1e-5 * np.eye(3)):
+        ends = [loglikelihood(point + s * direction) for s in (-1, 1)]
+        assert gradient[k] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-5, abs=1e-5)
+
+
 def test_estimation_of_the_size_of_noise(tmp_path: Path) -> None:
     """Beside SciPy on the solution in closed form: the ends of all starts, also one at a bound."""
     one = sg.from_petab(written(tmp_path, DECAY.format(rules="", law=LAW, events=""), sigma="dose"))
