@@ -107,20 +107,6 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     return result
 
 
-def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> WholeArray:
-    """np.piecewise."""
-    x = whole(x, condlist)
-    conditions = condlist if isinstance(condlist, (list, tuple)) else [condlist]
-    functions, result = list(funclist), 0.0 * x
-    if len(functions) == len(conditions) + 1:
-        otherwise = functions.pop()
-        result = result + (otherwise(x, *args, **kw) if callable(otherwise) else otherwise)
-    for condition, function in zip(conditions, functions, strict=True):
-        value = function(x, *args, **kw) if callable(function) else function
-        result = where(condition, value, result)
-    return result
-
-
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> WholeArray:
     """np.searchsorted: how many of the sorted numbers stand before each."""
     refuse(sorter=sorter)
@@ -203,7 +189,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.delete: delete,
     np.insert: insert,
     np.choose: choose,
-    np.piecewise: piecewise,
     np.searchsorted: searchsorted,
     np.apply_along_axis: apply_along_axis,
     np.copyto: copyto,

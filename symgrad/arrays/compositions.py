@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.arguments import axes_of, axis_of, whole
+from symgrad.arrays.arguments import axes_of, whole
 from symgrad.arrays.choices import where
 from symgrad.arrays.products import matmul
-from symgrad.arrays.reductions import largest, product, smallest, total
+from symgrad.arrays.reductions import largest, smallest
 from symgrad.arrays.shapes import (
     concatenate,
     flip,
@@ -19,62 +19,11 @@ from symgrad.arrays.shapes import (
     ravel,
     reshape,
     swapaxes,
-    transpose,
 )
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr.graph.whole import ElementsNeededError
 
-# --- statistics -----------------------------------------------------------------------------------
-
-
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> WholeArray:
-    """np.corrcoef."""
-    c: Any = np.cov(x, y, rowvar)
-    if not c.ndim:
-        return c / c
-    deviations = np.sqrt(np.diag(c))
-    return np.clip(c / deviations[:, None] / deviations[None], -1.0, 1.0)
-
-
-def quantile(
-    a: Any, q: Any, axis: int | None = None, *, method: str = "linear", keepdims: bool = False
-) -> WholeArray:
-    """np.quantile, by linear interpolation, of known fractions."""
-    if method != "linear" or isinstance(q, WholeArray):
-        raise ElementsNeededError("quantiles by another method, or of fractions that are not known")
-    a = whole(a)
-    line = ravel(a) if axis is None else moveaxis(a, axis, -1)
-    ordered = np.sort(line, axis=-1)
-    places = np.asarray(q, float) * (line.shape[-1] - 1)
-    below = np.floor(places).astype(int)
-    above = np.minimum(below + 1, line.shape[-1] - 1)
-    low, high = ordered[..., below], ordered[..., above]
-    values = low + (high - low) * (places - below)
-    fractions = range(values.ndim - places.ndim, values.ndim)
-    values = transpose(values, [*fractions, *range(values.ndim - places.ndim)])
-    if keepdims:
-        kept = [1] * a.ndim if axis is None else list(a.shape)
-        kept[axis_of(axis or 0, a.ndim)] = 1
-        values = reshape(values, (*places.shape, *kept))
-    return values
-
-
-def percentile(a: Any, q: Any, axis: int | None = None, **options: Any) -> WholeArray:
-    """np.percentile: see `quantile`."""
-    return quantile(a, np.asarray(q, float) / 100.0, axis, **options)
-
-
 # --- missing numbers ------------------------------------------------------------------------------
-
-
-def without_nan(function: Callable[..., Any], instead: float) -> Callable[..., Any]:
-    """A reduction in which NaN is another number, such as np.nansum."""
-
-    def reduction(a: Any, axis: Any = None, **options: Any) -> Any:
-        a = whole(a)
-        return function(where(np.isnan(a), instead, a), axis, **options)
-
-    return reduction
 
 
 def extreme(function: Callable[..., Any], worst: float) -> Callable[..., Any]:
@@ -87,33 +36,6 @@ def extreme(function: Callable[..., Any], worst: float) -> Callable[..., Any]:
         return where(np.all(missing, axis, keepdims=keepdims), np.nan, value)
 
     return reduction
-
-
-def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.nanmean."""
-    a = whole(a)
-    known = total(where(np.isnan(a), 0.0, 1.0), axis, keepdims=keepdims)
-    return without_nan(total, 0.0)(a, axis, keepdims=keepdims) / known
-
-
-def nanvar(a: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
-    """np.nanvar."""
-    a = whole(a)
-    missing = np.isnan(a)
-    known = total(where(missing, 0.0, 1.0), axis, keepdims=keepdims)
-    off = where(missing, 0.0, a - nanmean(a, axis, keepdims=True))
-    return total(off * off, axis, keepdims=keepdims) / (known - ddof)
-
-
-def nan_to_num(
-    x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
-) -> Any:
-    """np.nan_to_num, with the largest numbers of float32 for infinities."""
-    x = whole(x)
-    most = float(np.finfo(np.float32).max)
-    finite = where(x == np.inf, most if posinf is None else posinf, x)
-    finite = where(x == -np.inf, -most if neginf is None else neginf, finite)
-    return where(np.isnan(x), nan, finite)
 
 
 # --- signals and interpolation --------------------------------------------------------------------
@@ -175,26 +97,6 @@ def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> An
 # --- products, powers, choices --------------------------------------------------------------------
 
 
-def kron(a: Any, b: Any) -> WholeArray:
-    """np.kron."""
-    a, b = whole(a, b), whole(b, a)
-    rank = max(a.ndim, b.ndim)
-    a, b = (reshape(x, (*[1] * (rank - x.ndim), *x.shape)) for x in (a, b))
-    shapes = zip(a.shape, b.shape, strict=True)
-    wide = reshape(a, [k for n in a.shape for k in (n, 1)]) * reshape(
-        b, [k for n in b.shape for k in (1, n)]
-    )
-    return reshape(wide, tuple(m * n for m, n in shapes))
-
-
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
-    """np.select."""
-    value = default
-    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
-        value = where(condition, choice, value)
-    return value
-
-
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> WholeArray:
     """np.rot90."""
     m = whole(m)
@@ -227,23 +129,12 @@ def modf(a: Any) -> tuple[Any, Any]:
 
 
 TABLE: Final[dict[Any, Callable[..., Any]]] = {
-    np.corrcoef: corrcoef,
-    np.quantile: quantile,
-    np.percentile: percentile,
-    np.nansum: without_nan(total, 0.0),
-    np.nanprod: without_nan(product, 1.0),
     np.nanmax: extreme(largest, -np.inf),
     np.nanmin: extreme(smallest, np.inf),
-    np.nanmean: nanmean,
-    np.nanvar: nanvar,
-    np.nanstd: lambda a, axis=None, **options: np.sqrt(nanvar(a, axis, **options)),
-    np.nan_to_num: nan_to_num,
     np.convolve: convolve,
     np.correlate: correlate,
     np.interp: interp,
     np.gradient: gradient,
-    np.kron: kron,
-    np.select: select,
     np.rot90: rot90,
     np.sinc: sinc,
     np.diagflat: lambda v, k=0: np.diag(ravel(whole(v)), k),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -192,9 +191,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.amax: largest,
     np.min: smallest,
     np.amin: smallest,
-    np.ptp: lambda a, axis=None, out=None, keepdims=False: (
-        largest(a, axis, keepdims=keepdims) - smallest(a, axis, keepdims=keepdims)
-    ),
     np.mean: mean,
     np.var: var,
     np.std: std,
@@ -207,21 +203,15 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.cumprod: running("mul"),
     np.matmul: matmul,
     (np.matmul, "__call__"): matmul,
-    np.linalg.matmul: matmul,
     np.dot: dot,
-    np.vdot: lambda a, b: dot(ravel(whole(a, b)), ravel(whole(b, a))),
     np.inner: lambda a, b: tensordot(a, b, ([-1], [-1])),
     np.outer: outer,
-    np.linalg.outer: outer,
     np.tensordot: tensordot,
-    np.linalg.tensordot: tensordot,
     np.einsum: einsum,
     np.trace: trace,
-    np.linalg.trace: lambda x, offset=0: trace(x, offset, -2, -1),
     np.linalg.vector_norm: lambda x, *, axis=None, keepdims=False, ord=2: norm(
         x if axis is not None else ravel(x), ord, 0 if axis is None else axis, keepdims
     ),
-    np.linalg.multi_dot: lambda arrays: functools.reduce(matmul, arrays),
     np.round: lambda a, decimals=0, out=None: (
         np.rint(a * 10.0**decimals) / 10.0**decimals if decimals else np.rint(a)
     ),

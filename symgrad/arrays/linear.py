@@ -200,16 +200,6 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, **_: Any) -> WholeArra
     return take_along_axis(a, argsort(a, last), last)
 
 
-def median(a: Any, axis: int | None = None, keepdims: bool = False, **_: Any) -> WholeArray:
-    """np.median along an axis, or of all."""
-    a = ravel(whole(a)) if axis is None else moveaxis(whole(a), axis, -1)
-    ordered, n = sort(a), a.shape[-1]
-    middle = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) * 0.5
-    if not keepdims:
-        return middle
-    return moveaxis(middle[..., None], -1, axis or 0)
-
-
 TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.cholesky: cholesky,
     np.linalg.solve: solve,
@@ -226,7 +216,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.lstsq: lstsq,
     np.argsort: argsort,
     np.sort: sort,
-    np.median: median,
     "solve_triangular": solve_triangular,
     "expm": expm,
 }

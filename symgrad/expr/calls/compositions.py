@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import numbers
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.errors import TraceError
+from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import Handle
 from symgrad.expr.graph.whole import Whole, whole_among
 from symgrad.expr.tracers.along import reals
-from symgrad.expr.tracers.array import array
+from symgrad.expr.tracers.array import array, call, map_elements
 
 
 def traced(a: Any, *others: Any) -> Any:
@@ -147,6 +150,147 @@ def polyval(p: Any, x: Any) -> Any:
     return functools.reduce(lambda y, c: y * x + c, p, 0.0)
 
 
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    """np.corrcoef."""
+    c: Any = cov(x, y, rowvar)
+    if not c.ndim:
+        return c / c
+    scale = 1.0 / np.sqrt(np.diagonal(c))
+    return np.clip(c * scale[:, None] * scale[None], -1.0, 1.0)
+
+
+def kron(a: Any, b: Any) -> Any:
+    """np.kron: every element of a times all of b."""
+    a, b = traced(a, b), traced(b, a)
+    rank = max(a.ndim, b.ndim)
+    a, b = (np.reshape(x, (*[1] * (rank - x.ndim), *x.shape)) for x in (a, b))
+    left = np.reshape(a, [k for n in a.shape for k in (n, 1)])
+    right = np.reshape(b, [k for n in b.shape for k in (1, n)])
+    return np.reshape(left * right, [m * n for m, n in zip(a.shape, b.shape, strict=True)])
+
+
+# --- by order -------------------------------------------------------------------------------------
+
+
+def quantile(
+    a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+) -> Any:
+    """np.quantile of known fractions, by linear interpolation between the sorted elements."""
+    if method != "linear" or isinstance(q, Whole):
+        raise TraceError(
+            located("quantiles are of known fractions, and by method='linear' in traced functions")
+        )
+    a, q = traced(a), np.asarray(q, float)
+    axes = [range(a.ndim)[k] for k in (range(a.ndim) if axis is None else np.atleast_1d(axis))]
+    others = [k for k in range(a.ndim) if k not in axes]
+    lines = np.reshape(np.transpose(a, [*others, *axes]), [*(a.shape[k] for k in others), -1])
+    ordered, last = np.sort(lines, axis=-1), lines.shape[-1] - 1
+    at = q * last
+    below = np.floor(at).astype(int)
+    low, high, share = ordered[..., below], ordered[..., np.minimum(below + 1, last)], at - below
+    values = np.where(share == 0.0, low, (1.0 - share) * low + share * high)
+    moved = [*range(len(others), len(others) + q.ndim), *range(len(others))]
+    values = np.transpose(values, moved)
+    if keepdims:
+        kept = [1 if k in axes else n for k, n in enumerate(a.shape)]
+        return np.reshape(values, (*q.shape, *kept))
+    return values[()]
+
+
+def percentile(a: Any, q: Any, axis: Any = None, **options: Any) -> Any:
+    """np.percentile: see `quantile`."""
+    return quantile(a, np.asarray(q, float) / 100.0, axis, **options)
+
+
+# --- missing numbers ------------------------------------------------------------------------------
+
+
+def _filled(a: Any, value: float) -> Any:
+    """The elements, with a number in the place of each NaN: what is not chosen has no slope."""
+    if whole_among([a]) is not None:
+        return a if a.dtype.kind in "ib" else np.where(np.isnan(a), value, a)
+
+    def filled(x: Any) -> Any:
+        is_integer = x.is_integer if isinstance(x, Handle) else isinstance(x, numbers.Integral)
+        return x if is_integer else call(ops.where, call(ops.isnan, x), value, x)
+
+    return map_elements(filled, a)
+
+
+def without_nan(function: Callable[..., Any], instead: float) -> Callable[..., Any]:
+    """A reduction in which NaN is another number, and has no slope, such as np.nansum."""
+
+    def reduction(
+        a: Any, axis: Any = None, keepdims: bool = False, initial: float | None = None
+    ) -> Any:
+        more = {} if initial is None else {"initial": initial}
+        return function(_filled(traced(a), instead), axis=axis, keepdims=keepdims, **more)
+
+    return reduction
+
+
+nansum: Final = without_nan(np.sum, 0.0)
+
+
+def _numbers(a: Any, axis: Any, keepdims: bool) -> Any:
+    """How many elements are numbers."""
+    return np.sum(np.where(np.isnan(a), 0.0, 1.0), axis=axis, keepdims=keepdims)
+
+
+def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.nanmean: NaN where every element is."""
+    a = _real(a)
+    return np.divide(nansum(a, axis, keepdims), _numbers(a, axis, keepdims))
+
+
+def nanvar(
+    a: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False, mean: Any = None,
+    correction: float | None = None,
+) -> Any:  # fmt: skip
+    """np.nanvar: NaN where no more than ddof elements are numbers."""
+    a, ddof = _real(a), ddof if correction is None else correction
+    centred = a - (nanmean(a, axis, True) if mean is None else mean)
+    count = _numbers(a, axis, keepdims)
+    free = np.where(count > ddof, count - ddof, np.nan)
+    return np.divide(nansum(centred * centred, axis, keepdims), free)
+
+
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """np.nan_to_num, infinities as float32's largest numbers if nothing else is said."""
+    most = float(np.finfo(np.float32).max)
+    high, low = most if posinf is None else posinf, -most if neginf is None else neginf
+    finite = np.where(np.equal(x, np.inf), high, np.where(np.equal(x, -np.inf), low, x))
+    return np.where(np.isnan(x), nan, finite)
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """np.select: the choice of the first condition that holds."""
+    if len(condlist) != len(choicelist):
+        raise TraceError(located("np.select takes as many choices as conditions"))
+    pairs = list(zip(condlist, choicelist, strict=True))
+    return functools.reduce(lambda rest, pair: np.where(*pair, rest), reversed(pairs), default)
+
+
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+    """np.piecewise: of conditions that hold together the last one counts."""
+    x = traced(x, condlist)[()]
+    conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
+    if not len(conditions) <= len(funclist) <= len(conditions) + 1:
+        raise TraceError(
+            located("np.piecewise takes one function for each condition, and one more for the rest")
+        )
+    values: list[Any] = [f(x, *args, **kw) if callable(f) else f for f in funclist]
+    result: Any = values.pop() if len(values) > len(conditions) else 0.0
+    for condition, value in zip(conditions, values, strict=True):
+        result = np.where(condition, value, result)
+    return result
+
+
 COMPOSITIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.diff: diff,
     np.ediff1d: ediff1d,
@@ -158,6 +302,28 @@ COMPOSITIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.matrix_power: matrix_power,
     np.vander: vander,
     np.polyval: polyval,
+    np.corrcoef: corrcoef,
+    np.kron: kron,
+    np.ptp: lambda a, axis=None, keepdims=False: (
+        np.max(a, axis=axis, keepdims=keepdims) - np.min(a, axis=axis, keepdims=keepdims)
+    ),
+    np.quantile: quantile,
+    np.percentile: percentile,
+    np.median: lambda a, axis=None, *, keepdims=False: quantile(a, 0.5, axis, keepdims=keepdims),
+    np.nansum: nansum,
+    np.nanprod: without_nan(np.prod, 1.0),
+    np.nanmean: nanmean,
+    np.nanvar: nanvar,
+    np.nanstd: lambda a, axis=None, **options: np.sqrt(nanvar(a, axis, **options)),
+    np.nan_to_num: nan_to_num,
+    np.select: select,
+    np.piecewise: piecewise,
+    np.vdot: lambda a, b: np.dot(np.ravel(traced(a, b)), np.ravel(traced(b, a))),
+    np.linalg.multi_dot: lambda arrays: functools.reduce(np.matmul, arrays),
+    np.linalg.matmul: lambda x1, x2: np.matmul(x1, x2),
+    np.linalg.outer: lambda x1, x2: np.outer(x1, x2),
+    np.linalg.tensordot: lambda x1, x2, *, axes=2: np.tensordot(x1, x2, axes),
+    np.linalg.trace: lambda x, offset=0: np.trace(x, offset, -2, -1),
     np.isposinf: lambda x: np.equal(x, np.inf),
     np.isneginf: lambda x: np.equal(x, -np.inf),
 }

@@ -33,30 +33,6 @@ def where(condition: Any, *branches: Any) -> Any:
     return call(ops.where, condition, *branches)
 
 
-def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    """np.select: the choice of the first condition that holds."""
-    if len(condlist) != len(choicelist):
-        raise TraceError(located("np.select takes as many choices as conditions"))
-    pairs = list(zip(condlist, choicelist, strict=True))
-    return functools.reduce(lambda rest, pair: where(*pair, rest), reversed(pairs), default)
-
-
-def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
-    """np.piecewise: of conditions that hold together the last one counts."""
-    conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
-    if not len(conditions) <= len(funclist) <= len(conditions) + 1:
-        raise TraceError(
-            located("np.piecewise takes one function for each condition, and one more for the rest")
-        )
-    values = [f(array(x)[()], *args, **kw) if callable(f) else f for f in funclist]
-    rest = values.pop() if len(values) > len(conditions) else 0.0
-    result: Any = map_elements(lambda _: 0.0, x) if np.ndim(x) else 0.0
-    result = rest if isinstance(rest, (Handle, np.ndarray)) else result + rest
-    for condition, value in zip(conditions, values, strict=True):
-        result = where(condition, value, result)
-    return result
-
-
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     """np.choose by integers, or by expressions: those that are none of 0, 1, .. give NaN."""
     options = list(choices)
@@ -65,7 +41,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     elif not holds_expressions(a) and not np.isin(a, range(len(options))).all():
         raise TraceError(located(f"np.choose of {len(options)} takes none of number {a}"))
     conditions = [call(ops.eq, a, i) for i in range(len(options))]
-    return select(conditions, options, default=math.nan)
+    return np.select(conditions, options, math.nan)
 
 
 def take(
@@ -106,16 +82,6 @@ def heaviside(x: Any, middle: Any) -> Any:
     middle_or_nan = call(ops.where, x == 0.0, middle, call(ops.stop_gradient, x))
     step = call(ops.where, x < 0.0, 0.0, middle_or_nan)
     return call(ops.where, x > 0.0, 1.0, step)
-
-
-def nan_to_num(
-    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
-) -> Any:
-    """np.nan_to_num, infinities as float32's largest numbers if nothing else is said."""
-    largest = float(np.finfo(np.float32).max)
-    high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
-    finite = call(ops.where, x > largest, high, call(ops.where, x < -largest, low, x))
-    return call(ops.where, call(ops.isnan, x), nan, finite)
 
 
 def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
@@ -179,46 +145,6 @@ def exchanges(n: int) -> Iterator[tuple[int, int]]:
                     yield i, i + d
             d, q, r = q - p, q >> 1, p
         p >>= 1
-
-
-def median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """np.median."""
-    return quantile(a, 0.5, axis, keepdims=keepdims)
-
-
-def quantile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """np.quantile of a number or numbers q, by linear interpolation between the sorted elements."""
-    a, q = plain(a), np.asarray(q, dtype=float)
-    axes = (
-        tuple(range(a.ndim))
-        if axis is None
-        else tuple(int(k) % a.ndim for k in np.atleast_1d(axis))
-    )
-    others = [k for k in range(a.ndim) if k not in axes]
-    rows = a.transpose([*others, *axes]).reshape([a.shape[k] for k in others] + [-1])
-    ordered = plain(sort(rows))
-    at = q * (ordered.shape[-1] - 1)
-    low = np.floor(at).astype(int)
-    high = np.minimum(low + 1, ordered.shape[-1] - 1)
-    quantiles = plain(_between(ordered[..., low], ordered[..., high], at - low))
-    quantiles = np.moveaxis(
-        quantiles, tuple(range(len(others), quantiles.ndim)), tuple(range(q.ndim))
-    )
-    if keepdims:
-        quantiles = np.expand_dims(quantiles, tuple(k + q.ndim for k in axes))
-    return array(quantiles)[()]
-
-
-def _between(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> Any:
-    def blend(a: Any, b: Any, t: float) -> Any:
-        return a if t == 0 else (1.0 - t) * a + t * b
-
-    return map_elements(blend, low, high, share)
-
-
-def percentile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """np.percentile."""
-    return quantile(a, np.asarray(q, dtype=float) / 100.0, axis, keepdims=keepdims)
 
 
 # --- by place in a table --------------------------------------------------------------------------

@@ -6,9 +6,6 @@ the ufuncs are in `numpy_calls`.
 
 from __future__ import annotations
 
-import functools
-import math
-import numbers
 import operator
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,9 +16,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls import numpy_choices as choices
 from symgrad.expr.calls import numpy_linear as linear
-from symgrad.expr.calls.compositions import COMPOSITIONS, cov
+from symgrad.expr.calls.compositions import COMPOSITIONS
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Handle
 from symgrad.expr.linear.einsum import einsum, tensordot
 from symgrad.expr.tracers.along import (
     accumulate,
@@ -36,68 +32,7 @@ from symgrad.expr.tracers.array import array, call, map_elements, plain
 from symgrad.expr.tracers.extremes import extreme_of, extreme_of_numbers
 from symgrad.lazy import linalg
 
-# Functions that pass over NaN, and those that tell infinities apart.
-
-
-def _filled(a: Any, value: float) -> Any:
-    """The elements, with a number in the place of each NaN: what is not chosen has no slope."""
-
-    def filled(x: Any) -> Any:
-        return x if _is_integer(x) else call(ops.where, call(ops.isnan, x), value, x)
-
-    return map_elements(filled, a)
-
-
-def _is_integer(x: Any) -> bool:
-    return x.is_integer if isinstance(x, Handle) else isinstance(x, numbers.Integral)
-
-
-def nansum(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
-    """np.nansum: NaN counts as 0, and has no slope."""
-    return reduce(operator.add, _filled(a, 0.0), axis, keepdims, initial)
-
-
-def nanprod(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
-    """np.nanprod: NaN counts as 1, and has no slope."""
-    return reduce(operator.mul, _filled(a, 1.0), axis, keepdims, initial)
-
-
-def _count_of_numbers(a: Any, axis: Any, keepdims: bool) -> Any:
-    """How many elements are numbers."""
-    ones = map_elements(lambda x: call(ops.where, call(ops.isnan, x), 0.0, 1.0), a)
-    return reduce(operator.add, ones, axis, keepdims)
-
-
-def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.nanmean: NaN where every element is."""
-    a = reals(a)
-    return _divided(nansum(a, axis, keepdims), _count_of_numbers(a, axis, keepdims))
-
-
-def nanvar(
-    a: Any,
-    axis: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    mean: Any = None,
-    correction: float | None = None,
-) -> Any:
-    """np.nanvar: NaN where no more than ddof elements are numbers."""
-    a = reals(a)
-    ddof = ddof if correction is None else correction
-    centred = array(a) - (nanmean(a, axis, keepdims=True) if mean is None else mean)
-    count = _count_of_numbers(a, axis, keepdims)
-    free = map_elements(lambda n: call(ops.where, n > ddof, n - ddof, math.nan), count)
-    return _divided(nansum(centred * centred, axis, keepdims), free)
-
-
-def _divided(a: Any, b: Any) -> Any:
-    return map_elements(functools.partial(call, ops.div), a, b)
-
-
-def nanstd(a: Any, *args: Any, **options: Any) -> Any:
-    """np.nanstd."""
-    return call(ops.sqrt, nanvar(a, *args, **options))
+# Functions that pass over NaN.
 
 
 def nanmax(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Any:
@@ -129,10 +64,6 @@ def _min(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) 
     return reduce_lists(lambda v: extreme_of(ops.minimum, v, initial), a, axis, keepdims)
 
 
-def _ptp(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return _max(a, axis, keepdims) - _min(a, axis, keepdims)
-
-
 def _count(a: np.ndarray, axis: Any) -> int:
     """How many elements a reduction takes together."""
     return a.size if axis is None else int(np.prod([a.shape[k] for k in np.atleast_1d(axis)]))
@@ -159,12 +90,6 @@ def _var(
 
 def _std(a: Any, *args: Any, **options: Any) -> Any:
     return call(ops.sqrt, _var(a, *args, **options))
-
-
-def _corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
-    covariance = array(np.atleast_2d(plain(cov(x, y, rowvar))))
-    scale = call(ops.rsqrt, np.diagonal(covariance))
-    return array(np.squeeze(plain(covariance * scale[:, None] * scale[None, :])))[()]
 
 
 def _cumulate(function: Callable[[Any, Any], Any], a: Any, axis: int | None) -> Any:
@@ -246,16 +171,6 @@ def _centre(a: np.ndarray, v: np.ndarray) -> slice:
     return slice(first, first + len(v))
 
 
-def _kron(a: np.ndarray, b: np.ndarray) -> Any:
-    """np.kron: every element of a times all of b."""
-    ndim = max(a.ndim, b.ndim)
-    a, b = (v.reshape((1,) * (ndim - v.ndim) + v.shape) for v in (a, b))
-    left = a.reshape([n for size in a.shape for n in (size, 1)])
-    right = b.reshape([n for size in b.shape for n in (1, size)])
-    shape = [m * n for m, n in zip(a.shape, b.shape, strict=True)]
-    return array(plain(map_elements(multiply_elements, left, right)).reshape(shape))
-
-
 # --- sequences of numbers and polynomials ---------------------------------------------------------
 
 
@@ -311,35 +226,22 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.amin: _min,
     np.max: _max,
     np.min: _min,
-    np.ptp: _ptp,
     np.mean: _mean,
     np.var: _var,
     np.std: _std,
-    np.corrcoef: _corrcoef,
     np.cumsum: lambda a, axis=None: _cumulate(add_elements, a, axis),
     np.cumprod: lambda a, axis=None: _cumulate(operator.mul, a, axis),
     np.any: choices.any_of,
     np.all: choices.all_of,
     np.count_nonzero: choices.count_nonzero,
     np.where: choices.where,
-    np.select: choices.select,
     np.choose: choices.choose,
     np.take: choices.take,
     np.take_along_axis: choices.take_along_axis,
-    np.piecewise: choices.piecewise,
     np.clip: choices.clip,
-    np.nan_to_num: choices.nan_to_num,
-    np.nansum: nansum,
-    np.nanprod: nanprod,
-    np.nanmean: nanmean,
-    np.nanvar: nanvar,
-    np.nanstd: nanstd,
     np.nanmax: nanmax,
     np.nanmin: nanmin,
     np.sort: choices.sort,
-    np.median: choices.median,
-    np.quantile: choices.quantile,
-    np.percentile: choices.percentile,
     np.interp: choices.interp,
     np.searchsorted: choices.searchsorted,
     np.gradient: _gradient,
@@ -353,10 +255,8 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.einsum: einsum,
     np.tensordot: tensordot,
     np.dot: linear.dot,
-    np.vdot: lambda a, b: matmul(plain(a).ravel(), plain(b).ravel()),
     np.inner: lambda a, b: linear.dot(a, plain(b).T),
     np.outer: linear.outer,
-    np.kron: lambda a, b: _kron(plain(a), plain(b)),
     np.trace: linear.trace,
     np.linalg.solve: lambda a, b: linalg.solve(a, b),
     np.linalg.inv: lambda a: linalg.inv(a),
@@ -369,11 +269,6 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.linalg.norm: linear.norm,
     np.linalg.vector_norm: linear.vector_norm,
     np.linalg.matrix_norm: linear.matrix_norm,
-    np.linalg.multi_dot: lambda arrays: functools.reduce(matmul, arrays),
-    np.linalg.outer: linear.outer,
-    np.linalg.matmul: matmul,
-    np.linalg.tensordot: tensordot,
-    np.linalg.trace: lambda x, offset=0: linear.trace(x, offset, -2, -1),
 }
 """NumPy's functions, for expressions."""
 
