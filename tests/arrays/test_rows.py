@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
+from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 
@@ -124,3 +125,28 @@ def test_nothing_passes_a_stopped_gradient_within_a_function_that_is_mapped() ->
     wanted = np.zeros(x.shape)
     wanted[:, 0] = x.max(1)
     np.testing.assert_allclose(slope, wanted, rtol=1e-6)
+
+
+def weighed(x: Any, w: Any) -> Any:
+    """A number of each row, and a sum over all rows of elements times it."""
+    t = np.tanh(x @ w)
+    return (x * (1 - t * t)[..., None]).sum(tuple(range(x.ndim - 1))) + w, t
+
+
+@pytest.mark.parametrize("shape", [(1500, 1600), (9, 250, 1003), (9000, 250)])
+def test_sums_over_rows_are_added_up_by_the_kernel_of_the_rows(shape: tuple[int, ...]) -> None:
+    x, w = (RNG.normal(size=s).astype(np.float32) / 20 for s in (shape, shape[-1]))
+    run = sg.jit(weighed, device="gpu")
+    for got, wanted in zip(run(x, w), weighed(*map(np.float64, (x, w))), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=2e-5)
+    first, second = stages(run)
+    assert "s0" in first.split("=")[0] and first.endswith("rows")
+    assert "s0" in second.split("=")[1]
+
+
+@needs_tint
+def test_tint_takes_the_kernel_of_rows_and_sums_over_them() -> None:
+    run = sg.jit(weighed, device="gpu")
+    run(np.zeros((1500, 1600)), np.zeros(1600))
+    modules = run.wgsl.split("// rows\n")[1:]
+    assert modules and check_with_tint(modules) == [None] * len(modules)

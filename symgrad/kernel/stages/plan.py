@@ -108,8 +108,8 @@ def _items(
                 program.scalars, array, later, read, computed, scheduler.target, stored_of
             )
             if rows:
-                computed.update(rows.members)
-                yield from scheduler.by_rows(rows, stored_of(rows.members))
+                computed.update(rows.arrays)
+                yield from scheduler.by_rows(rows, stored_of(rows.arrays))
                 continue
             beside = scheduler.beside(array, later)
             others = () if beside else scheduler.alike(array, later, computed)

@@ -1,10 +1,11 @@
-"""The kernel of rows: a group for each, or an invocation, reduces it and writes its elements."""
+"""The kernel of rows: a group for each or some, or an invocation, reduces and writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.index import Index, all_hold
 from symgrad.kernel.language import KernelIR, Target
@@ -29,8 +30,11 @@ class RowsProgram(StageProgram):
     all that an invocation has read stays with it; of none, there are loops. Arrays in ``vectors``
     are read so many numbers at a time. With ``alone`` an invocation has a row to itself.
 
-    The arguments are the body's, the extents of parallel counters, and in a grid of groups that
-    have a row each the number of groups, ``total``.
+    The last ``sums`` of the roots are not written, but added up over the rows of a group, which has
+    ``each`` of all ``rows`` then: there is a row of their sums for each group.
+
+    The arguments are the body's, the extents of parallel counters, in a grid of groups the number
+    of groups, ``total``, and with sums ``rows`` and ``each``.
     """
 
     whole: tuple[bool, ...] = ()
@@ -39,6 +43,7 @@ class RowsProgram(StageProgram):
     ragged: bool = True
     vectors: frozenset[int] = frozenset()
     alone: bool = False
+    sums: int = 0
 
     @paused_gc()
     def __call__(self, target: Target) -> KernelIR:
@@ -68,6 +73,10 @@ class _RowWriter(Writer):
             return super()._leaf(i)
         assert self.place is not None, "an element is read at its place"
         counter, unit, lane = self.place
+        return self.load_at(leaf, counter, unit)[lane]
+
+    def load_at(self, leaf: Element, counter: int, unit: Index) -> list[int]:
+        """The numbers of an array that stand in a unit, which a counter runs through."""
         now, self._counters = self._counters, self._counters | {counter: self.k.word(0)}
         (start,) = self.values([leaf.index])
         self._counters = now
@@ -76,7 +85,7 @@ class _RowWriter(Writer):
         if key not in self._loaded or not self._program.iterations:
             places = at.lanes(self._program.many)
             self._loaded[key] = [self.k.load(self.buffers[leaf.array], place) for place in places]
-        return self._loaded[key][lane]
+        return self._loaded[key]
 
 
 class _Row:
@@ -88,27 +97,87 @@ class _Row:
         self.last = self.body.parallel - 1
         self.w = _RowWriter(k, self.body, self._reads(), program)
         writes = self._writes()
-        extents = [Index(k, k.argument(extent_name(p))) for p in range(self.body.parallel)]
+        self.extents = [Index(k, k.argument(extent_name(p))) for p in range(self.body.parallel)]
         if program.alone:
-            self.row, self.exists = alone_or_last(k)
+            self.group, self.exists = alone_or_last(k)
             self.width, self.local = 1, Index(k, k.word(0))
         else:
-            self.row, self.exists = chosen_group(k)
+            self.group, self.exists = chosen_group(k)
             self.width, self.local = k.target.width, Index(k, k.local)
-        self.length = extents[self.last]
+        self.row, self.length = self.group, self.extents[self.last]
         self.units = self.length // program.many if program.many > 1 else self.length
+        written = len(program.whole)
+        roots = self.body.roots[:written]
+        self.places = list(zip(writes[:written], roots, program.whole, strict=True))
+        if program.sums:
+            self._many_rows(writes[written:])
+        else:
+            self._one_row()
+
+    def _one_row(self) -> None:
+        """Reduce a row, and write its elements."""
         counters, rest = dict[int, int](), self.row
         for p in reversed(range(1, self.last)):
-            rest, counter = divmod(rest, extents[p])
+            rest, counter = divmod(rest, self.extents[p])
             counters[p] = counter.id
         if self.last:
             counters[0] = rest.id
-        places = list(zip(writes, self.body.roots, program.whole, strict=True))
         with self.w.frame(counters):
             for number in self.body.reductions_below(self.body.roots):
                 self.w.know(number, self._reduced(number))
-            self._store_whole([(b, root) for b, root, whole in places if whole])
-            self._store_each([(b, root) for b, root, whole in places if not whole])
+            self._store_whole([(b, root) for b, root, whole in self.places if whole])
+            self._store_each([(b, root) for b, root, whole in self.places if not whole])
+            self.terms = self._terms()
+
+    def _many_rows(self, parts: Sequence[Buffer]) -> None:
+        """The rows of a group, one after the other, and what their terms sum up to."""
+        k, program = self.k, self.program
+        self._know_columns()
+        rows, each = (Index(k, k.argument(name)) for name in ("rows", "each"))
+        start = self.group * each
+        count = (rows - start).at_most(each)
+        if self.exists is not None:
+            count = Index(k, k.add(ops.word_where, self.exists, count.id, k.word(0)))
+        none = [k.constant(0.0)] * (program.iterations * program.many * program.sums)
+
+        def row(n: int, totals: Values) -> Values:
+            self.row = start + Index(k, n)
+            self._one_row()
+            return [k.add(ops.add, a, b) for a, b in zip(totals, self.terms, strict=True)]
+
+        totals, _ = k.loop(k.word(0), count.id, none, row)
+        numbers = iter(totals)
+        for t in range(program.iterations):
+            unit, inside = self._unit(k.word(t))
+            at = self.group * self.units + unit
+            indices = [at.id] if program.many == 1 else at.lanes(program.many)
+            mine = [(i, b, next(numbers)) for i in indices for b in parts]
+
+            def put(mine: Sequence[tuple[int, Buffer, int]] = mine) -> None:
+                for index, buffer, total in mine:
+                    k.store(buffer, index, total)
+
+            self._when(inside, put)
+
+    def _know_columns(self) -> None:
+        """Read what all rows have in common before the first one."""
+        w, columns = self.w, {self.last, *(c for r in self.body.reductions for c in r.counters)}
+        for leaf in self.body.leaves:
+            if isinstance(leaf, Element) and leaf.array in self.program.vectors:
+                free = self.body.free([leaf.index])
+                if free <= columns:
+                    (counter,) = free
+                    for t in range(self.program.iterations):
+                        w.load_at(leaf, counter, self._unit(self.k.word(t))[0])
+
+    def _terms(self) -> list[int]:
+        """The terms of sums over rows, of the invocation's elements."""
+        program = self.program
+        roots, terms = self.body.roots[len(program.whole) :], list[int]()
+        for t in range(program.iterations * bool(roots)):
+            for values in self._values(self._unit(self.k.word(t))[0], self.last, roots):
+                terms += values
+        return terms
 
     def _reads(self) -> list[Buffer]:
         program, kinds = self.program, self.body.kinds
@@ -119,6 +188,7 @@ class _Row:
     def _writes(self) -> list[Buffer]:
         kinds = [self.body.graph.type(root) for root in self.body.roots]
         sizes = [1 if whole else self.program.many for whole in self.program.whole]
+        sizes += [self.program.many] * self.program.sums
         pairs = enumerate(zip(kinds, sizes, strict=True))
         return [
             self.k.buffer(f"y{n}", "write", "u" if t == "b" else t, vector=v) for n, (t, v) in pairs

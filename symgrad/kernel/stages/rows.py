@@ -21,6 +21,7 @@ from symgrad.arrays.scalars import Array, Read, Reduce, Scalars, rebuilt, replac
 from symgrad.kernel.language import Target
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.body import Body
+from symgrad.kernel.stages.columns import ColumnSum, are_many, column_sum, rows_each
 from symgrad.kernel.stages.combine import TUPLES, lanes_reduce
 from symgrad.kernel.stages.programs import extent_name
 from symgrad.kernel.stages.rescaling import axes_of, moving
@@ -75,6 +76,8 @@ class Rows:
     members: list[Tabulate] = field(default_factory=list)
     read: set[Array] = field(default_factory=set)
     """The arrays of a number for each element that they read."""
+    sums: list[ColumnSum] = field(default_factory=list)
+    """Sums over all rows that are computed with them."""
 
     def has_elements(self, array: Array) -> bool:
         """Whether an array has a number for each element of the rows, not one for each row."""
@@ -141,6 +144,55 @@ class Rows:
         self.read |= {a for a in sources if self.has_elements(a)}
 
     @property
+    def arrays(self) -> list[Tabulate]:
+        """All arrays that are computed."""
+        return [*self.members, *(c.array for c in self.sums)]
+
+    @property
+    def many(self) -> int:
+        """The numbers that an invocation reads together, on a GPU."""
+        return 1 if self.length % VECTOR else VECTOR
+
+    @property
+    def is_short(self) -> bool:
+        """Whether an invocation has a row to itself, on a GPU."""
+        return self.length <= SHORT
+
+    @property
+    def width(self) -> int:
+        """The invocations that have a row, on a GPU."""
+        if self.is_short:
+            return 1
+        units = self.length // self.many
+        wanted = 1 << max(-(-units // UNITS) - 1, 0).bit_length()
+        return min(MOST_INVOCATIONS, max(LEAST_INVOCATIONS, wanted))
+
+    @property
+    def iterations(self) -> int:
+        """How many units of a row an invocation has, on a GPU."""
+        return -(-self.length // self.many // self.width)
+
+    def add_sums(self, later: Sequence[Array], known: Collection[Array]) -> None:
+        """Take in sums over all rows, as many as an invocation can add up beside the rows."""
+        if self.in_step or self.is_short or not are_many(self.outer, self.length):
+            return
+        room = NUMBERS // (self.iterations * self.many)
+        for array in later:
+            if array in self.members:
+                continue
+            one = column_sum(
+                self.scalars, array, self.outer, self.length, self.members, known
+            )  # fmt: skip
+            near = one and any(
+                op.array in self.read or op.array in self.members
+                for _, op in self.scalars.reads(one.terms)
+                if self.has_elements(op.array)
+            )
+            if one and near and len(one.terms) <= room:
+                self.sums.append(one)
+                room -= len(one.terms)
+
+    @property
     def are_worth_it(self) -> bool:
         """Whether they are sooner done together."""
         if self.reduces:
@@ -189,12 +241,31 @@ def rows_of(
         if rows.joins(other, sources[other], known, is_near):
             assert isinstance(other, Tabulate), "an array by its elements"
             rows.add(other, sources[other])
-    while target.bindings is not None and len(rows.members) > 1:
-        read = {a for m in rows.members for a in sources[m]}.difference(rows.members)
-        if len(read) + len(stored_of(rows.members)) <= target.bindings:
-            break
+    while len(rows.members) > 1 and not _fits(rows, sources, stored_of, target):
         rows.members.pop()
-    return rows if len(rows.members) > 1 and rows.are_worth_it else None
+    if len(rows.members) <= 1 or not rows.are_worth_it:
+        return None
+    if rows.reduces:
+        rows.add_sums(later[:LATER], known)
+    while rows.sums and not _fits(rows, sources, stored_of, target):
+        rows.sums.pop()
+    return rows
+
+
+def _fits(
+    rows: Rows,
+    sources: Mapping[Array, Collection[Array]],
+    stored_of: Callable[[Sequence[Array]], Collection[Array]],
+    target: Target,
+) -> bool:
+    """Whether a kernel binds all arrays that rows are read from and written to."""
+    if target.bindings is None:
+        return True
+    read = {a for m in rows.members for a in sources[m]}
+    read |= {op.array for c in rows.sums for _, op in rows.scalars.reads(c.terms)}
+    stored = [a for a in stored_of(rows.arrays) if a in rows.members]
+    terms = sum(len(c.terms) for c in rows.sums)
+    return len(read.difference(rows.members)) + len(stored) + terms <= target.bindings
 
 
 def _rows_like(s: Scalars, array: Array, in_step: bool) -> Rows | None:
@@ -225,16 +296,27 @@ class RowElements:
         """By reductions, how many wait for each other."""
         self.roots: dict[Array, int] = {}
         for array in rows.members:
-            self.roots[array] = self._root(array)
+            own = moving(s, array)
+            ids = dict(zip(own, [*self.outer, self.inner][: len(own)], strict=True))
+            self.roots[array] = self._root(array.body, ids)
         self.writes = [a for a in rows.members if a in stored]
-        roots = tuple(self.roots[a] for a in self.writes)
-        self.access = Access(s, roots, (*self.outer, self.inner))
+        roots = [self.roots[a] for a in self.writes]
+        for c in rows.sums:
+            for term, counters in zip(c.terms, c.outer, strict=True):
+                ids = dict(zip(counters, self.outer, strict=True)) | {c.column: self.inner}
+                roots.append(self._root(term, ids))
+        self.access = Access(s, tuple(roots), (*self.outer, self.inner))
+        count = prod(rows.outer)
+        self._each = rows_each(count, rows.width) if rows.sums else 1
+        self.groups = -(-count // self._each)
+        shape = self.groups, rows.length
+        self.parts = [[Array(shape=shape) for _ in c.terms] for c in rows.sums]
+        """The sums of each group's rows."""
 
-    def _root(self, array: Tabulate) -> int:
-        """An element of a member, of what no member is."""
-        s, own = self.rows.scalars, moving(self.rows.scalars, array)
-        ids = dict(zip(own, [*self.outer, self.inner][: len(own)], strict=True))
-        for i in s.walk([array.body]):
+    def _root(self, root: int, ids: dict[int, int]) -> int:
+        """A scalar, of what no member is, and by the counters that are known."""
+        s = self.rows.scalars
+        for i in s.walk([root]):
             if i in ids:
                 continue
             op = s.op(i)
@@ -245,7 +327,7 @@ class RowElements:
                 ids[i] = self._reduction(op, [ids.get(a, a) for a in s.args(i)])
             else:
                 ids[i] = rebuilt(s, i, ids)
-        return ids[array.body]
+        return ids[root]
 
     def _element(self, array: Array, last: int) -> int:
         """An element of a member whose root is known, at the last index."""
@@ -272,11 +354,15 @@ class RowElements:
         rows = prod(self.rows.outer)
         lengths = enumerate([*self.rows.outer, self.rows.length])
         words = [(extent_name(p), n) for p, n in lengths]
-        groups, count = (0, rows) if program.alone else (rows, rows * target.width)
+        groups = 0 if program.alone else self.groups
+        count = groups * target.width or rows
         if not target.in_step:
             target = target.in_grid(groups or -(-rows // target.width))
             words += [("total", groups)] if target.grid and groups else []
-        reads, writes = numbered("a", t.sources), numbered("y", self.writes)
+        if self.parts:
+            words += [("rows", rows), ("each", self._each)]
+        parts = (a for some in self.parts for a in some)
+        reads, writes = numbered("a", t.sources), numbered("y", [*self.writes, *parts])
         return Step(
             program, target, reads, writes, count, groups, (*words, *t.words), f"{rows} rows"
         )  # fmt: skip
@@ -289,16 +375,14 @@ class RowElements:
         if target.in_step:
             alone = length < SHORT_IN_STEP * target.width <= SHORT_IN_STEP * prod(self.rows.outer)
             return RowsProgram(body, whole=whole, alone=alone), target
-        many = 1 if length % VECTOR else VECTOR
-        units, alone = length // many, length <= SHORT
-        wanted = 1 << max(-(-units // UNITS) - 1, 0).bit_length()
-        width = 1 if alone else min(MOST_INVOCATIONS, max(LEAST_INVOCATIONS, wanted))
-        iterations = -(-units // width)
+        many, width, iterations = self.rows.many, self.rows.width, self.rows.iterations
+        units, alone = length // many, self.rows.is_short
         stays = iterations * many <= NUMBERS
         vectors = {n for n, a in enumerate(sources) if many > 1 and self._stands_in_rows(a)}
         program = RowsProgram(
             body, whole=whole, many=many, iterations=iterations * stays, alone=alone,
             ragged=iterations * width != units, vectors=frozenset(vectors),
+            sums=sum(map(len, self.parts)),
         )  # fmt: skip
         return program, target.of_width(ELEMENT_WIDTH if alone else width)
 

@@ -92,11 +92,15 @@ class Scheduler:
     def by_rows(self, rows: Rows, stored: Collection[Array]) -> Iterator[AnyStep]:
         """The steps that compute rows, of which some arrays are stored."""
         elements = RowElements(rows, stored)
-        yield from self._packed(elements.access, len(elements.writes))
+        written = len(elements.writes) + sum(map(len, elements.parts))
+        yield from self._packed(elements.access, written)
         if not rows.reduces:
             yield self._whole(elements.writes, elements.access)
             return
         yield elements.step(self._translation(elements.access), self.target, self.simplify)
+        for c, parts in zip(rows.sums, elements.parts, strict=True):
+            access = Access(self.scalars, (c.array.body,), (c.column,))
+            yield self._joined([c.array], access, [[part] for part in parts], elements.groups)
 
     def steps(
         self,

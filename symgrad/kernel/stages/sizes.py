@@ -94,6 +94,12 @@ READS_TOGETHER: Final = 16
 WAITING_COST: Final = 12
 """The cost in additions of a term up to which it waits for memory."""
 
+LEAST_ROWS_EACH: Final = 8
+"""Rows that a group adds up columns of, at least."""
+
+ROW_INVOCATIONS: Final = 2**16
+"""Invocations of the groups that share rows whose columns they add up."""
+
 WRITTEN_OUT: Final = 256
 """Nodes of a short reduction whose terms are written out, at most."""
 
