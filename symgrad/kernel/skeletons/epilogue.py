@@ -19,14 +19,16 @@ from symgrad.kernel.skeletons.tiles import FOUR
 class Epilogue:
     """A computation of each element of a result, whose first input is a sum.
 
-    Its other inputs are buffers with a number for each element, or, ``by_column``, for each column;
-    its outputs, of a number each, are buffers too. If one of either is to be ``summed``, programs
+    Its other inputs are buffers with a number for each element, or, ``by_column``, for each column,
+    or, ``by_matrix``, for each element of a matrix of a batch, the same for all of these; its
+    outputs, of a number each, are buffers too. If one of either is to be ``summed``, programs
     of tiles write what each column of a tile of it sums up to, to the buffer ``sums``.
     """
 
     computation: Computation
     by_column: tuple[str, ...] = ()
     summed: str = ""
+    by_matrix: tuple[str, ...] = ()
 
 
 Columns = Sequence[Mapping[str, int]]
@@ -43,7 +45,9 @@ class Written:
         names = self.graph.names[1:]
         self.reads = {n: k.buffer(n, "read", vector=vector) for n in names}
         self.by_column = [n for n in names if n in epilogue.by_column]
-        self.by_element = [n for n in names if n not in epilogue.by_column]
+        self.by_matrix = [n for n in names if n in epilogue.by_matrix]
+        others = {*epilogue.by_column, *epilogue.by_matrix}
+        self.by_element = [n for n in names if n not in others]
         self.writes = [k.buffer(o.name, "write", vector=vector) for o in self.outputs]
         self.summed = epilogue.summed
         nodes = enumerate(self.graph.nodes)
@@ -64,15 +68,22 @@ class Written:
             for place in four.at_most(count // FOUR - 1).lanes(FOUR)
         ]
 
-    def one(self, place: Index, total: int, columns: Mapping[str, int]) -> list[int]:
-        """Write what is made of a sum to a place; what is to be summed of it, if anything is."""
+    def one(self, place: Index, within: Index, total: int, columns: Mapping[str, int]) -> list[int]:
+        """Write what is made of a sum to a place; what is to be summed of it, if anything is.
+
+        The place is that ``within`` the matrix of a batch.
+        """
         loaded = {n: self.k.load(self.reads[n], place.id) for n in self.by_element}
+        loaded |= {n: self.k.load(self.reads[n], within.id) for n in self.by_matrix}
         return self._put([place.id], [total], [loaded | dict(columns)])
 
-    def four(self, four: Index, totals: Sequence[int], columns: Columns) -> list[int]:
+    def four(
+        self, four: Index, within: Index, totals: Sequence[int], columns: Columns
+    ) -> list[int]:
         """As `one`, for four sums, and a four of places."""
-        places = four.lanes(FOUR)
+        places, inner = four.lanes(FOUR), within.lanes(FOUR)
         loaded = {n: [self.k.load(self.reads[n], p) for p in places] for n in self.by_element}
+        loaded |= {n: [self.k.load(self.reads[n], p) for p in inner] for n in self.by_matrix}
         inputs = [{n: loaded[n][c] for n in loaded} | dict(columns[c]) for c in range(FOUR)]
         return self._put(places, totals, inputs)
 
@@ -123,7 +134,7 @@ class FinishProgram:
         total = reduce(lambda a, b: k.add(ops.add, a, b), [k.load(buffer, p.id) for p in parts])
 
         def put() -> None:
-            written.one(place, total, columns)
+            written.one(place, within, total, columns)
 
         k.when(cell.below(count), put)
         return k

@@ -239,18 +239,18 @@ class _Matmul:
         conditions = self._inside(row)
         if self.p.quads:
             fours = n // FOUR
-            place = before * fours + four
+            place, within = before * fours + four, row * fours + four
             return self._where(
                 conditions and [*conditions, four.below(fours)],
-                lambda: self.written.four(place, sums, shared),
+                lambda: self.written.four(place, within, sums, shared),
             )
         results: list[int] = []
         for c in range(FOUR):
             column = four * FOUR + c
-            place = before * n + column
+            place, within = before * n + column, row * n + column
             results += self._where(
                 [*conditions, column.below(n)],
-                lambda place=place, c=c: self.written.one(place, sums[c], shared[c]),
+                lambda places=(place, within), c=c: self.written.one(*places, sums[c], shared[c]),
             )
         return results
 

@@ -30,7 +30,7 @@ class ColumnSum:
     column: int
     """The counter of the columns."""
     outer: tuple[tuple[int, ...], ...]
-    """Those of the rows, of each reduction."""
+    """The counters of the rows, of each reduction."""
 
 
 def column_sum(

@@ -15,21 +15,13 @@ from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access, Lanes
 from symgrad.kernel.stages.finishing import finishing, roots_of
 from symgrad.kernel.stages.gather import gathered
-from symgrad.kernel.stages.host_steps import ProductStep, ScanStep
+from symgrad.kernel.stages.host_steps import ScanStep
+from symgrad.kernel.stages.multiplied import Products
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass, pass_length
-from symgrad.kernel.stages.products import (
-    Contraction,
-    Operand,
-    contraction,
-    is_worth,
-    operand,
-    reads_easier,
-)
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
 from symgrad.kernel.stages.rows import RowElements, Rows
 from symgrad.kernel.stages.sharing import alike
 from symgrad.kernel.stages.steps import AnyStep, Step, numbered, widths
-from symgrad.kernel.stages.tile_products import tile_operand, tile_product
 from symgrad.kernel.stages.translate import Share, Simplify, Translation
 from symgrad.kernel.stages.unrolling import (
     along_short,
@@ -47,6 +39,7 @@ class Scheduler:
     def __init__(self, scalars: Scalars, target: Target, simplify: Simplify) -> None:
         self.scalars, self.target, self.simplify = scalars, target, simplify
         self.lanes = Lanes(scalars, target)
+        self.products = Products(scalars, target, simplify, self.tabulated)
         self._packs: dict[Array, tuple[Array, int]] = {}
         """Arrays that stand in others too, and from which number on."""
 
@@ -82,8 +75,16 @@ class Scheduler:
         if self.target.in_step or not isinstance(array, Tabulate):
             return ()
         access = Access(self.scalars, (array.body,), tuple(array.counters))
-        if not access.reductions or self._product(access):
+        if not access.reductions:
             return ()
+        if product := self.products.of(access):
+            more = finishing(self.scalars, [array], readers, known, sizes.WRITTEN)
+            while more:
+                elements = roots_of(self.scalars, [array], more).items()
+                if self.products.ending(access, product, elements):
+                    break
+                more.pop()
+            return more
         if not others and along_short(self.scalars, access) != access:
             return ()
         sums = [a for a in arrays if isinstance(a, Tabulate)]
@@ -122,6 +123,10 @@ class Scheduler:
             case Tabulate(counters=counters) if others or finishing:
                 elements = roots_of(self.scalars, [array, *others], finishing)
                 known = {a: root for a, root in elements.items() if a in stored}
+                access = Access(self.scalars, (array.body,), tuple(counters))
+                if not others and (product := self.products.of(access)):
+                    yield from self.products.steps(array, access, product, known.items())
+                    return
                 yield from self._reduced(*joint(self.scalars, known, array, bool(others)))
             case Tabulate(counters=counters, body=body):
                 yield from self.tabulated(array, counters, body)
@@ -137,9 +142,9 @@ class Scheduler:
     def tabulated(self, array: Array, counters: Sequence[int], body: int) -> Iterator[AnyStep]:
         """The steps that compute an array whose elements are the body."""
         access = Access(self.scalars, (body,), tuple(counters))
-        product = self._product(access)
+        product = self.products.of(access)
         if product is not None:
-            yield from self._multiplied(array, access, product)
+            yield from self.products.steps(array, access, product)
         else:
             access = along_short(self.scalars, access)
             yield from self._reduced([array] * len(access.roots), access)
@@ -149,13 +154,7 @@ class Scheduler:
         if not isinstance(array, Tabulate):
             return False
         access = Access(self.scalars, (array.body,), tuple(array.counters))
-        return self._product(access) is not None
-
-    def _product(self, access: Access) -> Contraction | None:
-        """The product of matrices that an array is, if it is large enough to be one."""
-        product = contraction(access)
-        worth = product is not None and is_worth(self.scalars, product, *self._least_product)
-        return product if worth else None
+        return self.products.of(access) is not None
 
     def _reduced(self, arrays: Sequence[Array], access: Access) -> Iterator[AnyStep]:
         """The steps that compute arrays of the same elements, whose scalars are the roots."""
@@ -523,44 +522,6 @@ class Scheduler:
             program, target, t, writes, count * target.width, count, [*words, *t.words], title
         )
         yield self._joined([array], access, parts, count)
-
-    # products ------------------------------------------------------------------------------------
-
-    @property
-    def _least_product(self) -> tuple[int, int]:
-        """The products, and the side of matrices, from which it is done by tiles or by a BLAS."""
-        return sizes.HOST_PRODUCT if self.target.in_step else sizes.TILE_PRODUCT
-
-    def _multiplied(self, array: Array, access: Access, c: Contraction) -> Iterator[AnyStep]:
-        """A product of operands in memory, by the BLAS of the host or by tiles, and what follows.
-
-        What an operand is made of is stored, unless it is read as it stands.
-        """
-        s, operands = self.scalars, list[Operand]()
-        for factor, own in ((c.left, c.rows), (c.right, c.columns)):
-            counters = *c.batch, *own, *c.summed
-            known = operand(s, factor, counters)
-            if known is None or not (self.target.in_step or tile_operand(known, c, own)):
-                transposed = not self.target.in_step and reads_easier(s, factor, own, c.summed)
-                order = (*c.batch, *c.summed, *own) if transposed else counters
-                shape = tuple(map(s.extent, order))
-                stored = Tabulate(shape=shape, counters=order, body=factor)
-                yield from self.tabulated(stored, order, factor)
-                known = operand(s, s.read(stored, order), counters)
-                assert known is not None, "an array stands in memory"
-            operands.append(known)
-        order = *c.batch, *c.rows, *c.columns
-        moving = tuple(i for i in access.parallel if s.extent(i) > 1)
-        alone = access.roots == (c.reduction,) and order == moving
-        product = array if alone else Array(shape=tuple(map(s.extent, order)))
-        if self.target.in_step:
-            yield ProductStep(operands[0], operands[1], c, product)
-        else:
-            left, right = operands
-            yield from tile_product(s, left, right, c, product, self.target.itemsize)
-        if not alone:
-            root = replaced(s, access.roots[0], {c.reduction: s.read(product, order)})
-            yield from self.tabulated(array, access.parallel, root)
 
     # scans ---------------------------------------------------------------------------------------
 

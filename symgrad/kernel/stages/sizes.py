@@ -100,6 +100,9 @@ LEAST_ROWS_EACH: Final = 8
 ROW_INVOCATIONS: Final = 2**16
 """Invocations of the groups that share rows whose columns they add up."""
 
+EPILOGUE_COST: Final = 16
+"""The cost in additions of what follows a product in its kernel, which is written out, at most."""
+
 WRITTEN_OUT: Final = 256
 """Nodes of a short reduction whose terms are written out, at most."""
 

@@ -9,29 +9,17 @@ from math import prod
 from typing import Final
 
 from symgrad.arrays.scalars import Array, Scalars
-from symgrad.expr.graph.node import Graph
-from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons import tiles
-from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
+from symgrad.kernel.skeletons.epilogue import FinishProgram
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
 from symgrad.kernel.skeletons.tiles import chosen, groups_of
+from symgrad.kernel.stages.epilogues import NOTHING, Ending
 from symgrad.kernel.stages.products import Contraction, Operand
 from symgrad.kernel.stages.steps import Step
 from symgrad.kernel.target import MAX_WORKGROUPS, WorkgroupTarget
 
 FINISH_WIDTH: Final = 256
 """Invocations of a group that add up parts of sums."""
-
-
-def _nothing() -> Epilogue:
-    graph = Graph()
-    graph.tracing = False
-    sums = graph.input("sum")
-    return Epilogue(Computation("product", graph, (Output("result", (sums,)),)))
-
-
-NOTHING: Final = _nothing()
-"""The sums themselves: one object, as equal kernels have equal epilogues."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +63,7 @@ def _step(shape: Sequence[int], strides: Sequence[int]) -> int | None:
 
 
 def tile_product(
-    s: Scalars, left: Operand, right: Operand, c: Contraction, result: Array, itemsize: int
+    s: Scalars, left: Operand, right: Operand, c: Contraction, end: Ending, itemsize: int
 ) -> Iterator[Step]:
     """The dispatches of products (batch, rows, columns); the operands stand as tiles read them."""
     m, n, depth, batch = (prod(map(s.extent, x)) for x in (c.rows, c.columns, c.summed, c.batch))
@@ -87,7 +75,8 @@ def tile_product(
     edges = bool(m % shares.rows or n % shares.columns) or groups > MAX_WORKGROUPS
     first, second = (tiles.Operand(o.along, o.quads) for o in (a, b))
     ragged = bool(depth % shares.depth)
-    program = MatmulProgram(shares, first, second, NOTHING, ragged, edges, n % tiles.FOUR == 0)
+    epilogue = NOTHING if splits > 1 else end.epilogue
+    program = MatmulProgram(shares, first, second, epilogue, ragged, edges, n % tiles.FOUR == 0)
     quads = [tiles.FOUR if o.quads else 1 for o in (a, b)]
     rows, sizes = (
         [getattr(o, x) // q for o, q in zip((a, b), quads, strict=True)] for x in ("row", "matrix")
@@ -98,13 +87,16 @@ def tile_product(
         splits, -(-steps // splits), groups,
     )  # fmt: skip
     words = tuple(zip(ARGUMENTS, values, strict=True))
-    sums = result if splits == 1 else Array(shape=(splits * batch * m * n,))
-    reads, title = (("a", left.array), ("b", right.array)), f"{m} x {n} x {depth}, {batch} times"
+    operands, title = (("a", left.array), ("b", right.array)), f"{m} x {n} x {depth}, {batch} times"
+    sums = Array(shape=(splits * batch * m * n,))
+    reads, writes = (*operands, *end.reads), end.writes
+    if splits > 1:
+        reads, writes = operands, (("result", sums),)
     count = groups * shares.width
-    yield Step(program, program.target, reads, (("result", sums),), count, groups, words, title)
+    yield Step(program, program.target, reads, writes, count, groups, words, title)
     if splits > 1:
         size = batch * m * n
         target = WorkgroupTarget(FINISH_WIDTH).in_grid(-(-size // FINISH_WIDTH))
-        finish, words = FinishProgram(NOTHING, splits), (("n", n), ("size", m * n))
-        reads = (("parts", sums),)
-        yield Step(finish, target, reads, (("result", result),), size, 0, words, f"{size} sums")
+        finish, words = FinishProgram(end.epilogue, splits), (("n", n), ("size", m * n))
+        reads = (("parts", sums), *end.reads)
+        yield Step(finish, target, reads, end.writes, size, 0, words, f"{size} sums")
