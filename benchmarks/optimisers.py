@@ -18,9 +18,8 @@ from measure import bar, interleaved, report
 
 import symgrad as sg
 from symgrad.backend import backend_of
-from symgrad.kernel.problems import NO_DATA, RowData
-from symgrad.kernel.shapes import Iteration
-from symgrad.optimize.runner import Compiled
+from symgrad.kernel.shapes import NO_DATA, Iteration, RowData
+from symgrad.optimize.states import Compiled
 from symgrad.pipeline import Options
 from symgrad.targets import choose
 

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import t as student
 
 import symgrad as sg
-from symgrad.demo.nist import load
+from symgrad.demo.demonstration import load
 
 HOURS = np.array([0, 0.25, 0.57, 1.12, 2.02, 3.82, 5.1, 7.03, 9.05, 12.12, 24.37])
 MG_PER_LITRE = np.array([0.74, 2.84, 6.57, 10.5, 9.66, 8.58, 8.36, 7.47, 6.89, 5.94, 3.28])

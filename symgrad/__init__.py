@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from symgrad.expr.loops.control import cond, fori_loop, scan, switch, while_loop
     from symgrad.expr.loops.implicit import custom_root, fixed_point
     from symgrad.expr.loops.quadrature import quad
-    from symgrad.expr.tracers.casts import int32, uint32
+    from symgrad.expr.tracers.functions import int32, uint32
     from symgrad.fit.curve_fit import curve_fit
     from symgrad.fit.fit_many import fit_many
     from symgrad.fit.model_fit import ModelFit, fit_model
@@ -286,7 +286,7 @@ _LATER = {
     "symgrad.rows.kernel": "DataKernel",
     "symgrad.expr.calls": "random",
     "symgrad.expr.linear": "linalg",
-    "symgrad.expr.tracers.casts": "int32 uint32",
+    "symgrad.expr.tracers.functions": "int32 uint32",
     "symgrad.expr.loops.control": "cond fori_loop scan switch while_loop",
     "symgrad.expr.loops.implicit": "custom_root fixed_point",
     "symgrad.expr.loops.quadrature": "quad",

@@ -6,21 +6,20 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final
 
 import numpy as np
 
+from symgrad import multi_device
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.derivatives.strips import MemoryBudget
 from symgrad.kernel.language import Target
 from symgrad.kernel.launch import Launch, Program
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.problems import Problems
 from symgrad.kernel.row_sums import RowSums
-from symgrad.kernel.shapes import Computation, Iteration, Reduction
-from symgrad.kernel.skeletons.map import map_launch
-from symgrad.kernel.skeletons.row_points import Pattern
+from symgrad.kernel.shapes import Computation, Iteration, Problems, Reduction
+from symgrad.kernel.skeletons.map import Pattern, map_launch
 from symgrad.kernel.skeletons.steps import iterate_launch
 from symgrad.kernel.stages.plan import Plan
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
@@ -31,20 +30,19 @@ from symgrad.llvm.dispatch.compiled import bound, repeated
 from symgrad.llvm.dispatch.plans import CompiledPlan
 from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.mathlib.define import Math, functions
-from symgrad.multi_device import launch as several_launch
-from symgrad.multi_device.launch import SharedSums
+from symgrad.multi_device import SharedSums
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any
-from symgrad.values.dtypes import host_dtype, memory_dtype
+from symgrad.values.arrays import host_dtype, memory_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES
 from symgrad.wgsl.device.gpu import SCRATCH_BYTES
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
-from symgrad.wgsl.dispatch.blocks import in_blocks
-from symgrad.wgsl.dispatch.iteration import fits, rows_together, steps_target
+from symgrad.wgsl.dispatch.compiled import fits, rows_together, steps_target
 from symgrad.wgsl.dispatch.joined import Rows as JoinedRows
 from symgrad.wgsl.dispatch.sums import WorkgroupSums
+from symgrad.wgsl.dispatch.workspace import in_blocks
 from symgrad.wgsl.printing.source import Style
 
 CACHED_ITERATIONS: Final = 32
@@ -92,37 +90,42 @@ Filling = Iterable[tuple[Any, np.ndarray]]
 """Arrays of a device, and those of the host that they fill, of the same shapes."""
 
 
-class Backend(Protocol):
+class Backend:
     """Compiles what a kernel computes for one device, and says where its arrays are.
 
     What it compiles is called alike on all devices: ``run`` takes arrays of the host and returns
-    fresh ones, and the names of the arguments are the same.
+    fresh ones, and the names of the arguments are the same. Here stands what is so where a back end
+    says nothing else: what needs one device is refused.
     """
 
-    @property
-    def device(self) -> Device:
-        """The device that it compiles for."""
-        ...
-
-    @property
-    def on_host(self) -> bool:
-        """Whether programs work on the host's own arrays: nothing is sent, or converted there."""
-        ...
+    device: Any
+    """The device that it compiles for."""
+    on_host = False
+    """Whether programs work on the host's own arrays: nothing is sent, or converted there."""
 
     @property
     def dtype(self) -> DTypeName:
         """The most accurate dtype that it computes in."""
-        ...
+        raise NotImplementedError
 
     @property
-    def owner(self) -> Gpu | None:
-        """Whose memory arrays are in, another one after a device was lost; None for the host's."""
-        ...
+    def budget(self) -> MemoryBudget:
+        """The memory that it has for what loops keep for reverse mode."""
+        raise NotImplementedError
 
     @property
     def memory(self) -> tuple[int, int, int | None]:
         """Bytes of its memory in use, bytes that are kept to be used again, and at most in all."""
-        ...
+        raise NotImplementedError
+
+    @property
+    def owner(self) -> Gpu | None:
+        """Whose memory arrays are in, another one after a device was lost; None for the host's."""
+        return None
+
+    def _refused(self, what: str) -> InputTypeError:
+        """The refusal of what needs one device, and there are several."""
+        return InputTypeError(f"{what} one device, and not {self.device}")
 
     def array(self, values: np.ndarray, dtype: Any = None) -> Any:
         """A copy of numbers, by default in a dtype of its own, where programs take arrays.
@@ -130,7 +133,7 @@ class Backend(Protocol):
         The host's are NumPy's, a GPU's `DeviceArray`s; what is bound to a program is one or the
         other.
         """
-        ...
+        raise self._refused("an array is in the memory of")
 
     def in_blocks(
         self,
@@ -146,15 +149,14 @@ class Backend(Protocol):
         is returned is filled later. While the first block is sent, ``prepare`` is called, whose
         errors are the user's.
         """
-        ...
+        raise self._refused("blocks are worked on by")
 
-    def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> Any:
+    def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> JoinedRows | None:
         """Rows in its memory, where points are put together from them: None for the host's."""
-        ...
+        return None
 
     def wait(self) -> None:
         """Wait until all has been computed that was started on such arrays."""
-        ...
 
     def free(self) -> int:
         """Give back memory that is only kept: how many bytes it was.
@@ -162,7 +164,7 @@ class Backend(Protocol):
         Raises:
             DeviceError: if the device was lost.
         """
-        ...
+        raise NotImplementedError
 
     def require(self, dtype: str) -> None:
         """Refuse a dtype that it does not compute in.
@@ -170,7 +172,6 @@ class Backend(Protocol):
         Raises:
             DeviceError: it names the device and the remedy.
         """
-        ...
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> Any:
         """A computation at every row of a table, summed over the rows: see `RowSums`.
@@ -178,29 +179,29 @@ class Backend(Protocol):
         ``bind(rows)`` is a call that sums over these, every time. The ``title`` stands at the head
         of the source.
         """
-        ...
+        raise NotImplementedError
 
     def iteration(self, iteration: Iteration, options: Options, together: bool = False) -> Any:
         """The compiled launch of steps of many problems: see `symgrad.kernel.launch.Until`.
 
         The rows of a problem are worked on ``together`` by several invocations, or by one.
         """
-        ...
+        raise self._refused("an iteration runs on")
 
     def rows_together(self, iteration: Iteration, problems: Problems) -> bool:
         """Whether that is quicker, or needed, for problems of these sizes."""
-        ...
+        return False
 
     def device_target(self, dtype: str, math: Math = "accurate") -> Target:
         """The target of programs that compute in a dtype: groups of the usual width."""
-        ...
+        raise self._refused("a program is written for")
 
     def launch(self, launch: Launch, options: Options, title: str = "") -> Any:
         """A launch that is compiled for the device: ``run(*inputs)`` gives the outputs.
 
         The ``title`` stands at the head of the sources.
         """
-        ...
+        raise self._refused("a launch is on")
 
     def map(self, computation: Computation, options: Options, title: str = "") -> Any:
         """The compiled launch of a computation at every point of a batch.
@@ -208,19 +209,14 @@ class Backend(Protocol):
         ``bind(inputs, outputs)`` is a call that computes these into those, every time. The
         ``title`` stands at the head of the source.
         """
-        ...
-
-    @property
-    def budget(self) -> MemoryBudget:
-        """The memory that it has for what loops keep for reverse mode."""
-        ...
+        raise NotImplementedError
 
     def keeps_matrix(self, n: int, rows: int) -> bool:
         """Whether loops over a matrix of n variables are quicker than straight-line code.
 
         It is the matrix of normal equations, of sums over so many rows.
         """
-        ...
+        return False
 
 
 _iterations: Once[Any, Any] = Once(CACHED_ITERATIONS)
@@ -228,14 +224,21 @@ _launches: Once[Any, Any] = Once(CACHED_LAUNCHES)
 
 
 @dataclass(frozen=True)
-class Cpu:
+class Cpu(Backend):
     """Kernels as LLVM IR, on all cores: see `Backend`."""
 
     device: Device
     on_host = True
-    dtype: DTypeName = "float64"
-    owner = None
-    budget = CORE
+
+    @property
+    def dtype(self) -> DTypeName:
+        """The widest of a core: see `Backend`."""
+        return "float64"
+
+    @property
+    def budget(self) -> MemoryBudget:
+        """A core's: see `Backend`."""
+        return CORE
 
     @property
     def memory(self) -> tuple[int, int, None]:
@@ -262,20 +265,11 @@ class Cpu:
             for array, target in run(block, *(a if a is None else a[block] for a in arrays)):
                 target[...] = array
 
-    def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> None:
-        """The host's points are put together by the host: see `Backend`."""
-
-    def wait(self) -> None:
-        """Whatever was started has been computed."""
-
     def free(self) -> int:
         """Give back what results took: see `Backend`."""
         idle = POOL.idle
         POOL.clear()
         return idle
-
-    def require(self, dtype: str) -> None:
-        """Every dtype: it computes in both."""
 
     def sums(self, reduction: Reduction, options: Options, title: str) -> RowSums:
         """By the lanes of all cores: see `Backend`."""
@@ -292,10 +286,6 @@ class Cpu:
             return llvm_launch.Launched(launch, math, dtype)
 
         return _iterations.get((iteration, math, dtype, host()), launched)
-
-    def rows_together(self, iteration: Iteration, problems: Problems) -> bool:
-        """A lane has a problem for itself: see `Backend`."""
-        return False
 
     def device_target(self, dtype: str, math: Math = "accurate") -> SimdTarget:
         """The lanes of a vector, the last of which may have nothing to do: see `Backend`."""
@@ -324,13 +314,20 @@ class Cpu:
 
 
 @dataclass(frozen=True)
-class Wgpu:
+class Wgpu(Backend):
     """Kernels as WGSL, on a GPU: see `Backend`."""
 
     device: Device
-    on_host = False
-    dtype: DTypeName = "float32"
-    budget = SCRATCH
+
+    @property
+    def dtype(self) -> DTypeName:
+        """The dtype that every GPU has: see `Backend`."""
+        return "float32"
+
+    @property
+    def budget(self) -> MemoryBudget:
+        """The scratch memory of all invocations: see `Backend`."""
+        return SCRATCH
 
     @property
     def owner(self) -> Gpu:
@@ -444,12 +441,10 @@ class Wgpu:
 
 
 @dataclass(frozen=True)
-class MultiDevice:
+class MultiDevice(Backend):
     """Kernels on several devices at once, each in its own way: see `Backend`."""
 
     device: Devices
-    on_host = False
-    owner = None
 
     @property
     def parts(self) -> list[Backend]:
@@ -471,24 +466,6 @@ class MultiDevice:
         """Of all of them: see `Backend`."""
         return sum(p.memory[0] for p in self.parts), sum(p.memory[1] for p in self.parts), None
 
-    def array(self, values: np.ndarray, dtype: Any = None) -> NoReturn:
-        """Arrays are on one device: see `Backend`."""
-        raise InputTypeError(f"an array is on one device, and not on {self.device}")
-
-    def in_blocks(
-        self,
-        blocks: Sequence[slice],
-        arrays: Sequence[np.ndarray | None],
-        run: Callable[..., Filling],
-        prepare: Callable[[], Any],
-        dtype: DTypeName,
-    ) -> NoReturn:
-        """Each device has problems of its own: see `Backend`."""
-        raise InputTypeError(f"blocks are worked on by one device, and not by {self.device}")
-
-    def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> None:
-        """Devices that share rows get points: see `Backend`."""
-
     def wait(self) -> None:
         """For all of them: see `Backend`."""
         for part in self.parts:
@@ -507,33 +484,13 @@ class MultiDevice:
         """Each device has a share of the rows: see `Backend`."""
         return SharedSums([(p.device, p.sums(reduction, options, title)) for p in self.parts])
 
-    def iteration(self, iteration: Iteration, options: Options, together: bool = False) -> NoReturn:
-        """Each device has one of its own, and problems to go with it: see `Backend`."""
-        raise InputTypeError(f"an iteration runs on one device, and not on {self.device}")
-
-    def rows_together(self, iteration: Iteration, problems: Problems) -> bool:
-        """Each device decides for itself: see `Backend`."""
-        return False
-
-    def device_target(self, dtype: str, math: Math = "accurate") -> NoReturn:
-        """Each device has its own: see `Backend`."""
-        raise InputTypeError(f"a program is written for one device, and not for {self.device}")
-
-    def launch(self, launch: Launch, options: Options, title: str = "") -> NoReturn:
-        """On one device: see `Backend`."""
-        raise InputTypeError(f"a launch is on one device, and not on {self.device}")
-
     def map(
         self, computation: Computation, options: Options, title: str = ""
-    ) -> several_launch.Launched:
+    ) -> multi_device.Launched:
         """Each device has a share of the points: see `Backend`."""
         compiled = [(part.device, part.map(computation, options, title)) for part in self.parts]
         columns = [len(o.nodes) for o in computation.outputs]
-        return several_launch.Launched(compiled, columns, options.floats)
-
-    def keeps_matrix(self, n: int, rows: int) -> bool:
-        """Each device says for itself what is quicker: see `Backend`."""
-        return False
+        return multi_device.Launched(compiled, columns, options.floats)
 
 
 @functools.lru_cache(CACHED_OPTIONS)

@@ -46,8 +46,7 @@ from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import Math, inlined, lower, require_math
 from symgrad.mathlib.signs import place_signs
-from symgrad.values.arrays import warn_if_rounded
-from symgrad.values.dtypes import host_dtype
+from symgrad.values.arrays import host_dtype, warn_if_rounded
 from symgrad.values.results import Array, Result
 
 DTypeName = Literal["float32", "float64", "float32x2"]

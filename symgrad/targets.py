@@ -11,8 +11,7 @@ import numpy as np
 
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.llvm.device.host import host
-from symgrad.values.arrays import real_numbers
-from symgrad.values.dtypes import is_float, memory_dtype
+from symgrad.values.arrays import is_float, memory_dtype, real_numbers
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import DTYPES
 from symgrad.wgsl.device.adapters import float64_rate

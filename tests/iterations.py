@@ -8,14 +8,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from reference_kernels import iterate
 
 import symgrad as sg
 from symgrad.backend import backend_of
-from symgrad.kernel.interpret import iterate
-from symgrad.kernel.problems import RowData
-from symgrad.kernel.shapes import Computation, Iteration, Reduction
+from symgrad.kernel.shapes import Computation, Iteration, Reduction, RowData
 from symgrad.kernel.stage import hoisted
-from symgrad.optimize.runner import Compiled
+from symgrad.optimize.states import Compiled
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import choose
 

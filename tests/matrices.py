@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from reference_kernels import iterate
 
 import symgrad as sg
 from symgrad.expr.tracers.array import array
-from symgrad.kernel.interpret import iterate
-from symgrad.kernel.problems import RowData
-from symgrad.kernel.shapes import Iteration
-from symgrad.optimize.layout import Layout, layout_of
+from symgrad.kernel.shapes import Iteration, RowData
 from symgrad.optimize.method import Bounds
-from symgrad.optimize.problem import Problem, iteration
+from symgrad.optimize.problem import Layout, Problem, iteration, layout_of
 from symgrad.pipeline import DTypeName, Options
 
 METHOD = sg.LevenbergMarquardt()

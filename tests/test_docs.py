@@ -18,7 +18,7 @@ import reference_pages
 
 import symgrad as sg
 from symgrad.demo import demonstration
-from symgrad.report.screen import PlainScreen
+from symgrad.report.progress import PlainScreen
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -22,8 +22,7 @@ from symgrad.errors import DeviceError
 from symgrad.expr import ops
 from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
-from symgrad.kernel.problems import NO_DATA
-from symgrad.kernel.shapes import Computation
+from symgrad.kernel.shapes import NO_DATA, Computation
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.pipeline import Options
 

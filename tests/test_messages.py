@@ -24,7 +24,7 @@ import scipy
 
 import symgrad as sg
 from symgrad import errors
-from symgrad.multi_device.pool import DevicePool
+from symgrad.multi_device import DevicePool
 from symgrad.wgsl.device.gpu import Gpu
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.txt"

@@ -17,7 +17,7 @@ from symgrad.arrays.program import Call, Result
 from symgrad.arrays.scalars import Array
 from symgrad.errors import UnsupportedError
 from symgrad.expr import ops
-from symgrad.expr.linear import exponential
+from symgrad.expr.linear import dense
 
 Shape = tuple[int, ...]
 
@@ -226,7 +226,7 @@ def _slogdet(a: np.ndarray) -> list[np.ndarray]:
 
 
 def _expm(a: np.ndarray) -> list[np.ndarray]:
-    return [exponential.of_numbers(a)]
+    return [dense.of_numbers(a)]
 
 
 def _argsort(a: np.ndarray) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays.whole import WholeArray, flat, innermost
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 
 NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
 """The default of NumPy's options that may be None."""

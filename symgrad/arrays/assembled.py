@@ -13,7 +13,7 @@ from symgrad.arrays.mapping import mapped
 from symgrad.arrays.reductions import count_nonzero
 from symgrad.arrays.shapes import broadcast_to, concatenate, moveaxis, ravel, reshape, take
 from symgrad.arrays.whole import WholeArray, flat, innermost
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 
 
 def block(arrays: Any) -> WholeArray:

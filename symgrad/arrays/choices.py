@@ -14,7 +14,7 @@ from symgrad.arrays.whole import WholeArray
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.whole import whole_among
+from symgrad.expr.graph.node import whole_among
 
 
 def where(condition: Any, *branches: Any) -> WholeArray:

@@ -21,7 +21,7 @@ from symgrad.arrays.shapes import (
     swapaxes,
 )
 from symgrad.arrays.whole import WholeArray
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 
 # --- missing numbers ------------------------------------------------------------------------------
 

@@ -14,8 +14,7 @@ from symgrad.arrays.scalars import (
     integer_where,
 )
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Op
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError, Op
 from symgrad.expr.tracers.expression import WRAP, Condition, Expr, Scalar
 
 

@@ -26,6 +26,8 @@ LANE: Final = 32
 """The longest reduction that may stand within another one's body."""
 REPEAT: Final = 16
 """How often an element is computed again, at most, of an array much larger than what it reads."""
+CACHED: Final = 16
+"""From so many evaluations for each element on, an array is a few numbers that a cache has."""
 MOST_READ: Final = 16
 """An array that reads so many others is stored, since kernels bind few."""
 SIDE: Final = 4
@@ -189,7 +191,7 @@ class _Plan:
             return inner <= LANE and again
         if cost <= HEAVY and again:
             return True
-        if ratio >= REPEAT:  # a few numbers, which are read from a cache
+        if ratio >= CACHED:
             return self.evaluations[array] * (cost - READ) <= LAUNCH
         return ratio * cost <= cost + 2 * TRAFFIC + ratio * TRAFFIC
 

@@ -14,7 +14,7 @@ from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 
 Entry = tuple[int | None, int, int]
 """Of an axis of the operand: which axis of the result reads it, from where, by which step."""

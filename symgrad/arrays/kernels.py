@@ -20,8 +20,7 @@ from symgrad.arrays.tape import Tape
 from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.errors import UnsupportedError
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Handle
-from symgrad.expr.graph.whole import whole_among
+from symgrad.expr.graph.node import Handle, whole_among
 from symgrad.expr.graph.written_out import ManyElementsError
 from symgrad.expr.loops.open_loop import traced_graph
 

@@ -16,7 +16,7 @@ from symgrad.arrays.shapes import ravel, squeeze
 from symgrad.arrays.tape import broadcast
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr import ops
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.linear.einsum import letters_of, pairs_of
 from symgrad.expr.linear.matrices import powers
 

@@ -13,7 +13,7 @@ from symgrad.arrays.choices import where
 from symgrad.arrays.shapes import broadcast_to, expand_dims, ravel, squeeze
 from symgrad.arrays.tape import size_of
 from symgrad.arrays.whole import WholeArray
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 
 
 def kept_dimensions(result: WholeArray, axes: Sequence[int], keepdims: Any) -> WholeArray:

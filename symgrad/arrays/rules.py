@@ -15,7 +15,7 @@ from symgrad.arrays.lower import Index, Lowering, View
 from symgrad.arrays.program import Scan, Tabulate
 from symgrad.arrays.scalars import integer_where, is_negative, truncated
 from symgrad.expr import ops
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 
 Shape = tuple[int, ...]
 

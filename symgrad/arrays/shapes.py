@@ -12,7 +12,7 @@ from symgrad.arrays.arguments import axis_of, whole
 from symgrad.arrays.indexing import index
 from symgrad.arrays.tape import broadcast, size_of
 from symgrad.arrays.whole import DTYPES, WholeArray
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 
 # --- views ----------------------------------------------------------------------------------------
 

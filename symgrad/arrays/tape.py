@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from symgrad.expr.graph.whole import OPEN_TAPE
+from symgrad.expr.graph.node import OPEN_TAPE
 
 Rule = Callable[..., Any]
 """``rule(lowering, attribute, shape, *views)`` is the view that an operation becomes."""

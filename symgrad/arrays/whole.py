@@ -15,9 +15,17 @@ from symgrad.arrays.tape import KINDS, Operation, Rule, Tape, broadcast, number_
 from symgrad.errors import TraceError
 from symgrad.expr.calls.numpy_calls import elementary
 from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
-from symgrad.expr.graph.node import ANY_INPUT, Graph, Handle, Op
+from symgrad.expr.graph.node import (
+    ANY_INPUT,
+    ElementsNeededError,
+    Graph,
+    Handle,
+    NoSuchNameError,
+    Op,
+    Whole,
+    whole_among,
+)
 from symgrad.expr.graph.region import has_regions
-from symgrad.expr.graph.whole import ElementsNeededError, NoSuchNameError, Whole, whole_among
 from symgrad.expr.tracers.expression import WRAP, Expr
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from symgrad.bridges.tables import array_of, by_rows, dask, dask_arrays, parts, tables_of
+from symgrad.bridges.tables import as_dask_array, by_rows, dask, dask_arrays, parts, tables_of
 from symgrad.errors import DeviceError, InputError, SymgradError
 from symgrad.expr.tracers.tree import flatten
 
@@ -402,13 +402,13 @@ def run_blocks(kernel: Any, x: Any) -> Any:
 
     The kernel travels to the worker that computes a block, when its result is asked for.
     """
-    if isinstance(x, Mapping) or array_of(x).ndim != 2:
+    if isinstance(x, Mapping) or as_dask_array(x).ndim != 2:
         form = "is a dict" if isinstance(x, Mapping) else f"has shape {x.shape}"
         raise InputError(
             f"x {form}: points in blocks are (B, {kernel.n_inputs}), in one array, such as "
             "dask.array.stack(columns, axis=1)"
         )
-    x = by_rows(array_of(x))
+    x = by_rows(as_dask_array(x))
     results, tree = flatten(kernel.run(np.zeros((0, x.shape[1]), x.dtype)), lambda _: None)
     if any(r.dtype == object for r in results):
         raise InputError("results in blocks are dense: make the kernel with sparse=False")

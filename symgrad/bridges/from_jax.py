@@ -18,8 +18,8 @@ from symgrad.errors import UnsupportedError
 from symgrad.expr.loops import control
 from symgrad.expr.tracers import functions as sg
 from symgrad.expr.tracers.array import array
-from symgrad.expr.tracers.casts import int32, uint32
 from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.expr.tracers.functions import int32, uint32
 from symgrad.expr.tracers.integers import Word
 
 Values = list[Any]

@@ -33,7 +33,7 @@ def in_blocks(value: Any) -> bool:
     return any(hasattr(type(v), "to_delayed") for v in values)
 
 
-def array_of(collection: Any) -> Any:
+def as_dask_array(collection: Any) -> Any:
     """A collection of Dask's as an array, also a data frame or a column of it."""
     return collection.to_dask_array() if hasattr(collection, "to_dask_array") else collection
 
@@ -56,7 +56,7 @@ def aligned(value: Any, like: Any, name: str) -> list[Any]:
     """
     lengths = like.chunks[0]
     cut = in_blocks(value)
-    value = by_rows(array_of(value)) if cut else value
+    value = by_rows(as_dask_array(value)) if cut else value
     own = value.chunks[0] if cut else [len(value)]
     if np.isnan([*lengths, *own]).any():
         if cut and len(own) == len(lengths):
@@ -94,7 +94,7 @@ def _tables_of_columns(
     columns: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[Any]:
     """The blocks of columns, cut as the first of Dask's is, each as a delayed dict."""
-    arrays = {k: array_of(c) if in_blocks(c) else np.asarray(c) for k, c in columns.items()}
+    arrays = {k: as_dask_array(c) if in_blocks(c) else np.asarray(c) for k, c in columns.items()}
     for name, array in arrays.items():
         require_shape(name, array.shape, shapes.get(name, array.shape[1:]))
     like = next(array for array in arrays.values() if in_blocks(array))

@@ -28,7 +28,7 @@ from symgrad.expr.tracers import functions as sg
 from symgrad.front.fused import fused_forward_backward
 from symgrad.optimize.least_squares import LevenbergMarquardt
 from symgrad.optimize.minimize import minimize_from
-from symgrad.report.screen import Screen
+from symgrad.report.progress import Screen
 from symgrad.targets import Device, choose, device_array
 
 SECONDS: Final = 3.0

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from symgrad.demo.bench import page, run_bench, write_report
-from symgrad.demo.demonstration import run_demo
-from symgrad.demo.nist import available
+from symgrad.demo.demonstration import available, run_demo
 from symgrad.errors import InputError, SymgradError
 from symgrad.front.fused import fused_forward, fused_forward_backward, fused_hessian, fused_jacobian
 from symgrad.mathlib.define import MATH
-from symgrad.report.screen import open_screen
+from symgrad.report.progress import open_screen
 from symgrad.targets import choose, devices
 from symgrad.web.model import export_html
 

@@ -14,12 +14,12 @@ from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
-from symgrad.fit.data import Data, NanPolicy, Refused
+from symgrad.fit.data_form import Data, NanPolicy, Refused
 from symgrad.fit.data_in_blocks import DataInBlocks
 from symgrad.fit.solve import Told, fit, near
 from symgrad.optimize.arguments import parameters_of, real, require_taken, start_within, whole
 from symgrad.optimize.models import in_order, sides_of
-from symgrad.optimize.point import Box
+from symgrad.optimize.result import Box
 from symgrad.pipeline import DType, dtype_name
 from symgrad.report.progress import Asked, reporting
 from symgrad.targets import DeviceChoice, choose, choose_any

@@ -10,14 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.bridges.cluster import device_here, kept, tree_sum
-from symgrad.bridges.tables import aligned, array_of, dask, dask_arrays, in_blocks, parts
+from symgrad.bridges.tables import aligned, as_dask_array, dask, dask_arrays, in_blocks, parts
 from symgrad.errors import InputError, SymgradError
 from symgrad.expr.derivatives.accumulate import Mode
-from symgrad.fit.blocks import TravellingModel
-from symgrad.fit.data import Data, Refused
+from symgrad.fit.curves import TravellingModel
+from symgrad.fit.data_form import Data, Refused
 from symgrad.fit.model import ROWS_SUMMED_FIRST, Rows, system, triangle
 from symgrad.optimize.arguments import real
-from symgrad.optimize.point import Point
+from symgrad.optimize.result import Point
 from symgrad.pipeline import DTypeName
 from symgrad.targets import DeviceChoice
 
@@ -244,7 +244,7 @@ def _first(table: tuple[np.ndarray, np.ndarray, Any]) -> tuple[np.ndarray, np.nd
 
 def _array(value: Any) -> Any:
     """A Dask array, also of a column of a data frame, or one of NumPy's."""
-    return array_of(value) if in_blocks(value) else real(value, "data")
+    return as_dask_array(value) if in_blocks(value) else real(value, "data")
 
 
 def _is_one(sigma: Any) -> bool:

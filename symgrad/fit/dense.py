@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.backend import bound_on_host, repeated_on_host
-from symgrad.kernel.skeletons.dense import triangle_program
 from symgrad.kernel.skeletons.descent import COUNT, START, descent_program
-from symgrad.optimize.point import Box, Point
+from symgrad.kernel.skeletons.solve import triangle_program
+from symgrad.optimize.result import Box, Point
 
 KEPT_SIZES: Final = 16
 """Sizes for which a thread keeps memory to work in."""

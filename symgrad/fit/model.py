@@ -27,8 +27,8 @@ from symgrad.front.kernels import Kernel, shared
 from symgrad.optimize.evaluation import Accumulation, Weighted
 from symgrad.optimize.method import array_of
 from symgrad.optimize.models import one_value
-from symgrad.optimize.point import Box, Point
 from symgrad.optimize.problem import Problem, reduction
+from symgrad.optimize.result import Box, Point
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import DeviceChoice, choose, choose_any
 

@@ -14,12 +14,11 @@ from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.fit.curve_fit import curve_fit
-from symgrad.fit.data import Data, NanPolicy, Refused
-from symgrad.fit.data_form import DataForm
+from symgrad.fit.data_form import Data, DataForm, NanPolicy, Refused
 from symgrad.front.fused import fused_jacobian
 from symgrad.optimize.arguments import real
 from symgrad.optimize.models import names_of
-from symgrad.report.screen import new_figure
+from symgrad.report.progress import new_figure
 
 INK, CURVE = "#22313f", "#d1495b"
 

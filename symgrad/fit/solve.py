@@ -22,16 +22,17 @@ from symgrad.fit.dense import Descent, Strategy, at_end, gauss_newton
 from symgrad.fit.model import RANGES, Rows
 from symgrad.kernel.skeletons.descent import CONVERGED_PART
 from symgrad.optimize.curvature import Setting, Slopes, settle
-from symgrad.optimize.point import Box, Point
 from symgrad.optimize.result import (
     ENDED_BY_USER,
     MESSAGES,
+    Box,
     FitError,
+    Point,
     optimize_result,
     scipy_optimize,
 )
 from symgrad.report.progress import Report
-from symgrad.values.dtypes import EPSILON
+from symgrad.values.arrays import EPSILON
 
 Measure = Callable[[np.ndarray], Point]
 

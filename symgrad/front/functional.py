@@ -27,9 +27,9 @@ from symgrad.expr.tracers.tree import Block, Tree, flatten
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
 from symgrad.front.kernels import shared
-from symgrad.front.recall import Recall
 from symgrad.front.whole import (
     BY_ELEMENTS,
+    Recall,
     TracedCall,
     WholeTrace,
     is_large,

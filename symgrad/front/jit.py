@@ -13,7 +13,7 @@ from symgrad.arrays.tape import open_tape
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, UnsupportedError
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.graph.written_out import ManyElementsError
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
@@ -21,8 +21,7 @@ from symgrad.expr.tracers.tree import flatten
 from symgrad.front.deriving import Making, options_of, values_kernel
 from symgrad.front.functional import Arguments, ElementsCall, nested, places_of
 from symgrad.front.kernels import Kernel, shared
-from symgrad.front.recall import Recall
-from symgrad.front.whole import ManyOnNumbersError, TracedCall, WholeTrace, runner
+from symgrad.front.whole import ManyOnNumbersError, Recall, TracedCall, WholeTrace, runner
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType

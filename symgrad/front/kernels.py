@@ -28,7 +28,7 @@ from symgrad.optimize.over_data import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy
 from symgrad.pipeline import CACHED_NODES, Built, Options, weight
 from symgrad.report.audit import Audit, Expressions, labels
-from symgrad.report.exhausted import WhenExhausted, flags, report, require_choice
+from symgrad.report.exhausted import WhenExhausted, flags, is_asked, report
 from symgrad.report.kernel import Shaders
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, staged
@@ -117,8 +117,7 @@ class Kernel(Running):
         if progress:
             with staged(progress, "runs"):
                 return self.run(*arrays, out=out, exhausted=exhausted)
-        if exhausted is not None:
-            require_choice(exhausted)
+        if exhausted is not None and is_asked(exhausted):
             results = self.run(*arrays, out=out)
             flagging = self._flagging()
             if flagging is not None:

@@ -16,7 +16,7 @@ from symgrad.front.kernels import Kernel
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options
 from symgrad.report.progress import Asked
-from symgrad.rows.penalty import Penalty
+from symgrad.rows.loss import Penalty
 from symgrad.targets import DeviceChoice
 from symgrad.values.tables import ColumnNames, Columns, NanPolicy, Reduce, columns_of
 

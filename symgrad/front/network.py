@@ -16,14 +16,12 @@ from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tracers.tree import Tree, flatten
 from symgrad.front.functional import nested, places_of
-from symgrad.front.recall import Recall
-from symgrad.front.whole import Runner, TracedCall, WholeTrace, runner
+from symgrad.front.whole import Recall, Runner, TracedCall, WholeTrace, runner
 from symgrad.kernel.resident import ResidentArray
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import Options
 from symgrad.report.kernel import KernelBase
-from symgrad.values.arrays import real_numbers
-from symgrad.values.dtypes import name_of
+from symgrad.values.arrays import name_of, real_numbers
 
 PRECISIONS: Final = "float32", "float32x2", "float64"
 """The dtypes of kernels, the most precise last."""

@@ -17,7 +17,7 @@ from symgrad.arrays.trace import gradients
 from symgrad.arrays.whole import WholeArray
 from symgrad.cache import Once
 from symgrad.errors import InputError, TraceError
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.graph.written_out import ManyElementsError, whole_instead
 from symgrad.expr.tracers.tree import Blocks, Tree, flatten
 from symgrad.front.kernels import Kernel

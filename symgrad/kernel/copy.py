@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from symgrad.kernel.accesses import operands
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language import KernelIR, operands
 from symgrad.kernel.statements import (
     Barrier,
     Fill,

@@ -14,6 +14,7 @@ import numpy as np
 
 from symgrad.expr.graph.node import reachable
 from symgrad.expr.semantics.evaluate import leaf
+from symgrad.kernel.index import in_row, vector_of
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import (
     BOUND,
@@ -37,7 +38,6 @@ from symgrad.kernel.statements import (
     StoreRow,
     within,
 )
-from symgrad.kernel.vectors import in_row, vector_of
 
 POISON: Final = {"f": np.nan, "d": np.nan, "b": True, "i": -0x21524111, "u": 0xDEADBEEF}
 """The values that no invocation may get to see, by kinds."""

@@ -22,9 +22,8 @@ from symgrad.expr.graph.node import (
     Op,
     reachable,
 )
-from symgrad.kernel.accesses import operands
 from symgrad.kernel.index import remainder
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language import KernelIR, operands
 from symgrad.kernel.statements import (
     NAMES,
     Barrier,

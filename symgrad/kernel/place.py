@@ -7,8 +7,7 @@ from functools import partial
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ANY_INPUT, Graph, Op
-from symgrad.kernel.accesses import operands
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language import KernelIR, Target, operands
 from symgrad.kernel.lower import inline
 from symgrad.kernel.statements import (
     OPERATIONS,

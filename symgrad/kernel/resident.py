@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from symgrad.errors import InputTypeError
-from symgrad.values.dtypes import name_of
+from symgrad.values.arrays import name_of
 
 
 class ResidentArray:

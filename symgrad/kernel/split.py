@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.bounds import ALL, Bounds, Interval
 from symgrad.kernel.copy import Copy, needs
 from symgrad.kernel.language import KernelIR
+from symgrad.kernel.lower import ALL, Bounds, Interval
 from symgrad.kernel.statements import (
     Buffer,
     Call,

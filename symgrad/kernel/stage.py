@@ -1,4 +1,4 @@
-"""The part of a reduction that needs no row: computed once, rather than at each of them."""
+"""The parts of a reduction that need no row, computed once; functions written into kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,33 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op, inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, Ids, continued, outline, rebuild
-from symgrad.kernel.shapes import Output, Reduction
+from symgrad.kernel.language import KernelIR
+from symgrad.kernel.lower import inline
+from symgrad.kernel.shapes import Computation, Output, Reduction
+
+# --- formulas -------------------------------------------------------------------------------------
+# Traced functions of numbers, to be written into kernels wherever their values are needed.
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A computation as a function on values of a kernel."""
+
+    computation: Computation
+
+    @property
+    def roots(self) -> list[int]:
+        """The nodes of all results."""
+        return [i for output in self.computation.outputs for i in output.nodes]
+
+    def __call__(self, k: KernelIR, *arguments: int) -> list[int]:
+        """The results, written to where the kernel is."""
+        graph = self.computation.graph
+        inputs = {i: arguments[n[1]] for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+        return inline(k, graph, self.roots, inputs)
+
+
+# --- stages ---------------------------------------------------------------------------------------
 
 _ORDINARY: Final = 2.0**-60
 """Constants between this and its inverse are multiplied with one another."""

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from symgrad.expr.graph.node import reachable
-from symgrad.kernel.accesses import operands
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language import KernelIR, operands
 from symgrad.kernel.statements import (
     OVER_LANES,
     Buffer,

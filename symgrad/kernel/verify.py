@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from symgrad.expr.graph.node import WORD, Op
-from symgrad.kernel.accesses import accesses, operands
 from symgrad.kernel.copy import needs
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.index import vector_of
+from symgrad.kernel.language import KernelIR, accesses, operands
 from symgrad.kernel.statements import (
     OVER_LANES,
     Barrier,
@@ -28,7 +28,6 @@ from symgrad.kernel.statements import (
     results_of,
 )
 from symgrad.kernel.uniform import diverges, varying
-from symgrad.kernel.vectors import vector_of
 
 
 def verify(kernel: KernelIR) -> None:

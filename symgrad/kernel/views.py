@@ -109,13 +109,8 @@ def _tables(graph: Graph, arrays: Iterable[Made]) -> Iterator[tuple[int, list[fl
             yield array, [0.0 if e is None else bits_float(graph.nodes[e][1]) for e in elements]
 
 
-def inputs_in_a_row(graph: Graph, roots: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """The arrays that are inputs in a row: the number of the first, and how many there are."""
-    return in_a_row(graph, put_together(graph, roots))
-
-
 def in_a_row(graph: Graph, arrays: Iterable[Made]) -> dict[int, tuple[int, int]]:
-    """The inputs in a row among arrays that are `put_together`: see `inputs_in_a_row`."""
+    """Of arrays that are `put_together`, those that are inputs in a row: the first, how many."""
     return {
         array: (first, len(elements))
         for array, elements in arrays

@@ -23,7 +23,7 @@ from symgrad.ode.request import Request, Values, solved
 from symgrad.ode.solution import OdeResult
 from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose_any
-from symgrad.values.dtypes import host_dtype
+from symgrad.values.arrays import host_dtype
 
 MOST_KERNELS: Final = 64
 """Kernels that are kept for further calls."""

@@ -12,7 +12,7 @@ import numpy as np
 from symgrad.expr import ops
 from symgrad.expr.loops.control import cond, while_loop
 from symgrad.expr.tracers.array import TracedArray, array
-from symgrad.expr.tracers.casts import uint32
+from symgrad.expr.tracers.functions import uint32
 from symgrad.ode.events import Events, Located
 from symgrad.ode.stepsize import LARGEST_FACTOR, LEAST_LOGARITHM, first_step, next_factor, rounding
 from symgrad.ode.system import Attempt, Method, Start, System, interpolated

@@ -11,7 +11,7 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.loops.open_loop import graph_among, is_whole, traced_graph
 from symgrad.ode.eager import solved_now
 from symgrad.ode.events import Event

@@ -13,8 +13,7 @@ import numpy as np
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.tracers.tree import Tree
 from symgrad.optimize.method import Bounds, Method, Tolerances
-from symgrad.values.arrays import warn_if_rounded
-from symgrad.values.dtypes import EPSILON, host_dtype
+from symgrad.values.arrays import EPSILON, host_dtype, warn_if_rounded
 from symgrad.values.parameters import rows_of
 
 VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD

@@ -21,17 +21,15 @@ from symgrad.errors import DeviceMemoryError
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel.problems import Problems, RowData
 from symgrad.kernel.resident import ResidentArray
-from symgrad.kernel.shapes import Computation, Iteration, Output
+from symgrad.kernel.shapes import Computation, Iteration, Output, Problems, RowData
 from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.target import WorkgroupTarget
-from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.method import Bounds
-from symgrad.optimize.runner import Compiled
-from symgrad.optimize.states import Collected, Ends, Task
+from symgrad.optimize.problem import COUNT, FLAG, LIMIT, LOSS, STATUS
+from symgrad.optimize.states import Collected, Compiled, Ends, Task
 from symgrad.pipeline import VALUES, DTypeName, Options, build
-from symgrad.values.dtypes import host_dtype, memory_dtype
+from symgrad.values.arrays import host_dtype, memory_dtype
 
 BLOCK_BYTES: Final = 1 << 27
 """Bytes of problems, and of their results, that are worth a block of their own on a GPU."""

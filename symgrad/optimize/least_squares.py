@@ -29,7 +29,7 @@ from symgrad.optimize.method import (
     where_free,
 )
 from symgrad.optimize.normal import Normal, kept
-from symgrad.values.dtypes import smallest_of
+from symgrad.values.arrays import smallest_of
 
 GRADIENT_ROUNDINGS: Final = 1.0
 """How many rounding errors of the variables and of the model a gradient may stem from."""

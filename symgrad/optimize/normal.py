@@ -18,9 +18,8 @@ from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.expression import Condition
 from symgrad.expr.tracing.trace import variables
 from symgrad.kernel.shapes import Call
-from symgrad.optimize.factor import solve_positive
 from symgrad.optimize.method import choose, where_free
-from symgrad.optimize.newton import restricted
+from symgrad.optimize.newton import restricted, solve_positive
 
 Active = list[Condition | None]
 

@@ -14,21 +14,67 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from symgrad.kernel.copying import by_threads
+from symgrad.backend import Backend
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.problems import RowData
-from symgrad.kernel.shapes import Iteration
-from symgrad.optimize.layout import COUNT, FLAG, LIMIT, LOSS, STATUS, Layout, layout_of
+from symgrad.kernel.shapes import NO_DATA, Iteration, Problems, RowData, problems_of
+from symgrad.kernel.threads import by_threads
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.optimize.problem import (
+    COUNT,
+    FLAG,
+    LIMIT,
+    LOSS,
+    STATUS,
+    Layout,
     Problem,
     Stage,
     blind_iteration,
     final_iteration,
     iteration,
+    layout_of,
 )
-from symgrad.optimize.runner import Runner
 from symgrad.pipeline import Options
+
+# --- runners --------------------------------------------------------------------------------------
+# Runners of iterations, such as a device's compiled launch.
+
+
+class Runner(Protocol):
+    """Runs steps of an iteration."""
+
+    def run(self, state: np.ndarray, steps: int, data: RowData = NO_DATA) -> np.ndarray:
+        """The states (S, s) after these steps."""
+        ...
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The launch of an iteration on a device, compiled once, in the form that suits the data."""
+
+    iteration: Iteration
+    options: Options
+    backend: Backend
+
+    def run(self, state: Any, steps: int, data: RowData = NO_DATA) -> Any:
+        """The states (S, s) after these steps, on the host or on the device as they were.
+
+        Raises:
+            InputError: for arrays of other shapes.
+        """
+        problems = problems_of(self.iteration, state.shape, data)
+        launched = self.launched(self.rows_together(problems))
+        return launched.run(state, *data.arrays(problems.count), steps=steps)[0]
+
+    def rows_together(self, problems: Problems) -> bool:
+        """Whether invocations share the rows of a problem, for problems of these sizes."""
+        return self.backend.rows_together(self.iteration, problems)
+
+    def launched(self, together: bool = False) -> Any:
+        """The launch, in which the rows of a problem are worked on ``together``, or not."""
+        return self.backend.iteration(self.iteration, self.options, together)
+
+
+# --- states ---------------------------------------------------------------------------------------
 
 GATHERED_NODES: Final = 1000
 """Nodes up to which a loss is computed as results are gathered: longer shaders are cut."""

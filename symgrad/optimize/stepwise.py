@@ -17,11 +17,10 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.kernel.problems import NO_DATA, RowData
-from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.shapes import NO_DATA, Iteration, RowData
 from symgrad.kernel.stats import weight_of
-from symgrad.optimize.layout import FLAG
 from symgrad.optimize.method import Method
+from symgrad.optimize.problem import FLAG
 from symgrad.pipeline import Options
 from symgrad.targets import Device, choose
 
@@ -89,7 +88,7 @@ class Evaluated:
 
 
 class Stepwise:
-    """Runs an iteration step by step: see `symgrad.optimize.runner.Runner`.
+    """Runs an iteration step by step: see `symgrad.optimize.states.Runner`.
 
     The sums are those of its rows over the data, or what ``evaluate`` gives.
     """

@@ -88,7 +88,7 @@ class Keeping:
 
     def _planned(self, s: If | For) -> Plan:
         inner = within(*scopes_of(s))
-        self._require_unchanged(s, inner)
+        self._require_unchanged(inner)
         stores = [t for t in inner if isinstance(t, Store)]
         declared = {t.buffer for t in stores if t in self.source.declarations}
         loaded = dict.fromkeys(t.buffer for t in inner if isinstance(t, Load))
@@ -100,7 +100,7 @@ class Keeping:
         iterations = self._iterations(s) if isinstance(s, For) and changing else 0
         return Plan(kept, changing, max(iterations, 1))
 
-    def _require_unchanged(self, s: If | For, inner: Sequence[Statement]) -> None:
+    def _require_unchanged(self, inner: Sequence[Statement]) -> None:
         """Refuse what is loaded within a block from an array that is returned, and stored to."""
         stored = {t.buffer for t in self.source.dispatch.statements if isinstance(t, Store)}
         for t in inner:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from symgrad.errors import BufferUnknownError, ProgramError, SymgradError, UnsupportedError, counted
 from symgrad.expr import ops
-from symgrad.expr.tracers.casts import int32, uint32
 from symgrad.expr.tracers.expression import WRAP, Scalar, operand
+from symgrad.expr.tracers.functions import int32, uint32
 from symgrad.expr.tracers.integers import Word
 from symgrad.kernel.statements import Let, Load, Statement
 from symgrad.programs.builder import Builder, Variable

@@ -14,9 +14,8 @@ from symgrad.errors import InputError, InputTypeError, ProgramError, counted
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, reachable
 from symgrad.kernel import launch as kernel_launch
-from symgrad.kernel.accesses import operands
 from symgrad.kernel.execute import Fault, execute
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language import KernelIR, Target, operands
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.place import place
 from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Statement, Store
@@ -32,8 +31,7 @@ from symgrad.programs.trial import facts_of
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import each_of
 from symgrad.tensor.kernel import Runner, Shape, TensorKernel, Work, launched
-from symgrad.values.arrays import real_numbers
-from symgrad.values.dtypes import memory_dtype
+from symgrad.values.arrays import memory_dtype, real_numbers
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import ANY_INPUT, reachable
 from symgrad.expr.tracers.expression import WRAP, Expr
-from symgrad.kernel.accesses import operands
+from symgrad.kernel.language import operands
 from symgrad.kernel.statements import (
     BOUND,
     Barrier,

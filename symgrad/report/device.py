@@ -20,7 +20,7 @@ from symgrad.kernel.stats import flops
 from symgrad.kernel.target import GROUP_INVOCATIONS, MAX_WORKGROUPS, WorkgroupTarget
 from symgrad.pipeline import VALUES, DTypeName, Options, build
 from symgrad.targets import Device, DeviceChoice, choose
-from symgrad.values.dtypes import host_dtype
+from symgrad.values.arrays import host_dtype
 
 LEAST_SECONDS: Final = 0.01
 """Seconds that a measurement takes at least."""

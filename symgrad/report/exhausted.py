@@ -127,10 +127,11 @@ def flag(graph: Graph, roots: Sequence[int]) -> int | None:
         return graph.add(ops.where, condition, graph.constant(1.0), graph.constant(0.0))
 
 
-def require_choice(when: Any) -> None:
-    """Refuse another choice than there is."""
-    if when not in ("warn", "raise"):
+def is_asked(when: Any) -> bool:
+    """Whether loops that do not end are to be reported; other choices are refused."""
+    if when not in (None, "warn", "raise"):
         raise InputError(f'exhausted={when!r}: use "warn" or "raise", or None to go on with NaN')
+    return when is not None
 
 
 def report(marks: Any, when: WhenExhausted) -> None:

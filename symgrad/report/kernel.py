@@ -14,7 +14,7 @@ from symgrad.kernel.shapes import Computation, Reduction
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Clock, DTypeName, Options
 from symgrad.report.profiling import Size
-from symgrad.report.screen import html
+from symgrad.report.progress import html
 from symgrad.targets import Device
 from symgrad.wgsl.dispatch.sums import Summation, emit_reduction
 from symgrad.wgsl.printing.printer import plan_map, print_kernel, printed_map

@@ -1,4 +1,4 @@
-"""A kernel over data together with its data."""
+"""A kernel over data together with its data, and as an ES module."""
 
 from __future__ import annotations
 
@@ -13,9 +13,44 @@ from symgrad.bridges.pytorch import as_torch
 from symgrad.bridges.rows import DataLoss
 from symgrad.errors import InputError, PickleError
 from symgrad.expr.tracers.tree import Tree
-from symgrad.optimize.over_data import minimize_bound
+from symgrad.optimize.over_data import RowLoss, minimize_bound, require_squares
+from symgrad.pipeline import Options
 from symgrad.report.profiling import Profile, profile_kernel
+from symgrad.rows.loss import Request, Traced
+from symgrad.values.parameters import of_row
 from symgrad.values.results import Derivatives, Scalar
+from symgrad.web.kernels import Minimization, Steps, require_exported
+
+# --- export as ES modules -------------------------------------------------------------------------
+# Losses over data as ES modules for WebGPU.
+
+
+def require_exportable(name: str, request: Request, traced: Traced) -> None:
+    """Refuse what modules do not compute."""
+    require_exported(request.options.dtype)
+    missing = {
+        "parameters that rows look up by an index": bool(traced.gathers),
+        f'nan_policy="{request.nan_policy}"': request.nan_policy != "propagate",
+        "a regularizer": request.penalty is not None,
+        "results for each row, reduce=None,": request.reduce is None,
+    }
+    for what in (words for words, present in missing.items() if present):
+        raise InputError(f"{name}: {what} cannot be exported yet; run it from Python")
+
+
+def minimization_of(
+    loss: RowLoss, tree: Tree, by: Steps, each: bool, options: Options
+) -> Minimization:
+    """A minimisation of a loss over data that come later, the same for all starts or ``each``."""
+    require_squares(by.method, loss.squares, options.name)
+    if loss.reduce == "mean":
+        raise InputError('a mean over rows is not minimised by modules: use reduce="sum"')
+    f = loss.residuals if by.method.needs == "squares" else loss.loss
+    columns = {"own" if each else "shared": loss.columns.count}
+    return Minimization(of_row(f, tree), tree, by, options, **columns)
+
+
+# --- kernels with data ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from symgrad.expr.tracers.tree import tree_of
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.shapes import Computation, Output, Reduction, unique
-from symgrad.kernel.skeletons.row_points import Entry, Pattern
+from symgrad.kernel.skeletons.map import Entry, Pattern
 from symgrad.kernel.stage import Staged, arranged, staged
 from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, simplified
@@ -39,10 +39,17 @@ from symgrad.rows.loss import (
     require_request,
     weight_column,
 )
-from symgrad.rows.parts import Part, Variables, Wants, wants_of
-from symgrad.rows.points import RowPoints
-from symgrad.rows.sums import LEAST_ORDER_PER_ROW, PartsKernel, finished, sums_kernel_of
-from symgrad.rows.table import Table
+from symgrad.rows.sums import (
+    LEAST_ORDER_PER_ROW,
+    Part,
+    PartsKernel,
+    Variables,
+    Wants,
+    finished,
+    sums_kernel_of,
+    wants_of,
+)
+from symgrad.rows.table import RowPoints, Table
 from symgrad.values.results import scipy_sparse
 
 ROWS_AT_A_TIME: Final = 2**14

@@ -15,7 +15,7 @@ from symgrad.backend import backend_of, placed
 from symgrad.bridges.cluster import BlocksOfRows
 from symgrad.bridges.tables import in_blocks
 from symgrad.deprecated import renamed_argument
-from symgrad.errors import DeviceMemoryError, InputError, InputTypeError, TraceError
+from symgrad.errors import DeviceMemoryError, InputError, InputTypeError
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.semantics.show import formula
 from symgrad.expr.tracers.tree import Tree
@@ -25,16 +25,13 @@ from symgrad.kernel.stats import Stats, measured
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import DTypeName
 from symgrad.report.audit import Audit
-from symgrad.report.exhausted import WhenExhausted, report_rows, require_choice
+from symgrad.report.exhausted import WhenExhausted, is_asked, report_rows
 from symgrad.report.kernel import KernelBase, summations_of
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, reporting
-from symgrad.rows.bound import BoundKernel, KeptRows, Totals
-from symgrad.rows.exported import minimization_of, require_exportable
+from symgrad.rows.bound import BoundKernel, KeptRows, Totals, minimization_of, require_exportable
 from symgrad.rows.loss import Request, Traced, flagged, require_request, traced_loss
-from symgrad.rows.on_device import is_there
-from symgrad.rows.points import RowPoints
-from symgrad.rows.table import Table, read_table, weight_of
+from symgrad.rows.table import RowPoints, Table, is_there, read_table, weight_of
 from symgrad.values.codes import Codes
 from symgrad.values.parameters import Nest
 from symgrad.values.tables import blocks_of as tables_of
@@ -77,11 +74,7 @@ class DataKernel(KernelBase):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The trace travels, but no code of the user's; it is compiled again where it arrives."""
-        penalty = self.request.penalty
-        if penalty is not None:
-            penalty = replace(penalty, f=_travelled)
-        request = replace(self.request, f=_travelled, penalty=penalty)
-        return type(self), (request, self.device, *self._made_of(False))
+        return type(self), (self.request.without_code(), self.device, *self._made_of(False))
 
     def _made_of(self, code: bool = True) -> tuple[Any, ...]:
         """Its parts, besides the request and the device, with the user's code or not."""
@@ -108,9 +101,9 @@ class DataKernel(KernelBase):
             params: the parameters, nested as they were asked for, or all of them in a row.
             rows: an array (N, numbers of a row); with named columns also a structured array, a dict
                 of arrays, (N, *shape) of columns with a shape, or a data frame; or an iterator of
-                such tables, which are streamed. A
-                memory-mapped array is read block by block. A `DeviceArray`, or a dict with such
-                columns, is read where it is; columns of indices come to the host once.
+                such tables, which are streamed. A memory-mapped array is read block by block. A
+                `DeviceArray`, or a dict with such columns, is read where it is; columns of indices
+                come to the host once.
             progress: True to show how many rows are done, or a function that is called with a
                 `Progress` at times, once a second is over.
             exhausted: "warn" or "raise" to say how many rows have loops that need more iterations
@@ -127,7 +120,8 @@ class DataKernel(KernelBase):
         self, flat: np.ndarray, rows: Any, progress: Asked, exhausted: WhenExhausted | None
     ) -> Any:
         """The results over the rows, table by table."""
-        total, done, flagging, unended = None, 0, self._flagging_for(exhausted), 0
+        flagging = is_asked(exhausted) and self._flagging
+        total, done, unended = None, 0, 0
         with reporting(progress, "rows", len_of(rows) if is_table(rows) else None) as report:
             for table in [rows] if self._stays_there(rows) else tables_of(rows, ROWS_AT_A_TIME):
                 read = self._read(table, on_gpu=True)
@@ -151,10 +145,8 @@ class DataKernel(KernelBase):
         GPU has no memory for are copied here, and go through its memory in every run.
         ``exhausted`` is that of `run`, for all runs.
         """
-        if exhausted is not None:
-            require_choice(exhausted)
         keep = partial(BlocksOfRows, kernel=self) if in_blocks(rows) else self.keep
-        bound = keep(rows, counting=exhausted is not None)
+        bound = keep(rows, counting=is_asked(exhausted))
 
         def run(*params: Any) -> Any:
             flat = self._flat(*params)
@@ -519,15 +511,9 @@ class DataKernel(KernelBase):
             sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
         return Totals(sums, tuple(entries), table.weight)
 
-    def _flagging_for(self, exhausted: WhenExhausted | None) -> DataKernel | None:
-        """A kernel that counts rows whose loops have not ended, if that is asked for and can be."""
-        if exhausted is None:
-            return None
-        require_choice(exhausted)
-        return self._flagging
-
     @cached_property
     def _flagging(self) -> DataKernel | None:
+        """The kernel that counts rows whose loops have not ended, if there are such loops."""
         traced = flagged(self.request, self._traced)
         return None if traced is None else DataKernel(self.request, self.device, traced)
 
@@ -592,11 +578,6 @@ def _whole(rows: Any) -> Any:
     if not is_table(rows):
         raise InputTypeError("an iterator of blocks cannot be kept: run(params, rows) reads it")
     return rows
-
-
-def _travelled(*_: Any) -> Any:
-    """In the place of a traced function that was left behind."""
-    raise TraceError("this kernel came from another process, without its Python function")
 
 
 # making one ---------------------------------------------------------------------------------------

@@ -14,19 +14,17 @@ from symgrad.errors import InputError, warn
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.optimize.arguments import bounds_of, number, whole
-from symgrad.optimize.point import Box
-from symgrad.optimize.result import ENDED_BY_USER, MESSAGES, optimize_result, scipy_optimize
-from symgrad.optimize.robust import require_loss
+from symgrad.optimize.result import ENDED_BY_USER, MESSAGES, Box, optimize_result, scipy_optimize
 from symgrad.pipeline import DType, dtype_name
 from symgrad.report.progress import Asked, reporting
 from symgrad.rows.kernel import DataKernel, Totals
 from symgrad.rows.loss import Request, Traced, require_request, traced_squares
-from symgrad.rows.products import RowProducts, row_products
+from symgrad.rows.products import RowProducts, require_loss, row_products
 from symgrad.rows.sparse_fit import Ending, Limits, descend, variances
-from symgrad.rows.sparse_rows import RowSystem, Run
+from symgrad.rows.sparse_normal import RowSystem, Run
 from symgrad.rows.table import Table, read_table
 from symgrad.targets import DeviceChoice
-from symgrad.values.dtypes import EPSILON, host_dtype
+from symgrad.values.arrays import EPSILON, host_dtype
 from symgrad.values.parameters import Nest
 from symgrad.values.results import derivatives
 from symgrad.web.kernels import SumOutput

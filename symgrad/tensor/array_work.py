@@ -18,8 +18,7 @@ from symgrad.arrays.whole import WholeArray
 from symgrad.backend import Backend
 from symgrad.cache import Once
 from symgrad.errors import InputError, TraceError
-from symgrad.expr.graph.node import Graph
-from symgrad.expr.graph.whole import ElementsNeededError
+from symgrad.expr.graph.node import ElementsNeededError, Graph
 from symgrad.expr.loops.open_loop import Tracing
 from symgrad.kernel import launch as launches
 from symgrad.kernel.language import Target

@@ -10,7 +10,7 @@ from typing import Any
 from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.tracing.trace import Trace
-from symgrad.kernel.formula import Formula
+from symgrad.kernel.stage import Formula
 from symgrad.pipeline import Derivation, Options, Wanted, build
 from symgrad.values.results import Scalar
 

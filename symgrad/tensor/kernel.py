@@ -24,8 +24,7 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.report.kernel import KernelBase, sources_of, style_of
 from symgrad.report.profiling import Profile, profile_kernel
-from symgrad.values.arrays import real_numbers
-from symgrad.values.dtypes import host_dtype, memory_dtype, name_of
+from symgrad.values.arrays import host_dtype, memory_dtype, name_of, real_numbers
 from symgrad.web.kernels import launch_exported, require_exported
 
 Shape = tuple[int, ...]

@@ -16,7 +16,7 @@ from symgrad.tensor.associative import AssociativeScan, ScanKernel
 from symgrad.tensor.kernel import TensorKernel
 from symgrad.tensor.recipes import Combine, Recipes
 from symgrad.tensor.selective import Discretization, SelectiveScan
-from symgrad.values.dtypes import name_of
+from symgrad.values.arrays import name_of
 
 
 def associative_scan(

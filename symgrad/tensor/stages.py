@@ -36,7 +36,7 @@ from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options, simplified
 from symgrad.report.kernel import sources_of
 from symgrad.targets import Device
-from symgrad.values.dtypes import memory_dtype
+from symgrad.values.arrays import memory_dtype
 
 LARGE: Final = 2**25
 """Elements from which an array is computed in strips: 128 MiB, the most that a GPU binds."""

@@ -1,13 +1,70 @@
-"""Numbers of users as arrays, or an error that says what to do; the digits that float32 keeps."""
+"""Dtypes, numbers of users as arrays or an error that says what to do, and rounded digits."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError, PrecisionWarning, warn
+
+# --- dtypes ---------------------------------------------------------------------------------------
+# Dtypes that kernels compute in, by their names: what they are in memory, and on the host.
+
+PAIRS: Final = np.dtype([("high", np.float32), ("low", np.float32)])
+"""Numbers in the memory of kernels in float32x2, each the sum of two; on the host, float64."""
+
+EPSILON: Final[dict[str, float]] = {
+    "float32": 2.0**-23,
+    "float64": 2.0**-52,
+    "float32x2": 2.0**-44,
+}
+"""The relative distance of neighbours; of pairs, the rounding of the worst of their arithmetic."""
+
+LARGEST: Final[dict[str, float]] = {
+    name: float(np.finfo(np.float64 if name == "float64" else np.float32).max) for name in EPSILON
+}
+"""The largest finite number of each dtype."""
+
+
+SMALLEST: Final[dict[str, float]] = {
+    "float32": 2.0**-126,
+    "float64": 2.0**-1022,
+    "float32x2": 2.0**-102,
+}
+"""The smallest number of each dtype that has all digits; below, low parts would be subnormal."""
+
+
+def smallest_of(epsilon: float) -> float:
+    """The smallest normal number of the range that goes with a rounding."""
+    return SMALLEST["float64" if epsilon <= EPSILON["float64"] else "float32"]
+
+
+def memory_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of floats in a GPU's memory, of kernels in one of this name."""
+    return PAIRS if name == "float32x2" else np.dtype(name)
+
+
+@functools.cache
+def host_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype that numbers in a kernel's memory, or of kernels in one, have on the host."""
+    kind = memory_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+    return np.dtype(np.float64) if kind == PAIRS else kind
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """The name of a dtype in a kernel's memory."""
+    return "float32x2" if dtype == PAIRS else str(dtype)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers of a dtype in a kernel's memory are what kernels compute with."""
+    return dtype.kind == "f" or dtype == PAIRS
+
+
+# --- numbers of users -----------------------------------------------------------------------------
 
 
 def real_numbers(values: Any, name: str, missing: bool = False) -> np.ndarray:
@@ -67,8 +124,6 @@ LEAST_OFFSET: Final = 2.0**-24 / MOST_ROUNDING
 RELATIVE_NOISE: Final = 2.0**-44
 """A spread, relative to the values, that float64's own rounding may have made."""
 
-LARGEST: Final = float(np.finfo(np.float32).max)
-
 
 @dataclass(frozen=True)
 class Rounding:
@@ -106,11 +161,11 @@ def excessive_rounding(values: np.ndarray) -> Rounding | None:
     some = (values[::step] if values.ndim == 1 else values.flat[::step]).astype(np.float64)
     mean, spread = _moments(some)
     if not np.isfinite(spread):
-        some = some[np.isfinite(some) & (np.abs(some) <= LARGEST)]
+        some = some[np.isfinite(some) & (np.abs(some) <= LARGEST["float32"])]
         mean, spread = _moments(some)
     if not abs(mean) * LEAST_OFFSET > spread > abs(mean) * RELATIVE_NOISE:
         return None
-    if max(some.max(), -some.min()) > LARGEST:
+    if max(some.max(), -some.min()) > LARGEST["float32"]:
         return None
     lost = some - some.astype(np.float32)
     if lost @ lost <= (MOST_ROUNDING * spread) ** 2 * len(some):

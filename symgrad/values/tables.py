@@ -13,9 +13,8 @@ import numpy as np
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tracers.tree import Block, Tree
 from symgrad.expr.tracing.trace import require_feasible
-from symgrad.values.arrays import real_numbers, warn_if_rounded
+from symgrad.values.arrays import host_dtype, real_numbers, warn_if_rounded
 from symgrad.values.codes import Codes, declared
-from symgrad.values.dtypes import host_dtype
 
 NanPolicy = Literal["propagate", "raise", "omit"]
 

@@ -28,8 +28,16 @@ from symgrad.optimize.models import in_order, require_of_one_x
 from symgrad.optimize.result import MESSAGES
 from symgrad.pipeline import VALUES, Options, build
 from symgrad.report.kernel import Shaders
-from symgrad.web.kernels import Minimization, Steps, points_exported
-from symgrad.web.module import MARK, Exported, in_a_script, text_of, write_files
+from symgrad.web.kernels import (
+    MARK,
+    Exported,
+    Minimization,
+    Steps,
+    in_a_script,
+    points_exported,
+    text_of,
+    write_files,
+)
 
 TRIED: Final = np.linspace(0.5, 2.0, 8)
 """Where a model is tried that comes without data."""

@@ -17,7 +17,7 @@ import scipy.optimize
 import symgrad as sg
 from symgrad.bridges import cluster as cluster_of_dask
 from symgrad.bridges.cluster import Blocks, arrived, kept, tree_sum
-from symgrad.fit.blocks import TravellingModel
+from symgrad.fit.curves import TravellingModel
 
 da: Any = pytest.importorskip("dask.array", reason="needs dask")
 

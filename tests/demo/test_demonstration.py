@@ -8,24 +8,24 @@ from pathlib import Path
 import pytest
 
 import symgrad as sg
-from symgrad.demo import demonstration, fitting, nist
-from symgrad.report.screen import PlainScreen
+from symgrad.demo import demonstration
+from symgrad.report.progress import PlainScreen
 
 FEW = 25
 """Starts: enough for every data set but those in which few of them arrive."""
 
 
-@pytest.mark.parametrize("name", sorted(set(nist.available()) - {"Lanczos3"}))
+@pytest.mark.parametrize("name", sorted(set(demonstration.available()) - {"Lanczos3"}))
 def test_fits_agree_with_the_certified_parameters(name: str) -> None:
     fit = demonstration.run_demo(PlainScreen(), name, "cpu", FEW)
-    digits = fitting.agreeing_digits(fit.polished, fit.data.certified)
+    digits = demonstration.agreeing_digits(fit.polished, fit.data.certified)
     assert digits.min() > 8
-    assert fitting.agreeing_digits(fit.end.parameters[fit.best], fit.data.certified).min() > 3
+    assert demonstration.agreeing_digits(fit.end.parameters[fit.best], fit.data.certified).min() > 3
 
 
 def test_the_ill_conditioned_one_needs_more_starts() -> None:
     fit = demonstration.run_demo(PlainScreen(), "Lanczos3", "cpu", 500)
-    assert fitting.agreeing_digits(fit.polished, fit.data.certified).min() > 8
+    assert demonstration.agreeing_digits(fit.polished, fit.data.certified).min() > 8
 
 
 def test_it_says_what_it_found_where_and_how_fast(

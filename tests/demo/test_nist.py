@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.demo import nist
-from symgrad.demo.fitting import MODELS
+from symgrad.demo import demonstration
+from symgrad.demo.demonstration import MODELS
 
 
 def test_a_file_is_read_as_it_is_printed() -> None:
-    data = nist.load("Thurber")
+    data = demonstration.load("Thurber")
     assert (data.name, data.level) == ("Thurber", "higher")
     assert (data.response, data.predictor) == ("electron mobility", "log(density)")
     assert data.parameters == ("b1", "b2", "b3", "b4", "b5", "b6", "b7")
@@ -22,18 +22,18 @@ def test_a_file_is_read_as_it_is_printed() -> None:
     assert (data.y[0], data.x[0], data.y[-1], data.x[-1]) == (80.574, -3.067, 1457.628, 2.2)
 
 
-@pytest.mark.parametrize("name", nist.available())
+@pytest.mark.parametrize("name", demonstration.available())
 def test_certified_parameters_have_the_certified_sum_of_squares(name: str) -> None:
-    data = nist.load(name)
+    data = demonstration.load(name)
     residuals = MODELS[name](data.x, data.certified) - data.y
     # Lanczos3 has five digits, and residuals in the last of them
     assert np.sum(residuals**2) == pytest.approx(data.residual_sum, rel=1e-6)
 
 
 def test_names_are_found_in_any_case_and_others_are_refused() -> None:
-    assert nist.load("GAUSS1").name == "Gauss1"
+    assert demonstration.load("GAUSS1").name == "Gauss1"
     with pytest.raises(sg.InputError, match=r"no data set 'Gauss9': choose one of Chwirut2, .*"):
-        nist.load("Gauss9")
+        demonstration.load("Gauss9")
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_names_are_found_in_any_case_and_others_are_refused() -> None:
 )
 def test_what_is_no_such_file_is_refused(text: str, message: str) -> None:
     with pytest.raises(sg.InputError, match=message):
-        nist.parse(text)
+        demonstration.parse(text)

@@ -23,8 +23,8 @@ from symgrad.expr.laws.laws import LAWS
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.ops.law import Law, Pattern
 from symgrad.expr.semantics.evaluate import leaf
-from symgrad.expr.tracers.casts import uint32
 from symgrad.expr.tracers.expression import Expr
+from symgrad.expr.tracers.functions import uint32
 from symgrad.expr.tracers.integers import Word
 
 EXACT: Final = [law for law in LAWS if law.strength == "exact"]

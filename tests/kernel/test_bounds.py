@@ -7,9 +7,9 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.bounds import ALL, Bounds
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import KernelIR
+from symgrad.kernel.lower import ALL, Bounds
 from symgrad.kernel.target import SimdTarget
 
 WORDS = [ops.word_add, ops.word_sub, ops.word_mul, ops.word_div, ops.word_min, ops.word_and,

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from matrices import Waves
+from reference_kernels import _solution, compute, iterate, reduce_rows
 
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracing.trace import trace
-from symgrad.kernel.interpret import _solution, compute, iterate, reduce_rows
-from symgrad.kernel.problems import RowData
-from symgrad.kernel.shapes import Computation, Iteration, Output, Reduction
+from symgrad.kernel.shapes import Computation, Iteration, Output, Reduction, RowData
 
 
 def computation(f: Any, n: int) -> Computation:

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from iterations import countdown, fit, rosenbrock, rosenbrock_starts
+from reference_kernels import iterate
 
 from symgrad.kernel.execute import execute
-from symgrad.kernel.interpret import iterate
 from symgrad.kernel.language import Target
-from symgrad.kernel.problems import NO_DATA, RowData
-from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.shapes import NO_DATA, Iteration, RowData
 from symgrad.kernel.skeletons.iterate import iterate_program
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify

@@ -8,8 +8,7 @@ import pytest
 from strategies import random_graph
 
 from symgrad.expr import ops
-from symgrad.kernel.accesses import operands
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language import KernelIR, operands
 from symgrad.kernel.statements import Fill, For, If, Load, Scope, Store, results_of, scopes_of
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 

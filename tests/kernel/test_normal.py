@@ -8,7 +8,7 @@ from matrices import Waves
 
 from symgrad.kernel.execute import execute
 from symgrad.kernel.language import Target
-from symgrad.kernel.skeletons.normal import ACTIVE, DONE, normal_program, parts_of
+from symgrad.kernel.skeletons.steps import ACTIVE, DONE, normal_program, parts_of
 from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.verify import verify
 

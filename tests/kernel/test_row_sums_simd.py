@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel.test_stage import bells, choice, plain, reduction
+from reference_kernels import reduce_rows
 
 import symgrad as sg
 from symgrad.kernel.execute import execute
-from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.added import CASES, cases
-from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
+from symgrad.kernel.skeletons.lookup import CASES, cases
+from symgrad.kernel.skeletons.sums_in_lanes import row_sums_simd
 from symgrad.kernel.stage import hoisted
 from symgrad.kernel.statements import If
 from symgrad.kernel.target import SimdTarget, Summing

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel.test_stage import bells, choice, plain, reduction
+from reference_kernels import reduce_rows
 
 from symgrad.kernel.execute import execute
-from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.row_tile import Tile, cut
 from symgrad.kernel.shapes import Reduction

@@ -17,14 +17,13 @@ from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.semantics.evaluate import leaf
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracing.trace import trace
-from symgrad.kernel import binding as module
-from symgrad.kernel import cut
-from symgrad.kernel.binding import bind
-from symgrad.kernel.cut import Limits
-from symgrad.kernel.schedule import Plan, schedule
+from symgrad.kernel import schedule as scheduling
+from symgrad.kernel import uses as module
+from symgrad.kernel.schedule import Limits, Plan, schedule
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.uses import bind
 from symgrad.mathlib.define import inlined
 
 TINY = Limits(statements=12, transcendentals=5, accesses=10, crossing=10**9, private=10**9)
@@ -218,7 +217,7 @@ def test_how_far_is_looked_ahead_changes_no_cut(monkeypatch: pytest.MonkeyPatch)
     graph, outputs = gradient(dense, 60)
     limits = Limits(40, 10**9, 12, crossing=2, function=9, private=1)
     far = planned(graph, outputs, limits).pieces
-    monkeypatch.setattr(cut, "LOOK_AHEAD", 1)
+    monkeypatch.setattr(scheduling, "LOOK_AHEAD", 1)
     assert planned(graph, outputs, limits).pieces == far and len(far) > 2
 
 

@@ -14,7 +14,7 @@ from symgrad.kernel.language import KernelIR
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.cpu import compile_source
-from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.dispatch.compiled import definitions_for
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import print_kernel
 

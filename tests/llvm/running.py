@@ -13,7 +13,7 @@ from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.cpu import compile_source
-from symgrad.llvm.dispatch.points import definitions_for
+from symgrad.llvm.dispatch.compiled import definitions_for
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import print_kernel
 from symgrad.llvm.printing.source import Source

@@ -16,7 +16,7 @@ import symgrad as sg
 from symgrad.errors import InputError
 from symgrad.kernel import threads
 from symgrad.llvm.device.host import host
-from symgrad.llvm.dispatch.points import STREAMED_BYTES
+from symgrad.llvm.dispatch.compiled import STREAMED_BYTES
 
 
 def loss(v: Any) -> Any:

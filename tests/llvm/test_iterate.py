@@ -21,15 +21,14 @@ from iterations import (
     sums_over_rows,
 )
 from machines import code_sizes, cores
+from reference_kernels import iterate
 from tables import row
 
 from symgrad.errors import InputError
-from symgrad.kernel.interpret import iterate
-from symgrad.kernel.problems import RowData
-from symgrad.kernel.shapes import Iteration, Lookup
+from symgrad.kernel.shapes import Iteration, Lookup, RowData
 from symgrad.kernel.skeletons.iterate import iterate_program
 from symgrad.kernel.target import SimdTarget
-from symgrad.llvm.dispatch import points as dispatch
+from symgrad.llvm.dispatch import compiled as dispatch
 from symgrad.llvm.dispatch.until import Steps, stream
 from symgrad.llvm.printing.printer import print_kernel
 from symgrad.pipeline import DTypeName

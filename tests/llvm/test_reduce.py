@@ -9,10 +9,10 @@ import pytest
 from kernel.test_stage import bells, choice, plain, reduction
 from launched import executed, sums_on
 from machines import code_sizes, cores, vectors_of
+from reference_kernels import reduce_rows
 from tables import row
 
 import symgrad as sg
-from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.llvm.dispatch import sums as cpu_sums

@@ -9,14 +9,14 @@ import pytest
 from kernel.test_stage import reduction
 from launched import sums_on
 from machines import code_sizes, cores
+from reference_kernels import reduce_rows
 from tables import row
 
 from symgrad.expr.graph.node import CONST
-from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.language import KernelIR
-from symgrad.kernel.products import NO_FACTOR, Terms, products_of, tiles
+from symgrad.kernel.row_tile import NO_FACTOR, Terms, product_tiles, products_of
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
+from symgrad.kernel.skeletons.sums_in_lanes import row_sums_simd
 from symgrad.kernel.stage import hoisted, stages
 from symgrad.llvm.dispatch import sums as cpu_sums
 
@@ -95,14 +95,14 @@ def test_results_without_common_factors_are_not_taken_apart() -> None:
 @pytest.mark.parametrize("registers", [16, 32])
 def test_tiles_hold_each_result_once_and_fit(f: Any, registers: int) -> None:
     terms = products(f)
-    found = list(tiles(terms, registers))
+    found = list(product_tiles(terms, registers))
     assert sorted(k for tile in found for k in tile) == sorted(terms)
     assert max(map(len, found)) <= registers * 3 // 4
 
 
 def test_tiles_take_few_factors() -> None:
     terms = {8 * j + k: ((j, 100 + k),) for j in range(8) for k in range(8)}
-    factors = [{i for k in tile for i in terms[k][0]} for tile in tiles(terms, 32)]
+    factors = [{i for k in tile for i in terms[k][0]} for tile in product_tiles(terms, 32)]
     assert sum(map(len, factors)) <= len(terms) // 2
 
 

@@ -12,7 +12,7 @@ import pytest
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
 from symgrad.mathlib.define import Function
-from symgrad.wgsl.printing.definitions import Library
+from symgrad.wgsl.printing.printer import Library
 
 from .cases import BOUNDS, EDGES, FUNCTIONS, INEXACT, TINY, cancelling, grid, truth, ulps
 

@@ -15,9 +15,9 @@ import scipy.optimize
 from paces import pace
 
 import symgrad as sg
+from symgrad import multi_device
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.multi_device import launch
-from symgrad.optimize import over_devices
+from symgrad.optimize import minimize
 from symgrad.targets import One, choose_any
 
 BOTH: Final[list[One]] = ["gpu", "cpu"]
@@ -27,8 +27,8 @@ LLVMPIPE: Final = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "LEAST_POINTS", 256)
-    monkeypatch.setattr(over_devices, "LEAST_PROBLEMS", 16)
+    monkeypatch.setattr(multi_device, "LEAST_POINTS", 256)
+    monkeypatch.setattr(minimize, "LEAST_PROBLEMS", 16)
 
 
 def test_lists_of_devices() -> None:
@@ -222,9 +222,9 @@ def test_curve_fit() -> None:
 TWINS: Final = """
 import warnings
 import numpy as np, symgrad as sg
-from symgrad.multi_device import launch
+from symgrad import multi_device
 from symgrad.wgsl.device.gpus import open_gpu
-launch.LEAST_POINTS = 256
+multi_device.LEAST_POINTS = 256
 twins = [d for d in sg.devices() if "llvmpipe" in d.name]
 if len(twins) < 2:
     print("one"); raise SystemExit

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from symgrad import multi_device as module
 from symgrad.errors import DeviceLostError, DeviceWarning
-from symgrad.multi_device import pool as module
-from symgrad.multi_device.pool import Arrays, DevicePool, Member
+from symgrad.multi_device import Arrays, DevicePool, Member
 from symgrad.targets import Device
 
 Work = Callable[[int], None]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symgrad import multi_device as module
 from symgrad.errors import DeviceLostError, DeviceWarning
-from symgrad.multi_device import launch as module
-from symgrad.multi_device.launch import SharedSums
+from symgrad.multi_device import SharedSums
 from symgrad.targets import Device
 
 NO_PARAMETERS = np.empty(0, np.float32)

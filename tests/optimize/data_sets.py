@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.demo import nist
-from symgrad.demo.fitting import MODELS, agreeing_digits
+from symgrad.demo import demonstration
+from symgrad.demo.demonstration import MODELS, agreeing_digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Case:
 
 
 def packaged(name: str) -> Case:
-    data, model = nist.load(name), MODELS[name]
+    data, model = demonstration.load(name), MODELS[name]
     return Case(
         lambda x, *b: model(x, b), data.x, data.y, data.starts, data.certified, data.deviations
     )
@@ -47,4 +47,4 @@ def nelson() -> Case:
     )  # fmt: skip
 
 
-CASES = {name: packaged(name) for name in nist.available()} | {"Nelson": nelson()}
+CASES = {name: packaged(name) for name in demonstration.available()} | {"Nelson": nelson()}

@@ -7,11 +7,10 @@ from typing import Any
 
 import iterations
 import numpy as np
+from reference_kernels import iterate
 
-from symgrad.kernel.interpret import iterate
-from symgrad.kernel.problems import NO_DATA, RowData
-from symgrad.kernel.shapes import Iteration
-from symgrad.optimize.runner import Runner
+from symgrad.kernel.shapes import NO_DATA, Iteration, RowData
+from symgrad.optimize.states import Runner
 
 
 def rosenbrock(v: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.optimize.factor import solve_modified, solve_positive
+from symgrad.optimize.newton import solve_modified, solve_positive
 
 EPS = 2.0**-52
 

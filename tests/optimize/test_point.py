@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from symgrad.fit.dense import Triangle, at_end
-from symgrad.optimize.point import Box, Point
+from symgrad.optimize.result import Box, Point
 
 
 def points(J: np.ndarray, r: np.ndarray) -> tuple[Point, Point]:

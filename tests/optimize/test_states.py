@@ -21,8 +21,7 @@ from symgrad.optimize.problem import Problem, iteration
 from symgrad.optimize.result import MESSAGES, Messages
 from symgrad.pipeline import DTypeName, Options
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.dispatch.compiled import printed_kernel
-from symgrad.wgsl.dispatch.iteration import steps_target
+from symgrad.wgsl.dispatch.compiled import printed_kernel, steps_target
 from symgrad.wgsl.printing.source import Style
 
 STARTS = np.random.default_rng(0).normal(size=(1003, 2)).astype(np.float32)

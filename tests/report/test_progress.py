@@ -18,8 +18,15 @@ from paces import pace
 import symgrad as sg
 from symgrad.kernel.watch import stage
 from symgrad.report import progress
-from symgrad.report.progress import Progress, Reporter, reporting, staged
-from symgrad.report.screen import PlainMeter, RichMeter, open_meter
+from symgrad.report.progress import (
+    PlainMeter,
+    Progress,
+    Reporter,
+    RichMeter,
+    open_meter,
+    reporting,
+    staged,
+)
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 STARTS = np.random.default_rng(3).normal(size=(5, 3))

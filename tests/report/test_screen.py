@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from symgrad.report.screen import PlainScreen, RichScreen, open_screen
+from symgrad.report.progress import PlainScreen, RichScreen, open_screen
 
 
 def test_plain_tables_align(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import symgrad as sg
-from symgrad.report.screen import LONGEST_SOURCE, shortened
+from symgrad.report.progress import LONGEST_SOURCE, shortened
 
 
 def long(v: Any) -> Any:

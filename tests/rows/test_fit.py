@@ -13,8 +13,8 @@ from scenes import DUBROVNIK, Scene, drawn, misfit, read_bal, reprojection
 import symgrad as sg
 from symgrad.errors import InputError, TraceError
 from symgrad.rows import squares
-from symgrad.rows.schur import solve
-from symgrad.rows.sparse_rows import RowSystem
+from symgrad.rows.sparse_fit import solve
+from symgrad.rows.sparse_normal import RowSystem
 from symgrad.values.tables import Reduce
 
 GPUS = [d.index for d in sg.devices() if d.is_gpu]

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from flow import FLOWS, Flow
 from kernel.test_stage import reduction
+from reference_kernels import reduce_rows
 
 import symgrad as sg
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.execute import execute
-from symgrad.kernel.interpret import reduce_rows
 from symgrad.kernel.row_tile import tiles
-from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
 from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
+from symgrad.kernel.skeletons.sums_in_lanes import row_sums_simd
 from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions

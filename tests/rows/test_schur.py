@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.rows.schur import solve
+from symgrad.rows.sparse_fit import solve
 from symgrad.rows.sparse_normal import Assembly, Normal
 from symgrad.rows.squares import Target
 

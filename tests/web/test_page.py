@@ -12,7 +12,7 @@ import pytest
 from chromium import Chromium
 
 import symgrad as sg
-from symgrad.web.module import in_a_script, literal
+from symgrad.web.kernels import in_a_script, literal
 
 UNTIL = """
 const at = (id) => document.getElementById(id);

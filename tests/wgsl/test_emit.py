@@ -22,8 +22,8 @@ from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.ops.arithmetic import mul
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracing.trace import trace
-from symgrad.kernel import binding
-from symgrad.kernel.cut import Limits
+from symgrad.kernel import uses
+from symgrad.kernel.schedule import Limits
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.mathlib import define
 from symgrad.wgsl.printing.names import printable
@@ -241,7 +241,7 @@ def test_a_cut_kernel_says_so_in_every_module() -> None:
 def test_every_loop_of_the_gradient_is_balanced() -> None:
     (source,) = emitted(squares, 100)
     statements = [line for line in code(source).splitlines() if line.startswith("  let t")]
-    assert max(line.count("+") for line in statements) <= binding.MAX_FOLDED
+    assert max(line.count("+") for line in statements) <= uses.MAX_FOLDED
 
 
 def test_the_header_says_what_is_computed() -> None:

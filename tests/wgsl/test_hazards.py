@@ -16,7 +16,7 @@ from poison import is_poison
 
 import symgrad as sg
 from symgrad.kernel import schedule
-from symgrad.kernel.cut import Limits
+from symgrad.kernel.schedule import Limits
 from symgrad.mathlib.define import Math
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.launch import Launched

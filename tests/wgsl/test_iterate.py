@@ -18,20 +18,18 @@ from iterations import (
     rosenbrock_starts,
     sums_over_rows,
 )
+from reference_kernels import iterate
 from tables import row
 from tint import check_with_tint, needs_tint
 
 from symgrad.errors import DeviceError, InputError
-from symgrad.kernel.interpret import iterate
-from symgrad.kernel.problems import NO_DATA, Problems, RowData
-from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.shapes import NO_DATA, Iteration, Problems, RowData
 from symgrad.kernel.skeletons.steps import iterate_launch
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch import iteration as emitting
+from symgrad.wgsl.dispatch import compiled as emitting
 from symgrad.wgsl.dispatch import until as running
-from symgrad.wgsl.dispatch.compiled import printed_kernel
-from symgrad.wgsl.dispatch.iteration import rows_together, steps_target
+from symgrad.wgsl.dispatch.compiled import printed_kernel, rows_together, steps_target
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.dispatch.until import printed_transpose
 from symgrad.wgsl.printing.source import Style

@@ -11,7 +11,7 @@ import pytest
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.kernel.skeletons.row_points import Entry, Pattern
+from symgrad.kernel.skeletons.map import Entry, Pattern
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.rows import each_row
 from symgrad.wgsl.device.gpus import Gpu

@@ -7,20 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 from matrices import Waves
+from reference_kernels import iterate
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.errors import InputError
-from symgrad.kernel.interpret import iterate
 from symgrad.kernel.launch import StepCost
-from symgrad.kernel.problems import Problems, RowData
-from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.shapes import Iteration, Problems, RowData
 from symgrad.kernel.skeletons.products import shares
 from symgrad.kernel.skeletons.steps import cost_of, iterate_launch
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import until as running
-from symgrad.wgsl.dispatch.compiled import printed_kernel
-from symgrad.wgsl.dispatch.iteration import fits, lanes, rows_together, steps_target
+from symgrad.wgsl.dispatch.compiled import fits, lanes, printed_kernel, rows_together, steps_target
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.printing.source import Style
 

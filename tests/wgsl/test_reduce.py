@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from kernel.test_stage import bells, choice, plain, reduction
 from launched import executed, memory_of_nan, sums_on
+from reference_kernels import compute, reduce_rows
 from tables import row
 from tint import check_with_tint, needs_tint
 
@@ -22,7 +23,6 @@ from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, Inpu
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel import row_tile
-from symgrad.kernel.interpret import compute, reduce_rows
 from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Computation, Output, Reduction
 from symgrad.kernel.skeletons import group_products

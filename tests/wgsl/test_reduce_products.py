@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from kernel.test_stage import reduction
 from launched import sums_on
+from reference_kernels import compute, reduce_rows
 from tables import row
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel.interpret import compute, reduce_rows
-from symgrad.kernel.products import NO_FACTOR
+from symgrad.kernel.row_tile import NO_FACTOR
 from symgrad.kernel.shapes import Output, Reduction
 from symgrad.kernel.skeletons import group_products
 from symgrad.kernel.skeletons.group_products import QUADS, WIDTH, in_products

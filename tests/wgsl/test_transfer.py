@@ -319,7 +319,7 @@ def test_a_full_device_gives_up_its_slots(gpu: Gpu) -> None:
 FORKED = """
 import os, numpy as np, symgrad as sg
 from symgrad.errors import DeviceError
-from symgrad.kernel import copying
+from symgrad.kernel import threads
 from symgrad.wgsl.device.gpus import open_gpu
 from symgrad.wgsl.memory.transfer import Pieces, Transfers
 gpu, pieces = open_gpu(), Pieces(least_nbytes=1 << 12, queued_nbytes=0)
@@ -332,7 +332,7 @@ if not child:
     try:
         there.numpy()
     except DeviceError:
-        assert copying.threads().submit(int).result() == 0
+        assert threads.threads().submit(int).result() == 0
         raise SystemExit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert np.array_equal(there.numpy(), x)

@@ -12,8 +12,7 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Handle
-from symgrad.expr.graph.whole import Whole, whole_among
+from symgrad.expr.graph.node import Handle, Whole, whole_among
 from symgrad.expr.tracers.along import reals
 from symgrad.expr.tracers.array import array, call, map_elements
 

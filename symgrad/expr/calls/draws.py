@@ -29,8 +29,8 @@ from symgrad.expr.tracers.array import (
     plain,
     swept,
 )
-from symgrad.expr.tracers.casts import int32, uint32
 from symgrad.expr.tracers.expression import Scalar
+from symgrad.expr.tracers.functions import int32, uint32
 from symgrad.expr.tracers.integers import BITS, SIGN, SignedWord, Word
 from symgrad.expr.tracers.memory import LEAST_SWEPT, Sweep, index_of, innermost_body
 

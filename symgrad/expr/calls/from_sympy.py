@@ -20,8 +20,8 @@ from symgrad.expr import ops
 from symgrad.expr.calls.special import betaln, polygamma
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, Op
+from symgrad.expr.tracers.along import extreme_of
 from symgrad.expr.tracers.expression import Expr, as_float, power, var
-from symgrad.expr.tracers.extremes import extreme_of
 
 sp: Final[Any] = sympy
 Builder = Callable[..., Any]

@@ -34,6 +34,7 @@ from symgrad.expr.tracers.along import (
     multiply_elements,
     reduce,
     subtract_elements,
+    unless_nan,
 )
 from symgrad.expr.tracers.array import (
     ExprArray,
@@ -45,7 +46,6 @@ from symgrad.expr.tracers.array import (
     unknown,
 )
 from symgrad.expr.tracers.expression import Condition, Expr, as_real
-from symgrad.expr.tracers.extremes import unless_nan
 from symgrad.expr.tracers.integers import BITS, Word, divided
 from symgrad.lazy import control
 

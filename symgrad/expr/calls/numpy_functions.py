@@ -22,6 +22,8 @@ from symgrad.expr.linear.einsum import einsum, tensordot
 from symgrad.expr.tracers.along import (
     accumulate,
     add_elements,
+    extreme_of,
+    extreme_of_numbers,
     matmul,
     multiply_elements,
     reals,
@@ -29,7 +31,6 @@ from symgrad.expr.tracers.along import (
     reduce_lists,
 )
 from symgrad.expr.tracers.array import array, call, map_elements, plain
-from symgrad.expr.tracers.extremes import extreme_of, extreme_of_numbers
 from symgrad.lazy import linalg
 
 # Functions that pass over NaN.

@@ -16,6 +16,7 @@ from symgrad.expr.linear.matrices import powers
 from symgrad.expr.tracers.along import (
     add_elements,
     balanced,
+    extreme_of,
     is_zero,
     matmul,
     multiply_elements,
@@ -24,7 +25,6 @@ from symgrad.expr.tracers.along import (
     reduce_lists,
 )
 from symgrad.expr.tracers.array import array, call, map_elements, plain
-from symgrad.expr.tracers.extremes import extreme_of
 
 # --- products -------------------------------------------------------------------------------------
 

@@ -65,9 +65,8 @@ from symgrad.expr.tracers.array import (
     in_memory,
     plain,
 )
-from symgrad.expr.tracers.casts import int32, uint32
 from symgrad.expr.tracers.expression import Expr
-from symgrad.expr.tracers.functions import custom_vjp
+from symgrad.expr.tracers.functions import custom_vjp, int32, uint32
 from symgrad.expr.tracers.integers import BITS, SignedWord
 
 __all__ = [

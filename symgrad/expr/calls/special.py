@@ -12,8 +12,7 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Graph, Handle
-from symgrad.expr.graph.whole import Whole
+from symgrad.expr.graph.node import Graph, Handle, Whole
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.along import balanced

@@ -31,7 +31,6 @@ from symgrad.expr.graph.node import (
 )
 from symgrad.expr.graph.region import require_straight
 from symgrad.expr.semantics.exact import EXACT, real_or_nan
-from symgrad.expr.semantics.exact import evaluate_exactly as evaluate_exactly
 from symgrad.expr.tracers.expression import Expr
 
 sp: Final[Any] = sympy
@@ -356,20 +355,3 @@ def compile_sympy(expression: Any, symbols: Sequence[Any], digits: int = 50) -> 
             return real_or_nan(function, *[mp.mpf(n) for n in numbers], mp.nan)
 
     return evaluate
-
-
-def evaluate_sympy(expression: Any, point: Mapping[Any, float], digits: int = 50) -> Any:
-    """The value of a SymPy expression at a point, an ``mpmath.mpf``; NaN where it is not real.
-
-    For expressions of up to about a thousand operations, best made by ``to_sympy(expr,
-    digits=digits)``. ``point`` has a number for every symbol, or for its name.
-
-    Raises:
-        InputError: if a symbol has no value.
-    """
-    known = {getattr(key, "name", key): value for key, value in point.items()}
-    free = sorted(sp.sympify(expression).free_symbols, key=operator.attrgetter("name"))
-    missing = [s.name for s in free if s.name not in known]
-    if missing:
-        raise InputError(f"no value for {', '.join(missing[:5])}: give one for every symbol")
-    return compile_sympy(expression, free, digits)(*[known[s.name] for s in free])

@@ -18,11 +18,10 @@ from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
 from symgrad.expr.graph.arrays import ZEROS, size_of
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Graph, Handle
+from symgrad.expr.graph.node import OPEN_TAPE, Graph, Handle, Whole
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.rebuild import substituted
 from symgrad.expr.graph.region import hole
-from symgrad.expr.graph.whole import OPEN_TAPE, Whole
 from symgrad.expr.loops.open_loop import Nest, flattened, graph_among, is_memory
 from symgrad.expr.tracers.array import ExprArray, TracedArray, array, in_memory, plain
 from symgrad.expr.tracers.expression import Expr, as_float, lift

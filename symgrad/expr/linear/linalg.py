@@ -22,8 +22,8 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.whole import whole_among
-from symgrad.expr.linear import dense, eigen, exponential, implicit, unrolled
+from symgrad.expr.graph.node import whole_among
+from symgrad.expr.linear import dense, unrolled
 from symgrad.expr.linear.least_squares import least_squares
 from symgrad.expr.linear.matrices import (
     MOST_ROWS,
@@ -105,7 +105,7 @@ def _solution(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     if is_small(matrix):
         return unrolled.solution(matrix.tolist(), right.tolist())
     (n, m), graph = right.shape, graph_of(matrix, right)
-    return elements(implicit.solution(stored(graph, matrix), stored(graph, right)), n, m)
+    return elements(dense.solution(stored(graph, matrix), stored(graph, right)), n, m)
 
 
 @_on_whole("solve_triangular")
@@ -214,7 +214,7 @@ def slogdet(a: Any) -> Any:
 def _sign_and_logarithm(matrix: np.ndarray) -> np.ndarray:
     if is_small(matrix):
         return np.array(unrolled.sign_and_logarithm(matrix.tolist()), dtype=object)
-    pair = implicit.sign_and_logarithm(stored(graph_of(matrix), matrix))
+    pair = dense.sign_and_logarithm(stored(graph_of(matrix), matrix))
     return np.array(pair, dtype=object)
 
 
@@ -272,13 +272,13 @@ def expm(A: Any, /) -> Any:
         True
     """
     if not traced(A):
-        return exponential.of_numbers(numbers(A))
+        return dense.of_numbers(numbers(A))
     a = square(reals(A), "expm")
-    return array(of_matrices(_exponential, exponential.of_numbers, a))
+    return array(of_matrices(_exponential, dense.of_numbers, a))
 
 
 def _exponential(matrix: np.ndarray) -> np.ndarray:
-    return plain(exponential.of_expressions(matrix, solve))
+    return plain(dense.of_expressions(matrix, solve))
 
 
 class Eigen(NamedTuple):
@@ -335,7 +335,7 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
 
 def _eigenpairs(matrix: np.ndarray) -> np.ndarray:
     n, graph = len(matrix), graph_of(matrix)
-    pairs = eigen.eigenpairs(stored(graph, matrix), n)
+    pairs = dense.eigenpairs(stored(graph, matrix), n)
     return elements(pairs, 1, n + n * n)[0]
 
 

@@ -16,10 +16,9 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.sweep import copied
 from symgrad.expr.graph.arrays import EMPTIES, PUTS, length
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import INPUT, WORD, Graph
+from symgrad.expr.graph.node import INPUT, WORD, Graph, Whole
 from symgrad.expr.graph.place import OnePlace, describe
 from symgrad.expr.graph.region import choice_op, close, pick
-from symgrad.expr.graph.whole import Whole
 from symgrad.expr.loops.open_loop import (
     HANDLES,
     OF_TYPE,

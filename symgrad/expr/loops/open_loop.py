@@ -20,10 +20,9 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.compensate import compensated
 from symgrad.expr.graph.arrays import GET, PUT, length, size_of
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import ANY_HOLE, WORD, Graph, Handle, reachable
+from symgrad.expr.graph.node import ANY_HOLE, OPEN_TAPE, WORD, Graph, Handle, reachable
 from symgrad.expr.graph.place import OnePlace, resolve_places
 from symgrad.expr.graph.region import choice_op, close, hole, loop_op, pick
-from symgrad.expr.graph.whole import OPEN_TAPE
 from symgrad.expr.tracers.array import TracedArray, array, in_memory
 from symgrad.expr.tracers.counter import Counter, TracedLoops, ceiling, largest, limit, whole, word
 from symgrad.expr.tracers.expression import WRAP, Condition, Expr, operand, require_graph

@@ -13,9 +13,9 @@ from symgrad.expr.derivatives.compensate import compensated
 from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.region import hole
+from symgrad.expr.tracers.along import beyond, share
 from symgrad.expr.tracers.array import TracedArray, swept
 from symgrad.expr.tracers.expression import Expr, as_real
-from symgrad.expr.tracers.extremes import beyond, share
 from symgrad.expr.tracers.integers import BITS, Word
 from symgrad.expr.tracers.memory import LEAST_SWEPT, Finish
 from symgrad.expr.tracers.memory import swept as swept_over

@@ -9,7 +9,6 @@ from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.exponential import log, log1p
 from symgrad.expr.ops.gamma import digamma, trigamma
 from symgrad.expr.references import incomplete as reference
-from symgrad.expr.references import incomplete_slopes as slopes
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
@@ -159,7 +158,7 @@ gamma_density = Op(
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 9.0), (20.0, 9.0)),
 )
 gammainc_slope = Op(
-    name="gammainc_slope", signature="ff->f", reference=slopes.gammainc_slope, cost=900,
+    name="gammainc_slope", signature="ff->f", reference=reference.gammainc_slope, cost=900,
     meaning="the derivative of gammainc(a, x) by a", transcendental=True,
     partials=lambda y, a, x: (
         gammainc_bend(a, x), gamma_density(a, x) * _log_over_shape(a, x)
@@ -169,7 +168,7 @@ gammainc_slope = Op(
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 12.0)),
 )
 gammainc_bend = Op(
-    name="gammainc_bend", signature="ff->f", reference=slopes.gammainc_bend, cost=1000,
+    name="gammainc_bend", signature="ff->f", reference=reference.gammainc_bend, cost=1000,
     meaning="the second derivative of gammainc(a, x) by a", parameters=1, transcendental=True,
     partials=lambda y, a, x: (None, gamma_density(a, x) * _bend_over_shape(a, x)),
     exact=lambda a, x: _exact_bend(a, x), latex=r"\partial_a^2 P\left({0}, {1}\right)",
@@ -227,7 +226,7 @@ beta_density = Op(
     points=_BETA_POINTS[:-3],
 )
 betainc_slope_a = Op(
-    name="betainc_slope_a", signature="fff->f", reference=slopes.betainc_slope_a,
+    name="betainc_slope_a", signature="fff->f", reference=reference.betainc_slope_a,
     cost=3000, meaning="the derivative of betainc(a, b, x) by a", parameters=2,
     partials=lambda y, a, b, x: (
         None, None, beta_density(a, b, x) * _log_over_beta(a, b, x, 1.0 - x)
@@ -238,7 +237,7 @@ betainc_slope_a = Op(
     points=_SLOPE_POINTS,
 )
 betainc_slope_b = Op(
-    name="betainc_slope_b", signature="fff->f", reference=slopes.betainc_slope_b,
+    name="betainc_slope_b", signature="fff->f", reference=reference.betainc_slope_b,
     cost=3000, meaning="the derivative of betainc(a, b, x) by b", parameters=2,
     partials=lambda y, a, b, x: (
         None, None, beta_density(a, b, x) * _log_over_beta(b, a, 1.0 - x, x)

@@ -16,9 +16,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import ADD_AT
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Graph, Handle, Op, real_number
+from symgrad.expr.graph.node import Graph, Handle, Op, real_number, whole_among
 from symgrad.expr.graph.place import OnePlace
-from symgrad.expr.graph.whole import whole_among
 from symgrad.expr.graph.written_out import warn_of_elements
 from symgrad.expr.tracers.expression import Condition, Scalar
 from symgrad.expr.tracers.memory import (

@@ -13,7 +13,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.kernel.index import Index, Number, Numbers, Truth, loop, where
 from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.skeletons.dense import constants, dot, each, largest, sizes, total
+from symgrad.kernel.skeletons.solve import constants, dot, each, largest, sizes, total
 
 FIRST, DESCENDING, POLISHING = 0.0, 1.0, 2.0
 """Phases: nothing is known yet; the loss falls; the offset does."""

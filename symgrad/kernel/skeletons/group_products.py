@@ -16,8 +16,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.lower import inlined
-from symgrad.kernel.products import NO_FACTOR, products_of
-from symgrad.kernel.row_tile import Tile, cut
+from symgrad.kernel.row_tile import NO_FACTOR, Tile, cut, products_of
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.row_sums_workgroup import Rows
 

@@ -17,13 +17,13 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, reachable
-from symgrad.kernel.group_sums import add_up, branches_of
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.lower import Value, inline, inlined
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK, Tile
 from symgrad.kernel.skeletons.lookup import GroupEntries
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.thread_group import add_up, branches_of
 from symgrad.kernel.views import (
     load_input,
     parameter_views,

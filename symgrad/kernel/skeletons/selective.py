@@ -11,9 +11,9 @@ import itertools
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from symgrad.kernel.formula import Formula
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.stage import Formula
 from symgrad.kernel.target import GROUP_BYTES
 
 TILE_STEPS: Final = 16

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice, pairwise
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.graph.node import Graph, reachable
+from symgrad.expr.graph.node import INPUT, Graph, paused_gc, reachable
 from symgrad.expr.graph.region import Loop, Regional
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
@@ -22,18 +24,292 @@ from symgrad.kernel.launch import (
     StepCost,
     Until,
 )
-from symgrad.kernel.shapes import Computation, Iteration, Matrix
+from symgrad.kernel.lower import Value, inline
+from symgrad.kernel.shapes import Call, Computation, Iteration, Matrix, Output
 from symgrad.kernel.skeletons.iterate import iterate_program
-from symgrad.kernel.skeletons.normal import normal_program, parts_of
 from symgrad.kernel.skeletons.products import (
     ROWS_PER_PRODUCT_SUM,
     ROWS_PER_TILE,
     ROWS_UNROLLED,
+    SIDE,
+    Residuals,
+    products_of,
     rows_per_tile,
     shares,
+    tile_numbers,
 )
-from symgrad.kernel.skeletons.solve import ACROSS, half
+from symgrad.kernel.skeletons.solve import ACROSS, FIXED, RIGHT, System, half, multiply
 from symgrad.kernel.stats import operations
+from symgrad.kernel.thread_group import ThreadGroup
+from symgrad.kernel.views import constants
+
+# --- with the matrix of normal equations ----------------------------------------------------------
+# Iterations with the matrix of normal equations in an array, a thread group for each problem.
+#
+# Code grows with the number of variables alone; what grows with its square or its cube are loops
+# that a thread group shares.
+
+DONE, ACTIVE = range(2)
+"""Words of progress: the steps of all problems, and problems that are active."""
+
+
+@paused_gc()
+def normal_program(iteration: Iteration, target: Target) -> KernelIR:
+    """The kernel that does steps of an iteration with a matrix: see `iterate_program`.
+
+    It has the same buffers and arguments, problem by problem.
+    """
+    return _Program(iteration, target).k
+
+
+class _Program:
+    """The parts of the kernel."""
+
+    def __init__(self, iteration: Iteration, target: Target) -> None:
+        assert iteration.matrix and iteration.rows, "there is a matrix, of sums over rows"
+        self.iteration, self.data, self.matrix = iteration, iteration.rows, iteration.matrix
+        self.k = k = KernelIR(target, iteration.update.name)
+        self.own, self.shared = k.buffer("own", "read"), k.buffer("shared", "read")
+        self.states = k.buffer("states", "write")
+        parts = iteration.update, iteration.rows
+        self.tables = constants(
+            k, *((p.graph, [i for o in p.outputs for i in o.nodes]) for p in parts)
+        )
+        """Tables of constants in the update, and at rows."""
+        self.steps, self.rows = k.argument("steps"), k.argument("rows")
+        self.threads, self.n, self.size = ThreadGroup(k), self.matrix.n, self.matrix.size
+        self.numbers = [k for k in range(iteration.state) if k not in self.matrix.places]
+        length = max(SIDE * len(self.numbers), tile_numbers(self.n))
+        self.tile = self.threads.array("factors", length, vector=4)
+        self.work = self.threads.array("work", half(self.n + 1))
+        self.entries = self.threads.array("matrix", self.size)
+        self.products = products_of(self.threads, self.n, self.tile, self.work)
+        self.exists, self.problem = self._problem()
+        k.names[self.problem] = "problem"
+        self._write()
+
+    def _problem(self) -> tuple[int, int]:
+        """Whether the thread group has a problem, and its number: past the end, the last one's."""
+        k, number = self.k, self.threads.number
+        if k.target.whole:
+            return k.truth(True), number
+        last = k.add(ops.word_sub, k.count, k.word(1))
+        return k.add(ops.word_lt, number, k.count), k.add(ops.word_min, number, last)
+
+    def _write(self) -> None:
+        k = self.k
+        first = self._load()
+        state, done = k.loop(
+            k.word(0),
+            self.steps,
+            first,
+            lambda _, state: self._step(state),
+            test=lambda _, state: self._goes_on(state),
+        )
+        self._store(state)
+        if not k.target.whole:
+            progress = k.buffer("progress", "write", "u", atomic=True)
+            active = k.add(ops.word_where, self._is_active(state), k.word(1), k.word(0))
+
+            def report() -> None:
+                k.store(progress, k.word(DONE), done, add=True)
+                k.store(progress, k.word(ACTIVE), active, add=True)
+
+            self.threads.first(lambda: k.when(self.exists, report))
+
+    def _is_active(self, state: Sequence[int]) -> int:
+        return self.k.add(ops.ne, state[-1], self.k.constant(0.0))
+
+    def _goes_on(self, state: Sequence[int]) -> int:
+        """Whether there is a step to do: all of a thread group agree."""
+        k = self.k
+
+        def word() -> int:
+            going = k.add(ops.logical_and, self._is_active(state), self.exists)
+            return k.add(ops.word_where, going, k.word(1), k.word(0))
+
+        return k.add(ops.word_lt, k.word(0), self.threads.agreed("going", word))
+
+    # the state -----------------------------------------------------------------------------------
+
+    def _load(self) -> list[int]:
+        """The numbers of the state that are not in its matrix, by way of the tile."""
+        k = self.k
+
+        def number(i: int) -> None:
+            k.store(self.tile, k.offset(i, SIDE, 0), k.load(self.states, self._number(i)))
+
+        self.threads.share(k.word(len(self.numbers)), number)
+        self.threads.share(
+            k.word(self.size),
+            lambda i: k.store(self.entries, i, k.load(self.states, self._element(i))),
+        )
+        self.threads.wait()
+        return [k.load(self.tile, k.word(SIDE * i)) for i in range(len(self.numbers))]
+
+    def _store(self, state: Sequence[int]) -> None:
+        k = self.k
+        self.threads.wait()
+        self.threads.first(lambda: self._stage(state))
+        self.threads.wait()
+
+        def number(i: int) -> None:
+            k.store(self.states, self._number(i), k.load(self.tile, k.offset(i, SIDE, 0)))
+
+        def store() -> None:
+            self.threads.share(k.word(len(self.numbers)), number)
+            self.threads.share(
+                k.word(self.size),
+                lambda i: k.store(self.states, self._element(i), k.load(self.entries, i)),
+            )
+
+        store() if k.target.whole else k.when(self.exists, store)
+
+    def _stage(self, state: Sequence[int]) -> None:
+        for i, value in enumerate(state):
+            self.k.store(self.tile, self.k.word(SIDE * i), value)
+
+    def _number(self, i: int) -> int:
+        """Where the i-th number stands that is not in the matrix."""
+        k = self.k
+        before = k.add(ops.word_lt, i, k.word(self.matrix.first))
+        skipped = k.add(ops.word_where, before, i, k.add(ops.word_add, i, k.word(self.size)))
+        return k.add(ops.word_add, self._start(), skipped)
+
+    def _element(self, i: int) -> int:
+        """Where the i-th number of the matrix stands."""
+        k = self.k
+        first = k.add(ops.word_add, self._start(), k.word(self.matrix.first))
+        return k.add(ops.word_add, first, i)
+
+    def _start(self) -> int:
+        return self.k.add(ops.word_mul, self.problem, self.k.word(self.iteration.state))
+
+    # a step --------------------------------------------------------------------------------------
+
+    def _step(self, state: Sequence[int]) -> list[int]:
+        """The next state."""
+        k, update = self.k, self.iteration.update
+        k.names |= {v: f"s{i}" for v, i in zip(state, self.numbers, strict=True)}
+        current = dict(zip(self.numbers, state, strict=True))
+        self.products.add_up(self.rows, self._residuals(current), self.matrix.weight)
+        inputs = _inputs(update.graph, update.outputs)
+        values: dict[int, Value] = {**self.tables[0]}
+        values |= {
+            i: self._input(number, current)
+            for number, i in inputs.items()
+            if number < self.iteration.state + 1 + self.n + self.size
+        }
+        for call, output in zip(self.matrix.calls, update.outputs[1:], strict=True):
+            results = self._call(call, inline(k, update.graph, output.nodes, values))
+            values |= {inputs[i]: v for i, v in results.items() if i in inputs}
+        after = [update.outputs[0].nodes[i] for i in self.numbers]
+        return inline(k, update.graph, after, values)
+
+    def _residuals(self, state: dict[int, int]) -> list[Residuals]:
+        """All residuals of a row with their derivatives, in parts."""
+        parts = parts_of(self.data, self.threads.alone)
+        return [Residuals(len(some), partial(self._row, state, some)) for some in parts]
+
+    def _row(self, state: dict[int, int], outputs: Sequence[Output], row: int) -> list[list[int]]:
+        """The numbers of some residuals of a row."""
+        data, inputs = self.data, _inputs(self.data.graph, outputs)
+        values = {
+            i: state[n] if n < data.parameters else self._column(row, n) for n, i in inputs.items()
+        }
+        nodes = [i for o in outputs for i in o.nodes]
+        numbers = iter(inline(self.k, data.graph, nodes, {**self.tables[1], **values}))
+        return [[*islice(numbers, len(o.nodes))] for o in outputs]
+
+    def _column(self, row: int, number: int) -> int:
+        """A column of a row: what is shared comes first."""
+        k, it = self.k, self.iteration
+        c = number - self.data.parameters
+        if c < it.shared:
+            return k.load(self.shared, k.offset(row, it.shared, c))
+        before = k.add(ops.word_mul, self.problem, self.rows)
+        return k.load(self.own, k.offset(k.add(ops.word_add, before, row), it.own, c - it.shared))
+
+    def _input(self, number: int, state: dict[int, int]) -> int:
+        """An input of the update: a number of the state, or a sum."""
+        k = self.k
+        if number < self.iteration.state:
+            if number in state:
+                return state[number]
+            return k.load(self.entries, k.word(number - self.matrix.first))
+        sum_ = number - self.iteration.state
+        if sum_ == 0:
+            loss = k.load(self.work, k.word(self.size + self.n))
+            return k.add(ops.mul, k.constant(0.5), loss)
+        return k.load(
+            self.work, k.word(self.size + sum_ - 1 if sum_ <= self.n else sum_ - self.n - 1)
+        )
+
+    def _call(self, call: Call, arguments: Sequence[int]) -> dict[int, int]:
+        """Do a call; its results by the numbers of the inputs that they are."""
+        k, threads = self.k, self.threads
+        threads.wait()
+        if call.kind == "keep":
+            k.when(
+                k.add(ops.ne, arguments[0], k.constant(0.0)),
+                lambda: threads.share(
+                    k.word(self.size), lambda i: k.store(self.entries, i, k.load(self.work, i))
+                ),
+            )
+            return {}
+        threads.first(lambda: self._give(arguments))
+        threads.wait()
+        if call.kind == "product":
+            multiply(threads, self.n, self.entries, self.tile)
+        else:
+            system = System(threads, self.n, self.entries, self.tile, self.work)
+            system.solve(fixed=len(arguments) > FIXED * self.n)
+        threads.wait()
+        place_ = 1 if call.kind == "product" else RIGHT
+        return {i: k.load(self.tile, k.word(SIDE * v + place_)) for v, i in enumerate(call.results)}
+
+    def _give(self, arguments: Sequence[int]) -> None:
+        """Write the arguments of a call to quads, one for each variable."""
+        k, zero = self.k, self.k.constant(0.0)
+        for v in range(self.n):
+            quad = [*arguments[v :: self.n], *[zero] * SIDE][:SIDE]
+            for c, value in enumerate(quad):
+                k.store(self.tile, k.word(SIDE * v + c), value)
+
+
+def _inputs(graph: Graph, outputs: Iterable[Output]) -> dict[int, int]:
+    """The inputs that some outputs need, by their numbers."""
+    nodes = graph.nodes
+    order = reachable(graph, [i for o in outputs for i in o.nodes])
+    return {nodes[i][1]: i for i in order if nodes[i][0] is INPUT}
+
+
+def parts_of(rows: Computation, alone: bool) -> list[tuple[Output, ...]]:
+    """The outputs of rows, the residuals, in parts that an invocation computes together.
+
+    All are one part where an invocation works ``alone``, but for those that fill no tile.
+    """
+    count = len(rows.outputs)
+    most = ROWS_PER_TILE if alone else _worth_computing_together(rows)
+    parts = -(-count // min(most, ROWS_PER_TILE))
+    ends = [count * part // parts for part in range(parts + 1)]
+    return [tuple(rows.outputs[a:b]) for a, b in pairwise(ends)]
+
+
+def _worth_computing_together(rows: Computation) -> int:
+    """How many residuals of a row one of a group should compute, so that most of it is shared.
+
+    All of a group have rows to compute as long as each computes one residual of them, and many do
+    not otherwise; but then what the residuals share is computed, and written, once for each.
+    """
+    each = sum(operations(rows.graph, output.nodes) for output in rows.outputs)
+    together = operations(rows.graph, [i for output in rows.outputs for i in output.nodes])
+    count = len(rows.outputs)
+    shared = (each - together) // max(count - 1, 1)
+    return max(1, shared * count // max(together - shared, 1))
+
+
+# --- launches of steps ----------------------------------------------------------------------------
 
 PROGRESS_WORDS: Final = 2
 """Words by which a dispatch tells how far the work is: see `Until`."""

@@ -6,19 +6,385 @@ that threads need not wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+from symgrad.expr import ops
+from symgrad.expr.graph.node import INPUT, paused_gc
+from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target, widen
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part
+from symgrad.kernel.lower import Adding, Value, inline, numbers, written
 from symgrad.kernel.row_sums import Read
+from symgrad.kernel.row_tile import NO_FACTOR, Products, Terms, product_tiles, products_of
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.row_sums_simd import row_sums_simd
+from symgrad.kernel.skeletons.lookup import Added, Case, Entries, added_to, cases
+from symgrad.kernel.stage import at_each_row
+from symgrad.kernel.statements import Buffer, wide_mul
 from symgrad.kernel.table_gradients import indices_of
 from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.views import (
+    View,
+    load_input,
+    parameter_views,
+    parameters_in_a_row,
+    put_together,
+    tables_of,
+)
+
+# --- the kernel -----------------------------------------------------------------------------------
+# Sums over rows in the lanes of a vector: each adds up its rows, a group what its lanes have.
+
+ROWS_WITH_NEAR_FACTORS: Final = 4
+"""Rows of an invocation whose factors have to stay in the cache, or results are not taken apart: to
+read factors from memory again takes longer than to add to results."""
+
+
+@paused_gc()
+def row_sums_simd(reduction: Reduction, target: SimdTarget) -> KernelIR:
+    """The kernel in which each group sums what its piece of ``count`` rows contributes.
+
+    Its buffers are ``rows`` (count, columns) and ``parameters``, which are read, and ``sums``
+    (groups, results), of float64. Where rows look entries up, those of `Entries` follow. Rows are
+    read in whole vectors, also behind the last.
+    """
+    return _Sums(reduction, target).kernel()
+
+
+class _Sums:
+    """Rows are added up in floats for a stretch, and the sums of stretches in wide sums, in memory.
+
+    What is done for each wide sum is a loop. Sums of few results are carried from row to row, or
+    are in memory, with the same bits. Of rows with many results nothing but factors are kept there
+    for a stretch, and products of these added up in tiles of results, if that is possible.
+    """
+
+    def __init__(self, reduction: Reduction, target: SimdTarget) -> None:
+        few = sum(len(o.nodes) for o in reduction.summed) <= target.summing.carried
+        arrays = Added(reduction) if few else added_to(reduction)
+        self.k = k = KernelIR(target, reduction.name)
+        self.reduction = reduction = arrays.reduction
+        self.graph, self.target, self.summing = reduction.graph, target, target.summing
+        self.rows, self.parameters = k.buffer("rows", "read"), k.buffer("parameters", "read")
+        self.sums = k.buffer("sums", "write", "d")
+        self.roots = [i for o in reduction.summed for i in o.nodes]
+        self.count = len(self.roots)
+        first, count = self._piece()
+        self.first, self.iterations = first, count.ceil_div(target.width).id
+        self.entries = Entries(k, reduction)
+        self.columns, self.views = self._inputs()
+        each = at_each_row(reduction)
+        if few and len(each) <= self.summing.together:
+            self.carried, self.products = len(each) <= self.summing.operations, Products({}, ())
+        else:
+            self.carried, self.products = False, self._products(each)
+        self.others = [c for c in range(self.count) if c not in self.products.terms]
+        """Results that are no products of factors which are kept."""
+        size, factors = max(self.count, 1), len(self.products.kept)
+        self.block = min(target.block, self.summing.cached // factors) if factors else target.block
+        self.factor_cache = k.buffer("kept", "own", size=self.block * factors) if factors else None
+        self.added = k.buffer("added", "own", size=size)
+        """The sums over a stretch, but for those in ``arrays``."""
+        slopes = [k.buffer(f"slopes{n}", "own", size=size) for n, size in enumerate(arrays.sizes)]
+        self.arrays: dict[int, Buffer] = dict(zip(arrays.starts, slopes, strict=True))
+        """Arrays to which rows add, by the leaves that they start as."""
+        self.ends = arrays.ends
+        """The nodes that they are then."""
+        pairs = zip(slopes, arrays.conditions, strict=True)
+        self.conditions = {array: (i, holds) for array, (i, holds) in pairs if i >= 0}
+        """Conditions for adding to them, and whether these have to hold."""
+        self.homes = {c: (slopes[n], at) for c, (n, at) in arrays.places.items()}
+        """Where in them the sum of a result is over a stretch, if it is."""
+        kinds = enumerate(target.wide)
+        self.totals = [k.buffer(f"total{c}", "own", kind, size) for c, kind in kinds]
+
+    def _piece(self) -> tuple[int, Index]:
+        """The first row of a lane, and how many rows the group has."""
+        k, piece = self.k, self.summing.piece
+        cell, count = Index(k, k.cell), Index(k, k.count)
+        if not piece:
+            return k.cell, count
+        group = Index(k, k.group)
+        return (cell + group * (piece - k.target.width)).id, (count - group * piece).at_most(piece)
+
+    def _inputs(self) -> tuple[dict[int, int], dict[int, View]]:
+        """The inputs that are columns, and arrays that are read where they are."""
+        first, nodes = self.reduction.parameters, self.graph.nodes
+        inputs = {i: n[1] for i, n in enumerate(nodes) if n[0] is INPUT}
+        columns = range(first, first + self.reduction.columns)
+        put = put_together(self.graph, self.roots)
+        rows = parameters_in_a_row(self.graph, put, first)
+        views = parameter_views(self.k, self.parameters, rows)
+        (tables,) = tables_of(self.k, (self.graph, put))
+        return {i: c - first for i, c in inputs.items() if c in columns}, views | tables
+
+    def _parameter(self, i: int) -> int:
+        """A parameter, where it is first needed."""
+        number = self.k.word(self.graph.nodes[i][1])
+        return load_input(self.k, self.graph, i, self.parameters, number)
+
+    def factors(self) -> list[int]:
+        """The factors of the sums."""
+        return inline(self.k, self.graph, self.reduction.factors, {}, self._parameter)
+
+    def stretches(
+        self, inits: Sequence[int], body: Callable[[int, int, Sequence[int]], Sequence[int]]
+    ) -> list[int]:
+        """A loop over the stretches of an invocation's rows, each from one turn to another."""
+        k, block = self.k, self.k.word(self.block)
+
+        def stretch(b: int, carries: Sequence[int]) -> Sequence[int]:
+            first = k.add(ops.word_mul, b, block)
+            last = k.add(ops.word_min, k.add(ops.word_add, first, block), self.iterations)
+            return body(first, last, carries)
+
+        up = k.add(ops.word_add, self.iterations, k.word(self.block - 1))
+        return k.loop(k.word(0), k.add(ops.word_div, up, block), inits, stretch)[0]
+
+    def iteration(
+        self,
+        first: int,
+        last: int,
+        inits: Sequence[int],
+        body: Callable[[int, list[int]], Sequence[int]],
+    ) -> list[int]:
+        """A loop over the rows of a stretch."""
+        return self.k.loop(first, last, inits, body, most=self.block, some=True)[0]
+
+    def carry(self, first: int, last: int) -> list[int]:
+        """The sums over a stretch, carried from row to row."""
+        return self.iteration(first, last, [self.k.constant(0.0)] * self.count, self._carry)
+
+    def contributed(self, t: int, nodes: Sequence[int]) -> tuple[int, list[int]]:
+        """Whether there is a row for a turn, and the values of some nodes at it.
+
+        What the row adds to entries of tables is added to them.
+        """
+        k, graph = self.k, self.graph
+        row = k.add(ops.word_add, self.first, k.add(ops.word_mul, t, k.word(k.target.width)))
+        k.names[row] = "row"
+        values: dict[int, Value] = dict(self.views)
+        for i, c in self.columns.items():
+            at = k.offset(row, self.reduction.columns, c)
+            values[i] = load_input(k, graph, i, self.rows, at)
+        inside = k.add(ops.word_lt, row, k.count)
+        values |= self.entries.values(row)
+        adding = Adding(self.arrays, self._adder(inside, values))
+        roots = [*nodes, *self.entries.nodes, *self.ends]
+        results = numbers(written(k, graph, roots, values, self._parameter, adding))
+        self.entries.add(row, [self._or_nothing(inside, v) for v in results[len(nodes) :]])
+        return inside, results[: len(nodes)]
+
+    def _adder(self, inside: int, values: Mapping[int, Value]) -> Callable[[Buffer, int], int]:
+        """Adds to an array where an iteration would add a value."""
+        nodes = [condition for condition, _ in self.conditions.values()]
+        conditions = inline(self.k, self.graph, nodes, values, self._parameter)
+        adds: dict[Buffer, int] = {}
+        for (array, (_, holds)), condition in zip(self.conditions.items(), conditions, strict=True):
+            wanted = condition if holds else self.k.add(ops.logical_not, condition)
+            adds[array] = self.k.add(ops.logical_and, inside, wanted)
+        return lambda array, value: self._or_nothing(adds.get(array, inside), value)
+
+    def _or_nothing(self, inside: int, value: int) -> int:
+        """The value that an iteration adds: nothing, if it is at no row."""
+        return self._kept(inside, value, self.k.constant(0.0))
+
+    def _kept(self, inside: int, new: int, old: int) -> int:
+        """The value that an iteration makes of another: some lanes are at rows beyond the last."""
+        return self.k.add(ops.where, inside, new, old)
+
+    def _carry(self, t: int, sums: Sequence[int]) -> Sequence[int]:
+        """The sums after one more row."""
+        k = self.k
+        k.names.update((s, f"sum{c}") for c, s in enumerate(sums))
+        inside, values = self.contributed(t, self.roots)
+        new = [k.add(ops.add, s, v) for s, v in zip(sums, values, strict=True)]
+        return [self._kept(inside, n, s) for n, s in zip(new, sums, strict=True)]
+
+    def _products(self, each: Sequence[int]) -> Products:
+        """The results that are taken apart: none, if their factors do not stay in the cache."""
+        products = products_of(self.reduction, each)
+        fits = len(products.kept) * ROWS_WITH_NEAR_FACTORS <= self.summing.cached
+        return products if fits else Products({}, ())
+
+    def kernel(self) -> KernelIR:
+        """The whole program."""
+        k = self.k
+        self._each(range(self.count), self._clear)
+        for array in self.arrays.values():
+            k.fill(array)
+        self.stretches((), self._stretch)
+        start = k.add(ops.word_mul, k.group, k.word(self.count))
+        for factor, first, end in _alike(self.factors()):
+            wide = k.add(widen, factor)
+            self._iterations(first, end, partial(self._store_factor, start, wide))
+        self._each(range(self.count), self._finish)
+        return k
+
+    def _store_factor(self, start: int, factor: int, c: int) -> None:
+        self.k.store(self.sums, self.k.add(ops.word_add, start, c), factor)
+
+    def _each(self, results: Sequence[int], body: Callable[[int], None]) -> None:
+        """Loops of what is done for some results."""
+        for first, end in _runs(results):
+            self._iterations(first, end, body)
+
+    def _iterations(self, first: int, end: int, body: Callable[[int], None]) -> None:
+        """A loop of what is done for results whose numbers follow each other."""
+
+        def iteration(c: int, _: Sequence[int]) -> Sequence[int]:
+            body(c)
+            return ()
+
+        self.k.loop(self.k.word(first), self.k.word(end), (), iteration)
+
+    # a stretch -----------------------------------------------------------------------------------
+
+    def _stretch(self, first: int, last: int, _: Sequence[int]) -> Sequence[int]:
+        """Rows that are added up in floats, and then to the wide sums."""
+        k = self.k
+        if self.carried:
+            for c, x in enumerate(self.carry(first, last)):
+                k.store(self.added, k.word(c), x)
+        else:
+            self.iteration(first, last, (), partial(self._keep, first))
+            for tile in product_tiles(self.products.terms, self.summing.registers):
+                self._add_products(tile, k.add(ops.word_sub, last, first))
+        self._add_all(range(self.count) if self.summing.brief else self.others)
+        return ()
+
+    def _keep(self, first: int, t: int, _: Sequence[int]) -> Sequence[int]:
+        """Add what a row contributes to sums in memory, and keep its factors there."""
+        k, factors = self.k, self.products.kept
+        singly = {c: self.roots[c] for c in self.others if c not in self.homes}
+        chosen = cases(self.graph, singly, [*factors, *self.ends])
+        for case in chosen:
+            for c in case.values:
+                del singly[c]
+        more = dict.fromkeys(i for case in chosen for i in (case.condition, *case.needed))
+        inside, values = self.contributed(t, [*singly.values(), *factors, *more])
+        for c, v in zip(singly, values, strict=False):
+            old = k.load(self.added, k.word(c))
+            k.store(self.added, k.word(c), self._kept(inside, k.add(ops.add, old, v), old))
+        value_of = dict(zip(more, values[len(singly) + len(factors) :], strict=True))
+        for case in chosen:
+            self._add_case(case, inside, value_of)
+        if self.factor_cache:
+            row = k.add(ops.word_sub, t, first)
+            for c, v in enumerate(values[len(singly) : len(singly) + len(factors)]):
+                stored = self._kept(inside, v, k.constant(0.0))
+                k.store(self.factor_cache, k.offset(row, len(factors), c), stored)
+        return ()
+
+    def _add_case(self, case: Case, inside: int, value_of: Mapping[int, int]) -> None:
+        """Add what a row contributes in a case to sums in memory."""
+        k, condition = self.k, value_of[case.condition]
+        if not case.holds:
+            condition = k.add(ops.logical_not, condition)
+
+        def add() -> None:
+            values = inline(k, self.graph, [*case.values.values()], value_of, self._parameter)
+            for c, v in zip(case.values, values, strict=True):
+                k.store(self.added, k.word(c), v, add=True)
+
+        k.when(k.add(ops.logical_and, inside, condition), add)
+
+    def _add_products(self, results: Sequence[int], rows: int) -> None:
+        """Add up results of so many rows whose factors have been kept."""
+        k, factors = self.k, self.factor_cache
+        assert factors, "factors are kept somewhere"
+        terms = [self.products.terms[c] for c in results]
+        place = {i: c for c, i in enumerate(self.products.kept)}
+        wanted = dict.fromkeys(i for pairs in terms for pair in pairs for i in pair)
+        wanted.pop(NO_FACTOR, None)
+
+        def iteration(t: int, sums: Sequence[int]) -> Sequence[int]:
+            at = {i: k.load(factors, k.offset(t, len(place), place[i])) for i in wanted}
+            return [self._with(s, at, pairs) for s, pairs in zip(sums, terms, strict=True)]
+
+        totals, _ = k.loop(k.word(0), rows, [k.constant(0.0)] * len(terms), iteration, some=True)
+        for c, x in zip(results, totals, strict=True):
+            if self.summing.brief:
+                k.store(self.added, k.word(c), x)
+            else:
+                self._add_to_total(k.word(c), x)
+
+    def _with(self, total: int, at: Mapping[int, int], pairs: Terms) -> int:
+        """A sum and products of the factors at a row, one after the other."""
+        k = self.k
+        for a, b in pairs:
+            product = at[a] if b == NO_FACTOR else k.add(ops.mul, at[a], at[b])
+            total = k.add(ops.add, total, product)
+        return total
+
+    # wide sums -----------------------------------------------------------------------------------
+
+    def _store(self, c: int, total: Sequence[int]) -> None:
+        for buffer, part in zip(self.totals, total, strict=True):
+            self.k.store(buffer, c, part)
+
+    def _total(self, c: int) -> tuple[int, ...]:
+        return tuple(self.k.load(buffer, c) for buffer in self.totals)
+
+    def _clear(self, c: int) -> None:
+        """The sums of a result before all rows."""
+        self._store(c, self.target.wide_zero(self.k))
+        if not self.carried:
+            self.k.store(self.added, c, self.k.constant(0.0))
+
+    def _add_all(self, results: Sequence[int]) -> None:
+        """Add the sums of results over a stretch to the wide ones."""
+        for first, end in _runs(results):
+            for (array, step), run in itertools.groupby(range(first, end), self._home):
+                numbers = list(run)
+                self._iterations(numbers[0], numbers[-1] + 1, partial(self._add, array, step))
+
+    def _home(self, c: int) -> tuple[Buffer, int]:
+        """Where the sum of a result over a stretch is: an array, and how much further on than c."""
+        array, at = self.homes.get(c, (self.added, c))
+        return array, at - c
+
+    def _add(self, array: Buffer, step: int, c: int) -> None:
+        """Add the sum of a result over a stretch to the wide one."""
+        k = self.k
+        at = k.add(ops.word_add if step >= 0 else ops.word_sub, c, k.word(abs(step)))
+        self._add_to_total(c, k.load(array, at))
+        if not self.carried:
+            k.store(array, at, k.constant(0.0))
+
+    def _add_to_total(self, c: int, x: int) -> None:
+        self._store(c, self.target.wide_add(self.k, self._total(c), x))
+
+    def _finish(self, c: int) -> None:
+        """The sum of a result over the group, times the factor that stands in its place."""
+        k = self.k
+        at = k.add(ops.word_add, k.add(ops.word_mul, k.group, k.word(self.count)), c)
+        total = self.target.over_lanes(k, self._total(c))
+        k.store(self.sums, at, k.add(wide_mul, k.load(self.sums, at), total))
+
+
+def _alike(factors: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Runs of results that have one factor: it, the first of them, and the one after the last."""
+    first = 0
+    for factor, run in itertools.groupby(factors):
+        end = first + len(list(run))
+        yield factor, first, end
+        first = end
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The first of each run of numbers that follow each other, and the one after its last."""
+    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        members = [n for _, n in run]
+        yield members[0], members[-1] + 1
+
+
+# --- the launch -----------------------------------------------------------------------------------
 
 MOST_NUMBERS: Final = 2**31
 """Numbers that a dispatch over rows reads, at most: words have to count them."""

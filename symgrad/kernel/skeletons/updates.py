@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.formula import Formula
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.stage import Formula
 from symgrad.kernel.statements import Buffer
 
 SQUARES_PER_GROUP: Final = 16_384

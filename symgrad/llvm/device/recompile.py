@@ -25,9 +25,17 @@ import numpy as np
 from symgrad.kernel import watch
 from symgrad.kernel.memory import LARGE_BYTES, POOL
 from symgrad.llvm import compiler
-from symgrad.llvm.device.cpu import Code, compile_source, find_code, keep_code, key_of
+from symgrad.llvm.device.cpu import (
+    NULL,
+    Code,
+    address,
+    compile_source,
+    find_code,
+    function,
+    keep_code,
+    key_of,
+)
 from symgrad.llvm.device.host import host
-from symgrad.llvm.device.pointers import NULL, address, function
 from symgrad.llvm.printing.source import Source
 
 MOST_STAYING: Final = 2**20

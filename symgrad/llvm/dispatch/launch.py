@@ -16,12 +16,11 @@ from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel import watch
 from symgrad.kernel.launch import Dispatch, Launch, Program, Use
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.problems import RowData
+from symgrad.kernel.shapes import RowData
 from symgrad.kernel.skeletons.map import Map
-from symgrad.llvm.dispatch.compiled import Calls, Compiled, Planned, kernel_of
-from symgrad.llvm.dispatch.points import Points
+from symgrad.llvm.dispatch.compiled import Calls, Compiled, Planned, Points, kernel_of
 from symgrad.llvm.dispatch.until import Steps, Visit, stream
-from symgrad.values.dtypes import host_dtype
+from symgrad.values.arrays import host_dtype
 
 SMALL_BYTES: Final = 2**16
 """Bytes of outputs that stay with each thread for a launch whose inputs stay, at most."""

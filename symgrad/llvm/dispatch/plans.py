@@ -29,13 +29,12 @@ from symgrad.kernel.stages.plan import Plan, Segment
 from symgrad.kernel.stages.steps import Step
 from symgrad.kernel.threads import share_out, worth
 from symgrad.llvm.compiler import llvm
-from symgrad.llvm.device.cpu import Code, compile_source
-from symgrad.llvm.device.pointers import NULL, address, at, function, pointers
+from symgrad.llvm.device.cpu import NULL, Code, address, at, compile_source, function, pointers
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.dispatch import driver as d
-from symgrad.llvm.dispatch.assembly import WORD, Argument, Assembly, Fixed, Moving, Place, Root
 from symgrad.llvm.dispatch.compiled import STAYING_BYTES, kernel_of, placed
-from symgrad.values.dtypes import host_dtype
+from symgrad.llvm.dispatch.driver import WORD, Argument, Assembly, Fixed, Moving, Place, Root
+from symgrad.values.arrays import host_dtype
 
 BUDGET: Final = 2**31
 """The cost in additions of what loops do until Python may look for signals."""

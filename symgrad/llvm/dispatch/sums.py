@@ -20,7 +20,7 @@ from symgrad.llvm.dispatch.compiled import Compiled
 from symgrad.llvm.dispatch.launch import Held, Launched
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.source import CACHE_LINE_BYTES
-from symgrad.values.dtypes import host_dtype
+from symgrad.values.arrays import host_dtype
 
 ROWS_PER_PIECE: Final = 2**15
 """Rows that are summed in one piece: what the sums are does not depend on who computes them."""

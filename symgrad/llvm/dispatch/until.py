@@ -13,12 +13,11 @@ from symgrad.expr.graph.node import reachable
 from symgrad.kernel import watch
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.memory import POOL
-from symgrad.kernel.problems import RowData
-from symgrad.kernel.shapes import Iteration
+from symgrad.kernel.shapes import Iteration, RowData
 from symgrad.kernel.target import SimdTarget
 from symgrad.kernel.threads import share_out, worth
+from symgrad.llvm.device.cpu import NULL, address
 from symgrad.llvm.device.host import host
-from symgrad.llvm.device.pointers import NULL, address
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.printing.operations import lone_products, uses_of
 

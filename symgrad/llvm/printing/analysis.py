@@ -15,8 +15,7 @@ from typing import Final, NamedTuple, TypeGuard
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD, Graph
-from symgrad.kernel.accesses import operands
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language import KernelIR, operands
 from symgrad.kernel.statements import (
     Buffer,
     Fill,

@@ -10,10 +10,9 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD
 from symgrad.kernel.language import widen
 from symgrad.kernel.statements import Buffer, Fill, Load, Read, ReadRow, Scope, Store, scopes_of
-from symgrad.llvm.printing.addresses import Addresses
 from symgrad.llvm.printing.analysis import Records
 from symgrad.llvm.printing.operations import Shape
-from symgrad.llvm.printing.records import Transposed, tiles, transpose
+from symgrad.llvm.printing.records import Addresses, Transposed, tiles, transpose
 from symgrad.llvm.printing.values import Values
 
 

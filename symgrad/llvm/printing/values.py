@@ -24,8 +24,14 @@ from symgrad.kernel.statements import (
 from symgrad.llvm.printing.analysis import Records
 from symgrad.llvm.printing.builder import Builder
 from symgrad.llvm.printing.functions import LEAST_CALLS, Arrangement, Packed
-from symgrad.llvm.printing.operations import Shape, Writer, called, constant
-from symgrad.llvm.printing.pairs import PUT_TOGETHER, TAKEN_APART
+from symgrad.llvm.printing.operations import (
+    PUT_TOGETHER,
+    TAKEN_APART,
+    Shape,
+    Writer,
+    called,
+    constant,
+)
 from symgrad.llvm.printing.source import CACHE_LINE_BYTES
 from symgrad.mathlib.define import Function
 

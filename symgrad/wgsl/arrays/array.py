@@ -14,7 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from symgrad import lazy
 from symgrad.errors import DeviceError, InputError, InputTypeError, TraceError
-from symgrad.values.dtypes import LARGEST, is_float, name_of
+from symgrad.values.arrays import LARGEST, is_float, name_of
 from symgrad.wgsl.arrays.elementwise import IDENTITIES, Arithmetic, Call, definition
 from symgrad.wgsl.arrays.stored import DTYPES, StoredArray
 from symgrad.wgsl.arrays.strided import checked_axes

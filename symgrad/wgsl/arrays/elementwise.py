@@ -20,18 +20,17 @@ from symgrad.errors import TraceError
 from symgrad.expr.graph.node import inputs_of, reachable
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracing.trace import trace
-from symgrad.kernel.binding import bind
-from symgrad.kernel.copying import converted
 from symgrad.kernel.target import MAX_WORKGROUPS
+from symgrad.kernel.threads import converted
+from symgrad.kernel.uses import bind
 from symgrad.mathlib.define import functions, inlined, lower
-from symgrad.values.dtypes import name_of
+from symgrad.values.arrays import name_of
 from symgrad.wgsl.arrays.strided import ALIGNMENT, View, bound, c_strides, collapsed, pieces
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
-from symgrad.wgsl.printing.definitions import Library
-from symgrad.wgsl.printing.operations import PRIMARY, SINGLE, Floats
-from symgrad.wgsl.printing.pairs import FLOATS, PAIR
+from symgrad.wgsl.printing.operations import FLOATS, PAIR, PRIMARY, SINGLE, Floats
+from symgrad.wgsl.printing.printer import Library
 from symgrad.wgsl.printing.source import Style
 from symgrad.wgsl.printing.values import Writer
 

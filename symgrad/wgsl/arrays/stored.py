@@ -13,7 +13,7 @@ import numpy as np
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.resident import ResidentArray
-from symgrad.values.dtypes import PAIRS, host_dtype, is_float, name_of
+from symgrad.values.arrays import PAIRS, host_dtype, is_float, name_of
 from symgrad.wgsl.arrays.elementwise import Arithmetic
 from symgrad.wgsl.arrays.strided import ALIGNMENT, View, c_strides, checked_axes
 from symgrad.wgsl.device.gpu import FLOAT

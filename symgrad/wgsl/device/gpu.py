@@ -7,28 +7,118 @@ ever destroyed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, SymgradError
 from symgrad.kernel import watch
-from symgrad.kernel.copying import QUEUED_BYTES, converted
-from symgrad.values.dtypes import PAIRS
+from symgrad.kernel.threads import QUEUED_BYTES, converted
+from symgrad.values.arrays import PAIRS
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
-from symgrad.wgsl.device.guard import Guard
-from symgrad.wgsl.device.modules import choose_modules
 from symgrad.wgsl.device.timestamps import FEATURE, Timestamps
 from symgrad.wgsl.memory.encoding import Copy, Encoder, NativeEncoder, Step, choose_encoder
 from symgrad.wgsl.memory.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory.pool import Holder, Pool, Storage, rounded_down
 from symgrad.wgsl.memory.queue import Queue
 from symgrad.wgsl.memory.transfer import Segment, Transfers
+
+# --- errors ---------------------------------------------------------------------------------------
+# Where wgpu's errors become ours, and where the user's stay what they are.
+
+USERS: Final = "_is_the_users"
+"""The attribute of exceptions that a guard lets pass."""
+
+
+class Guard:
+    """A context in which wgpu's errors become ours; without state, so threads may share it."""
+
+    def __init__(self, translated: Callable[[Exception], Exception]) -> None:
+        self._translated = translated
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SymgradError) or not isinstance(error, Exception):
+            return
+        if USERS in vars(error):
+            return
+        if isinstance(error, RuntimeError) or type(error).__name__.startswith("GPU"):
+            raise self._translated(error) from error
+
+
+@contextlib.contextmanager
+def lifted() -> Generator[None]:
+    """A context within a guard's, whose errors are the user's."""
+    try:
+        yield
+    except Exception as error:
+        vars(error)[USERS] = True
+        raise
+
+
+# --- shader modules -------------------------------------------------------------------------------
+# How WGSL becomes a shader module: trusted with its loops, where this wgpu can do so.
+#
+# wgpu counts the iterations of every loop, so that drivers may not take one for endless, which
+# costs short loops most of their time and keeps drivers from unrolling them. All loops of symgrad's
+# kernels count to a bound. Bounds of arrays are checked all the same.
+
+CHECKED_BOUNDS: Final = 1
+"""wgpu's flag for the checks of arrays' bounds, without that for those of loops."""
+
+TRIED: Final = "@compute @workgroup_size(1) fn main() {}"
+"""A module that says whether this wgpu has the function."""
+
+MakeModule = Callable[[str], Any]
+
+
+def choose_modules(device: Any, native: Any) -> MakeModule:
+    """Makes modules from WGSL: trusted if this wgpu has that, else by its documented function."""
+    try:
+        modules = TrustedModules(device, native)
+        modules(TRIED)
+    except Exception:  # whatever another version of wgpu raises
+        return lambda source: device.create_shader_module(code=source)
+    return modules
+
+
+class TrustedModules:
+    """Makes modules by the C function that ``native``, wgpu's back end, exports."""
+
+    def __init__(self, device: Any, native: Any) -> None:
+        self._device, self._ffi, self._lib = device, native.ffi, native.lib
+        self._errors, self._module = native._api.error_handler, native._api.GPUShaderModule
+
+    def __call__(self, source: str) -> Any:
+        """The module; a RuntimeError has naga's message if it refuses the source."""
+        ffi, text = self._ffi, source.encode()
+        held = ffi.new("char[]", text)
+        wgsl = ffi.new("WGPUShaderSourceWGSL *")
+        wgsl.chain.sType = self._lib.WGPUSType_ShaderSourceWGSL
+        wgsl.code.data, wgsl.code.length = held, len(text)
+        descriptor = ffi.new("WGPUShaderModuleDescriptor *")
+        descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", wgsl)
+        self._errors.capture("symgrad")
+        try:
+            module = self._lib.wgpuDeviceCreateShaderModuleTrusted(
+                self._device._internal, descriptor, CHECKED_BOUNDS
+            )
+        finally:
+            error = self._errors.release("symgrad")
+        if error is not None:
+            raise RuntimeError(error[1])
+        return self._module("", module, self._device)
+
+
+# --- the GPU --------------------------------------------------------------------------------------
 
 Range = tuple[Any, int, int]
 """A bound part of a buffer: the buffer, the first byte, and how many."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.kernel.copying import converted
 from symgrad.kernel.memory import in_pieces
-from symgrad.kernel.skeletons.row_points import Pattern
+from symgrad.kernel.skeletons.map import Pattern
+from symgrad.kernel.threads import converted
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.device.gpus import Gpu

@@ -38,7 +38,7 @@ from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.kernel.table_gradients import in_order, quads
 from symgrad.kernel.target import MAX_WORKGROUPS
 from symgrad.mathlib.define import Function
-from symgrad.values.dtypes import host_dtype
+from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations

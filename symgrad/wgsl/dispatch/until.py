@@ -18,15 +18,15 @@ import numpy as np
 
 from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.problems import RowData
+from symgrad.kernel.shapes import RowData
 from symgrad.kernel.skeletons.steps import PROGRESS_WORDS, TILE_SIDE, transpose_program
 from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.kernel.target import WORKGROUPS_PER_ROW, WorkgroupTarget, grid_of
-from symgrad.values.dtypes import name_of
+from symgrad.values.arrays import name_of
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
-from symgrad.wgsl.dispatch.blocks import Fetched
 from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations
+from symgrad.wgsl.dispatch.workspace import Fetched
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.printer import print_kernel

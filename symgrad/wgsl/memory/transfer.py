@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from symgrad.kernel.copying import (
+from symgrad.kernel.threads import (
     LEAST_PIECE_BYTES,
     QUEUED_BYTES,
     THREADS,

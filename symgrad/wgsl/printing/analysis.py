@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.graph.node import WORD, Graph
-from symgrad.kernel.accesses import accesses
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.index import Vector, vector_of
+from symgrad.kernel.language import KernelIR, accesses
 from symgrad.kernel.statements import Buffer, Load, Routine, Scope, Statement, Store, scopes_of
 from symgrad.kernel.uses import Uses
-from symgrad.kernel.vectors import Vector, vector_of
-from symgrad.values.dtypes import PAIRS
+from symgrad.values.arrays import PAIRS
 from symgrad.wgsl.printing.operations import PRODUCT, Floats, Text, wrapped
 
 PRIVATE: Final = 64

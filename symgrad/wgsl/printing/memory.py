@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from symgrad.kernel.statements import Buffer, Fill, Load, Read, Store
-from symgrad.wgsl.printing.addresses import Addresses
 from symgrad.wgsl.printing.analysis import Own, Together, Vectors
 from symgrad.wgsl.printing.operations import PRIMARY
+from symgrad.wgsl.printing.records import Addresses
 from symgrad.wgsl.printing.values import Values
 
 _KEPT: Final = re.compile(r"(\w+)_kept(_\d+)?$")

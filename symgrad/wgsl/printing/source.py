@@ -9,8 +9,7 @@ from symgrad.kernel.shapes import Computation
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import POINTS_PER_WORKGROUP
 from symgrad.wgsl.printing.names import printable
-from symgrad.wgsl.printing.operations import Floats
-from symgrad.wgsl.printing.pairs import FLOATS
+from symgrad.wgsl.printing.operations import FLOATS, Floats
 
 
 @dataclass(frozen=True)

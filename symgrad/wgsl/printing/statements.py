@@ -10,8 +10,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.accesses import accesses
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language import KernelIR, accesses
 from symgrad.kernel.schedule import Column
 from symgrad.kernel.statements import (
     Barrier,

@@ -8,8 +8,7 @@ import numpy as np
 
 from symgrad.expr.graph.node import inputs_of
 from symgrad.expr.semantics.evaluate import evaluate_graph
-from symgrad.kernel.problems import NO_DATA, RowData
-from symgrad.kernel.shapes import Computation, Iteration, Output, Reduction
+from symgrad.kernel.shapes import NO_DATA, Computation, Iteration, Output, Reduction, RowData
 
 
 def compute(computation: Computation, points: np.ndarray, dtype: Any = np.float64) -> np.ndarray:
