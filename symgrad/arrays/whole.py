@@ -254,6 +254,8 @@ class WholeArray(Whole):
         if isinstance(value, (Handle, Whole)):
             raise ElementsNeededError("an expression beside a whole array")
         array: Any = value if hasattr(value, "dtype") else np.asarray(value)
+        if array.dtype == object and not any(isinstance(e, Handle) for e in array.flat):
+            array = np.array(array.tolist())
         if array.dtype.kind not in KINDS:
             raise ElementsNeededError(f"an array of {array.dtype}")
         return WholeArray(self.tape, _known(self.tape, array))

@@ -26,9 +26,10 @@ from symgrad.expr.tracers.array import ExprArray, TracedArray
 from symgrad.expr.tracers.tree import Block, Tree, flatten
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
-from symgrad.front.kernels import shared
+from symgrad.front.kernels import Kernel, shared
 from symgrad.front.whole import (
     BY_ELEMENTS,
+    Program,
     Recall,
     TracedCall,
     WholeTrace,
@@ -103,11 +104,6 @@ class Arguments:
         self.size += block.size
         return block
 
-    def filled(self, k: int, flat: Any) -> Any:
-        """An argument with the numbers of a flat array."""
-        leaves, tree = self.nests[k]
-        return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
-
     @property
     def real(self) -> list[Any]:
         """All arrays, whole numbers as real ones."""
@@ -131,10 +127,17 @@ class Arguments:
         """The arrays that are on a GPU."""
         return [a for a in self.arrays if isinstance(a, ResidentArray)]
 
-    def flat(self, stays: bool) -> np.ndarray | ResidentArray:
-        """The numbers of all arrays, on a GPU if they stay on one."""
-        arrays: list[Any] = [a if stays else np.asarray(a) for a in self.arrays]
-        return np.concatenate([a.reshape(-1) for a in arrays]) if arrays else np.empty(0)
+
+def flat_of(arrays: Sequence[Any], stays: bool) -> np.ndarray | ResidentArray:
+    """The numbers of all arrays, on a GPU if they stay on one."""
+    given: list[Any] = [a if stays else np.asarray(a) for a in arrays]
+    return np.concatenate([a.reshape(-1) for a in given]) if given else np.empty(0)
+
+
+def of_flat(nest: tuple[list[Any], Tree], flat: Any) -> Any:
+    """A nest with the numbers of a flat array in the place of its blocks."""
+    leaves, tree = nest
+    return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
 
 
 def nested(nest: tuple[list[Any], Tree], arrays: Iterator[Any]) -> Any:
@@ -189,11 +192,10 @@ def value_and_grad(
     A `DeviceArray` among the arrays stays where it is, and so do the value and the gradient then,
     unless ``device`` is the CPU.
 
-    As in JAX without ``jit``, f is traced at every call: what it takes from its closure, from
-    globals, attributes or arrays is what it is now. Equal traces share a kernel, so that a call
-    like the last one costs no more than a run of f, and not even that with large arrays where all
-    that f refers to is seen to be unchanged; a constant that has changed makes a kernel anew. Where
-    f never changes, `fused_forward_backward` traces it once.
+    What f takes from its closure, from globals, attributes or arrays is what it is at the call: as
+    in JAX without ``jit``, f is traced at every call, but where all that it refers to is seen to be
+    unchanged. Equal traces share a kernel; a constant that has changed makes a kernel anew. Where f
+    never changes, `fused_forward_backward` traces it once.
 
     Raises:
         InputError: if argnums names no argument, or one twice. InputTypeError: where ``argnums``
@@ -208,7 +210,7 @@ def value_and_grad(
         (34.0, 26.0)
     """
     options = options_of(f, None, math, dtype, simplify, True, roll, checkpoint)
-    recall = Recall(f)
+    recall: Recall[Program] = Recall(f)
     chosen_among = functools.cache(functools.partial(chosen_of, argnums))
 
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
@@ -224,26 +226,26 @@ def value_and_grad(
         arguments = Arguments([*args, named], chosen)
         warn_of(arguments.data)
 
-        def whole() -> tuple[Any, tuple[Any, ...]]:
+        def traced(trace: Callable[..., Program]) -> tuple[Any, Any]:
             before = recall.state()
-            program = _whole(f, arguments, chosen, has_aux, options, device)
+            program = trace(f, arguments, chosen, has_aux, options, device)
             recall.note(before, args, named, chosen, program)
-            return program.run(arguments.real)
+            return alone(program.run(arguments.real))
 
         if is_large(arguments.arrays):
             with suppress(*BY_ELEMENTS):
-                return alone(whole())
-            return alone(by_elements(arguments, chosen))
+                return traced(_whole)
+            return traced(_by_elements)
         try:
             with whole_instead():
-                return alone(by_elements(arguments, chosen))
+                return traced(_by_elements)
         except ManyElementsError:
             with suppress(*BY_ELEMENTS, TraceError):
-                return alone(whole())
-            return alone(by_elements(arguments, chosen))
+                return traced(_whole)
+            return traced(_by_elements)
         except TraceError as error:  # such as that of a factor of too large a matrix
             try:
-                return alone(whole())
+                return traced(_whole)
             except Exception:
                 raise error from None
 
@@ -251,16 +253,6 @@ def value_and_grad(
         for array in data:
             if isinstance(array, np.ndarray):
                 warn_if_rounded(array, "an argument", options.dtype)
-
-    def by_elements(arguments: Arguments, chosen: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
-        call, on_device = _GradientCall(f, arguments, has_aux), arguments.device_arrays
-        target = target_of(None, *on_device) if on_device and device is None else device
-        making = Making(options, target, make=shared)
-        kernel = gradient_kernel(arguments.size, call.of_flat, making, arguments.wanted, has_aux)
-        stays = bool(on_device) and not backend_of(kernel.device).on_host
-        value, gradient, *aux = kernel.run(arguments.flat(stays))
-        grads = tuple(arguments.filled(k, gradient) for k in chosen)
-        return (value, call.nested(aux[0])) if has_aux else value, grads
 
     def alone(result: tuple[Any, tuple[Any, ...]]) -> tuple[Any, Any]:
         first, grads = result
@@ -309,16 +301,55 @@ def _whole(
     return run.call(traced, outputs, stays, nest, has_aux and len(kept) < len(leaves))
 
 
+@dataclass(frozen=True)
+class ByElements:
+    """A kernel of the elements of a call's arrays, to be run with other numbers."""
+
+    compiled: Kernel
+    stays: bool
+    """Whether numbers are, and stay, on the GPU."""
+    nest: Callable[[Any], Any]
+    """The result of the call, of that of the kernel."""
+    others: bool
+    """Whether the result holds what the kernel does not compute."""
+
+    def run(self, arrays: Sequence[Any]) -> Any:
+        """The result of a call with these arrays."""
+        return self.nest(self.compiled.run(flat_of(arrays, self.stays)))
+
+
+def _by_elements(
+    f: Callable[..., Any], arguments: Arguments, chosen: Sequence[int], has_aux: bool,
+    options: Options, device: DeviceChoice,
+) -> ByElements:  # fmt: skip
+    """The value and the gradients of a call, by a kernel of the elements of its arrays."""
+    call, on_device = _GradientCall(f, arguments, has_aux), arguments.device_arrays
+    target = target_of(None, *on_device) if on_device and device is None else device
+    making = Making(options, target, make=shared)
+    kernel = gradient_kernel(arguments.size, call.of_flat, making, arguments.wanted, has_aux)
+    stays = bool(on_device) and not backend_of(kernel.device).on_host
+    nests = [arguments.nests[k] for k in chosen]
+
+    def nest(results: Any) -> tuple[Any, tuple[Any, ...]]:
+        value, gradient, *aux = results
+        grads = tuple([of_flat(nest, gradient) for nest in nests])
+        return (value, call.nested(aux[0])) if has_aux else value, grads
+
+    return ByElements(kernel, stays, nest, has_aux and not call.is_traced)
+
+
 class ElementsCall:
     """f as a function of one flat array, which gives the expressions in what f returns."""
 
     def __init__(self, f: Callable[..., Any], arguments: Arguments) -> None:
+        nests = arguments.nests
+
         @functools.wraps(f, ("__qualname__",), ())  # the name, and what is wrapped: all takes long
-        def of_flat(v: Any) -> Any:
-            *args, named = (arguments.filled(k, v) for k in range(len(arguments.nests)))
+        def flat_function(v: Any) -> Any:
+            *args, named = (of_flat(nest, v) for nest in nests)
             return self.returned(f(*args, **named))
 
-        self.of_flat = of_flat
+        self.of_flat = flat_function
 
     def returned(self, result: Any) -> Any:
         """The result of the function of one flat array, for that of f."""
@@ -337,6 +368,11 @@ class ElementsCall:
         leaves, self._tree = flatten(result)
         self._leaves = [noted(leaf) for leaf in leaves]
         return traced or [0.0]
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether all that f returned is computed by the kernel."""
+        return all(isinstance(leaf, Kth) for leaf in self._leaves)
 
     def nested(self, values: list[Any]) -> Any:
         """The result of f, of the values of its expressions."""

@@ -19,7 +19,7 @@ from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.tree import flatten
 from symgrad.front.deriving import Making, options_of, values_kernel
-from symgrad.front.functional import Arguments, ElementsCall, nested, places_of
+from symgrad.front.functional import Arguments, ByElements, ElementsCall, nested, places_of
 from symgrad.front.kernels import Kernel, shared
 from symgrad.front.whole import ManyOnNumbersError, Recall, TracedCall, WholeTrace, runner
 from symgrad.mathlib.define import Math
@@ -71,7 +71,8 @@ class Jitted:
 
     def __init__(self, f: Callable[..., Any], options: Any, device: DeviceChoice) -> None:
         functools.update_wrapper(self, f)
-        self._f, self._options, self._recall = f, options, Recall(f)
+        self._f, self._options = f, options
+        self._recall: Recall[TracedCall | ByElements] = Recall(f)
         self._last: CompiledArrays | Kernel | None = None
         self._device: Any = device
 
@@ -86,10 +87,11 @@ class Jitted:
         for array in arguments.data:
             if isinstance(array, np.ndarray):
                 warn_if_rounded(array, "an argument", self._options.dtype)
+        program: TracedCall | ByElements
         try:
             program = self._traced(arguments)
         except ManyOnNumbersError:
-            return self._by_elements(arguments)
+            program = self._by_elements(arguments)
         except ElementsNeededError as error:
             raise UnsupportedError(
                 f"sg.jit cannot trace this as a whole: {error}; sg.fused_forward traces functions "
@@ -112,18 +114,21 @@ class Jitted:
         nest = functools.partial(nested, (places_of(leaves), tree))
         return run.call(traced, outputs, stays, nest, len(outputs) < len(leaves))
 
-    def _by_elements(self, arguments: Arguments) -> Any:
+    def _by_elements(self, arguments: Arguments) -> ByElements:
         """A call of a function that works on the elements of its arrays one by one."""
         call, on_device = ElementsCall(self._f, arguments), arguments.device_arrays
         is_free = bool(on_device) and self._device is None
         making = Making(
             self._options, target_of(None, *on_device) if is_free else self._device, make=shared
         )
-        kernel = self._last = values_kernel(call.of_flat, variables_of(arguments.size), making)
+        kernel = values_kernel(call.of_flat, variables_of(arguments.size), making)
         stays = bool(on_device) and not backend_of(kernel.device).on_host
-        values = kernel.run(arguments.flat(stays))
         floats = self._options.floats.type
-        return call.nested([floats(v) if isinstance(v, float) else v for v in values])
+
+        def nest(values: Any) -> Any:
+            return call.nested([floats(v) if isinstance(v, float) else v for v in values])
+
+        return ByElements(kernel, stays, nest, not call.is_traced)
 
     @property
     def stages(self) -> Any:

@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -350,10 +350,26 @@ class Form:
             self._add(value, is_variable)
 
 
-class FoundCall(NamedTuple):
+class Program(Protocol):
+    """A traced call, to be run with other numbers."""
+
+    @property
+    def others(self) -> bool:
+        """Whether the result holds what the program does not compute."""
+        ...
+
+    def run(self, arrays: Sequence[Any]) -> Any:
+        """The result of a call with these arrays."""
+        ...
+
+
+AProgram = TypeVar("AProgram", bound=Program)
+
+
+class FoundCall(NamedTuple, Generic[AProgram]):
     """A program that came before, and the arguments of the call that it serves now."""
 
-    program: TracedCall
+    program: AProgram
     form: Form
 
     def run(self) -> Any:
@@ -361,7 +377,7 @@ class FoundCall(NamedTuple):
         return self.program.run(self.form.arrays)
 
 
-class Recall:
+class Recall(Generic[AProgram]):
     """The programs of a function's calls. Any number of threads may ask.
 
     A call notes its program if the function has a fingerprint that holds until the end of the
@@ -371,12 +387,12 @@ class Recall:
 
     def __init__(self, f: Callable[..., Any]) -> None:
         self._f = f
-        self._seen: tuple[Fingerprint, dict[Hashable, TracedCall]] | None = None
+        self._seen: tuple[Fingerprint, dict[Hashable, AProgram]] | None = None
         self._changes = 0
 
     def find(
         self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int] = ()
-    ) -> FoundCall | None:
+    ) -> FoundCall[AProgram] | None:
         """A call like this one that came before, if there was one."""
         seen = self._seen
         if seen is None:
@@ -400,7 +416,7 @@ class Recall:
 
     def note(
         self, before: Fingerprint | None, args: Sequence[Any], named: dict[str, Any],
-        chosen: Sequence[int], program: TracedCall,
+        chosen: Sequence[int], program: AProgram,
     ) -> None:  # fmt: skip
         """Keep the program of a trace that began in this state."""
         if before is None or program.others or not before.holds():

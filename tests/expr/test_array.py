@@ -334,7 +334,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "in-place on numbers": lambda v: operator.iadd(np.zeros(6), v),
     "assigned to numbers": lambda v: np.zeros(6).__setitem__(0, v[0]),
     "all into numbers": lambda v: np.zeros(6).__setitem__(slice(None), v),
-    "astype": lambda v: v.astype(float),
+    "astype": lambda v: v.astype(complex),
     "np.float64": lambda v: np.float64(v[0]),
     "np.array(dtype)": lambda v: np.array(v, dtype=float),
     "max of none": lambda v: np.max(v[:0]),

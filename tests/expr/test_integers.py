@@ -257,3 +257,64 @@ def test_integers_and_eigenpairs_pickle() -> None:
     assert sg.evaluate(whole, {"x": -2.0}) == -6.0
     value = pickle.loads(pickle.dumps(sg.linalg.eigvalsh(sg.array([[x, y], [y, x]]))[1]))
     assert sg.evaluate(value, {"x": 2.0, "y": 0.5}) == pytest.approx(2.5)
+
+
+TYPES: list[Any] = [int, np.int32, np.uint32, bool, float, np.float32]
+REALS = np.array([-2.75, -0.5, 0.0, 0.5, 3.625])
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=lambda t: t.__name__)
+@pytest.mark.parametrize("size", [5, 500], ids=["elements", "whole"])
+def test_astype_is_numpys(dtype: Any, size: int) -> None:
+    x = np.abs(np.resize(REALS, size)) if dtype is np.uint32 else np.resize(REALS, size)
+    each: list[Callable[[Any], Any]] = [
+        lambda v: v.astype(dtype) * 2.0,
+        lambda v: (v > 0.1).astype(dtype) * 2.0,
+        lambda v: np.trunc(v).astype(int).astype(dtype) * 2.0,
+        lambda v: v[4].astype(dtype) * 2.0,
+        lambda v: np.sum(v, axis=0).astype(dtype) * 2.0,
+    ]
+    for f in each:
+        got = sg.jit(f, device="cpu", dtype="float64")(x)
+        np.testing.assert_allclose(got, f(x), rtol=1e-12)
+
+
+def test_no_expression_is_complex() -> None:
+    with pytest.raises(TraceError, match="not complex128"):
+        sg.fused_forward(1, lambda v: v.astype(complex)[0], device="cpu")
+
+
+@pytest.mark.parametrize("size", [3, 30, 300])
+def test_casts_look_up_elements(size: int) -> None:
+    """Bilinear interpolation, as image registration has it: cells have no derivative."""
+    table = DRAW.normal(size=(6, 5))
+
+    def interpolated(table: Any, x: Any) -> Any:
+        i, j = x[:, 0].astype(int), np.floor(x[:, 1]).astype(int)
+        u, v = x[:, 0] - i, x[:, 1] - j
+        low = (1.0 - v) * table[i, j] + v * table[i, j + 1]
+        high = (1.0 - v) * table[i + 1, j] + v * table[i + 1, j + 1]
+        return np.sum((1.0 - u) * low + u * high)
+
+    x = DRAW.uniform([0.0, 0.0], [4.9, 3.9], (size, 2))
+    loss = sg.value_and_grad(
+        lambda x: interpolated(sg.array(table), x), device="cpu", dtype="float64"
+    )
+    value, gradient = loss(x)
+    assert value == pytest.approx(interpolated(table, x), rel=1e-12)
+    for place in np.ndindex(2, 2):
+        step = np.zeros_like(x)
+        step[place] = 1e-6
+        slope = (interpolated(table, x + step) - interpolated(table, x - step)) / 2e-6
+        assert gradient[place] == pytest.approx(slope, abs=1e-7)
+
+
+@pytest.mark.parametrize("size", [3, 300])
+def test_arrays_of_numpys_say_how_they_are_looked_up(size: int) -> None:
+    table = np.arange(4.0)
+    for f in (
+        lambda x: np.sum(table[x.astype(int)]),
+        lambda x: np.sum(np.take(table, x.astype(int))),
+    ):
+        with pytest.raises(TraceError, match=r"use sg.array\(a\)\[k\]|index the argument"):
+            sg.value_and_grad(f, device="cpu")(np.linspace(0.1, 3.1, size))

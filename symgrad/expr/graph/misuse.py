@@ -123,6 +123,12 @@ def located(message: str) -> str:
     return f"{message}{place}{_for_scipys(name) if name else ''}"
 
 
+_AS_INDICES: Final = re.compile(
+    "valid indices|used as indices|Cannot cast array data from dtype.*int64"
+)
+"""NumPy's complaints of expressions that look up elements of its arrays."""
+
+
 class Explaining:
     """A context in which complaints that expressions are no numbers say what to write.
 
@@ -135,9 +141,9 @@ class Explaining:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, IndexError):
-            place = raised_at(error)
-            if "valid indices" in str(error) and place:
+        if isinstance(error, (IndexError, TypeError)) and _AS_INDICES.search(str(error)):
+            place = raised_at(error) or called_at(error)
+            if place:
                 raise TraceError(
                     "a NumPy array of numbers takes integers as indices, not an expression such "
                     "as the counter of a loop: use sg.array(a)[k]"

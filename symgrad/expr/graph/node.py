@@ -47,6 +47,10 @@ class Whole:
         """A function of elements, of these arguments broadcast against each other."""
         raise NotImplementedError
 
+    def lift(self, value: Any) -> Any:
+        """Numbers as a whole array of the same trace."""
+        raise NotImplementedError
+
 
 def whole_among(arguments: Sequence[Any]) -> Whole | None:
     """The first whole array among some arguments."""

@@ -16,10 +16,17 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import ADD_AT
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Graph, Handle, Op, real_number, whole_among
+from symgrad.expr.graph.node import (
+    ElementsNeededError,
+    Graph,
+    Handle,
+    Op,
+    real_number,
+    whole_among,
+)
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.written_out import warn_of_elements
-from symgrad.expr.tracers.expression import Condition, Scalar
+from symgrad.expr.tracers.expression import Condition, Scalar, cast_to
 from symgrad.expr.tracers.memory import (
     LEAST_SWEPT,
     Sweep,
@@ -115,7 +122,9 @@ class ExprArray(np.ndarray):
     def __getitem__(self, key: Any) -> Any:
         try:
             return super().__getitem__(key)
-        except IndexError:
+        except (IndexError, ElementsNeededError):
+            if (whole := whole_among(parts_of(key))) is not None:
+                return whole.lift(self)[key]
             if not takes_values(key):
                 raise
             return in_memory(_graph_with(self, key), self)[key]
@@ -139,6 +148,12 @@ class ExprArray(np.ndarray):
     ) -> Any:
         """As ``np.take``."""
         return np.take(self, indices, axis, mode=mode)  # type: ignore[call-overload]
+
+    def astype(self, dtype: Any, *args: Any, **options: Any) -> Any:
+        """The elements as another type: integers have 32 bits, as those of `int32`, `uint32`."""
+        if np.dtype(dtype) == object:
+            return super().astype(dtype, *args, **options)
+        return map_elements(cast_to(dtype), self)
 
     def fill(self, value: Any) -> None:
         """Put one expression, or number, everywhere."""
@@ -222,6 +237,10 @@ class TracedArray(NDArrayOperatorsMixin):
     def at(self) -> At:
         """Updates that give another array: ``a.at[k].set(x)`` is a with x as element k."""
         return At(self)
+
+    def astype(self, dtype: Any, **_: Any) -> Any:
+        """The elements as another type: integers have 32 bits, as those of `int32`, `uint32`."""
+        return map_elements(cast_to(dtype), self)
 
     def elements(self) -> ExprArray:
         """The array of all elements, each read at its place."""

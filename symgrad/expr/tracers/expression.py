@@ -8,7 +8,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -87,6 +87,10 @@ class Scalar(Handle):
 
     __slots__ = ()
     type: ClassVar[str]
+
+    def astype(self, dtype: Any, **_: Any) -> Any:
+        """The number as another type: integers have 32 bits, as those of `int32` and `uint32`."""
+        return cast_to(dtype)(self)
 
     def __getstate__(self) -> Any:
         resolve_places(self.graph)  # a pickle holds lines of text, but no code
@@ -379,6 +383,24 @@ WRAP: dict[str, Callable[[Graph, int], Any]] = {"f": Expr, "b": Condition, "i": 
 def as_float(a: Any) -> Expr:
     """A number as a real one: a condition is 1.0 or 0.0."""
     return a.as_float() if isinstance(a, Scalar) else a
+
+
+CASTS: Final[dict[str, Callable[[Any], Any]]] = {}
+"""Casts of an element of an array, by the kind of the dtype: `integers` has them."""
+
+
+def cast_to(dtype: Any) -> Callable[[Any], Any]:
+    """The cast to the kind of a dtype.
+
+    Raises:
+        TraceError: for complex numbers and other kinds that no expression is of.
+    """
+    kind = np.dtype(dtype).kind
+    if kind not in CASTS:
+        raise TraceError(
+            located(f"expressions are real numbers, integers and conditions, not {np.dtype(dtype)}")
+        )
+    return CASTS[kind]
 
 
 def as_real(a: Any) -> Any:

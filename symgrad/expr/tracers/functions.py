@@ -14,9 +14,8 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, Op
 from symgrad.expr.references import reference
 from symgrad.expr.tracers.array import call, holds_expressions, map_elements
-from symgrad.expr.tracers.counter import whole
-from symgrad.expr.tracers.expression import Condition, Expr, as_float, lift, power
-from symgrad.expr.tracers.integers import SignedWord, Word
+from symgrad.expr.tracers.expression import Expr, as_float, lift, power
+from symgrad.expr.tracers.integers import SignedWord, Word, as_word
 from symgrad.expr.tracers.tree import Tree, flatten
 
 # --- casts ----------------------------------------------------------------------------------------
@@ -62,26 +61,12 @@ def int32(x: Any) -> Any:
 
 def _cast(x: Any, kind: type[_Integer]) -> Any:
     if holds_expressions(x):
-        return map_elements(lambda e: _of(e, kind), x)
+        return map_elements(lambda e: as_word(e, kind), x)
     values = np.asarray(x)
     if values.dtype.kind in "iub":
         return values.astype(kind.name)[()]
     integers = (reference.int32 if kind is SignedWord else reference.uint32)(values)
     return integers.view(kind.name)[()]
-
-
-def _of(x: Any, kind: type[_Integer]) -> Any:
-    """An element of an array as an integer; a number among expressions stays one of Python's."""
-    if isinstance(x, Word):
-        return kind(x.graph, x.id)
-    if isinstance(x, Condition):
-        return kind(x.graph, ops.word_where(x, 1, 0).id)
-    if not isinstance(x, Expr):
-        return int(_cast(x, kind))
-    counted = whole(x.graph, x)
-    if counted is not None:
-        return kind(x.graph, counted)
-    return kind(x.graph, (ops.int32 if kind is SignedWord else ops.uint32)(x).id)
 
 
 # --- operations -----------------------------------------------------------------------------------

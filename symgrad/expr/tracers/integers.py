@@ -18,8 +18,17 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import WORD, Graph, Op
 from symgrad.expr.graph.place import OnePlace, resolve_places
-from symgrad.expr.tracers.counter import Counter, largest, modulo
-from symgrad.expr.tracers.expression import WRAP, Condition, Expr, Scalar, as_float, require_graph
+from symgrad.expr.tracers.counter import Counter, largest, modulo, whole
+from symgrad.expr.tracers.expression import (
+    CASTS,
+    WRAP,
+    Condition,
+    Expr,
+    Scalar,
+    as_float,
+    as_real,
+    require_graph,
+)
 
 
 def _itself(x: Any) -> Any:
@@ -502,3 +511,36 @@ def divided(a: Word, b: Word) -> tuple[Word, Word]:
     quotient = ops.word_div(a, safe)
     rest = ops.word_sub(a, ops.word_mul(quotient, safe))
     return (quotient if b.constant() else ops.word_where(none, zero, quotient)), rest
+
+
+def as_word(x: Any, kind: type[Word]) -> Any:
+    """An element of an array as an integer; a number among expressions stays one of Python's."""
+    if isinstance(x, Word):
+        return kind(x.graph, x.id)
+    if isinstance(x, Condition):
+        return kind(x.graph, ops.word_where(x, 1, 0).id)
+    if not isinstance(x, Expr):
+        return _as_integer(x, kind.least)
+    counted = whole(x.graph, x)
+    if counted is not None:
+        return kind(x.graph, counted)
+    return kind(x.graph, (ops.int32 if kind is SignedWord else ops.uint32)(x).id)
+
+
+def _as_integer(x: Any, least: int) -> int:
+    """A number as an integer from ``least`` on: integers keep their bits, others are clipped."""
+    if isinstance(x, numbers.Integral):
+        return (int(x) - least) % 2**BITS + least
+    return 0 if np.isnan(x) else int(np.clip(x, least, least + 2**BITS - 1))
+
+
+def _is_true(x: Any) -> Any:
+    return x.is_true() if isinstance(x, Scalar) else bool(x)
+
+
+CASTS.update(
+    f=as_real,
+    i=lambda x: as_word(x, SignedWord),
+    u=lambda x: as_word(x, Word),
+    b=_is_true,
+)

@@ -248,13 +248,12 @@ _seen: dict[FunctionType, Fingerprint] = {}
 
 def _is_own(f: FunctionType) -> bool:
     """Whether it is a function of symgrad's modules, not one that they made of a user's."""
-    if f.__module__ == ELEMENTWISE:
-        return True
     module = sys.modules.get(f.__module__ or "")
     if module is None or not (f.__module__ or "").startswith(OWN):
         return False
-    if f.__closure__ is not None:  # it has been wrapped where it stands in its module
-        return vars(module).get(f.__name__) is f and hasattr(f, "__wrapped__")
+    if f.__closure__ is not None:  # it is of the table, or was wrapped where it stands
+        of_table = f.__module__ == ELEMENTWISE
+        return vars(module).get(f.__name__) is f and (of_table or hasattr(f, "__wrapped__"))
     return f.__globals__ is vars(module)
 
 
