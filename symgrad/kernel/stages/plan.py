@@ -85,7 +85,8 @@ def _items(
     given = [a for a in program.arrays if isinstance(a, Part) and isinstance(a.whole, Input)]
     ends = [a for a in program.arrays if isinstance(a, Joined) and not read_by[a]]
     yield from map(PartStep, given)
-    computed: set[Array] = {*program.inputs, *program.constants, *given, *ends}
+    empty = [a for a in program.arrays if not (a.size or isinstance(a, Result | Part | Joined))]
+    computed: set[Array] = {*program.inputs, *program.constants, *given, *ends, *empty}
 
     def stored_of(group: Sequence[Array]) -> set[Array]:
         return {a for a in group if a in outputs or not set(group).issuperset(read_by[a])}
@@ -102,7 +103,7 @@ def _items(
             yield PartStep(array)
         elif isinstance(array, Joined):
             yield JoinStep(array)
-        elif array.size:
+        else:
             later = [a for a in program.arrays[n + 1 :] if a not in computed]
             rows = rows_of(
                 program.scalars, array, later, read, computed, scheduler.target, stored_of
