@@ -30,6 +30,7 @@ from symgrad.kernel.stages.host_steps import (
     PartStep,
     ProductStep,
     ScanStep,
+    ScatterStep,
 )
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.kernel.target import WorkgroupTarget
@@ -106,7 +107,7 @@ class CompiledArrays:
         self._parts = [] if backend.on_host else [self._part(part) for part in whole.parts]
         parts, outputs = whole.parts, self.program.outputs
         written = {a for part in parts if isinstance(part, Segment) for a in part.outputs}
-        owning = ProductStep, ScanStep, JoinStep
+        owning = ProductStep, ScanStep, ScatterStep, JoinStep
         written |= {a for p in parts if isinstance(p, owning) for a in p.writes}
         if backend.on_host:
             written = {*outputs}.difference(self.program.inputs, self.program.constants)

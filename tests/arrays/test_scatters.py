@@ -40,3 +40,34 @@ def test_gradients_of_gathers(device: Any) -> None:
             for e in np.eye(a.size)
         ])  # fmt: skip
         np.testing.assert_allclose(gradient, wanted.reshape(a.shape), rtol=1e-4, atol=1e-4)
+
+
+def test_long_lists_of_what_goes_to_many_elements() -> None:
+    """Here 3,000 numbers are read of 800, 12 of them in each step of a loop, and of nowhere."""
+    a, weights = RNG.normal(size=(800,)), RNG.normal(size=(12, 3000))
+    rows, columns = RNG.integers(0, 40, (12, 3000)), RNG.integers(-20, 20, (12, 3000))
+
+    def read(x: Any, w: Any) -> Any:
+        square = x.reshape(40, 20)
+        return np.sum(square[rows, columns] * w)
+
+    wanted = np.zeros((40, 20))
+    np.add.at(wanted, (rows, columns), weights)
+    run = sg.value_and_grad(read, device="cpu", dtype="float64")
+    value, gradient = run(a, weights)
+    assert value == pytest.approx(np.sum(a.reshape(40, 20)[rows, columns] * weights), rel=1e-12)
+    np.testing.assert_allclose(gradient, wanted.ravel(), rtol=1e-12, atol=1e-12)
+
+    def looped(x: Any, w: Any) -> Any:
+        at = sg.int32(np.floor(np.abs(x) * 1e6)) % 1000  # some of them are nowhere
+
+        def step(k: Any, total: Any) -> Any:
+            return total + np.sum(np.where(at < 800, x[np.minimum(at, 799)], 0.0) * w[k, :800])
+
+        return sg.fori_loop(0, 12, step, 0.0)
+
+    places = np.floor(np.abs(a) * 1e6).astype(int) % 1000
+    inside, totals = places < 800, weights[:, :800].sum(0)
+    wanted = np.bincount(places[inside], totals[inside], 800)
+    _, gradient = sg.value_and_grad(looped, device="cpu", dtype="float64")(a, weights)
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-11, atol=1e-11)

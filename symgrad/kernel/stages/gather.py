@@ -1,12 +1,41 @@
-"""Scatters as reductions: every element adds up all that goes to it."""
+"""Scatters: reductions, in which an element adds up all that goes to it, or sums of a list.
+
+As a list, what is added stands in memory beside where it goes. The host goes through it once, and
+each of many elements looks for its own among all others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Final
 
-from symgrad.arrays.program import Scatter
+from symgrad.arrays.program import Scatter, Tabulate
 from symgrad.arrays.scalars import Scalars, is_zero
 from symgrad.expr import ops
+
+LISTED: Final = 2**16
+"""Terms that elements look through before a list is worth it."""
+
+ENTRY: Final = 16
+"""What an entry of a list costs, in such terms."""
+
+
+def is_list(s: Scalars, array: Scatter) -> bool:
+    """Whether the host is to go through a list, rather than each element through all terms."""
+    entries = prod(map(s.extent, array.counters))
+    summed = prod(s.extent(c) for c in array.counters if c not in _own_counters(s, array))
+    return array.kind == "f" and array.size * summed > LISTED + ENTRY * entries
+
+
+def listed(s: Scalars, array: Scatter) -> list[Tabulate]:
+    """Where the entries of a list go, by axes, and what they are."""
+    shape = tuple(map(s.extent, array.counters))
+    kinds = *("i" for _ in array.index), array.kind
+    return [
+        Tabulate(shape=shape, kind=kind, counters=array.counters, body=root)
+        for kind, root in zip(kinds, array.scalars, strict=True)
+    ]
 
 
 def gathered(s: Scalars, array: Scatter) -> tuple[Sequence[int], int]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.program import Call, Joined, Part, Scan
+from symgrad.arrays.program import Call, Joined, Part, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.resident import ResidentArray
@@ -102,6 +102,27 @@ class ScanStep(HostStep):
             order = self._order
             self._function.accumulate(elements[order], self._axis, out=totals[order])
         return [totals]
+
+
+class ScatterStep(HostStep):
+    """Zeros, to which what stands in a list is added in its order: the list's axes are indices."""
+
+    def __init__(self, scatter: Scatter, parts: Sequence[Tabulate]) -> None:
+        self.inputs, self.writes, self.title = tuple(parts), (scatter,), "scatter"
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The sums: see `HostStep`."""
+        *index, values = arrays
+        (scatter,) = self.writes
+        place = np.zeros(values.shape, np.intp)
+        inside = np.ones(values.shape, bool)
+        for i, n in zip(index, scatter.shape, strict=True):
+            place *= n
+            place += i
+            inside &= i.view(np.uint32) < n
+        place[~inside] = scatter.size
+        sums = np.bincount(place.reshape(-1), values.reshape(-1), scatter.size + 1)
+        return [sums[:-1].astype(values.dtype).reshape(scatter.shape)]
 
 
 # --- products -------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from symgrad.kernel.launch import Program
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access, Lanes
 from symgrad.kernel.stages.finishing import finishing, roots_of
-from symgrad.kernel.stages.gather import gathered
-from symgrad.kernel.stages.host_steps import ScanStep
+from symgrad.kernel.stages.gather import gathered, is_list, listed
+from symgrad.kernel.stages.host_steps import ScanStep, ScatterStep
 from symgrad.kernel.stages.multiplied import Products
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass, pass_length
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
@@ -130,6 +130,11 @@ class Scheduler:
                 yield from self._reduced(*joint(self.scalars, known, array, bool(others)))
             case Tabulate(counters=counters, body=body):
                 yield from self.tabulated(array, counters, body)
+            case Scatter() if self.target.in_step and is_list(self.scalars, array):
+                parts = listed(self.scalars, array)
+                for part in parts:
+                    yield from self.tabulated(part, part.counters, part.body)
+                yield ScatterStep(array, parts)
             case Scatter():
                 yield from self.tabulated(array, *gathered(self.scalars, array))
             case Scan():
