@@ -409,7 +409,7 @@ class Recall(Generic[AProgram]):
         if self._changes >= MOST_CHANGES:
             return None
         try:
-            return Fingerprint(self._f, arrays=True)
+            return Fingerprint(self._f, arrays=True, lists=True)
         except UnknownStateError:
             self._changes = MOST_CHANGES
             return None

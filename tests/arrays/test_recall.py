@@ -185,3 +185,42 @@ def test_what_a_function_returns_beside_its_value_is_of_each_call(traces: list[i
     assert len(traces) == 1
     run = sg.value_and_grad(lambda a: (np.sum(a**2), "squares"), has_aux=True, **OPTIONS)
     assert [run(A)[0][1] for _ in range(2)] == ["squares"] * 2
+
+
+def test_lists_and_stores_of_elements_are_plain(traces: list[int]) -> None:
+    orders, shares = [3, 1], np.array([0.5, 2.0])
+
+    def summed(a: Any) -> Any:
+        known = np.zeros(len(orders))
+        for n, order in enumerate(orders):
+            known[n] = order * shares[n]
+        b = np.tanh(a).reshape(-1)
+        b[0] = known[np.tril_indices(2, -1)[1][0]]
+        return np.sum(b) * known[1]
+
+    def wanted() -> float:
+        return (np.tanh(A).ravel()[1:].sum() + orders[0] * shares[0]) * orders[1] * shares[1]
+
+    run = sg.value_and_grad(summed, **OPTIONS)
+    assert [run(A)[0] for _ in range(3)] == [pytest.approx(wanted())] * 3
+    assert len(traces) == 1
+    orders[1] = 7
+    assert run(A)[0] == pytest.approx(wanted())
+    shares[0] = -1.0
+    assert run(A)[0] == pytest.approx(wanted())
+    orders.append(2)
+    with pytest.raises(IndexError):
+        run(A)
+
+
+def test_stores_that_change_what_is_elsewhere_are_done_at_every_call(traces: list[int]) -> None:
+    count = np.zeros(1)
+
+    def counting(a: Any) -> Any:
+        count[0] += 1.0
+        return np.sum(a) * count[0]
+
+    run = sg.value_and_grad(counting, **OPTIONS)
+    values = [run(A + 1.0)[0] for _ in range(3)]
+    np.testing.assert_allclose(values, np.sum(A + 1.0) * np.arange(1, 4), rtol=1e-14)
+    assert len(traces) == 3

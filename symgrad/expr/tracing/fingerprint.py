@@ -13,6 +13,7 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import operator
 import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterator
@@ -29,8 +30,9 @@ PURE: Final = frozenset(
 """The builtins that depend on nothing but their arguments."""
 
 CONSTRUCTORS: Final = frozenset(
-    {np.arange, np.array, np.asarray, np.eye, np.full, np.identity, np.ones, np.zeros}
-)
+    {np.arange, np.array, np.asarray, np.ascontiguousarray, np.diag_indices, np.eye, np.full,
+     np.identity, np.indices, np.ones, np.tri, np.tril_indices, np.triu_indices, np.zeros}
+)  # fmt: skip
 """NumPy's functions that make arrays, and depend on nothing but their arguments."""
 
 DISPATCHER: Final = type(np.where)
@@ -45,9 +47,12 @@ ELEMENTWISE: Final = "symgrad.expr.tracers.functions"
 """The module of those that are made from the table of operations."""
 
 OTHER_WAYS: Final = (
-    "IMPORT", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR", "STORE_NAME", "DELETE"
+    "IMPORT", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_NAME", "DELETE"
 )  # fmt: skip
-"""How the names of instructions begin by which code reaches, or changes, what is not its own."""
+"""How the names of instructions begin by which code reaches, or changes, what is not its own.
+
+Elements may be stored: of arrays and lists that are not its own it is seen that they have changed.
+"""
 
 MOST_BYTES: Final = 2**18
 """Bytes of an array that is a part of a fingerprint, at most: comparing more costs a trace."""
@@ -104,7 +109,8 @@ class Fingerprint:
     """All that decides the values of a function: as a ``key``, and where it was read.
 
     With ``arrays``, arrays of numbers that the function takes from its closure or from globals are
-    a part of it; they are copied, and are none of the key.
+    a part of it, and with ``lists`` lists of what may be; arrays are copied, and are none of the
+    key.
 
     Raises:
         UnknownStateError: where something else may decide them.
@@ -120,12 +126,13 @@ class Fingerprint:
         False
     """
 
-    def __init__(self, f: Callable[..., Any], arrays: bool = False) -> None:
-        self._takes_arrays = arrays
+    def __init__(self, f: Callable[..., Any], arrays: bool = False, lists: bool = False) -> None:
+        self._takes_arrays, self._takes_lists = arrays, lists
         self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
         self._cells: list[tuple[CellType, Any]] = []
         self._names: list[tuple[dict[str, Any], str, Any]] = []
         self._arrays: list[tuple[np.ndarray, np.ndarray]] = []
+        self._lists: list[tuple[list[Any], list[Any]]] = []
         self._modules: dict[ModuleType, None] = {}
         self._attributes: set[str] = set()
         try:
@@ -147,6 +154,10 @@ class Fingerprint:
                 )
                 and all(cell.cell_contents is value for cell, value in self._cells)
                 and all(_looked_up(names, name) is value for names, name, value in self._names)
+                and all(
+                    len(values) == len(before) and all(map(operator.is_, values, before))
+                    for values, before in self._lists
+                )
                 and all(_same_bits(array, before) for array, before in self._arrays)
             )
         except ValueError:  # a cell has lost its contents
@@ -184,9 +195,18 @@ class Fingerprint:
             return kind, *(self._of_value(v, within) for v in value)
         if self._takes_arrays and kind is np.ndarray:
             return self._of_array(value)
+        if self._takes_lists and kind is list:
+            return self._of_list(value, within)
         if self._takes_arrays and isinstance(value, np.number):
             return kind, value.tobytes()
         raise UnknownStateError
+
+    def _of_list(self, values: list[Any], within: tuple[Any, ...]) -> Part:
+        for n, (seen, _) in enumerate(self._lists):
+            if seen is values:  # another reference, or one within itself
+                return list, n
+        self._lists.append((values, [*values]))
+        return list, *(self._of_value(v, within) for v in self._lists[-1][1])
 
     def _of_array(self, array: np.ndarray) -> Part:
         if array.dtype.kind not in "fiub" or array.nbytes > MOST_BYTES:
