@@ -18,7 +18,7 @@ LISTED: Final = 2**16
 """Terms that elements look through before a list is worth it."""
 
 ENTRY: Final = 16
-"""What an entry of a list costs, in such terms."""
+"""The cost of an entry of a list, in such terms."""
 
 
 def is_list(s: Scalars, array: Scatter) -> bool:
