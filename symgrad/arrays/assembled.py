@@ -151,9 +151,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: int) -> None:
-    """np.put_along_axis, at known places."""
-    if isinstance(indices, WholeArray):
-        raise ElementsNeededError("np.put_along_axis at places that are computed")
+    """np.put_along_axis."""
     places: list[Any] = [*np.ogrid[tuple(map(slice, indices.shape))]]
     places[axis] = indices
     arr.become(arr.at[tuple(places)].set(values))

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.arguments import axes_of, whole
+from symgrad.arrays.arguments import axes_of, refuse, whole
 from symgrad.arrays.choices import where
+from symgrad.arrays.loops import scan
 from symgrad.arrays.products import matmul
-from symgrad.arrays.reductions import largest, smallest
+from symgrad.arrays.reductions import largest, running, smallest
 from symgrad.arrays.shapes import (
     concatenate,
     flip,
@@ -94,6 +95,25 @@ def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> An
     return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
 
+def logaddexp_accumulate(array: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
+    """np.logaddexp.accumulate, one element after the other."""
+    refuse(dtype=dtype, out=out)
+    rows: Any = moveaxis(whole(array), axis, 0)
+    step = lambda total, row: (np.logaddexp(total, row),) * 2  # noqa: E731
+    _, totals = scan(step, rows[0], rows[1:], len(rows) - 1, False)
+    return moveaxis(concatenate([rows[:1], totals]), 0, axis)
+
+
+def truths_accumulate(operator: str) -> Callable[..., Any]:
+    """The method accumulate of np.logical_and and np.logical_or, extremes of truth values."""
+
+    def accumulate(array: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
+        refuse(dtype=dtype, out=out)
+        return running(operator)(whole(array) != 0, axis) != 0
+
+    return accumulate
+
+
 # --- products, powers, choices --------------------------------------------------------------------
 
 
@@ -122,6 +142,15 @@ def divmod_(a: Any, b: Any) -> tuple[Any, Any]:
     return np.floor_divide(a, b), np.remainder(a, b)
 
 
+def bitwise_count(x: Any) -> WholeArray:
+    """np.bitwise_count, as `symgrad.expr.calls.numpy_calls.bitwise_count` adds the bits up."""
+    x = abs(whole(x))
+    x = x - ((x >> 1) & 0x55555555)
+    x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
+    x = (x + (x >> 4)) & 0x0F0F0F0F
+    return (x * 0x01010101) >> 24
+
+
 def modf(a: Any) -> tuple[Any, Any]:
     """np.modf."""
     integral = np.trunc(a)
@@ -138,6 +167,10 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.rot90: rot90,
     np.sinc: sinc,
     np.diagflat: lambda v, k=0: np.diag(ravel(whole(v)), k),
+    (np.logaddexp, "accumulate"): logaddexp_accumulate,
+    (np.logical_and, "accumulate"): truths_accumulate("min"),
+    (np.logical_or, "accumulate"): truths_accumulate("max"),
+    (np.bitwise_count, "__call__"): bitwise_count,
     (np.divmod, "__call__"): divmod_,
     (np.modf, "__call__"): modf,
     (np.vecdot, "__call__"): lambda a, b: np.sum(whole(a, b) * whole(b, a), axis=-1),

@@ -10,8 +10,13 @@ import numpy as np
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.scalars import (
     as_float,
+    integer_and,
     integer_mul,
+    integer_or,
     integer_where,
+    integer_xor,
+    shift_left,
+    shift_right,
 )
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ElementsNeededError, Op
@@ -33,7 +38,7 @@ class IntegerElement(Scalar):
         """``op(*args)``: of integers where it is one of theirs, and else of real numbers."""
         rule = INTEGER_RULES.get(op)
         operands = [self._integer(a) if k or op is not ops.where else a for k, a in enumerate(args)]
-        if rule is not None and None not in operands:
+        if rule is not None and all(o is not None for o in operands):
             return rule(self, *operands)
         return op(*[a.as_float() if isinstance(a, IntegerElement) else a for a in args])
 
@@ -106,6 +111,32 @@ class IntegerElement(Scalar):
 
     def __rmod__(self, other: Any) -> Any:
         return self._binary(ops.remainder, other, True)
+
+    def __and__(self, other: Any) -> Any:
+        return self._binary(integer_and, other)
+
+    def __or__(self, other: Any) -> Any:
+        return self._binary(integer_or, other)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._binary(integer_xor, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._binary(shift_left, other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return self._binary(shift_left, other, True)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._binary(shift_right, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return self._binary(shift_right, other, True)
+
+    def __invert__(self) -> Any:
+        return self.of(self.builder.plus((-1, self.id), offset=-1))
 
     def __neg__(self) -> Any:
         return self._binary(ops.sub, 0, True)
@@ -192,6 +223,10 @@ def _divided(part: int) -> Callable[..., Any]:
     return rule
 
 
+def _applied(op: Op) -> Callable[..., Any]:
+    return lambda own, a, b: own.of(own.builder.apply(op, a, b))
+
+
 def _choice(own: IntegerElement, condition: Any, a: int, b: int) -> Any:
     held = node_of(own.builder, condition, "b")
     return own.of(own.builder.apply(integer_where, held, a, b))
@@ -200,7 +235,8 @@ def _choice(own: IntegerElement, condition: Any, a: int, b: int) -> Any:
 INTEGER_RULES: Final[dict[Op, Callable[..., Any]]] = {
     ops.add: lambda own, a, b: own.of(own.builder.plus(a, b)),
     ops.sub: lambda own, a, b: own.of(own.builder.plus(a, (-1, b))),
-    ops.mul: lambda own, a, b: own.of(own.builder.apply(integer_mul, a, b)),
+    ops.mul: _applied(integer_mul),
+    **{op: _applied(op) for op in (integer_and, integer_or, integer_xor, shift_left, shift_right)},
     ops.floor_divide: _divided(0),
     ops.remainder: _divided(1),
     ops.lt: lambda own, a, b: own.truth(own.builder.below(a, b)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.arrays.arguments import axes_of, whole
 from symgrad.arrays.choices import clip, diag, like, triangle, where
-from symgrad.arrays.indexing import Updates, diagonal, index
+from symgrad.arrays.indexing import diagonal, index
 from symgrad.arrays.products import (
     dot,
     einsum,
@@ -63,6 +63,7 @@ from symgrad.arrays.shapes import (
     transpose,
     vstack,
 )
+from symgrad.arrays.updates import Updates
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr import ops
 from symgrad.expr.calls.compositions import COMPOSITIONS

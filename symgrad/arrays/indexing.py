@@ -1,9 +1,9 @@
-"""Indices of whole arrays: basic ones, arrays of integers, and Updates at them."""
+"""Indices of whole arrays: basic ones, and arrays of integers."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,13 @@ from symgrad.arrays import rules
 from symgrad.arrays.tape import broadcast
 from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.errors import TraceError
-from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import ElementsNeededError
 
-Entry = tuple[int | None, int, int]
-"""Of an axis of the operand: which axis of the result reads it, from where, by which step."""
+Entry = tuple[int | None, int | None, int]
+"""Of an axis of the operand: which axis of the result reads it, from where, by which step.
+
+Of an index that is computed: (None, None, its number among such indices).
+"""
 
 
 def parts_of(a: WholeArray, key: Any) -> list[Any]:
@@ -78,6 +79,7 @@ def basic(a: WholeArray, parts: Sequence[Any]) -> tuple[list[Entry], tuple[int, 
     """How a basic index reads each axis of an array, and the shape of the result."""
     entries: list[Entry] = []
     shape: list[int] = []
+    computed = 0
     for part in parts:
         if part is None:
             shape.append(1)
@@ -87,6 +89,9 @@ def basic(a: WholeArray, parts: Sequence[Any]) -> tuple[list[Entry], tuple[int, 
             start, stop, step = part.indices(n)
             entries.append((len(shape), start, step))
             shape.append(len(range(start, stop, step)))
+        elif isinstance(part, WholeArray):
+            entries.append((None, None, computed))
+            computed += 1
         else:
             entries.append((None, _position(part, n), 1))
     return entries, tuple(shape)
@@ -158,89 +163,3 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeAr
     rows, columns = a.shape[first], a.shape[second]
     length = max(0, min(rows + min(0, offset), columns - max(0, offset)))
     return a.then(rules.diagonal, (first, second, offset), (*rest, length))
-
-
-class Updates:
-    """``a.at[key]``: arrays that differ from one in the elements that an index takes."""
-
-    __slots__ = ("_array", "_key")
-
-    def __init__(self, a: WholeArray, key: Any = ...) -> None:
-        self._array, self._key = a, key
-
-    def __getitem__(self, key: Any) -> Updates:
-        return Updates(self._array, key)
-
-    def get(self) -> WholeArray:
-        """The elements themselves."""
-        return index(self._array, self._key)
-
-    def set(self, values: Any) -> WholeArray:
-        """The array with these in their place."""
-        a, key = self._array, self._key
-        if isinstance(key, WholeArray) and key.kind == "b":
-            mask = key.reshape(*key.shape, *[1] * (a.ndim - key.ndim))
-            return a.mapped(ops.where, (mask, a.lift(values).astype(a.dtype), a))
-        parts = parts_of(a, key)
-        if any(isinstance(p, WholeArray) for p in parts):
-            raise ElementsNeededError("an update at indices that are computed")
-        if any(isinstance(p, np.ndarray) and p.ndim for p in parts):
-            return self._replaced(values)
-        entries, shape = basic(a, parts)
-        value = a.functions[np.broadcast_to](a.lift(values).astype(a.dtype), shape)
-        return a.then(rules.written, tuple(entries), a.shape, value)
-
-    def _replaced(self, values: Any) -> WholeArray:
-        """The array with these at known indices; of those that are repeated, the last holds."""
-        a = self._array
-        places = np.arange(a.size).reshape(a.shape)[self._key]
-        sources = np.full(a.size, -1)
-        sources[places.reshape(-1)] = np.arange(places.size)
-        value = a.functions[np.broadcast_to](a.lift(values).astype(a.dtype), places.shape)
-        new = value.reshape(-1)[np.maximum(sources, 0)]
-        flat = a.mapped(ops.where, (a.lift(sources >= 0), new, a.reshape(-1)))
-        return flat.reshape(a.shape)
-
-    def _with(self, combine: Callable[[Any, Any], Any], values: Any) -> WholeArray:
-        return self.set(combine(self.get(), values))
-
-    def add(self, values: Any) -> WholeArray:
-        """The array with these added to them, each one where an index is repeated."""
-        a = self._array
-        parts = parts_of(a, self._key)
-        if any(isinstance(p, (np.ndarray, WholeArray)) and not _is_number(p) for p in parts):
-            return a + self._scattered(values)
-        return self._with(operator.add, values)
-
-    def _scattered(self, values: Any) -> WholeArray:
-        """Zeros, with values added at an index with arrays: what the derivative of a read is."""
-        a = self._array
-        zeros = a.lift(np.zeros(())).then(rules.broadcast_to, None, a.shape)
-        variable = zeros.then(rules.fresh, (a.number, len(a.tape.operations)), a.shape)
-        read = index(variable, self._key)
-        seed = a.functions[np.broadcast_to](a.lift(values), read.shape)
-        return read.then(rules.gradient, (0, 1), a.shape, seed, variable)
-
-    def subtract(self, values: Any) -> WholeArray:
-        """The array with these subtracted from them."""
-        return self.add(-1.0 * self._array.lift(values))
-
-    def multiply(self, values: Any) -> WholeArray:
-        """The array with them multiplied by these."""
-        return self._with(operator.mul, values)
-
-    def divide(self, values: Any) -> WholeArray:
-        """The array with them divided by these."""
-        return self._with(operator.truediv, values)
-
-    def min(self, values: Any) -> WholeArray:
-        """The array with the lesser of them and these."""
-        return self._with(np.minimum, values)
-
-    def max(self, values: Any) -> WholeArray:
-        """The array with the greater of them and these."""
-        return self._with(np.maximum, values)
-
-    def apply(self, function: Callable[[Any], Any]) -> WholeArray:
-        """The array with what a function makes of them in their place."""
-        return self.set(function(self.get()))

@@ -321,7 +321,9 @@ class Builder(Integers):
     def identity(self, operator: str, kind: str) -> int:
         """The value of a reduction of nothing."""
         value = IDENTITIES[operator]
-        return self.graph.constant(value) if kind == "f" else self.number(int(value))
+        if kind == "f":
+            return self.graph.constant(value)
+        return self.number(int(min(max(value, -(2**31)), 2**31 - 1)))
 
     def total(self, counters: Sequence[int], body: int) -> int:
         """The sum of the body over counters."""

@@ -11,6 +11,7 @@ from typing import Any
 from symgrad.arrays import algorithms
 from symgrad.arrays.elements import IntegerElement, element, node_of
 from symgrad.arrays.gradient import cotangents
+from symgrad.arrays.laws import Builder
 from symgrad.arrays.lower import Index, Lowering, View
 from symgrad.arrays.program import Scan, Tabulate
 from symgrad.arrays.scalars import integer_where, is_negative, truncated
@@ -96,6 +97,8 @@ def transposed(lowering: Lowering, axes: Any, shape: Shape, view: View) -> View:
 def reshaped(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
     """Elements in another shape, in their order: an index as a number with other digits."""
     b = lowering.builder
+    if 0 in shape:
+        return filled(lowering, (view.kind, 0), shape)
 
     def read(index: Index) -> int:
         flat = b.number(0)
@@ -151,6 +154,7 @@ def joined(lowering: Lowering, axis: int, shape: Shape, *views: View) -> View:
     """Arrays one behind the other along an axis."""
     b = lowering.builder
     kind = "f" if any(v.kind == "f" for v in views) else views[0].kind
+    views = tuple(v for v in views if v.shape[axis]) or views[:1]
 
     def read(index: Index) -> int:
         ends, end = [], 0
@@ -159,8 +163,6 @@ def joined(lowering: Lowering, axis: int, shape: Shape, *views: View) -> View:
             end += v.shape[axis]
         value: int | None = None
         for v, start in reversed(list(zip(views, ends, strict=True))):
-            if not v.shape[axis]:
-                continue
             own = [*index[:axis], b.plus(index[axis], offset=-start), *index[axis + 1 :]]
             part = node_of(b, element(b, v.read(own)), kind)
             if value is None:
@@ -200,10 +202,7 @@ def gathered(lowering: Lowering, attribute: Any, shape: Shape, view: View, *indi
 
     def integer(v: View, index: Index, n: int) -> int:
         at = lowering.at(v, index[first : first + common])
-        if not wraps or b.span(at)[0] >= 0:
-            return at
-        behind = b.apply(is_negative, at)
-        return b.apply(integer_where, behind, b.plus(at, offset=n), at)
+        return wrapped(b, at, n) if wraps else at
 
     def read(index: Index) -> int:
         places = []
@@ -219,15 +218,25 @@ def gathered(lowering: Lowering, attribute: Any, shape: Shape, view: View, *indi
     return View(shape, view.kind, read)
 
 
-def written(lowering: Lowering, attribute: Any, shape: Shape, view: View, value: View) -> View:
-    """An array with others in the place of a basic index: see `indexed`."""
+def wrapped(b: Builder, i: int, n: int) -> int:
+    """An index of an axis of n elements, which counts from its end where it is negative."""
+    if b.span(i)[0] >= 0:
+        return i
+    return b.apply(integer_where, b.apply(is_negative, i), b.plus(i, offset=n), i)
+
+
+def written(
+    lowering: Lowering, attribute: Any, shape: Shape, view: View, value: View, *starts: View
+) -> View:
+    """An array with others in the place of a basic index, of which ``starts`` are computed."""
     b = lowering.builder
 
     def read(index: Index) -> int:
         conditions, own = [], [b.number(0)] * len(value.shape)
-        for i, (axis, start, step) in zip(index, attribute, strict=True):
+        for i, n, (axis, start, step) in zip(index, shape, attribute, strict=True):
             if axis is None:
-                conditions.append(b.same(i, b.number(start)))
+                at = wrapped(b, starts[step].read([]), n) if start is None else b.number(start)
+                conditions.append(b.same(i, at))
                 continue
             flipped = step < 0
             offset = b.plus((-1 if flipped else 1, i), offset=start if flipped else -start)

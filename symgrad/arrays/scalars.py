@@ -45,6 +45,13 @@ quotient = Op(name="quotient", signature="ii->i", reference=np.floor_divide, cos
 modulo = Op(name="modulo", signature="ii->i", reference=np.mod, cost=4,
             meaning="a % n, at least 0; n > 0 is a constant")
 integer_mul = Op(name="integer_mul", signature="ii->i", reference=np.multiply, commutative=True)
+integer_and = Op(name="integer_and", signature="ii->i", reference=np.bitwise_and, commutative=True)
+integer_or = Op(name="integer_or", signature="ii->i", reference=np.bitwise_or, commutative=True)
+integer_xor = Op(name="integer_xor", signature="ii->i", reference=np.bitwise_xor, commutative=True)
+shift_left = Op(name="shift_left", signature="ii->i", reference=np.left_shift,
+                meaning="a << k; 0 <= k < 32")
+shift_right = Op(name="shift_right", signature="ii->i", reference=np.right_shift,
+                 meaning="a >> k, with the sign of a; 0 <= k < 32")
 integer_where = Op(name="integer_where", signature="bii->i", reference=np.where)
 is_negative = Op(name="is_negative", signature="i->b", reference=lambda a: np.asarray(a) < 0)
 is_zero = Op(name="is_zero", signature="i->b", reference=lambda a: np.asarray(a) == 0)

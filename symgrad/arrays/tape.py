@@ -39,11 +39,15 @@ class Tape:
     ``arrays`` are the numbers of the inputs, those of the arguments first.
     """
 
-    def __init__(self, outer: Tape | None = None, checkpoint: Any = "auto") -> None:
+    def __init__(
+        self, outer: Tape | None = None, checkpoint: Any = "auto", by_elements: bool = False
+    ) -> None:
         self.outer, self.depth = outer, 0 if outer is None else outer.depth + 1
         """The tape of the function around one that is mapped."""
         self.checkpoint: Any = checkpoint if outer is None else outer.checkpoint
         """The carries that loops keep for derivatives: see `fused_forward_backward`."""
+        self.by_elements: bool = by_elements if outer is None else outer.by_elements
+        """Whether loops of the function that write single elements are sooner traced by them."""
         self.taken: list[int] = []
         """The operations of the outer tape that are operands, by their numbers there."""
         self.operations: list[Operation] = []

@@ -216,6 +216,8 @@ class WholeArray(Whole):
     __and__, __rand__ = _operators(np.bitwise_and)
     __or__, __ror__ = _operators(np.bitwise_or)
     __xor__, __rxor__ = _operators(np.bitwise_xor)
+    __lshift__, __rlshift__ = _operators(np.left_shift)
+    __rshift__, __rrshift__ = _operators(np.right_shift)
     __lt__, __le__ = _operator(np.less), _operator(np.less_equal)
     __gt__, __ge__ = _operator(np.greater), _operator(np.greater_equal)
     __eq__, __ne__ = _operator(np.equal), _operator(np.not_equal)

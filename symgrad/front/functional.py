@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -235,9 +235,8 @@ def value_and_grad(
         if is_large(arguments.arrays):
             with suppress(*BY_ELEMENTS):
                 return traced(_whole)
-            return traced(_by_elements)
         try:
-            with whole_instead():
+            with whole_instead() if not is_large(arguments.arrays) else nullcontext():
                 return traced(_by_elements)
         except ManyElementsError:
             with suppress(*BY_ELEMENTS, TraceError):
@@ -245,7 +244,7 @@ def value_and_grad(
             return traced(_by_elements)
         except TraceError as error:  # such as that of a factor of too large a matrix
             try:
-                return traced(_whole)
+                return traced(functools.partial(_whole, by_elements=False))
             except Exception:
                 raise error from None
 
@@ -271,7 +270,7 @@ def value_and_grad(
 
 def _whole(
     f: Callable[..., Any], arguments: Arguments, chosen: Sequence[int], has_aux: bool,
-    options: Options, device: DeviceChoice,
+    options: Options, device: DeviceChoice, by_elements: bool = True,
 ) -> TracedCall:  # fmt: skip
     """A call as a program of whole arrays: its value, what else f returns, and the gradients.
 
@@ -280,7 +279,7 @@ def _whole(
     """
     on_device = arguments.device_arrays
     run = runner(options, target_of(None, *on_device) if on_device and device is None else device)
-    traced = WholeTrace(f, arguments.real, options.checkpoint)
+    traced = WholeTrace(f, arguments.real, options.checkpoint, by_elements)
     result = traced.call(lambda leaves: arguments.whole(leaves, chosen))
     traced.require_whole()
     value, aux = pair_of(f, result) if has_aux else (result, None)

@@ -103,7 +103,7 @@ class Jitted:
 
     def _traced(self, arguments: Arguments) -> TracedCall:
         """A call as a program."""
-        traced = WholeTrace(self._f, arguments.arrays)
+        traced = WholeTrace(self._f, arguments.arrays, by_elements=False)
         leaves, tree = flatten(traced.call(lambda arrays: arguments.whole(arrays, ())))
         traced.require_whole()
         outputs = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]

@@ -157,9 +157,10 @@ class WholeTrace:
     """A call of a function with whole arrays in the place of its arrays."""
 
     def __init__(
-        self, f: Callable[..., Any], arrays: Sequence[Any], checkpoint: Checkpoint = "auto"
-    ) -> None:
-        self.f, self.tape = f, Tape(checkpoint=checkpoint)
+        self, f: Callable[..., Any], arrays: Sequence[Any], checkpoint: Checkpoint = "auto",
+        by_elements: bool = True,
+    ) -> None:  # fmt: skip
+        self.f, self.tape = f, Tape(checkpoint=checkpoint, by_elements=by_elements)
         self.variables = variables(self.tape, arrays)
 
     @property

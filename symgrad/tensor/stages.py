@@ -133,13 +133,13 @@ class CompiledArrays:
                 return array
             array = array.numpy()
         if array.dtype.kind == "f":
-            return np.ascontiguousarray(array, self.options.floats)
+            return np.asarray(array, self.options.floats, order="C")
         if array.size and not np.can_cast(array.dtype, np.int32):
             low, high = array.min(), array.max()
             if low < -(2**31) or high >= 2**31:
                 wrong = low if low < -(2**31) else high
                 raise InputError(f"an array of integers holds {wrong}, beyond 32 bits")
-        return np.ascontiguousarray(array, np.int32)
+        return np.asarray(array, np.int32, order="C")
 
     def resident(self, data: Any) -> Any:
         """An array that many calls read, in the memory of the device."""

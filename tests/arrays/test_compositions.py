@@ -78,7 +78,18 @@ CASES: list[Callable[[Any], Any]] = [
     lambda a: [np.subtract.outer(a[0], B[:2]), np.multiply.outer(B[0], a[1])],
     lambda a: [np.resize(a, (20, 21)), np.resize(a[0], 5), np.compress(B[0] > 0, a, 1)],
     lambda a: [np.maximum.accumulate(a, 1), np.cumprod(a, 0), np.cumprod(a)],
+    lambda a: [np.logaddexp.accumulate(900 * a, 1), np.logaddexp.accumulate(a)],
+    lambda a: [np.logical_and.accumulate(a > -1, 0), np.logical_or.accumulate(a > 1, axis=1)],
+    lambda a: [np.median(a, (0, 1)), np.median(a, 1, keepdims=True), np.median(X[:30] + a, 0)],
+    lambda a: [np.quantile(a, [0.2, 0.5], (0, 1), keepdims=True), np.quantile(X[:30] + a, 0.3, 0)],
+    lambda a: bits(np.floor(100 * a).astype(int)),
 ]
+
+
+def bits(n: Any) -> list[Any]:
+    """Integers whose bits count."""
+    both = [n & 6, 5 & n, n | n[::-1], n ^ 3, ~n, np.where(n & 1 == 1, n, -n)]
+    return [*both, n << 2, n >> 2, n >> n % 5, 1 << n % 7, np.bitwise_count(n)]
 
 
 @pytest.mark.parametrize("f", CASES, ids=[str(k) for k in range(len(CASES))])

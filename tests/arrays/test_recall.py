@@ -52,9 +52,9 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return by_elements(*args)
 
     class Noting(functional.WholeTrace):
-        def __init__(self, *args: Any) -> None:
+        def __init__(self, *args: Any, **options: Any) -> None:
             noted.append(1)
-            super().__init__(*args)
+            super().__init__(*args, **options)
 
     monkeypatch.setattr(functional, "WholeTrace", Noting)
     monkeypatch.setattr(functional, "gradient_kernel", noting)

@@ -174,7 +174,10 @@ def kron(a: Any, b: Any) -> Any:
 def quantile(
     a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Any:
-    """np.quantile of known fractions, by linear interpolation between the sorted elements."""
+    """np.quantile of known fractions, by linear interpolation between sorted elements.
+
+    NaN where an element is NaN, as of NumPy.
+    """
     if method != "linear" or isinstance(q, Whole):
         raise TraceError(
             located("quantiles are of known fractions, and by method='linear' in traced functions")
@@ -188,6 +191,9 @@ def quantile(
     below = np.floor(at).astype(int)
     low, high, share = ordered[..., below], ordered[..., np.minimum(below + 1, last)], at - below
     values = np.where(share == 0.0, low, (1.0 - share) * low + share * high)
+    if isinstance(ordered, Whole):  # whose NaN are the last of a line
+        largest = ordered[(..., last, *[None] * q.ndim)]
+        values = np.where(np.isnan(largest), np.nan, values)
     moved = [*range(len(others), len(others) + q.ndim), *range(len(others))]
     values = np.transpose(values, moved)
     if keepdims:

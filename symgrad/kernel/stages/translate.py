@@ -293,6 +293,13 @@ class Translation:
         first = self.word(0) if positive is None else positive
         return self.graph.add(ops.word_sub, first, negative)
 
+    def _shifted_right(self, x: int, by: int) -> int:
+        """A signed word divided by a power of 2, rounded down."""
+        g = self.graph
+        mask = g.add(ops.word_sub, self.word(0), g.add(ops.word_shift_right, x, self.word(31)))
+        moved = g.add(ops.word_shift_right, g.add(ops.word_xor, x, mask), by)
+        return g.add(ops.word_xor, moved, mask)
+
     def _below_zero(self, i: int) -> int:
         """Whether an integer is negative: of a difference, whether one is below the other."""
         constant, terms = self.scalars.terms(i)
@@ -476,8 +483,18 @@ class Translation:
 _RULES: Final[dict[Op, Callable[[Any, Sequence[int]], int]]] = {
     s.quotient: lambda t, a: t._quotient(*a),
     s.modulo: lambda t, a: t._modulo(*a),
-    s.integer_mul: lambda t, a: t.graph.add(ops.word_mul, *(t._ids[x] for x in a)),
-    s.integer_where: lambda t, a: t.graph.add(ops.word_where, *(t._ids[x] for x in a)),
+    **{
+        op: lambda t, a, word=word: t.graph.add(word, *(t._ids[x] for x in a))
+        for op, word in (
+            (s.integer_mul, ops.word_mul),
+            (s.integer_and, ops.word_and),
+            (s.integer_or, ops.word_or),
+            (s.integer_xor, ops.word_xor),
+            (s.shift_left, ops.word_shift_left),
+            (s.integer_where, ops.word_where),
+        )
+    },
+    s.shift_right: lambda t, a: t._shifted_right(*(t._ids[x] for x in a)),
     s.is_negative: lambda t, a: t._below_zero(a[0]),
     s.is_zero: lambda t, a: t._is_zero(a[0]),
     s.as_float: lambda t, a: t._as_float(a[0]),

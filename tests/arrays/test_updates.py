@@ -1,0 +1,139 @@
+"""Updates of whole arrays at indices, known and computed, repeated and masked, beside NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+
+RNG = np.random.default_rng(4)
+A = RNG.normal(size=(6, 5, 4))
+AT, SQUARE = np.array([1, -2, 1, 3]), np.array([[0, 2], [1, 1]])
+EXACT: Any = {"device": "cpu", "dtype": "float64"}
+
+KEYS: dict[str, Any] = {
+    "rows": AT,
+    "an axis": np.s_[:, AT % 5],
+    "slices behind": np.s_[AT, 1:3],
+    "slices before": np.s_[::2, SQUARE],
+    "apart": np.s_[SQUARE, :, SQUARE],
+    "beside a number": np.s_[2, :, SQUARE],
+    "a new axis": np.s_[None, AT],
+    "a new axis between": np.s_[AT, None, 2],
+    "backwards": np.s_[AT, ::-2],
+    "nothing": np.s_[np.zeros(0, int)],
+    "an empty slice": np.s_[1:1],
+}
+UFUNCS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def updated(a: np.ndarray, key: Any, name: str, values: Any) -> np.ndarray:
+    """What NumPy makes of it, in place, of a copy."""
+    copy = a.copy()
+    if name == "set":
+        copy[key] = values
+    else:
+        UFUNCS[name].at(copy, key, values)
+    return copy
+
+
+def shifted(key: Any, by: Any) -> Any:
+    """A key whose arrays are computed."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return tuple(p + by if isinstance(p, np.ndarray) else p for p in parts)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("name", KEYS)
+def test_updates_are_numpys_at_any_index(name: str, is_known: bool) -> None:
+    key = KEYS[name]
+    values = RNG.normal(size=A[key].shape)
+
+    def all_of(a: Any, values: Any, by: Any) -> list[Any]:
+        at = key if is_known else shifted(key, by.astype(int))
+        return [getattr(a.at[at], n)(values) for n in ("set", *UFUNCS)]
+
+    got = sg.jit(all_of, **EXACT)(A, values, 0.0)
+    for g, n in zip(got, ("set", *UFUNCS), strict=True):
+        np.testing.assert_allclose(g, updated(A, key, n, values), rtol=1e-12, err_msg=n)
+
+
+def test_updates_of_integers_stay_such() -> None:
+    x = RNG.normal(size=(3, 4))
+
+    def integers(x: Any) -> list[Any]:
+        n = np.argsort(x, axis=1)
+        repeated = n.at[[0, 0, 1]].add(2), n.at[[0, 0]].multiply(3), n.at[:, [1, 1]].max(3)
+        return [*repeated, n.at[n > 1].add(5), n.at[1].subtract(1)]
+
+    n = np.argsort(x, axis=1)
+    rows, column = np.array([[4], [2], [0]]), np.array([False, True, False, False])
+    want = [n + rows, n * [[9], [1], [1]], np.where(column, np.maximum(n, 3), n)]
+    want += [np.where(n > 1, n + 5, n), n - [[0], [1], [0]]]
+    for got, wanted in zip(sg.jit(integers, **EXACT)(x), want, strict=True):
+        assert got.dtype.kind == "i"
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_loops_write_where_their_counter_says(device: Any) -> None:
+    def swept(x: Any) -> Any:
+        step = lambda k, c: c.at[k].set(np.tanh(c[k] + c[k - 1]))  # noqa: E731
+        return np.sum(sg.fori_loop(0, 6, step, x) ** 2)
+
+    def by_numpy(x: np.ndarray) -> Any:
+        c = x.copy()
+        for k in range(6):
+            c[k] = np.tanh(c[k] + c[k - 1])
+        return np.sum(c**2)
+
+    x, h = RNG.normal(size=8), 1e-6
+    value, slope = sg.jit(sg.value_and_grad(swept), device=device)(x)
+    assert np.isclose(value, by_numpy(x), rtol=1e-5)
+    wanted = [(by_numpy(x + h * e) - by_numpy(x - h * e)) / (2 * h) for e in np.eye(8)]
+    np.testing.assert_allclose(slope, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [8, 300])
+def test_slopes_of_repeated_products_at_computed_places(count: int) -> None:
+    x = RNG.uniform(0.5, 1.5, size=count)
+
+    def loss(x: Any) -> Any:
+        places = np.argsort(x)[:6] // 2 * 2
+        return np.sum(x.at[places].multiply(x[:6]) ** 2)
+
+    def by_numpy(x: np.ndarray) -> Any:
+        return np.sum(updated(x, np.argsort(x)[:6] // 2 * 2, "multiply", x[:6]) ** 2)
+
+    h = 1e-6
+    value, slope = sg.value_and_grad(loss, **EXACT)(x)
+    assert np.isclose(value, by_numpy(x), rtol=1e-12)
+    wanted = [(by_numpy(x + h * e) - by_numpy(x - h * e)) / (2 * h) for e in np.eye(count)[:8]]
+    np.testing.assert_allclose(slope[:8], wanted, rtol=1e-7, atol=1e-8)
+
+
+def test_results_that_are_numbers_have_no_axis() -> None:
+    for f in (lambda x: x, lambda x: np.maximum(x, x), lambda x: x + 1.0):
+        assert sg.jit(f, device="cpu")(np.array(2.0)).shape == ()
+
+
+def test_arrays_of_no_elements_join_and_pad() -> None:
+    x = np.zeros((3, 0))
+
+    def joined(x: Any) -> list[Any]:
+        padded = np.pad(x, [(0, 1), (1, 0)])
+        moved = np.roll(x, 1), np.all(x > 0), np.any(x > 0, axis=1)
+        return [np.concatenate([x, x * 2.0]), *moved, padded, np.hstack([x, padded[:3]])]
+
+    for got, wanted in zip(sg.jit(joined, **EXACT)(x), joined(x), strict=True):
+        np.testing.assert_array_equal(got, wanted)
