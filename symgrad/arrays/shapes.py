@@ -55,11 +55,11 @@ def reshape(
     new = [int(n) for n in (wanted if isinstance(wanted, (tuple, list)) else [wanted])]
     if order == "F":
         return transpose(reshape(transpose(a), new[::-1]))
-    if -1 in new:
+    if new.count(-1) == 1:
         rest = -size_of(new)
-        new[new.index(-1)] = a.size // rest if rest else 0
-    if size_of(new) != a.size:
-        raise ValueError(f"cannot reshape array of size {a.size} into shape {tuple(new)}")
+        new[new.index(-1)] = a.size // rest if rest > 0 else 0
+    if size_of(new) != a.size or min(new, default=0) < 0:
+        raise ValueError(f"cannot reshape array of size {a.size} into shape {wanted}")
     shape = tuple(new)
     return a if shape == a.shape else a.then(rules.reshaped, None, shape)
 

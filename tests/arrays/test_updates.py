@@ -72,7 +72,7 @@ def test_updates_of_integers_stay_such() -> None:
     x = RNG.normal(size=(3, 4))
 
     def integers(x: Any) -> list[Any]:
-        n = np.argsort(x, axis=1)
+        n: Any = np.argsort(x, axis=1)
         repeated = n.at[[0, 0, 1]].add(2), n.at[[0, 0]].multiply(3), n.at[:, [1, 1]].max(3)
         return [*repeated, n.at[n > 1].add(5), n.at[1].subtract(1)]
 
