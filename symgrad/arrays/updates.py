@@ -16,7 +16,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import ElementsNeededError
 
 NOTHING: Final = {np.sum: 0, np.prod: 1, np.max: -np.inf, np.min: np.inf}
-"""What the reductions of nothing give."""
+"""The results of reductions of nothing."""
 
 LEAST: Final = np.iinfo(np.int32)
 """The range of the integers of kernels."""
@@ -174,7 +174,7 @@ class _At:
         return len(np.unique(self.places)) < self.places.size
 
     def hits(self, rank: int) -> Any:
-        """Which places the values go to, [place, value], with axes for lines behind."""
+        """Truth values, [place, value]: a value goes to a place; with axes for lines behind."""
         hits = self._array.lift(np.arange(self.count)[:, None]) == self.places
         return hits.reshape(*hits.shape, *[1] * (rank - 1))
 
