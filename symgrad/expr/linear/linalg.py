@@ -369,7 +369,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
         a: A matrix (m, n) of m >= n rows, up to 64.
         b: A vector (m,) or a matrix (m, p).
         rcond: As NumPy has it; a matrix of expressions is taken to have full rank, and where it has
-            not, x is infinite or NaN.
+            not, x means nothing: it is very large, infinite or NaN.
 
     Returns:
         x, the sums of squares that are left (none for m = n), the rank n, and the singular values

@@ -62,9 +62,9 @@ class DeviceAlgorithms:
         return algorithm(self, call, results)
 
     def _many(self, shape: Sequence[int], body: Callable[[list[int]], int], a: Array) -> _Steps:
-        """The steps that compute an array of this shape, by its counters."""
+        """The steps that compute an array of this shape, by its counters; one of length 1 is 0."""
         counters = [self.scalars.counter(n) for n in shape]
-        return self.scheduler.tabulated(a, counters, body(counters))
+        return self.scheduler.tabulated(a, counters, body(list(map(self.scalars.plus, counters))))
 
     def _flat(self, counters: Sequence[int], shape: Sequence[int]) -> int:
         """The number of an element in C order."""
