@@ -57,8 +57,10 @@ def plot_waterfall(values: NDArray[np.float64], axes: Any) -> Any:
     """The ends of all starts, best first: how far each is from the best, plus 1."""
     (axis,) = grid_of(1, axes)
     ordered = np.sort(values[np.isfinite(values)])
-    axis.semilogy(np.arange(1, len(ordered) + 1), ordered - ordered[0] + 1.0, ".-")
-    axis.set(xlabel="start, best first", ylabel="negative log-likelihood less its least, plus 1")
+    above = ordered - ordered[0] + 1.0
+    axis.semilogy(np.arange(1, len(above) + 1), above, ".-")
+    axis.set(xlabel="start, best first", ylabel="loss less its least, plus 1")
+    axis.set_ylim(0.8, max(10.0, 1.25 * above[-1]))
     return axis
 
 
