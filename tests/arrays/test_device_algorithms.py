@@ -81,7 +81,6 @@ def test_kernels_mean_what_lapack_does(name: str) -> None:
     np.testing.assert_allclose(result, f(*operands), rtol=1e-9, atol=1e-9)
 
 
-@needs_tint
 @pytest.mark.parametrize("n", [1, 2, 33])
 @pytest.mark.parametrize("name", CALLS)
 def test_matrices_of_any_size_on_a_gpu(name: str, n: int) -> None:
@@ -94,6 +93,7 @@ def test_matrices_of_any_size_on_a_gpu(name: str, n: int) -> None:
     np.testing.assert_allclose(got, f(*small), rtol=2e-3, atol=2e-4)
 
 
+@needs_tint
 def test_tint_takes_the_kernels() -> None:
     launches = [segment(name)[0].launch for name in CALLS]
     sources = [s for x in launches for s in sources_of(x, Options("algorithm"), "")]
