@@ -29,8 +29,8 @@ from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
 from symgrad.front.kernels import Kernel, shared
 from symgrad.front.whole import (
     BY_ELEMENTS,
-    Program,
     Recall,
+    Recallable,
     TracedCall,
     WholeTrace,
     is_large,
@@ -210,7 +210,7 @@ def value_and_grad(
         (34.0, 26.0)
     """
     options = options_of(f, None, math, dtype, simplify, True, roll, checkpoint)
-    recall: Recall[Program] = Recall(f)
+    recall: Recall[Recallable] = Recall(f)
     chosen_among = functools.cache(functools.partial(chosen_of, argnums))
 
     def run(*args: Any, **named: Any) -> tuple[Any, Any]:
@@ -226,7 +226,7 @@ def value_and_grad(
         arguments = Arguments([*args, named], chosen)
         warn_of(arguments.data)
 
-        def traced(trace: Callable[..., Program]) -> tuple[Any, Any]:
+        def traced(trace: Callable[..., Recallable]) -> tuple[Any, Any]:
             before = recall.state()
             program = trace(f, arguments, chosen, has_aux, options, device)
             recall.note(before, args, named, chosen, program)

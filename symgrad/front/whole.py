@@ -351,7 +351,7 @@ class Form:
             self._add(value, is_variable)
 
 
-class Program(Protocol):
+class Recallable(Protocol):
     """A traced call, to be run with other numbers."""
 
     @property
@@ -364,13 +364,13 @@ class Program(Protocol):
         ...
 
 
-AProgram = TypeVar("AProgram", bound=Program)
+Recalled = TypeVar("Recalled", bound=Recallable)
 
 
-class FoundCall(NamedTuple, Generic[AProgram]):
+class RecalledCall(NamedTuple, Generic[Recalled]):
     """A program that came before, and the arguments of the call that it serves now."""
 
-    program: AProgram
+    program: Recalled
     form: Form
 
     def run(self) -> Any:
@@ -378,7 +378,7 @@ class FoundCall(NamedTuple, Generic[AProgram]):
         return self.program.run(self.form.arrays)
 
 
-class Recall(Generic[AProgram]):
+class Recall(Generic[Recalled]):
     """The programs of a function's calls. Any number of threads may ask.
 
     A call notes its program if the function has a fingerprint that holds until the end of the
@@ -388,12 +388,12 @@ class Recall(Generic[AProgram]):
 
     def __init__(self, f: Callable[..., Any]) -> None:
         self._f = f
-        self._seen: tuple[Fingerprint, dict[Hashable, AProgram]] | None = None
+        self._seen: tuple[Fingerprint, dict[Hashable, Recalled]] | None = None
         self._changes = 0
 
     def find(
         self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int] = ()
-    ) -> FoundCall[AProgram] | None:
+    ) -> RecalledCall[Recalled] | None:
         """A call like this one that came before, if there was one."""
         seen = self._seen
         if seen is None:
@@ -403,7 +403,7 @@ class Recall(Generic[AProgram]):
         except UnknownFormError:
             return None
         program = seen[1].get((form.key, _chosen_device()))
-        return None if program is None or not seen[0].holds() else FoundCall(program, form)
+        return None if program is None or not seen[0].holds() else RecalledCall(program, form)
 
     def state(self) -> Fingerprint | None:
         """The state of the function, before a trace."""
@@ -417,7 +417,7 @@ class Recall(Generic[AProgram]):
 
     def note(
         self, before: Fingerprint | None, args: Sequence[Any], named: dict[str, Any],
-        chosen: Sequence[int], program: AProgram,
+        chosen: Sequence[int], program: Recalled,
     ) -> None:  # fmt: skip
         """Keep the program of a trace that began in this state."""
         if before is None or program.others or not before.holds():

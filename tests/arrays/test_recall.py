@@ -224,3 +224,14 @@ def test_stores_that_change_what_is_elsewhere_are_done_at_every_call(traces: lis
     values = [run(A + 1.0)[0] for _ in range(3)]
     np.testing.assert_allclose(values, np.sum(A + 1.0) * np.arange(1, 4), rtol=1e-14)
     assert len(traces) == 3
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u8", "f2", "f4", ">f8", "g", "c16"])
+def test_arrays_of_every_type_are_followed(dtype: str) -> None:
+    """Long doubles and complex numbers are not compared, and so traced at every call."""
+    factors = np.ones(A.shape).astype(dtype)
+    run = sg.value_and_grad(lambda a: np.sum(np.real(factors) * a), **OPTIONS)
+    for _ in range(2):
+        assert run(A)[0] == pytest.approx(np.sum(A), abs=1e-12)
+    factors[0] = 0
+    assert run(A)[0] == pytest.approx(np.sum(A[1:]), abs=1e-12)

@@ -124,3 +124,12 @@ def test_an_array_without_axes_is_its_element() -> None:
     held = sg.array(x)
     for found in (sg.sin(held), x + held, held * x, sg.maximum(held, x), sg.clip(x, held, 2.0)):
         assert sg.evaluate(found, {x: 0.5}) > 0
+
+
+def test_long_doubles_are_numbers() -> None:
+    two = np.longdouble(2.0)
+    kernel = sg.fused_forward(
+        2, lambda v: (two * v[0] - v[1] / two, np.full(2, two) * v), device="cpu"
+    )
+    first, second = kernel.run([3.0, 5.0])
+    assert first == 3.5 and second.tolist() == [6.0, 10.0]

@@ -47,6 +47,8 @@ def plain(value: Any) -> Any:
         result[()] = value
         return result
     elements = np.asarray(value)
+    if elements.dtype.char == "g":  # long doubles, which are not among Python's numbers
+        elements = elements.astype(np.float64)
     return unpacked(elements) if elements.dtype == object else elements
 
 

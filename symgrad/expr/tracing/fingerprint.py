@@ -54,6 +54,9 @@ OTHER_WAYS: Final = (
 Elements may be stored: of arrays and lists that are not its own it is seen that they have changed.
 """
 
+COMPARED: Final = "?bBhHiIlLqQefd"
+"""The types of arrays whose bits are compared, by NumPy's characters: not long doubles."""
+
 MOST_BYTES: Final = 2**18
 """Bytes of an array that is a part of a fingerprint, at most: comparing more costs a trace."""
 
@@ -209,7 +212,7 @@ class Fingerprint:
         return list, *(self._of_value(v, within) for v in self._lists[-1][1])
 
     def _of_array(self, array: np.ndarray) -> Part:
-        if array.dtype.kind not in "fiub" or array.nbytes > MOST_BYTES:
+        if array.dtype.char not in COMPARED or array.nbytes > MOST_BYTES:
             raise UnknownStateError
         self._arrays.append((array, array.copy()))
         return np.ndarray, array.shape, array.dtype
