@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ANY_INPUT, Graph, Op
+from symgrad.kernel.index import all_hold
 from symgrad.kernel.language import KernelIR, Target, operands
 from symgrad.kernel.lower import inline
 from symgrad.kernel.statements import (
@@ -21,6 +22,7 @@ from symgrad.kernel.statements import (
     Scope,
     Statement,
     Store,
+    indices,
     lane_sum,
     within,
 )
@@ -38,7 +40,7 @@ def place(
     target: Target,
     simplify: Simplify,
     guarded: bool = False,
-    unsure: Collection[Statement] = (),
+    unsure: Mapping[Statement, Collection[int]] | None = None,
 ) -> KernelIR:
     """A kernel that floats, written for a target: each value in a scope, variables as carries.
 
@@ -52,15 +54,19 @@ def place(
         target: what it is written for, in groups as wide as those of the source.
         simplify: simplifies all values of the source together.
         guarded: whether invocations beyond ``count`` do nothing.
-        unsure: statements whose index may be beyond their array: they read its last element then,
-            and write nothing.
+        unsure: of accesses, the numbers of those of their indices that may be beyond an axis: they
+            read the axis' last element then, and write nothing.
     """
-    return _Placing(source, KernelIR(target, name), simplify, unsure).write(guarded)
+    return _Placing(source, KernelIR(target, name), simplify, unsure or {}).write(guarded)
 
 
 class _Placing:
     def __init__(
-        self, source: KernelIR, kernel: KernelIR, simplify: Simplify, unsure: Collection[Statement]
+        self,
+        source: KernelIR,
+        kernel: KernelIR,
+        simplify: Simplify,
+        unsure: Mapping[Statement, Collection[int]],
     ) -> None:
         self.source, self.k, self._unsure = source, kernel, unsure
         body, nodes = within(source.main), source.graph.nodes
@@ -98,7 +104,8 @@ class _Placing:
         if isinstance(s, Load | Store):
             if s.buffer.space == "variable":
                 return [s.value] if isinstance(s, Store) else []
-            return [*operands(self.source, s), s.index]
+            axes = [i for i, _ in indices(s)] if s in self._unsure else []
+            return [*operands(self.source, s), s.index, *axes]
         return operands(self.source, s)
 
     def write(self, guarded: bool) -> KernelIR:
@@ -141,9 +148,7 @@ class _Placing:
             case Load(result=result, buffer=variable) if variable.space == "variable":
                 self._set(result, self.variables[variable])
             case Load():
-                index = self.value(s.index)
-                if s in self._unsure:
-                    index = k.add(ops.word_min, index, k.word(s.buffer.size - 1))
+                index = self._last_at_most(s) if s in self._unsure else self.value(s.index)
                 loaded = k.load(self.buffers[s.buffer], index, at_use=True)
                 is_truth = s.buffer.kind == "b"
                 self._set(s.result, k.add(ops.word_eq, loaded, k.word(1)) if is_truth else loaded)
@@ -153,7 +158,7 @@ class _Placing:
                     value = k.add(ops.word_where, value, k.word(1), k.word(0))
                 store = partial(k.store, self.buffers[s.buffer], index, value, s.add)
                 if s in self._unsure:
-                    k.when(k.add(ops.word_lt, index, k.word(s.buffer.size)), store)
+                    k.when(self._is_within(s), store)
                 else:
                     store()
             case Reduce():
@@ -166,6 +171,25 @@ class _Placing:
                 self._loop(s)
             case _:
                 raise AssertionError(f"{type(s).__name__} does not float")
+
+    def _last_at_most(self, s: Load) -> int:
+        """The number of an element, each index of which is the last of its axis at most."""
+        k = self.k
+        flat: int | None = None
+        for axis, (i, size) in enumerate(indices(s)):
+            index = self.value(i)
+            if axis in self._unsure[s]:
+                index = k.add(ops.word_min, index, k.word(max(size - 1, 0)))
+            row = None if flat is None else k.add(ops.word_mul, flat, k.word(size))
+            flat = index if row is None else k.add(ops.word_add, row, index)
+        assert flat is not None, "an access has an index"
+        return flat
+
+    def _is_within(self, s: Store) -> int:
+        """Whether each index is within its axis."""
+        k, unsure = self.k, self._unsure[s]
+        sizes = [(i, size) for axis, (i, size) in enumerate(indices(s)) if axis in unsure]
+        return all_hold(k, *(k.add(ops.word_lt, self.value(i), k.word(n)) for i, n in sizes))
 
     def _changed(self, *scopes: Scope) -> list[Buffer]:
         """The variables that scopes change, of those that are declared outside."""

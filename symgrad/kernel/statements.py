@@ -344,6 +344,16 @@ def declarations(scope: Scope) -> set[Store]:
     return set(first.values())
 
 
+def indices(s: Load | Store) -> list[tuple[int, int]]:
+    """The indices of an access in a kernel that floats, each with how many elements it may be of.
+
+    They are one of each axis, or a single one of the elements in C order.
+    """
+    if len(s.axes) > 1:
+        return list(zip(s.axes, s.buffer.shape, strict=True))
+    return [(s.index, s.buffer.size)]
+
+
 def results_of(item: int | Statement) -> Sequence[int]:
     """The values that are known behind an item."""
     match item:

@@ -18,7 +18,7 @@ from symgrad.kernel.execute import Fault, execute
 from symgrad.kernel.language import KernelIR, Target, operands
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.place import place
-from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Statement, Store
+from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Statement, Store, indices
 from symgrad.kernel.target import GROUP_BYTES, SimdTarget
 from symgrad.kernel.uniform import Uniformity
 from symgrad.mathlib.define import Math
@@ -170,14 +170,15 @@ class DispatchProgram:
         several = f"_{self.number + 1}" if len(self.code.dispatches) > 1 else ""
         guarded = not is_collective(d) and d.invocations % target.width > 0
         simplify = partial(_simplified, self.options)
-        unsure = self._unsure(d) if isinstance(target, SimdTarget) else ()
-        return place(d, f"{self.code.name}{several}", target, simplify, guarded, unsure)
+        name = f"{self.code.name}{several}"
+        return place(d, name, target, simplify, guarded, self._unsure(d))
 
-    def _unsure(self, dispatch: Dispatch) -> Collection[Statement]:
-        """The accesses at indices that depend on inputs; a GPU's driver keeps them within."""
+    def _unsure(self, dispatch: Dispatch) -> dict[Statement, Collection[int]]:
+        """The indices that may be beyond their axes, as inputs are, by their numbers."""
         tried = facts_of(dispatch, self.code).accesses
         accesses = (s for s in dispatch.statements if isinstance(s, Load | Store))
-        return {s for s in accesses if s not in tried or not tried[s].known}
+        every = {s: tried[s].unsure if s in tried else range(len(indices(s))) for s in accesses}
+        return {s: axes for s, axes in every.items() if axes}
 
 
 def _simplified(

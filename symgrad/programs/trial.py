@@ -29,6 +29,7 @@ from symgrad.kernel.statements import (
     Statement,
     Store,
     declarations,
+    indices,
     within,
 )
 from symgrad.kernel.uniform import Uniformity
@@ -54,6 +55,8 @@ class Access:
     """Whether no two invocations of a workgroup are at one place at the same time."""
     alone: bool = True
     """Whether no other invocation of the workgroup is at its places between the same barriers."""
+    unsure: set[int] = field(default_factory=set)
+    """The numbers of its `indices` that may be beyond their axes."""
 
 
 @dataclass
@@ -195,6 +198,9 @@ class _Trial(Run):
         for s, access in self.facts.accesses.items():
             if self.is_cut_short or s in groups.parted or groups.varies(s.index):
                 access.known = access.distinct = access.alone = False
+            for axis, (i, _) in enumerate(indices(s)):
+                if self.is_cut_short or s in groups.parted or groups.varies(i):
+                    access.unsure.add(axis)
 
     # values --------------------------------------------------------------------------------------
 
@@ -254,6 +260,9 @@ class _Trial(Run):
     def _access(self, s: Load | Store, mask: np.ndarray) -> None:
         access = self.facts.accesses.setdefault(s, Access())
         array, tried = s.buffer, self.tried.get(s.buffer)
+        for axis, (i, size) in enumerate(indices(s)):
+            if not self._is_known(i) or (self.all(i)[mask] >= size).any():
+                access.unsure.add(axis)
         if self.sure and self._is_known(*s.axes):
             self._require_axes(s, mask)
         if tried is None or not self._is_known(s.index):

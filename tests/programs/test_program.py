@@ -43,15 +43,47 @@ def looked_up(p: sg.Builder) -> None:
         p.store(z, (i, place), 1.0)
 
 
-def test_indices_of_inputs_reach_no_other_memory_on_the_cpu() -> None:
-    """In memory behind the array stand other numbers, or none: far from it is a fault."""
-    run = sg.program(looked_up, device="cpu", dtype="float64")
+@pytest.mark.parametrize("device", DEVICES)
+def test_indices_of_inputs_stay_within_their_axes(device: DeviceChoice) -> None:
+    """In memory behind an array stand other numbers, or none; behind a row stands the next one."""
+    run = sg.program(looked_up, device=device)
     x = np.array([1.0, 2.0, 3.0])
     y, z = run.run(np.array([0.0, 1.0, 2.0, 7.0, 1e6, 4e9]), x)
     assert y.tolist() == [1.0, 2.0, 3.0, 3.0, 3.0, 3.0]
-    assert z[:3].tolist() == np.eye(3).tolist() and z.sum() <= 4.0
+    assert z.tolist() == np.eye(6, 3).tolist()
     with pytest.raises(sg.ProgramError, match="index 7 of x, which has 3 numbers"):
         run.interpret(np.array([0.0, 1.0, 2.0, 7.0, 0.0, 0.0]), x)
+
+
+def read_across(p: sg.Builder) -> None:
+    """Reads of rows: the row is known, the column is an input's."""
+    at, x, y = p.input("at", 4, "u32"), p.input("x", (4, 3)), p.output("y", 4)
+    with p.dispatch(4) as i:
+        p.store(y, i, p.load(x, (i, p.load(at, i))))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_column_beyond_its_row_is_the_last_of_the_row(device: DeviceChoice) -> None:
+    y = sg.program(read_across, device=device).run(
+        np.array([0, 2, 3, 9], np.uint32), np.arange(12.0).reshape(4, 3)
+    )
+    assert y.tolist() == [0.0, 5.0, 8.0, 11.0]
+
+
+def read_if_positive(p: sg.Builder) -> None:
+    """Reads at indices that are known, most of them beyond: whether it reads, an input says."""
+    x, z, y = p.input("x", 512), p.input("z", 4), p.output("y", 512)
+    with p.dispatch(512) as i, p.if_(p.load(x, i) > 0):
+        p.store(y, i, p.load(z, i * 100))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_known_indices_behind_an_unknown_condition_stay_within(device: DeviceChoice) -> None:
+    run = sg.program(read_if_positive, device=device)
+    y = run.run(np.ones(512), np.arange(4.0))
+    assert y.tolist() == [0.0, *[3.0] * 511]
+    with pytest.raises(sg.ProgramError, match="index 51100 of z, which has 4 numbers"):
+        run.interpret(np.ones(512), np.arange(4.0))
 
 
 @pytest.mark.parametrize("name", ["read", "write", "read_write", "storage", "workgroup", "private"])
