@@ -364,3 +364,24 @@ def test_tint_takes_the_kernels(small: None) -> None:
     different = list(dict.fromkeys(sources))
     assert len(different) > 20
     assert check_with_tint(different) == [None] * len(different)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_iterations_of_pythons_are_the_same_kernels_on_arrays_of_their_own(device: Any) -> None:
+    def balanced(count: int) -> Any:
+        def loss(c: Any, a: Any, b: Any) -> Any:
+            kernel, u, v = np.exp(-c), a, b
+            for _ in range(count):
+                u, v = a / (kernel @ v), b / (kernel.T @ u)
+            return np.sum(u[:, None] * kernel * v)
+
+        return loss
+
+    rng = np.random.default_rng(0)
+    arrays = rng.uniform(0.5, 1.5, (60, 50)), rng.uniform(0.5, 1.5, 60), rng.uniform(0.5, 1.5, 50)
+    texts = list[str]()
+    for count in (4, 6):
+        run = sg.jit(balanced(count), device=device)
+        np.testing.assert_allclose(run(*arrays), balanced(count)(*arrays), rtol=2e-4)
+        texts.append(run.wgsl)
+    assert texts[0] == texts[1]

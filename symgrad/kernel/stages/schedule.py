@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import isqrt
 
 from symgrad.arrays.program import Scan, Scatter, Tabulate
@@ -19,6 +20,7 @@ from symgrad.kernel.stages.host_steps import ScanStep, ScatterStep
 from symgrad.kernel.stages.multiplied import Products
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass, pass_length
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
+from symgrad.kernel.stages.repeated import Repeated
 from symgrad.kernel.stages.rows import RowElements, Rows
 from symgrad.kernel.stages.sharing import alike
 from symgrad.kernel.stages.steps import AnyStep, Step, numbered, widths
@@ -42,6 +44,7 @@ class Scheduler:
         self.products = Products(scalars, target, simplify, self.tabulated)
         self._packs: dict[Array, tuple[Array, int]] = {}
         """Arrays that stand in others too, and from which number on."""
+        self._repeated = Repeated(scalars)
 
     def beside(self, array: Array, later: Sequence[Array]) -> Pass | None:
         """The later arrays that are computed in one pass with the sums of an array, if any are."""
@@ -90,8 +93,22 @@ class Scheduler:
         sums = [a for a in arrays if isinstance(a, Tabulate)]
         return finishing(self.scalars, sums, readers, known, sizes.WRITTEN - 1)
 
-    def by_rows(self, rows: Rows, stored: Collection[Array]) -> Iterator[AnyStep]:
+    def by_rows(self, rows: Rows, stored: Collection[Array]) -> Iterable[AnyStep]:
         """The steps that compute rows, of which some arrays are stored."""
+        what = "rows", len(rows.members)
+        return self._once(what, rows.arrays, stored, lambda: self._by_rows(rows, stored))
+
+    def _once(
+        self,
+        what: Hashable,
+        arrays: Sequence[Array],
+        stored: Collection[Array],
+        make: Callable[[], Iterable[AnyStep]],
+    ) -> Iterable[AnyStep]:
+        """As `Repeated.steps`, where each array that is read is bound as it stands."""
+        return make() if self._packs else self._repeated.steps(what, arrays, stored, make)
+
+    def _by_rows(self, rows: Rows, stored: Collection[Array]) -> Iterator[AnyStep]:
         elements = RowElements(rows, stored)
         written = len(elements.writes) + sum(map(len, elements.parts))
         yield from self._packed(elements.access, written)
@@ -110,12 +127,25 @@ class Scheduler:
         others: Sequence[Tabulate] = (),
         finishing: Sequence[Tabulate] = (),
         stored: Collection[Array] = (),
-    ) -> Iterator[AnyStep]:
+    ) -> Iterable[AnyStep]:
         """The steps that compute an array, and those beside it; others are made between them.
 
         Of an array, the ``others`` that are like it, and those that finish them only what is
         ``stored`` is written to memory.
         """
+        arrays = array, *(beside.others if beside else ()), *others, *finishing
+        what = beside is not None, len(others), len(finishing)
+        make = partial(self._steps, array, beside, others, finishing, stored)
+        return self._once(what, arrays, stored, make)
+
+    def _steps(
+        self,
+        array: Array,
+        beside: Pass | None,
+        others: Sequence[Tabulate],
+        finishing: Sequence[Tabulate],
+        stored: Collection[Array],
+    ) -> Iterator[AnyStep]:
         match array:
             case Tabulate(counters=counters, body=body) if beside is not None:
                 access = Access(self.scalars, (body,), tuple(counters))

@@ -53,6 +53,8 @@ class Sum:
     node: int
     outer: tuple[int, ...]
     inner: tuple[int, ...]
+    read: frozenset[Array]
+    """The arrays that its terms are made of."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,8 @@ class _Rewriting:
                 and b.graph.type(i) == "f"
                 and prod(map(b.extent, op.counters)) >= sizes.SHARED_TERMS
             ):
-                yield Sum(array, i, outer, op.counters)
+                read = frozenset(op.array for _, op in b.reads(b.args(i)))
+                yield Sum(array, i, outer, op.counters, read)
 
     def _is_rescaled(self, array: Tabulate) -> bool:
         """Whether its sums are computed beside a maximum."""
@@ -186,12 +189,13 @@ class _Rewriting:
     def _members(self, lead: Sum, place: int) -> Iterator[Member]:
         for array in self.order[place:]:
             for other in self.sums[array]:
-                if other.node != lead.node and other.node not in self.known.get(array, {}):
-                    reads = self.b.reads(self.b.args(other.node))
-                    if all(self.place[op.array] < place for _, op in reads):
-                        names = self._names(lead, other)
-                        if names is not None:
-                            yield Member(other, names)
+                waits = any(self.place[a] >= place for a in other.read)
+                if waits or other.node == lead.node or lead.read.isdisjoint(other.read):
+                    continue
+                if other.node not in self.known.get(array, {}):
+                    names = self._names(lead, other)
+                    if names is not None:
+                        yield Member(other, names)
 
     def _take(self, member: Member, outer: Sequence[int], inner: Sequence[int]) -> None:
         """Make a sum an array of its own, over the group's counters, which its own array reads."""

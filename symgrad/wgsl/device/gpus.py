@@ -16,6 +16,7 @@ from typing import Any
 
 from symgrad.errors import DeviceError
 from symgrad.wgsl.device.adapters import GpuInfo, choose
+from symgrad.wgsl.device.c_types import name_types
 from symgrad.wgsl.device.gpu import FORKED, Gpu, Range
 
 __all__ = [
@@ -123,6 +124,8 @@ def _enumerate() -> Adapters:
     try:
         with _without_desktop():
             wgpu = importlib.import_module("wgpu")
+            if native := native_wgpu():
+                name_types(native)
             _leave_out_opengl()
             return choose(wgpu.gpu.enumerate_adapters_sync())
     except Exception as error:  # a missing package, library or driver fails in many ways

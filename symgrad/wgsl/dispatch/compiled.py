@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputError
 from symgrad.expr.graph.node import Op
+from symgrad.kernel import watch
 from symgrad.kernel.language import KernelIR
 from symgrad.kernel.launch import Dispatch, StepCost
 from symgrad.kernel.shapes import Iteration, Problems
@@ -20,6 +22,7 @@ from symgrad.kernel.skeletons.solve import half
 from symgrad.kernel.skeletons.steps import Iterate, cost_of
 from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.kernel.target import GROUP_BYTES, WorkgroupTarget
+from symgrad.kernel.threads import cores, threads
 from symgrad.mathlib.define import Function, functions
 from symgrad.wgsl.device.gpu import FLOAT
 from symgrad.wgsl.device.gpus import Gpu
@@ -185,9 +188,14 @@ CACHED_PIPELINES: Final = 256
 
 
 class Compiled:
-    """A kernel of the language as pipelines, which run one after the other."""
+    """A kernel of the language as pipelines, which run one after the other.
 
-    def __init__(self, gpu: Gpu, printed: Printed, floats: np.dtype[Any] = FLOAT) -> None:
+    They may be made ``apart``, by threads, while others are planned.
+    """
+
+    def __init__(
+        self, gpu: Gpu, printed: Printed, floats: np.dtype[Any] = FLOAT, apart: bool = False
+    ) -> None:
         self.printed, self.bound = printed, printed.bound
         """The kernel's buffers that are bound, in the order of the bindings."""
         self.readable = sum(b.space == "read" for b in self.bound)
@@ -203,19 +211,38 @@ class Compiled:
                 f'for the {printed.shared:,} of a kernel in pairs: use dtype="float32", or '
                 'device="cpu"'
             )
-        self.pipelines = [
-            gpu.pipeline(source, writable, self.readable) for source in printed.modules
-        ]
+        self._make = partial(gpu.pipeline, writable=writable, readable=self.readable)
+        apart = apart and cores() > 1
+        self._waiting = [threads().submit(self._make, m) for m in printed.modules] if apart else []
+        self._pipelines: list[Any] = []
+        if not apart:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until all pipelines are made, or raise what was wrong with one."""
+        if self._pipelines:
+            return
+        waiting, self._waiting = self._waiting, []
+        with watch.stage("compile"):
+            for future in waiting:
+                future.result()
+        self._pipelines = [self._make(source) for source in self.printed.modules]
+
+    @property
+    def pipelines(self) -> list[Any]:
+        """The pipelines."""
+        self.wait()
+        return self._pipelines
 
 
 _compiled: Once[Any, Compiled] = Once(CACHED_PIPELINES)
 
 
-def compiled_kernel(gpu: Gpu, dispatch: Dispatch, style: Style) -> Compiled:
-    """A dispatch's kernel, compiled once for all launches."""
+def compiled_kernel(gpu: Gpu, dispatch: Dispatch, style: Style, apart: bool) -> Compiled:
+    """A dispatch's kernel, compiled once for all launches, ``apart`` from this thread if said."""
     key = gpu, dispatch.program, dispatch.target, style
     floats = style.floats.dtype
-    return _compiled.get(key, lambda: Compiled(gpu, printed_kernel(dispatch, style), floats))
+    return _compiled.get(key, lambda: Compiled(gpu, printed_kernel(dispatch, style), floats, apart))
 
 
 def printed_kernel(dispatch: Dispatch, style: Style) -> Printed:

@@ -115,6 +115,8 @@ class Launched:
                 launch.verify()
             self._require_sizes()
             self._plan(1)
+        for _, kernel in self._dispatches:
+            kernel.wait()
         self.seconds = time.perf_counter() - start
         """How long it took to compile."""
 
@@ -141,7 +143,7 @@ class Launched:
             if not self.launch.until:
                 require_iterations(gpu, kernel.printed.iterations)
             return kernel
-        return compiled_kernel(gpu, d, style)
+        return compiled_kernel(gpu, d, style, apart=len(self.launch.dispatches) > 1)
 
     def _checked_chunk(self) -> int:
         """The points that one dispatch takes, or a DeviceError if it takes none."""
