@@ -47,6 +47,7 @@ from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.array import ExprArray, TracedArray, array
 from symgrad.expr.tracers.expression import Condition, Expr, symbols, var
 from symgrad.expr.tracers.functions import *
+from symgrad.lazy import arithmetic as _arithmetic
 from symgrad.lazy import cumulative as _cumulative
 
 if TYPE_CHECKING:
@@ -338,6 +339,7 @@ _LATER = {
 }
 """Names by their modules, which are loaded when one is asked for: few programs need all of them."""
 
+_arithmetic.stands_for = "symgrad.wgsl.dispatch.arithmetic"
 _cumulative.stands_for = "symgrad.tensor.scans"
 
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}

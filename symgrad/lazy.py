@@ -21,6 +21,9 @@ class Lazy:
         return value
 
 
+arithmetic: Final[Any] = Lazy()
+"""The module that computes with arrays on a device; the package says which one it is."""
+
 cumulative: Final[Any] = Lazy()
 """The module that scans arrays on a device; the package says which one it is."""
 

@@ -122,9 +122,11 @@ def test_constants_beyond_float32_and_numbers_that_are_none() -> None:
 def test_arrays_on_the_device_compute_in_float64() -> None:
     a, b = points(40), points(40).astype(np.float32)[0]
     x = sg.device_array(a, GPUS[0], "float64")
-    y = sg.device_array(b, GPUS[0])
+    y, pairs = sg.device_array(b, GPUS[0]), sg.device_array(a, GPUS[0], "float32x2")
+    exact = pairs.numpy()
     for got, want in (
-        (x + y, a + b), (2.5 * x - np.exp(x), 2.5 * a - np.exp(a)), (x[1:, ::2], a[1:, ::2]),
+        (x + y, a + b), (pairs[::2] - x[::2], (exact - a)[::2]),
+        (2.5 * x - np.exp(x), 2.5 * a - np.exp(a)), (x[1:, ::2], a[1:, ::2]),
         (x.sum(axis=0), a.sum(axis=0)), (x.T.mean(), a.mean()), (x.std(axis=1), a.std(axis=1)),
         (np.concatenate([x, a]).cumsum(axis=1), np.concatenate([a, a]).cumsum(axis=1)),
     ):  # fmt: skip

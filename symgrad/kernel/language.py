@@ -378,6 +378,7 @@ class KernelIR(Arena):
         open_ended: bool = False,
         data: tuple[float, ...] | None = None,
         row: int = 0,
+        floats: str = "",
     ) -> Buffer:
         """A new buffer; no two of a kernel have one name.
 
@@ -385,8 +386,11 @@ class KernelIR(Arena):
         """
         assert all(b.name != name for b in self.buffers), f"there are two buffers named {name}"
         assert size or space in BOUND or open_ended, f"{name} is the kernel's own, of unknown size"
-        self.buffers.append(Buffer(name, space, kind, size, vector, atomic, padded, data, row))
-        return self.buffers[-1]
+        one_by_one = kind == "f" and vector == 1 and data is None and not row
+        assert not floats or (space == "read" and one_by_one), f"{name} has the kernel's floats"
+        buffer = Buffer(name, space, kind, size, vector, atomic, padded, data, row, floats)
+        self.buffers.append(buffer)
+        return buffer
 
     def length(self, buffer: Buffer) -> int:
         """How many numbers of a buffer the host has bound: a value that is known from the start."""

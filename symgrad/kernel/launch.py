@@ -17,6 +17,7 @@ from symgrad.kernel.language import KernelIR, Target
 from symgrad.kernel.split import Iterations
 from symgrad.kernel.statements import BOUND, Buffer, Call, For, If, Routine, Scope
 from symgrad.kernel.stats import GUESSED_ITERATIONS
+from symgrad.values.arrays import host_dtype, memory_dtype
 
 T = TypeVar("T")
 
@@ -59,11 +60,15 @@ STEPS: Final = Size("steps")
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a launch: its numbers are of one kind of `kernel.statements.KINDS`."""
+    """An array of a launch: its numbers are of one kind of `kernel.statements.KINDS`.
+
+    Its ``floats`` may be of a dtype with fewer digits than the kernels'.
+    """
 
     name: str
     shape: tuple[int | Size, ...]
     kind: str = "f"
+    floats: str = ""
 
     @property
     def has_batch(self) -> bool:
@@ -93,7 +98,9 @@ class Array:
         return math.prod(self.of(1))
 
     def dtype(self, floats: Any) -> np.dtype[Any]:
-        """The type of its numbers on the host, where the kernel's are such ``floats``."""
+        """The type of its numbers in memory, where the kernels' are such ``floats``."""
+        if self.floats:
+            return memory_dtype(self.floats)
         kinds = {"f": floats, "d": np.float64, "i": np.int32, "u": np.uint32}
         return np.dtype(kinds[self.kind])
 
@@ -405,11 +412,11 @@ class Launch:
     def _filled(self, inputs: Sequence[np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
         """All arrays: the inputs, and poison in the others."""
         arrays = {
-            a.name: np.ascontiguousarray(x, a.dtype(dtype))
+            a.name: np.ascontiguousarray(x, host_dtype(a.dtype(dtype)))
             for a, x in zip(self.inputs, inputs, strict=True)
         }
         for a in (*self.outputs, *self.scratch):
-            arrays[a.name] = np.full(a.of(1), POISON[a.kind], a.dtype(dtype))
+            arrays[a.name] = np.full(a.of(1), POISON[a.kind], host_dtype(a.dtype(dtype)))
         return arrays
 
     def _run(self, arrays: Mapping[str, np.ndarray], dtype: Any) -> None:
@@ -480,6 +487,8 @@ def _misfits(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
         array = arrays[name]
         if b.kind != array.kind and {b.kind, array.kind} != SAME_BITS:
             yield f"{b.name} of {kernel.name} has numbers of kind {b.kind}, {name} of {array.kind}"
+        if b.floats != array.floats:
+            yield f"{b.name} of {kernel.name} has other floats than {name}"
         part = dispatch.parts.get(b.name, Part(name, 0, array.size))
         if part.first % b.vector or not 0 <= part.first <= part.first + part.size <= array.size:
             yield f"{b.name} of {kernel.name} is {part}, and {name} has {array.size} numbers"

@@ -189,7 +189,9 @@ def listing(kernel: KernelIR) -> str:
     """
     sizes = (f"[{b.size}]" if b.size else "" for b in kernel.buffers)
     pairs = zip(kernel.buffers, sizes, strict=True)
-    buffers = ", ".join(f"{b.space} {b.name}: {NAMES[b.kind]}{size}" for b, size in pairs)
+    buffers = ", ".join(
+        f"{b.space} {b.name}: {b.floats or NAMES[b.kind]}{size}" for b, size in pairs
+    )
     kind = FloatingListing([kernel]) if kernel.floating else PlacedListing(kernel)
     lines = kind.lines(kernel, "  ")
     return "\n".join([f"kernel {kernel.name}({buffers}):", *(line for line, _ in lines)])

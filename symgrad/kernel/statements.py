@@ -111,6 +111,9 @@ class Buffer:
     there: the column is within the row. Targets need to look only at whether it is.
 
     One of several axes has a ``shape``; an index counts its numbers in C order.
+
+    One that is read may have ``floats`` of a dtype with fewer digits than the kernel's, which are
+    converted as they are read.
     """
 
     name: str
@@ -122,6 +125,7 @@ class Buffer:
     padded: bool = False
     data: tuple[float, ...] | None = field(default=None, repr=False)
     row: int = 0
+    floats: str = ""
     shape: tuple[int, ...] = ()
     read: Read = field(init=False, repr=False)
 

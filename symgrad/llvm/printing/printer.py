@@ -210,6 +210,7 @@ def print_kernel(
     """
     if is_verified(len(kernel.graph)):
         verify(kernel)
+    assert not any(b.floats for b in kernel.buffers), "the host converts what the CPU computes with"
     return _Module(kernel, functions, shape, vector or shape, thorough, quick).source()
 
 

@@ -14,8 +14,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from symgrad import lazy
 from symgrad.errors import DeviceError, InputError, InputTypeError, TraceError
+from symgrad.kernel.stages.combine import NOTHING
 from symgrad.values.arrays import LARGEST, is_float, name_of
-from symgrad.wgsl.arrays.elementwise import IDENTITIES, Arithmetic, Call, definition
 from symgrad.wgsl.arrays.stored import DTYPES, StoredArray
 from symgrad.wgsl.arrays.strided import checked_axes
 from symgrad.wgsl.device.gpus import Gpu
@@ -25,6 +25,14 @@ REDUCING: Final = frozenset({"axis", "keepdims"})
 
 INSTEAD: Final = "use what is returned, or np.asarray(x)"
 """The remedy where NumPy would write to an array."""
+
+OPERATORS: Final[dict[np.ufunc, str]] = {
+    np.add: "add",
+    np.multiply: "mul",
+    np.maximum: "max",
+    np.minimum: "min",
+}
+"""The ufuncs that arrays are reduced by, as kernels call them."""
 
 SCANNED: Final = (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)
 """The ufuncs whose ``accumulate`` computes on the device."""
@@ -74,7 +82,7 @@ class DeviceArray(StoredArray, NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Calls operators and NumPy's ufuncs on arrays on a GPU."""
-        if method == "reduce" and ufunc in IDENTITIES and set(options) <= REDUCING:
+        if method == "reduce" and ufunc in OPERATORS and set(options) <= REDUCING:
             return _reduced(ufunc, inputs[0], **{"axis": 0, **options})
         if method == "accumulate" and ufunc in SCANNED and _is_scanned(*inputs, **options):
             return _accumulated(ufunc, inputs[0], options.get("axis", 0))
@@ -172,15 +180,15 @@ def _gpu_of(arrays: Sequence[Any]) -> Gpu:
 def _applied(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
     """A ufunc of arrays and numbers, element by element."""
     gpu = _gpu_of(inputs)
-    call = Call(ufunc, _constants(ufunc, inputs))
+    call = lazy.arithmetic.Call(ufunc, _constants(ufunc, inputs))
     dtype = _common(inputs[: call.variables])
-    definition(call, name_of(dtype))
+    lazy.arithmetic.computation(call, name_of(dtype))
     values = [_operand(gpu, a, dtype) for a in inputs[: call.variables]]
     shape = np.broadcast_shapes(*(v.shape for v in values if isinstance(v, DeviceArray)))
     result = DeviceArray.empty(gpu, shape, dtype)
     if result.size:
         views = [v.view.broadcast(shape) if isinstance(v, DeviceArray) else v for v in values]
-        gpu.tool(Arithmetic).compute(call, views, result.view)
+        lazy.arithmetic.of(gpu).compute(call, views, result.view)
     return result
 
 
@@ -228,12 +236,14 @@ def _reduced(ufunc: np.ufunc, x: DeviceArray, axis: Any = None, keepdims: bool =
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     inner = tuple(n for a, n in enumerate(x.shape) if a not in axes)
     result = DeviceArray.empty(x.gpu, inner, x.dtype)
-    if not x.size and result.size and math.isinf(IDENTITIES[ufunc]):
+    if not x.size and result.size and math.isinf(NOTHING[OPERATORS[ufunc]]):
         raise InputError(f"{ufunc.__name__} of no elements: an array of shape {x.shape}")
     if result.size and x.size:
-        x.gpu.tool(Arithmetic).reduce(ufunc, x.view, axes, result.view)
+        lazy.arithmetic.of(x.gpu).reduce(ufunc, x.view, axes, result.view)
     elif result.size:
-        x.gpu.tool(Arithmetic).compute(Call(np.positive), [IDENTITIES[ufunc]], result.view)
+        lazy.arithmetic.of(x.gpu).compute(
+            lazy.arithmetic.Call(np.positive), [NOTHING[OPERATORS[ufunc]]], result.view
+        )
     return result.reshape(shape)
 
 
@@ -282,7 +292,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> DeviceArray:
     for p in parts:
         if p.size:
             place = result.view.part(along, start, start + p.shape[along])
-            gpu.tool(Arithmetic).compute(None, [p.view], place)
+            lazy.arithmetic.of(gpu).copy(p.view, place)
         start += p.shape[along]
     return result
 

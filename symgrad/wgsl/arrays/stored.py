@@ -10,11 +10,11 @@ from typing import Any, Final, NoReturn, Self, cast
 
 import numpy as np
 
+from symgrad import lazy
 from symgrad.errors import DeviceError, InputError, InputTypeError
 from symgrad.kernel.memory import POOL
 from symgrad.kernel.resident import ResidentArray
 from symgrad.values.arrays import PAIRS, host_dtype, is_float, name_of
-from symgrad.wgsl.arrays.elementwise import Arithmetic
 from symgrad.wgsl.arrays.strided import ALIGNMENT, View, c_strides, checked_axes
 from symgrad.wgsl.device.gpu import FLOAT
 from symgrad.wgsl.device.gpus import Gpu, Range
@@ -287,5 +287,5 @@ class StoredArray(ResidentArray):
             with self.gpu.guard:
                 self.gpu.submit([], [copy])
         else:
-            self.gpu.tool(Arithmetic).compute(None, [view], result.view)
+            lazy.arithmetic.of(self.gpu).copy(view, result.view)
         return result

@@ -55,6 +55,13 @@ class View:
         low = self.first + sum(r for r in reach if r < 0)
         return low, self.first + sum(r for r in reach if r > 0) + 1
 
+    def in_words(self) -> View:
+        """The words of 32 bits of the elements, with an axis of its own where they are several."""
+        if self.itemsize == 4:
+            return self
+        first, strides = 2 * self.first, tuple([2 * s for s in self.strides])
+        return View(self.buffer, first, (*self.shape, 2), (*strides, 1))
+
     def transposed(self, axes: Sequence[int]) -> View:
         """The axes in this order."""
         return replace(

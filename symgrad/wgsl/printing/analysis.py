@@ -13,7 +13,7 @@ from symgrad.kernel.language import KernelIR, accesses
 from symgrad.kernel.statements import Buffer, Load, Routine, Scope, Statement, Store, scopes_of
 from symgrad.kernel.uses import Uses
 from symgrad.values.arrays import PAIRS
-from symgrad.wgsl.printing.operations import PRODUCT, Floats, Text, wrapped
+from symgrad.wgsl.printing.operations import FLOATS, PRODUCT, Floats, Text, wrapped
 
 PRIVATE: Final = 64
 """Numbers that an invocation has in variables, all arrays together. Compilers give an index that is
@@ -51,6 +51,13 @@ _STORED: Final = {
     },
 }
 """Values as memory of words, or of floats, has them: these would not keep the bits of words."""
+
+_CONVERTED: Final = {
+    ("f32", "vec2<f32>"): "vec2<f32>({0}, 0.0f)",
+    ("f32", "f64"): "f64({0})",
+    ("vec2<f32>", "f64"): "(f64({0}.x) + f64({0}.y))",
+}
+"""Floats in memory as a kernel's, which have more digits."""
 
 
 def loaded_as(element: str, kind: str) -> str:
@@ -153,6 +160,8 @@ class Own:
             return f"atomicLoad(&{place})"
         if agreed:
             return f"workgroupUniformLoad(&{place})"
+        if b.floats:
+            return _CONVERTED[FLOATS[b.floats].type, self.floats.type].format(place)
         return loaded_as(self.element, b.kind).format(place) if b in self.starts else place
 
     def stored(self, b: Buffer, value: str) -> str:

@@ -25,6 +25,7 @@ from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.functions import Shader, place_of
 from symgrad.wgsl.printing.names import identifier, is_reserved
 from symgrad.wgsl.printing.operations import (
+    FLOATS,
     OPAQUE,
     PAIR,
     PART,
@@ -311,7 +312,7 @@ def _declarations(body: Body, scratch: str) -> Iterator[str]:
 
 def _array(b: Buffer, own: Own, vector: int) -> str:
     """The name of a buffer of vectors of so many numbers, and its type."""
-    kind, size = own.floats.types[b.kind], b.size
+    kind, size = FLOATS[b.floats].type if b.floats else own.floats.types[b.kind], b.size
     if vector > 1:
         kind, size = own.floats.vector(vector, kind), b.size // vector
     if b.atomic:
