@@ -124,6 +124,14 @@ def multiplied(b: Builder, a: Array, c: Array) -> Array:
     return matrix(b, (*batch, m, c.shape[-1]), element)
 
 
+def chained(b: Builder, a: Array, c: Array, d: Array) -> Array:
+    """The products of three matrices, in the order that takes fewer operations."""
+    (m, n), (k, last) = a.shape[-2:], d.shape[-2:]
+    if m * k * (n + last) <= n * last * (m + k):
+        return multiplied(b, multiplied(b, a, c), d)
+    return multiplied(b, a, multiplied(b, c, d))
+
+
 def elementwise(b: Builder, f: Callable[..., int], *arrays: Array) -> Array:
     """A function of elements of arrays of one shape; it takes the indices, and then elements."""
     return b.tabulate(
@@ -221,8 +229,37 @@ def _svd(a: np.ndarray) -> list[np.ndarray]:
     return _or_nan(a, lambda x: list(np.linalg.svd(x, full_matrices=False)), shapes)
 
 
+def _pinv(a: np.ndarray, rcond: float | None) -> list[np.ndarray]:
+    """The pseudo-inverses, and the ranks: of singular values up to ``rcond`` of the largest."""
+    *batch, m, n = a.shape
+    u, s, v = _svd(a)
+    least = max(m, n) * np.finfo(a.dtype).eps if rcond is None else rcond
+    counts = s > least * s.max(-1, keepdims=True, initial=0.0)
+    inverses = np.divide(1.0, s, out=np.zeros_like(s), where=counts)
+    inverses[np.isnan(s)] = np.nan
+    return [(v.mT * inverses[..., None, :]) @ u.mT, counts.sum(-1).reshape(batch)]
+
+
 def _slogdet(a: np.ndarray) -> list[np.ndarray]:
     return list(np.linalg.slogdet(a))
+
+
+def _det(a: np.ndarray) -> list[np.ndarray]:
+    return [np.asarray(np.linalg.det(a))]
+
+
+def _cofactors(a: np.ndarray) -> list[np.ndarray]:
+    """The derivatives of determinants by elements: by inverses, or where one is 0 by an SVD."""
+    determinants = np.asarray(np.linalg.det(a))[..., None, None]
+    if np.all(determinants != 0.0):
+        with np.errstate(all="ignore"):
+            return [determinants * np.linalg.inv(a).mT]
+    u, s, v = _svd(a)
+    ahead, behind = np.ones_like(s), np.ones_like(s)
+    ahead[..., 1:] = np.cumprod(s, -1)[..., :-1]
+    behind[..., :-1] = np.cumprod(s[..., ::-1], -1)[..., -2::-1]
+    signs = np.asarray(np.linalg.det(u) * np.linalg.det(v))[..., None, None]
+    return [signs * (u * (ahead * behind)[..., None, :]) @ v]
 
 
 def _expm(a: np.ndarray) -> list[np.ndarray]:
@@ -270,6 +307,23 @@ def _pull_inv(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
     return [scaled(b, multiplied(b, multiplied(b, inverse, g), inverse), -1.0)]
 
 
+def _pull_pinv(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
+    """-P.T g P.T + (I - a P) g.T P P.T + P.T P g.T (I - P a), where the rank does not change.
+
+    Golub and Pereyra, 1973, "The differentiation of pseudo-inverses and nonlinear least squares
+    problems whose variables separate".
+    """
+    a, p = call.operands[0], result(b, call)
+    back, turned = transposed(b, p), transposed(b, g)
+    total = scaled(b, chained(b, back, g, back), -1.0)
+    left, right = chained(b, turned, p, back), chained(b, back, p, turned)
+    for piece in (left, right):
+        total = added(b, total, piece)
+    for piece in (chained(b, a, p, left), chained(b, right, p, a)):
+        total = added(b, total, scaled(b, piece, -1.0))
+    return [total]
+
+
 def _pull_slogdet(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array | None]:
     if k == 0:
         return [None]
@@ -280,6 +334,27 @@ def _pull_slogdet(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array | 
         return b.apply(ops.mul, b.element(g, z), b.element(inverse, (*z, j, i)))
 
     return [matrix(b, a.shape, element)]
+
+
+def _pull_det(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
+    (a,) = call.operands
+    cofactors = result(b, calling(b, "cofactors", (a,)))
+    return [elementwise(b, lambda i, x: b.apply(ops.mul, b.element(g, i[:-2]), x), cofactors)]
+
+
+def _pull_cofactors(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
+    """sum(g C) A^-T - C g.T A^-T, of a matrix that is not singular."""
+    cofactors = result(b, call)
+    inverse = transposed(b, result(b, calling(b, "inv", call.operands)))
+    turned = multiplied(b, multiplied(b, cofactors, transposed(b, g)), inverse)
+
+    def element(index: Sequence[int], x: int, y: int) -> int:
+        at = [b.counter(n) for n in g.shape[-2:]]
+        bound = (*index[:-2], *b.indices(at))
+        along = b.apply(ops.mul, b.element(g, bound), b.element(cofactors, bound))
+        return b.apply(ops.sub, b.apply(ops.mul, b.reduce("add", at, along), x), y)
+
+    return [elementwise(b, element, inverse, turned)]
 
 
 def _pull_eigh(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array]:
@@ -361,6 +436,11 @@ def _of_svd(a: Shape) -> tuple[Shape, ...]:
     return (*batch, m, k), (*batch, k), (*batch, k, n)
 
 
+def _of_pinv(a: Shape, _: float | None) -> tuple[Shape, ...]:
+    *batch, m, n = a
+    return (*batch, n, m), (*batch,)
+
+
 def _of_qr(a: Shape) -> tuple[Shape, ...]:
     *batch, m, n = a
     k = min(m, n)
@@ -377,9 +457,12 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
         ),
         Algorithm("inv", _inv, lambda a: (a,), "f", _pull_inv),
         Algorithm("slogdet", _slogdet, lambda a: (a[:-2], a[:-2]), "ff", _pull_slogdet),
+        Algorithm("det", _det, lambda a: (a[:-2],), "f", _pull_det),
+        Algorithm("cofactors", _cofactors, lambda a: (a,), "f", _pull_cofactors),
         Algorithm("eigh", _eigh, lambda a: (a[:-1], a), "ff", _pull_eigh),
         Algorithm("qr", _qr, _of_qr, "ff", _pull_qr),
         Algorithm("svd", _svd, _of_svd, "fff", _pull_svd),
+        Algorithm("pinv", _pinv, _of_pinv, "fi", _pull_pinv),
         Algorithm("expm", _expm, lambda a: (a,), "f", _pull_expm),
         Algorithm("argsort", _argsort, lambda a: (a,), "i"),
     )

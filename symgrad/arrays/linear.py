@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from symgrad.expr.graph.misuse import located
 SLOGDET: Final[Any] = type(np.linalg.slogdet(np.eye(1)))
 EIGH: Final[Any] = type(np.linalg.eigh(np.eye(1)))
 QR: Final[Any] = type(np.linalg.qr(np.eye(1)))
+NO_VALUE: Final = inspect.signature(np.linalg.pinv).parameters["rtol"].default
 SVD: Final[Any] = type(np.linalg.svd(np.eye(1)))
 
 
@@ -103,8 +105,7 @@ def slogdet(a: Any) -> Any:
 
 def det(a: Any) -> WholeArray:
     """np.linalg.det."""
-    sign, logarithm = called("slogdet", square("det", a))
-    return sign * np.exp(logarithm)
+    return called("det", square("det", a))[0]
 
 
 def eigh(a: Any, UPLO: str = "L") -> Any:
@@ -163,18 +164,60 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> W
     return expand_dims(result, axes) if keepdims else result
 
 
-def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[WholeArray, WholeArray, int, WholeArray]:
-    """np.linalg.lstsq, of a matrix of full rank with no more columns than rows."""
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> WholeArray:
+    """np.linalg.pinv: singular values count as 0 up to the precision of their type, if not said."""
+    return _pinv("pinv", a, rcond if _is_none(rtol) else rtol)[0]
+
+
+def _pinv(name: str, a: Any, rcond: Any = None) -> list[WholeArray]:
+    """The pseudo-inverses, and the ranks."""
+    a = whole(a)
+    if a.ndim < 2:
+        raise TraceError(located(f"linalg.{name} takes matrices, not shape {a.shape}"))
+    if _is_none(rcond) or (isinstance(rcond, float | int) and rcond < 0):
+        return called("pinv", a, options=(None,))
+    if not isinstance(rcond, float | int | np.number):
+        raise TraceError(located(f"linalg.{name}: rcond={rcond!r} is to be one known number"))
+    return called("pinv", a, options=(float(rcond),))
+
+
+def _is_none(option: Any) -> bool:
+    """Whether an option is not given: NumPy has a value that says so."""
+    return option is None or option is NO_VALUE
+
+
+def matrix_rank(
+    A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None
+) -> WholeArray:
+    """np.linalg.matrix_rank."""
+    a = whole(A)
+    if a.ndim < 2:
+        return np.any(a != 0).astype(int)
+    if tol is None:
+        return _pinv("matrix_rank", a, rtol)[1]
+    return np.count_nonzero(svdvals(a) > np.asarray(tol)[..., None], axis=-1)
+
+
+def cond(x: Any, p: Any = None) -> WholeArray:
+    """np.linalg.cond."""
+    x = whole(x)
+    if p not in (None, 2, -2):
+        return norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
+    values = svdvals(x)
+    first, last = values[..., 0], values[..., -1]
+    return last / first if p == -2 else first / last
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+    """np.linalg.lstsq; the sums of squares are given of fewer ranks than columns, too."""
     a, b = whole(a, b), whole(b, a)
     if a.ndim != 2 or b.ndim not in (1, 2) or len(a) != len(b):
         raise TraceError(located(f"linalg.lstsq: shapes {a.shape} and {b.shape} do not match"))
     (m, n), right = a.shape, b[:, None] if b.ndim == 1 else b
-    if m < n:
-        raise TraceError(located(f"linalg.lstsq takes no more columns than rows, not {a.shape}"))
-    q, r = qr(a)
-    x = solve_triangular(r, q.T @ right)
+    inverse, rank = _pinv("lstsq", a, rcond)
+    x = inverse @ right
     left = total((a @ x - right) ** 2, 0) if m > n else total(right[:0], 1)
-    return (x[:, 0] if b.ndim == 1 else x), left, n, svdvals(a)
+    return (x[:, 0] if b.ndim == 1 else x), left, rank, svdvals(a)
 
 
 def expm(A: Any) -> WholeArray:
@@ -214,6 +257,9 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.norm: norm,
     np.linalg.matrix_norm: lambda x, *, keepdims=False, ord="fro": norm(x, ord, (-2, -1), keepdims),
     np.linalg.lstsq: lstsq,
+    np.linalg.pinv: pinv,
+    np.linalg.matrix_rank: matrix_rank,
+    np.linalg.cond: cond,
     np.argsort: argsort,
     np.sort: sort,
     "solve_triangular": solve_triangular,

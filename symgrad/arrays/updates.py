@@ -236,5 +236,8 @@ class _Reducing:
         hits, nothing = at.hits(lines.ndim), NOTHING[self._reduce]
         if values.kind != "f":
             nothing = int(np.clip(nothing, LEAST.min, LEAST.max))
-        reduced = self._reduce(np.where(hits, values, nothing), axis=1)
+        chosen = np.where(hits, values, nothing)
+        if self._reduce in (np.max, np.min):  # of which all that are equal share the derivative
+            return self._reduce(np.concatenate([lines[:, None], chosen], axis=1), axis=1)
+        reduced = self._reduce(chosen, axis=1)
         return np.where(np.any(hits, axis=1), self._combine(lines, reduced), lines)

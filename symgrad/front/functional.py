@@ -236,7 +236,7 @@ def value_and_grad(
             with suppress(*BY_ELEMENTS):
                 return traced(_whole)
         try:
-            with whole_instead() if not is_large(arguments.arrays) else nullcontext():
+            with whole_instead(one_call=True) if not is_large(arguments.arrays) else nullcontext():
                 return traced(_by_elements)
         except ManyElementsError:
             with suppress(*BY_ELEMENTS, TraceError):

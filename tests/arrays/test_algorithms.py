@@ -47,6 +47,12 @@ def orthogonal(a: Any) -> Any:
     return np.sum(np.sin(3 * q) * q) + np.sum(r**2 * np.arange(13.0))
 
 
+def of_low_rank(a: Any, b: Any) -> Any:
+    """A function of the pseudo-inverse, and of the least solutions, of a product of rank 3."""
+    x = np.linalg.lstsq(a @ b.T, RIGHT[:20], rcond=1e-10)[0]
+    return np.sum(np.sin(np.linalg.pinv(a @ b.T, 1e-10))) + np.sum(x**3)
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "cholesky": (lambda a: np.sum(np.sin(np.linalg.cholesky(symmetric(a)))), (DEFINITE,)),
     "solve": (lambda a, b: np.sum(np.sin(np.linalg.solve(a, b))), (DEFINITE, VECTOR)),
@@ -64,6 +70,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "qr": (orthogonal, (TALL,)),
     "svd": (lambda a: np.sum(np.sin(np.linalg.svd(a, compute_uv=False))), (TALL,)),
     "expm": (lambda a: np.sum(np.sin(expm(0.2 * a))), (ANY,)),
+    "pinv": (of_low_rank, (ANY[:20, :3], ANY[:30, 3:6])),
+    "cond": (lambda a: np.linalg.cond(a) + np.linalg.cond(a[:13], 1), (TALL,)),
     "sort": (lambda a: np.sum(np.sort(a, axis=0)[:5] ** 3) + np.median(a), (TALL,)),
 }  # fmt: skip
 
@@ -129,6 +137,76 @@ def test_on_a_gpu_what_it_does_not_factor_is_done_on_the_host() -> None:
     wanted = sg.value_and_grad(f, device="cpu", dtype="float64")(*arrays)
     assert np.isclose(value, wanted[0], rtol=1e-4)
     assert np.allclose(grad, wanted[1], rtol=1e-3, atol=1e-2)
+
+
+LOW = {
+    (4, 4): np.outer(ANY[0, :4], ANY[1, :4]),
+    (6, 4): ANY[:6, :2] @ ANY[2:4, :4],
+    (4, 6): ANY[:4, :3] @ ANY[3:6, :6],
+    (30, 20): ANY[:30, :20],
+}
+
+
+@pytest.mark.parametrize("shape", LOW)
+@pytest.mark.parametrize("verb", ["jit", "value_and_grad"])
+def test_least_squares_of_any_rank_are_numpys(shape: tuple[int, int], verb: str) -> None:
+    """Of a matrix of rank 1 the solution once was 4e30."""
+    a, b = LOW[shape], ANY[: shape[0], :2]
+    for rcond in (None, 0.3):
+        x, _, rank, values = np.linalg.lstsq(a, b, rcond=rcond)
+        f = lambda a, rcond=rcond: np.linalg.lstsq(a, b, rcond=rcond)  # noqa: E731
+        if verb == "jit":
+            got = sg.jit(f, device="cpu", dtype="float64")(a)
+            assert got[2] == rank
+            np.testing.assert_allclose(got[3], values, atol=1e-13)
+        else:
+            total = lambda a, f=f: (np.sum(f(a)[0]), f(a)[0])  # noqa: E731
+            got = sg.value_and_grad(total, has_aux=True, device="cpu", dtype="float64")(a)[0][1:]
+        np.testing.assert_allclose(got[0], x, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("f", [
+    np.linalg.pinv,
+    lambda a: np.linalg.pinv(a, 0.3),
+    lambda a: np.linalg.pinv(a, rtol=0.3),
+    np.linalg.matrix_rank,
+    lambda a: np.linalg.matrix_rank(a, 0.5),
+    lambda a: np.linalg.matrix_rank(a, rtol=0.3),
+    lambda a: np.linalg.cond(a, -2),
+])  # fmt: skip
+def test_ranks_and_pseudo_inverses_are_numpys(f: Any) -> None:
+    for a in (*LOW.values(), BATCH):
+        got = sg.jit(f, device="cpu", dtype="float64")(a)
+        np.testing.assert_allclose(got, f(a), rtol=1e-9, atol=1e-12)
+
+
+def cofactors(a: np.ndarray) -> np.ndarray:
+    """The signed minors of a matrix."""
+    minor = lambda i, j: np.linalg.det(np.delete(np.delete(a, i, 0), j, 1))  # noqa: E731
+    n = len(a)
+    return np.array([[(-1) ** (i + j) * minor(i, j) for j in range(n)] for i in range(n)])
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_slopes_of_determinants_of_singular_matrices_are_their_cofactors(device: Any) -> None:
+    """Where a factor is 0 its inverse is none, and the slopes once were NaN."""
+    whole = np.array([[1.0, 2, 3], [2, 4, 6], [1, 0, 1]])
+    beyond = np.zeros((7, 7))
+    beyond[1:, 1:] = np.diag(np.arange(1.0, 7.0)) + 1.0
+    for a in (whole, whole * [[1], [1], [0]], beyond, np.zeros((4, 4)), np.outer([1, 2], [3, 6])):
+        for f in (sg.value_and_grad, lambda f, **o: sg.jit(sg.value_and_grad(f), **o)):
+            value, slope = f(np.linalg.det, device=device)(a)
+            np.testing.assert_allclose(value, np.linalg.det(a), atol=1e-4)
+            np.testing.assert_allclose(slope, cofactors(a), rtol=2e-6, atol=1e-4)
+
+
+def test_second_derivatives_of_determinants() -> None:
+    a, w = BATCH[0, :6, :6], ANY[:6, :6]
+    outer = lambda a: np.sum(w * sg.grad(np.linalg.det)(a))  # noqa: E731
+    slope_of = sg.value_and_grad(np.linalg.det, device="cpu", dtype="float64")
+    along = np.sum(w * sg.jit(sg.grad(outer), device="cpu", dtype="float64")(a))
+    want = slope(lambda a: np.sum(w * slope_of(a)[1]), (a,), [w])
+    assert np.isclose(along, want, rtol=1e-8)
 
 
 def test_no_factor_is_nan_and_shapes_are_refused() -> None:

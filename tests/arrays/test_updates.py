@@ -122,6 +122,34 @@ def test_slopes_of_repeated_products_at_computed_places(count: int) -> None:
     np.testing.assert_allclose(slope[:8], wanted, rtol=1e-7, atol=1e-8)
 
 
+TIES = {  # the slopes by both, as jax.grad gives them
+    "max": ([1 / 3, 1 / 2, 0.0, 1.0], [1 / 3, 1 / 3, 1 / 2, 1.0, 0.0]),
+    "min": ([1 / 3, 1 / 2, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 2, 0.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", TIES)
+@pytest.mark.parametrize("verb", ["elements", "whole", "computed"])
+def test_equal_values_share_the_slope_as_jaxs(name: str, verb: str) -> None:
+    """In turn they once had a quarter, a quarter and a half of it."""
+    x, v = np.array([1.0, 1.0, 1.0, 5.0]), np.array([1.0, 1.0, 1.0, 2.0, 3.0])
+    places, order = np.array([0, 0, 1, 2, 3]), np.arange(4)
+    if name == "min":
+        x, v = -x, -v
+        x[2:], v[3:] = [-1.0, -2.0], [0.0, -5.0]
+
+    def loss(x: Any, v: Any) -> Any:
+        at = np.argsort(np.where(order < 9, order, x * 0))[places] if verb == "computed" else places
+        return np.sum(getattr(x.at[at], name)(v))
+
+    step = sg.value_and_grad(loss, (0, 1), **EXACT)
+    if verb != "elements":
+        step = sg.jit(sg.value_and_grad(loss, (0, 1)), **EXACT)
+    _, slopes = step(x, v)
+    for slope, want in zip(slopes, TIES[name], strict=True):
+        np.testing.assert_allclose(slope, want, rtol=1e-12)
+
+
 def test_results_that_are_numbers_have_no_axis() -> None:
     for f in (lambda x: x, lambda x: np.maximum(x, x), lambda x: x + 1.0):
         assert sg.jit(f, device="cpu")(np.array(2.0)).shape == ()

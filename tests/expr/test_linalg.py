@@ -359,6 +359,21 @@ def test_least_squares_do_not_square_the_condition() -> None:
     np.testing.assert_allclose(kernel.run(b), want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("rcond", [None, 1e-3])
+def test_least_squares_of_points_of_less_than_full_rank_are_nan(rcond: float | None) -> None:
+    """Not a large number without a word, in any precision."""
+    m, n, rng = 6, 4, np.random.default_rng(3)
+    points = rng.normal(size=(50, m * n))
+    low = points.reshape(50, m, n).copy()
+    low[:25, :, 3] = low[:25, :, :3] @ [1.0, -2.0, 0.5]
+    low[25:, :, 1] = 0.0
+    x = lambda v: np.linalg.lstsq(v.reshape(m, n), np.arange(m), rcond)[0]  # noqa: E731
+    for dtype in ("float32", "float64", "float32x2"):
+        kernel = sg.fused_forward(m * n, x, device="cpu", dtype=dtype)
+        assert np.isfinite(kernel.run(points)).all()
+        assert np.isnan(kernel.run(low.reshape(50, -1))).any(axis=-1).all()
+
+
 def test_the_gradient_of_least_squares_is_that_of_the_normal_equations() -> None:
     m, n = 6, 3
     at = DRAW.normal(size=m * n + m)

@@ -132,6 +132,19 @@ def test_sorting_networks_sort(n: int) -> None:
     np.testing.assert_array_equal(kernel.run(values), np.sort(values.astype(np.float32), axis=1))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float32x2"])
+def test_nan_are_sorted_last_and_are_medians(dtype: Any) -> None:
+    """One NaN once was spread over all elements."""
+    n, values = 9, D.normal(size=(40, 9)).astype(np.float32)
+    values[D.random((40, 9)) < 0.2] = np.nan
+    for device in ("cpu", "gpu"):
+        options: Any = {"device": device, "dtype": dtype}
+        got = sg.fused_forward(n, np.sort, **options).run(values)
+        np.testing.assert_array_equal(got, np.sort(values, axis=1))
+        median = sg.fused_forward(n, np.median, **options).run(values)
+        np.testing.assert_allclose(median, np.median(values, axis=1), rtol=1e-6)
+
+
 def test_a_median_has_a_gradient() -> None:
     kernel = sg.fused_forward_backward(5, lambda v: np.median(v**2), device="cpu")
     value, gradient = kernel.run([3.0, -1.0, 2.0, 5.0, -4.0])

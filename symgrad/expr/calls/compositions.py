@@ -191,7 +191,7 @@ def quantile(
     below = np.floor(at).astype(int)
     low, high, share = ordered[..., below], ordered[..., np.minimum(below + 1, last)], at - below
     values = np.where(share == 0.0, low, (1.0 - share) * low + share * high)
-    if isinstance(ordered, Whole):  # whose NaN are the last of a line
+    if ordered.dtype.kind not in "ib":  # NaN are the last of a line
         largest = ordered[(..., last, *[None] * q.ndim)]
         values = np.where(np.isnan(largest), np.nan, values)
     moved = [*range(len(others), len(others) + q.ndim), *range(len(others))]

@@ -141,7 +141,7 @@ REMEDIES: Final = {
     "the imaginary part",
     "linalg.eig": "np.linalg.eigh has those of symmetric matrices",
     "linalg.svd": "np.linalg.lstsq gives singular values, np.linalg.eigh(A.T @ A) their vectors",
-    "linalg.pinv": "solve the normal equations: np.linalg.solve(A.T @ A, A.T @ b)",
+    "linalg.pinv": "sg.jit and sg.value_and_grad have it of arrays; np.linalg.lstsq solves by it",
     "linalg.qr": "np.linalg.cholesky(A.T @ A).T is its R",
     "histogram": "which bin it is depends on values; sum sg.where of comparisons",
     "bincount": "which bin it is depends on values; sum sg.where of comparisons",

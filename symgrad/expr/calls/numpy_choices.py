@@ -117,7 +117,7 @@ def _truth(v: Any) -> Any:
 
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> Any:
-    """np.sort, by a network of minima and maxima; a NaN makes every element NaN."""
+    """np.sort, by a network of exchanges: NaN come last."""
     a = plain(a).ravel() if axis is None else plain(a)
     rows = np.moveaxis(a, -1 if axis is None else axis, -1).astype(object)
     rows = rows.copy()
@@ -129,7 +129,10 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> 
 def _sorted(values: list[Any]) -> list[Any]:
     for i, j in exchanges(len(values)):
         a, b = values[i], values[j]
-        values[i], values[j] = ops.minimum(a, b), ops.maximum(a, b)
+        out_of_order = b < a
+        if not (isinstance(a, Handle) and a.is_integer):
+            out_of_order = call(ops.logical_or, out_of_order, call(ops.isnan, a))
+        values[i], values[j] = where(out_of_order, b, a), where(out_of_order, a, b)
     return values
 
 

@@ -21,19 +21,26 @@ MOST_ELEMENTS: Final = 2_000
 
 _whole_instead: ContextVar[bool] = ContextVar("_whole_instead", default=False)
 
+_one_call: ContextVar[bool] = ContextVar("_one_call", default=False)
+
 
 class ManyElementsError(SymgradError):
     """An operation writes out many elements of arrays, which can be traced as a whole."""
 
 
 @contextmanager
-def whole_instead() -> Generator[None]:
-    """Within, operations on many elements are refused: see `ManyElementsError`."""
-    token = _whole_instead.set(True)
+def whole_instead(one_call: bool = False) -> Generator[None]:
+    """Within, operations on many elements are refused: see `ManyElementsError`.
+
+    Of a trace for ``one_call``, rather than a kernel for any number of points, algorithms that are
+    better by LAPACK are refused, too.
+    """
+    tokens = _whole_instead.set(True), _one_call.set(one_call)
     try:
         yield
     finally:
-        _whole_instead.reset(token)
+        _whole_instead.reset(tokens[0])
+        _one_call.reset(tokens[1])
 
 
 def prefer_whole(count: int) -> None:
@@ -44,6 +51,16 @@ def prefer_whole(count: int) -> None:
     """
     if count > MOST_ELEMENTS and _whole_instead.get():
         raise ManyElementsError(f"{count:,} elements")
+
+
+def prefer_algorithm(name: str) -> None:
+    """Refuse the elements of an algorithm within `whole_instead` of one call.
+
+    Raises:
+        ManyElementsError: as it says.
+    """
+    if _one_call.get():
+        raise ManyElementsError(f"the elements of {name}")
 
 
 class SizeNote:

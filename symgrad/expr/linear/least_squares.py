@@ -11,6 +11,7 @@ import math
 from functools import partial
 from typing import Any, Final
 
+from symgrad.expr import ops
 from symgrad.expr.graph.arrays import DETACHED, array_rule
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.linear.dense import (
@@ -21,33 +22,65 @@ from symgrad.expr.linear.dense import (
     scaled,
     substituted,
 )
+from symgrad.expr.tracers.expression import lift
 from symgrad.expr.tracers.memory import Array, zeros
 
 Term = tuple[Entry, Entry, int]
 """A product of two matrices, and how many columns the first one has."""
 
 
-def least_squares(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Array]:
+def least_squares(
+    a: Array, b: Array, m: int, n: int, p: int, rcond: float | None
+) -> tuple[Array, Array]:
     """The x of least ``sum((a @ x - b) ** 2)``, of p columns, and these sums.
 
-    a has n columns of m rows. Columns are scaled by powers of two, so that no square of an element
-    overflows or vanishes.
+    a has n columns of m rows; where one depends on those before it, all is NaN: see `_or_nan`.
+    Columns are scaled by powers of two, so that no square of an element overflows or vanishes.
     """
     up, _ = column_powers(a, m, n)
     right_up, right_down = column_powers(b, m, p)
-    x, squares = _of_scaled(scaled(a, up), scaled(b, right_up), m, n, p)
+    x, squares = _of_scaled(scaled(a, up), scaled(b, right_up), m, n, p, rcond)
     back = lambda k, y: y.put(k, x[k] * up[k // p] * right_down[k % p])  # noqa: E731
     x = iterations(0, n * p, back, zeros(a.graph, n * p))
     return x, scaled(scaled(squares, right_down), right_down)
 
 
-def _of_scaled(a: Array, b: Array, m: int, n: int, p: int) -> tuple[Array, Array]:
+def _of_scaled(
+    a: Array, b: Array, m: int, n: int, p: int, rcond: float | None
+) -> tuple[Array, Array]:
     r, c, left = orthogonalized(DETACHED(a), DETACHED(b), m, n, p)
+    r = _or_nan(r, DETACHED(a), m, n, rcond)
     x = LEAST(substituted(lambda i, j: r[i * n + j], c, n, p, down=True), r, a, b)
     squares = iterations(
         0, m * p, lambda k, s: s.put(k % p, s[k % p] + left[k] ** 2), zeros(a.graph, p)
     )
     return x, SQUARES(squares, x, a, b)
+
+
+def _rounding(graph: Graph) -> Any:
+    """The size of a rounding of the kernel's numbers: of float64, of pairs of float32, of float32.
+
+    Kernels of all dtypes have one trace: which numbers are lost beside others tells them apart.
+    """
+    base = ops.opaque(lift(graph, 1.0) + 2.0**-25)  # its last bit is the first of a pair's second
+    is_double, is_single = ops.opaque(base + 2.0**-50) > base, base <= 1.0
+    return ops.where(is_double, 2.0**-50, ops.where(is_single, 2.0**-22, 2.0**-40))
+
+
+def _or_nan(r: Array, a: Array, m: int, n: int, rcond: float | None) -> Array:
+    """The factor R, with NaN in the place of sizes of columns that depend on those before them.
+
+    That is what is left of a column beside its size: up to ``rcond`` of it, or, if that is None,
+    about as much as m roundings of the kernel's numbers make.
+    """
+    least = m * _rounding(a.graph) if rcond is None else rcond
+
+    def checked(k: Any, r: Array) -> Array:
+        size = ops.sqrt(iterations(0, m, lambda i, s: s + a[i * n + k] * a[i * n + k], 0.0))
+        left = r[k * (n + 1)]
+        return r.put(k * (n + 1), ops.where(left <= least * size, math.nan, left))
+
+    return iterations(0, n, checked, r)
 
 
 def _normal(r: Array, a: Array, g: Array) -> Array:

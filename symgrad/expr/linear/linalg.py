@@ -23,6 +23,7 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import whole_among
+from symgrad.expr.graph.written_out import prefer_algorithm
 from symgrad.expr.linear import dense, unrolled
 from symgrad.expr.linear.least_squares import least_squares
 from symgrad.expr.linear.matrices import (
@@ -176,7 +177,8 @@ def inv(a: Any) -> Any:
 def det(a: Any) -> Any:
     """The determinants of matrices (..., n, n), n <= 64, as np.linalg.det.
 
-    Beyond five rows it is NaN where elimination meets a column of zeros.
+    In kernels of points, beyond five rows, it is NaN where elimination meets a column of zeros.
+    Second derivatives of arrays that are traced as a whole are NaN where a matrix is singular.
 
     Example:
         >>> import symgrad as sg
@@ -186,6 +188,8 @@ def det(a: Any) -> Any:
     """
     if not traced(a):
         return np.linalg.det(numbers(a))
+    if np.shape(a)[-1:] > (unrolled.MOST_ROWS_EXPANDED,):
+        prefer_algorithm("det")
     return array(of_matrices(_determinant, np.linalg.det, square(reals(a), "det")))[()]
 
 
@@ -362,19 +366,26 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
     return eigh(a, UPLO)[0]
 
 
-def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
-    """The x of least ``sum((a @ x - b) ** 2)``, as np.linalg.lstsq, for a of full rank.
+@_on_whole(np.linalg.lstsq)
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
+    """The x of least ``sum((a @ x - b) ** 2)``, as np.linalg.lstsq.
+
+    Of arrays that `jit` and `value_and_grad` trace it is the least such x, by singular values, for
+    a of any shape and rank. Of a matrix of expressions, in a loss over data or a kernel of points,
+    it is by an orthogonal factorization, for a of full rank with m >= n rows, up to 64; where the
+    rank is less, x, the sums and their derivatives are NaN.
 
     Args:
-        a: A matrix (m, n) of m >= n rows, up to 64.
+        a: A matrix (m, n).
         b: A vector (m,) or a matrix (m, p).
-        rcond: As NumPy has it; a matrix of expressions is taken to have full rank, and where it has
-            not, x means nothing: it is very large, infinite or NaN.
+        rcond: A singular value up to this part of the largest one counts as 0; if it is not given,
+            up to what roundings make. Of expressions it is what is left of a column without those
+            before it, as a part of it.
 
     Returns:
-        x, the sums of squares that are left (none for m = n), the rank n, and the singular values
-        of a, descending; those that are smaller than the largest one by the root of the kernel's
-        precision are not accurate.
+        x, the sums of squares that are left (none for m <= n; NumPy has none of less than full
+        rank either), the rank, and the singular values of a, descending; of expressions those that
+        are smaller than the largest one by the root of the kernel's precision are not accurate.
 
     Raises:
         TraceError: for shapes that do not match, that are too large, or for m < n.
@@ -390,6 +401,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
     if not traced(a, b):
         x, left, rank, values = np.linalg.lstsq(numbers(a), numbers(b), rcond=rcond)
         return x, left, int(rank), values
+    prefer_algorithm("lstsq")
     a, b = reals(a), reals(b)
     right = b[:, None] if b.ndim == 1 else b
     if a.ndim != 2 or right.ndim != 2 or len(a) != len(right):
@@ -400,7 +412,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, int, Any]:
             located(f"linalg.lstsq takes n columns of n to {MOST_ROWS} rows, not {a.shape}")
         )
     matrix, sides = stored(graph, a), stored(graph, right)
-    x, squares = least_squares(matrix, sides, m, n, p)
+    least = None if rcond is None or rcond < 0 else float(rcond)
+    x, squares = least_squares(matrix, sides, m, n, p, least)
     up, down = dense.column_powers(matrix, m * n, 1)
     upper, *_ = dense.orthogonalized(dense.scaled(matrix, up), sides, m, n, p)
     upper = np.triu(elements(upper, n, n))

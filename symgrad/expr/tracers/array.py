@@ -336,18 +336,25 @@ class At:
 
     def min(self, values: Any) -> Any:
         """The array with the lesser of them and these."""
-        return self._combined(functools.partial(call, ops.minimum), values)
+        return self._combined(functools.partial(call, ops.minimum), values, np.min)
 
     def max(self, values: Any) -> Any:
         """The array with the greater of them and these."""
-        return self._combined(functools.partial(call, ops.maximum), values)
+        return self._combined(functools.partial(call, ops.maximum), values, np.max)
 
     def apply(self, function: Callable[[Any], Any]) -> Any:
         """The array with what a function makes of them in their place."""
         return self._combined(lambda old, _: function(old), 0.0)
 
-    def _combined(self, combine: Callable[[Any, Any], Any], values: Any) -> Any:
-        """The array with them combined with values, one after another where an index repeats."""
+    def _combined(
+        self, combine: Callable[[Any, Any], Any], values: Any,
+        of_several: Callable[[Any], Any] | None = None,
+    ) -> Any:  # fmt: skip
+        """The array with them combined with values, one after another where an index repeats.
+
+        Or, where it repeats, ``of_several`` makes the new one of the old one and the values, of
+        which those that are equal share its derivative.
+        """
         a, key = self._array, self._key
         if isinstance(a, TracedArray) or takes_values(key):
             return self._written(combine(self.get(), values), None)
@@ -356,9 +363,12 @@ class At:
             combined[key] = combine(a[key], values)
             return combined
         elements, operands = combined.reshape(-1), np.broadcast_to(plain(values), places.shape)
+        groups = dict[int, list[Any]]()
         for place, value in zip(places.flat, operands.flat, strict=True):
-            one = slice(place, place + 1)
-            elements[one] = combine(elements[one], value)
+            groups.setdefault(int(place), [elements[place]]).append(value)
+        for place, group in groups.items():
+            one = of_several(array(group)) if of_several else functools.reduce(combine, group)
+            elements[place] = one
         return combined
 
     def _written(self, values: Any, op: Op | None) -> Any:

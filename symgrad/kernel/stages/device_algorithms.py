@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -211,26 +212,33 @@ class DeviceAlgorithms:
         yield _substitution(first, factors, swapped, half)
         yield _substitution(second, factors, half, x)
 
+    def det(self, call: Call, results: Results) -> _Steps:
+        """Determinants: products of the pivots."""
+        return self._over_pivots(call, {0: results[0]}, ("det",))
+
     def slogdet(self, call: Call, results: Results) -> _Steps:
         """The signs of determinants, and logarithms of their magnitudes."""
+        return self._over_pivots(call, results, ("sign", "logarithm"))
+
+    def _over_pivots(self, call: Call, results: Results, names: Sequence[str]) -> _Steps:
+        """Products and sums over the pivots of matrices, by name."""
         (matrix,) = call.operands
         yield from self._lu(matrix)
         factors, flips = self._factored[matrix].both, self._factored[matrix].flips
         s, graph = self.scalars, self.scalars.graph
 
-        def over_pivots(counters: list[int], operator: str) -> int:
+        def over_pivots(counters: list[int], name: str) -> int:
             i = s.counter(matrix.shape[-1])
             pivot = s.read(factors, [*counters, i, i])
-            if operator == "add":
-                part = graph.add(ops.log, graph.add(ops.abs, pivot))
-            else:
-                flip = s.read(flips, [self._flat(counters, matrix.shape[:-2]), i])
-                part = graph.add(ops.mul, flip, graph.add(ops.sign, pivot))
-            return s.reduction(operator, [i], part)
+            if name == "logarithm":
+                return s.reduction("add", [i], graph.add(ops.log, graph.add(ops.abs, pivot)))
+            flip = s.read(flips, [self._flat(counters, matrix.shape[:-2]), i])
+            factor = pivot if name == "det" else graph.add(ops.sign, pivot)
+            return s.reduction("mul", [i], graph.add(ops.mul, flip, factor))
 
         for number, result in results.items():
-            operator = ("mul", "add")[number]
-            yield from self._many(result.shape, lambda c, o=operator: over_pivots(c, o), result)
+            part = functools.partial(over_pivots, name=names[number])
+            yield from self._many(result.shape, part, result)
 
 
 _Steps = Iterator[AnyStep]
@@ -271,5 +279,6 @@ ON_DEVICE: Final[Mapping[str, Callable[[DeviceAlgorithms, Call, Results], _Steps
     "solve": DeviceAlgorithms.solve,
     "inv": DeviceAlgorithms.inv,
     "slogdet": DeviceAlgorithms.slogdet,
+    "det": DeviceAlgorithms.det,
 }
 """The algorithms that a GPU does: all else is done by LAPACK on the host."""
