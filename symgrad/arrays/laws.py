@@ -353,7 +353,7 @@ class Builder(Integers):
         node = self.graph.nodes[body]
         if node[0] is ops.neg:
             return self.apply(ops.neg, self.total(counters, node[1]))
-        over, under = self._fraction(body)
+        over, under = self.fraction(body)
         leaving, divisors = (
             [f for f in those if self.free(f).isdisjoint(counters) and (over + under).count(f) == 1]
             for those in (over, under)
@@ -375,15 +375,15 @@ class Builder(Integers):
             return i
         return self.apply(op, *[self._without(a, factors) for a in args])
 
-    def _fraction(self, i: int) -> tuple[list[int], list[int]]:
+    def fraction(self, i: int) -> tuple[list[int], list[int]]:
         """The factors of a node above and below the line."""
         node = self.graph.nodes[i]
         if node[0] is ops.reciprocal:
-            over, under = self._fraction(node[1])
+            over, under = self.fraction(node[1])
             return under, over
         if node[0] not in (ops.mul, ops.div):
             return [i], []
-        (a, b), (c, d) = map(self._fraction, node[1:])
+        (a, b), (c, d) = map(self.fraction, node[1:])
         return (a + c, b + d) if node[0] is ops.mul else (a + d, b + c)
 
     def product(self, factors: Sequence[int]) -> int:

@@ -2,31 +2,29 @@
 
 The body is traced once, on a tape of its own, and becomes a program: of the iteration's number, the
 carries, rows of arrays that the loop goes through, and what it takes from around it. The loop is a
-call in the program around it. Its derivative is a loop again, backwards, over the carries that the
-first one then keeps.
+call in the program around it (`symgrad.arrays.array_loop`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.algorithms import ALGORITHMS, Algorithm, calling, result
-from symgrad.arrays.gradient import cotangents, summed
-from symgrad.arrays.interpret import interpret
+from symgrad.arrays.algorithms import result
+from symgrad.arrays.array_loop import AROUND, CARRY, COUNTER, ROW, ArrayLoop
 from symgrad.arrays.laws import Builder
+from symgrad.arrays.loop_gradient import looping
 from symgrad.arrays.lower import Lowering, View
-from symgrad.arrays.program import ArrayProgram, Call, Input
+from symgrad.arrays.program import ArrayProgram, Input, Tabulate
 from symgrad.arrays.rules import chosen
-from symgrad.arrays.scalars import Array
+from symgrad.arrays.scalars import Array, Read
 from symgrad.arrays.tape import Operation, Tape, open_tape, opened, operand_rule
 from symgrad.arrays.whole import WholeArray
-from symgrad.errors import TraceError, UnsupportedError
+from symgrad.errors import TraceError
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.tree import Tree, flatten
@@ -36,189 +34,6 @@ MOST_ITERATIONS: Final = 2**31 - 1
 
 MOST_KEPT: Final = 2**27
 """Numbers of carries that are kept for the derivative; longer loops keep those of strips."""
-
-COUNTER, CARRY, ROW, AROUND = "counter", "carry", "row", "around"
-"""Roles of inputs of a body: its number, a carry, a row of an array, an array from around."""
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayLoop:
-    """A loop over a program: inputs by their roles; outputs are the carries, then rows to stack.
-
-    Arrays have ``axis`` axes, of functions that are mapped, before those that the body knows.
-    """
-
-    body: ArrayProgram
-    roles: tuple[str, ...]
-    count: int
-    axis: int = 0
-    reverse: bool = False
-    tested: bool = False
-    """Whether the first carry says if there is another iteration."""
-    of_strips: bool = False
-    """Whether its iterations are strips of large arrays, which they store as they are."""
-
-    @cached_property
-    def carries(self) -> int:
-        """The number of carries."""
-        return self.roles.count(CARRY)
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the results: the last carries, and rows, stacked."""
-        k = self.axis
-        shapes = [o.shape for o in self.body.outputs]
-        stacked = [(*s[:k], self.count, *s[k:]) for s in shapes[self.carries :]]
-        return (*shapes[: self.carries], *stacked)
-
-    @property
-    def kinds(self) -> str:
-        """The kinds of the results."""
-        return "".join(o.kind for o in self.body.outputs)
-
-    @cached_property
-    def keeping(self) -> ArrayLoop:
-        """This loop with more results: the carries that iterations begin with, stacked."""
-        pairs = zip(self.body.inputs, self.roles, strict=True)
-        begins = tuple(i for i, role in pairs if role == CARRY)
-        body = ArrayProgram(self.body.scalars, self.body.inputs, (*self.body.outputs, *begins))
-        return replace(self, body=body)
-
-    def run(
-        self,
-        operands: Sequence[Any],
-        step: Callable[[list[Any]], Sequence[Any]],
-        stack: Any,
-        counted: Callable[[int], Any] = np.int32,
-    ) -> list[Any]:
-        """The results, by a function that runs the body and one that stacks rows.
-
-        The number of an iteration is ``counted`` as the body takes it.
-        """
-        carried = [o for o, role in zip(operands, self.roles, strict=True) if role == CARRY]
-        rows: list[Sequence[Any]] = []
-        before = (slice(None),) * self.axis
-        order = range(self.count)
-        for k in reversed(order) if self.reverse else order:
-            if self.tested and not np.any(np.asarray(carried[0])):
-                break
-            given = iter(carried)
-            inputs = list(operands)
-            for n, role in enumerate(self.roles):
-                if role == CARRY:
-                    inputs[n] = next(given)
-                elif role == ROW:
-                    inputs[n] = inputs[n][(*before, k)]
-                elif role == COUNTER:
-                    inputs[n] = counted(k)
-            results = step(inputs)
-            carried = results[: self.carries]
-            rows.append(results[self.carries :])
-        shapes = self.shapes[self.carries :]
-        columns = zip(*(rows[::-1] if self.reverse else rows), strict=True)
-        stacked = [stack(c, self.axis) for c in columns] if rows else [np.empty(s) for s in shapes]
-        return [*carried, *stacked]
-
-
-def _meaning(*given: Any) -> list[np.ndarray]:
-    """The results of a loop by the interpreter of array programs."""
-    *operands, loop = given
-    return loop.run(operands, lambda inputs: interpret(loop.body, inputs), np.stack)
-
-
-# --- derivatives ----------------------------------------------------------------------------------
-
-
-def _pulled(
-    b: Builder, call: Call, given: Mapping[int, Array], active: set[Array]
-) -> list[tuple[Array, Array]]:
-    """The cotangents of a loop's operands: a loop over the cotangents of its body, backwards."""
-    loop: ArrayLoop = call.options[0]
-    if loop.tested:
-        raise UnsupportedError("while_loop over whole arrays has no derivative: use sg.fori_loop")
-    kept = calling(b, "loop", call.operands, (loop.keeping,))
-    b.keeping[call] = kept
-    back = _Backwards(b, call, kept, given, active)
-    return back.pieces()
-
-
-class _Backwards:
-    """The loop that takes the cotangents of a loop's results back to its operands."""
-
-    def __init__(
-        self, b: Builder, call: Call, kept: Call, given: Mapping[int, Array], active: set[Array]
-    ) -> None:
-        self._b, self._loop, self._operands = b, call.options[0], call.operands
-        body = self._loop.body
-        assert isinstance(body.scalars, Builder), "bodies of tapes are built by one"
-        self._inner, self._inputs = body.scalars, list(body.inputs)
-        self._kept, self._given, self._active = kept, given, active
-        self.roles = [ROW if role == CARRY else role for role in self._loop.roles]
-        ends = iter(range(len(body.outputs), len(body.outputs) + self._loop.carries))
-        self.arrays = [
-            result(b, kept, next(ends)) if role == CARRY else operand
-            for operand, role in zip(self._operands, self._loop.roles, strict=True)
-        ]
-
-    def _input(self, like: Array, role: str, array: Array) -> Input:
-        """Another input of the backward body, and what the loop is given for it."""
-        new = Input(shape=like.shape, number=len(self._inputs))
-        self._inputs.append(new)
-        self.roles.append(role)
-        self.arrays.append(array)
-        return new
-
-    def _zeros(self, shape: tuple[int, ...]) -> Array:
-        zero = self._b.graph.constant(0.0)
-        return self._b.tabulate(shape, lambda *_: zero)
-
-    def _of(self, role: str) -> list[int]:
-        """The real operands of this role that matter; all carries may come to."""
-        return [
-            k
-            for k, r in enumerate(self._loop.roles)
-            if r == role and self._operands[k].kind == "f"
-            and (role == CARRY or self._operands[k] in self._active)
-        ]  # fmt: skip
-
-    def pieces(self) -> list[tuple[Array, Array]]:
-        """(operand, its cotangent) for each real operand that matters."""
-        loop, inner, given = self._loop, self._inner, self._given
-        begins, sums, rows = self._of(CARRY), self._of(AROUND), self._of(ROW)
-        body, n = loop.body, loop.carries
-        places = [k for k in range(n) if body.outputs[k].kind == "f"]
-        seeds: list[tuple[Array, Array]] = []
-        for place, k in zip(places, begins, strict=True):
-            operand = self._operands[k]
-            end = given.get(place) or self._zeros(operand.shape)
-            seeds.append((body.outputs[place], self._input(operand, CARRY, end)))
-        totals = [
-            self._input(self._operands[k], CARRY, self._zeros(self._operands[k].shape))
-            for k in sums
-        ]
-        for place, y in enumerate(body.outputs[n:], n):
-            if place in given:
-                seeds.append((y, self._input(y, ROW, given[place])))
-        wrt = [body.inputs[k] for k in (*begins, *sums, *rows)]
-        slopes = cotangents(inner, [o for o, _ in seeds], wrt, [s for _, s in seeds])
-        first, last = len(begins), len(begins) + len(sums)
-        added = [summed(inner, pair) for pair in zip(totals, slopes[first:last], strict=True)]
-        outputs = (*slopes[:first], *added, *slopes[last:])
-        program = ArrayProgram(inner, tuple(self._inputs), outputs)
-        back = ArrayLoop(program, tuple(self.roles), loop.count, loop.axis, not loop.reverse)
-        call = calling(self._b, "loop", self.arrays, (back,))
-        return [
-            (self._operands[k], result(self._b, call, place))
-            for place, k in enumerate((*begins, *sums, *rows))
-        ]
-
-
-ALGORITHMS["loop"] = Algorithm(
-    "loop", _meaning, lambda *given: given[-1].shapes, kinds="", together=_pulled
-)
-
-
-# --- tapes ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -249,15 +64,50 @@ def looped(lowering: Lowering, attribute: Any, shape: tuple[int, ...], *views: V
     )
     key = traced, operands
     if key not in lowering.loops:
-        lowering.loops[key] = calling(b, "loop", operands, (_lowered(traced, operands, lowering),))
+        orders = [_order(lowering, a, r) for a, r in zip(operands, traced.roles, strict=True)]
+        pairs = zip(operands, orders, strict=True)
+        given = tuple(a if o is None else _source(b, a) for a, o in pairs)
+        loop = _lowered(traced, given, orders, lowering)
+        lowering.loops[key] = looping(b, loop, given)
     whole = lowering.of(result(b, lowering.loops[key], number))
     if traced.kinds[number] != "b":
         return whole
     return View(whole.shape, "b", lambda i: lowering.truth(whole.read(i)))
 
 
-def _lowered(traced: Traced, operands: Sequence[Array], around: Lowering) -> ArrayLoop:
-    """A loop of a tape over a program."""
+def _order(lowering: Lowering, array: Array, role: str) -> tuple[int, ...] | None:
+    """The axes of an array from around, by those of another one that it is all of."""
+    b = lowering.builder
+    if role != AROUND or lowering.outer or not isinstance(array, Tabulate) or array in b.apart:
+        return None
+    head, args = b.op(array.body), tuple(b.args(array.body))
+    if not isinstance(head, Read) or sorted(args) != sorted(array.counters):
+        return None
+    whole = head.array.size == array.size and 1 not in array.shape
+    return tuple(map(array.counters.index, args)) if whole else None
+
+
+def _source(b: Builder, array: Array) -> Array:
+    """The array that another one has the elements of."""
+    assert isinstance(array, Tabulate), "it is tabulated"
+    return b.array_of(array.body)
+
+
+def _input_view(b: Builder, array: Input, order: Sequence[int] | None) -> View:
+    """An input of a body, with its axes in the order that the body knows."""
+    if order is None:
+        return View(array.shape, array.kind, lambda i: b.element(array, i), array)
+    shape = tuple(array.shape[order.index(k)] for k in range(len(order)))
+    return View(shape, array.kind, lambda i: b.element(array, [i[k] for k in order]))
+
+
+def _lowered(
+    traced: Traced,
+    operands: Sequence[Array],
+    orders: Sequence[Sequence[int] | None],
+    around: Lowering,
+) -> ArrayLoop:
+    """A loop of a tape over a program; some arrays from around it have their axes in orders."""
     b, outer = Builder(), around.outer
     inner = Lowering(b, [b.counter(around.builder.extent(c)) for c in outer])
     axis = len(outer)
@@ -265,7 +115,7 @@ def _lowered(traced: Traced, operands: Sequence[Array], around: Lowering) -> Arr
         shape = array.shape if role != ROW else (*array.shape[:axis], *array.shape[axis + 1 :])
         new = Input(shape=() if role == COUNTER else shape, kind=array.kind, number=k)
         inner.inputs.append(new)
-        whole = View(new.shape, new.kind, lambda i, a=new: b.element(a, i), new)
+        whole = _input_view(b, new, orders[k])
         alone = len(shape) == traced.ranks[k]
         view = whole if role == COUNTER or alone else inner.of(new)
         inner.operands.append(_of_kind(inner, view, traced.given[k]))

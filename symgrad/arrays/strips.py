@@ -21,9 +21,10 @@ from typing import Final
 import numpy as np
 
 from symgrad.arrays import algorithms
+from symgrad.arrays.array_loop import AROUND, CARRY, COUNTER, ArrayLoop
 from symgrad.arrays.gradient import summed
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.loops import AROUND, CARRY, COUNTER, ArrayLoop
+from symgrad.arrays.loop_gradient import looping
 from symgrad.arrays.program import (
     ArrayProgram,
     Constant,
@@ -331,7 +332,7 @@ class _Rewriting:
         outputs = (*added, *(body.member(a) for a in small))
         program = ArrayProgram(b, tuple(body.inputs), outputs)
         loop = ArrayLoop(program, tuple(body.roles), self.count, of_strips=True)
-        call = algorithms.calling(b, "loop", body.operands, (loop,))
+        call = looping(b, loop, body.operands)
         for k, r in enumerate(sums):
             self.totals[r] = b.element(algorithms.result(b, call, k), body.free(r))
         for k, array in enumerate(small, len(sums)):

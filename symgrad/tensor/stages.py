@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.arrays.array_loop import ArrayLoop
 from symgrad.arrays.fuse import fused
 from symgrad.arrays.kernels import WHEREVER
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.loops import ArrayLoop
 from symgrad.arrays.parts import in_parts
 from symgrad.arrays.program import ArrayProgram, Call, Constant
 from symgrad.arrays.scalars import Array

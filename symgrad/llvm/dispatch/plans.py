@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from symgrad.arrays.loops import AROUND, CARRY, COUNTER, ROW, ArrayLoop
+from symgrad.arrays.array_loop import AROUND, CARRY, COUNTER, ROW, ArrayLoop
 from symgrad.arrays.program import Constant, Input
 from symgrad.arrays.scalars import Array
 from symgrad.kernel import watch
