@@ -49,6 +49,7 @@ from symgrad.expr.tracers.expression import Condition, Expr, symbols, var
 from symgrad.expr.tracers.functions import *
 from symgrad.lazy import arithmetic as _arithmetic
 from symgrad.lazy import cumulative as _cumulative
+from symgrad.lazy import kernels as _kernels
 
 if TYPE_CHECKING:
     from symgrad.bridges.from_jax import from_jax
@@ -341,6 +342,7 @@ _LATER = {
 
 _arithmetic.stands_for = "symgrad.wgsl.dispatch.arithmetic"
 _cumulative.stands_for = "symgrad.tensor.scans"
+_kernels.stands_for = "symgrad"
 
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 

@@ -1,12 +1,14 @@
-"""Derivatives of functions inside a trace, as JAX's: each is taken at inputs of its own.
+"""Derivatives of functions, as JAX's: each is taken at inputs of its own.
 
 A function is called with fresh inputs, holes of the graph that is traced. What it returns is
 differentiated by these, and then they are replaced by the arguments. So it does not matter what
 else an argument is equal to, nor whether it is a number, and nested derivatives are kept apart.
+Called with numbers where nothing is traced, a derivative is itself traced and run as kernels.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +30,7 @@ from symgrad.expr.tracers.expression import Expr, as_float, lift
 from symgrad.expr.tracers.integers import Word, refuse_integer
 from symgrad.expr.tracers.memory import View
 from symgrad.expr.tracers.tree import Tree, flatten
+from symgrad.lazy import kernels
 
 
 def chosen(argnums: Any, count: int) -> list[int]:
@@ -84,14 +87,7 @@ class _Call:
         among: Sequence[int], scalars: bool = False,
     ) -> None:  # fmt: skip
         graph = graph_among(*args, *named.values())
-        if graph is None:
-            raise TraceError(
-                located(
-                    "derivatives of functions are taken inside a traced function, or at "
-                    "expressions: at numbers use sg.value_and_grad(f), sg.jit(sg.hessian(f)), "
-                    "sg.fused_jacobian, sg.fused_hessian or sg.fused_hvp"
-                )
-            )
+        assert graph is not None, "nothing is traced: kernels compute the numbers"
         self.graph, self.f = graph, f
         self.inputs = [_Inputs(graph, args[k], scalars) for k in among]
         given = list(args)
@@ -221,11 +217,21 @@ def _with_aux(call: _Call, has_aux: bool) -> tuple[Any, ...]:
     return call.result
 
 
+def are_numbers(*arguments: Any) -> bool:
+    """Whether arguments are numbers, and nothing is traced: kernels compute the result."""
+    return OPEN_TAPE.get() is None and graph_among(*arguments) is None
+
+
 def grad(f: Callable[..., Any], argnums: Any, has_aux: bool) -> Callable[..., Any]:
     """A function that gives the gradient of f, and what else it returns."""
+    of_numbers = functools.cache(lambda: kernels.value_and_grad(f, argnums, has_aux))
 
+    @functools.wraps(f)
     def gradient(*args: Any, **named: Any) -> Any:
-        value, derivatives = value_and_grad_at(f, argnums, has_aux, args, named)
+        if are_numbers(*args, *named.values()):
+            value, derivatives = of_numbers()(*args, **named)
+        else:
+            value, derivatives = value_and_grad_at(f, argnums, has_aux, args, named)
         return (derivatives, value[1]) if has_aux else derivatives
 
     return gradient
@@ -233,8 +239,12 @@ def grad(f: Callable[..., Any], argnums: Any, has_aux: bool) -> Callable[..., An
 
 def jacobian(f: Callable[..., Any], argnums: Any, mode: Mode) -> Callable[..., Any]:
     """A function that gives the derivatives of all results of f, shaped as results, arguments."""
+    of_numbers = functools.cache(lambda: kernels.jit(matrix))
 
+    @functools.wraps(f)
     def matrix(*args: Any, **named: Any) -> Any:
+        if are_numbers(*args, *named.values()):
+            return of_numbers()(*args, **named)
         if are_whole(*args, *named.values()):
             of_whole = Whole.functions["jacobian"]
             tree, parts = of_whole(f, chosen(argnums, len(args)), mode, args, named)
@@ -296,6 +306,8 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
         raise InputTypeError(
             located("sg.jvp(f, primals, tangents) takes two tuples, an entry for each argument")
         )
+    if are_numbers(*primals, *tangents):
+        return kernels.jit(functools.partial(jvp, f))(primals, tangents)
     if are_whole(*primals, *tangents):
         return Whole.functions["jvp"](f, primals, tangents)
     call = _Call(f, primals, {}, range(len(primals)), scalars=True)
@@ -318,6 +330,8 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 def vjp(f: Callable[..., Any], primals: Any, has_aux: bool) -> tuple[Any, ...]:
     """The value of f, and what makes cotangents of the arguments of one of the value."""
+    if are_numbers(*primals):
+        return _vjp_of_numbers(f, primals, has_aux)
     if are_whole(*primals):
         return Whole.functions["vjp"](f, primals, has_aux)
     call = _Call(f, primals, {}, range(len(primals)))
@@ -336,6 +350,13 @@ def vjp(f: Callable[..., Any], primals: Any, has_aux: bool) -> tuple[Any, ...]:
         return tuple(call.pulled(sums))
 
     return (call.nested(value), pull, *[call.nested(a) for a in aux])
+
+
+def _vjp_of_numbers(f: Callable[..., Any], primals: Any, has_aux: bool) -> tuple[Any, ...]:
+    value = kernels.jit(f)(*primals)
+    pulled = kernels.jit(lambda primals, g: vjp(f, primals, has_aux)[1](g))
+    pull = functools.partial(pulled, primals)
+    return (value[0], pull, value[1]) if has_aux else (value, pull)
 
 
 def hvp(f: Callable[..., Any], point: Any, vector: Any) -> Any:

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -34,14 +34,14 @@ def grad(expr: Any, wrt: Any = None, *, argnums: Any = None, has_aux: bool = Fal
     that was made on the way to ``expr`` may stand for a variable; a warning says so where what
     else the function computes is the same expression, by which it is differentiated too.
 
-    Of a function it is what ``jax.grad`` is, inside a traced function: ``sg.grad(f, argnums=0)``
-    is a function that gives the gradient of f, nested as the arguments ``argnums``; with
-    ``has_aux`` f returns a pair, and so does the gradient: itself, and what f returned second.
+    Of a function it is what ``jax.grad`` is: ``sg.grad(f, argnums=0)`` is a function that gives the
+    gradient of f, nested as the arguments ``argnums``; with ``has_aux`` f returns a pair, and so
+    does the gradient: itself, and what f returned second. At numbers it is that of
+    `value_and_grad`, which has options; inside a traced function it is a part of that.
 
     Raises:
         ForeignExpressionError: if ``wrt`` belongs to another trace than ``expr``.
-        TraceError: for what is no expression, numbers among it, and where the gradient of a
-            function is called at numbers outside of a trace, which is `value_and_grad`'s.
+        TraceError: for what is neither an expression nor a function.
 
     Example:
         >>> import symgrad as sg
@@ -50,6 +50,8 @@ def grad(expr: Any, wrt: Any = None, *, argnums: Any = None, has_aux: bool = Fal
         y + cos(x)
         >>> sg.evaluate(sg.grad(lambda t: t**3)(x * y), {x: 1.0, y: 2.0})
         12.0
+        >>> sg.grad(lambda t: t**3)(2.0)
+        np.float32(12.0)
     """
     if callable(expr):
         return transforms.grad(expr, _argnums("grad", wrt, argnums), has_aux)
@@ -61,14 +63,6 @@ def grad(expr: Any, wrt: Any = None, *, argnums: Any = None, has_aux: bool = Fal
     return _shaped(wrt, [_or_zero(graph, i) for i in derivatives])
 
 
-_AT_NUMBERS: Final = {
-    "grad": "sg.value_and_grad(f)",
-    "jacobian": "sg.jit(sg.jacobian(f)) or sg.fused_jacobian(n, f)",
-    "hessian": "sg.jit(sg.hessian(f)) or sg.fused_hessian(n, f)",
-}
-"""Verbs that compute a derivative of a function where it is to be a number."""
-
-
 def _argnums(verb: str, second: Any, argnums: Any) -> Any:
     """The arguments to differentiate a function for, given in order or by name."""
     if second is not None and argnums is not None:
@@ -78,7 +72,7 @@ def _argnums(verb: str, second: Any, argnums: Any) -> Any:
     if not all(isinstance(k, (int, np.integer)) for k in each):
         raise InputError(
             f"sg.{verb}(f, {wanted!r}): the second argument says which arguments of f to "
-            f"differentiate for, by their numbers; at a point, use {_AT_NUMBERS[verb]}"
+            f"differentiate for, by their numbers; at a point, sg.{verb}(f)(x)"
         )
     return wanted
 
@@ -93,9 +87,9 @@ def vjp(
 ) -> Any:
     """The vector-Jacobian product: the derivatives of sum(cotangent * expr), in one sweep.
 
-    ``sg.vjp(exprs, wrt, cotangents)`` is nested as ``wrt``. Of a function, inside a trace,
-    ``sg.vjp(f, *primals)`` is what ``jax.vjp`` is: the value of f, and a function that makes a
-    tuple of cotangents, one for each argument, of a cotangent of the value.
+    ``sg.vjp(exprs, wrt, cotangents)`` is nested as ``wrt``. Of a function, at numbers or
+    inside a trace, ``sg.vjp(f, *primals)`` is what ``jax.vjp`` is: the value of f, and a function
+    that makes a tuple of cotangents, one for each argument, of a cotangent of the value.
 
     Example:
         >>> import symgrad as sg
@@ -123,8 +117,9 @@ def vjp(
 def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
     """The Jacobian-vector product: how the expressions change along the tangents, forward mode.
 
-    Of a function, inside a trace, ``sg.jvp(f, primals, tangents)`` is what ``jax.jvp`` is: the
-    value of f and its tangent; both are tuples with an entry for each argument.
+    Of a function, at numbers or inside a trace, ``sg.jvp(f, primals, tangents)`` is what
+    ``jax.jvp`` is: the value of f and its tangent; primals and tangents are tuples with an entry
+    for each argument.
 
     Example:
         >>> import symgrad as sg
@@ -148,7 +143,7 @@ def jvp(exprs: Any, wrt: Any, tangents: Any) -> Any:
 def hvp(expr: Any, wrt: Any, vector: Any) -> Any:
     """The product of the Hessian with a vector, forward over reverse: it costs a few gradients.
 
-    Of a function of one argument, inside a trace, ``sg.hvp(f, x, vector)`` is that at x.
+    Of a function of one argument ``sg.hvp(f, x, vector)`` is that at x, numbers or traced.
 
     Example:
         >>> import symgrad as sg
@@ -211,8 +206,9 @@ class Jacobian:
 def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto", *, argnums: Any = None) -> Any:
     """The Jacobian of expressions with respect to variables, with its sparsity.
 
-    Of a function, inside a trace, ``sg.jacobian(f, argnums=0)`` is what ``jax.jacobian`` is: a
-    function that gives arrays of expressions, shaped as the results and then as the arguments.
+    Of a function ``sg.jacobian(f, argnums=0)`` is what ``jax.jacobian`` is: a function that gives
+    arrays, shaped as the results and then as the arguments. Inside a trace they are of expressions;
+    at numbers they are those of ``sg.jit(sg.jacobian(f))``, to which `jit` gives options.
 
     ``mode`` is "reverse", "forward", "mixed", or "auto" for the cheapest: see `fused_jacobian`.
     Only what is not structurally 0 is computed, so a sparse Jacobian of any size costs as much as
@@ -241,8 +237,7 @@ def jacobian(exprs: Any, wrt: Any = None, mode: Mode = "auto", *, argnums: Any =
 def hessian(expr: Any, wrt: Any = None, mode: Mode = "auto", *, argnums: Any = None) -> Any:
     """The Hessian of an expression, with its sparsity: the Jacobian of its gradient.
 
-    Of a function, inside a trace, ``sg.hessian(f, argnums=0)`` is what ``jax.hessian`` is: see
-    `jacobian`.
+    Of a function ``sg.hessian(f, argnums=0)`` is what ``jax.hessian`` is: see `jacobian`.
 
     It is symmetric; each pair of entries is one expression. ``mode`` is that of `jacobian`; the
     gradient itself is made in reverse.
@@ -252,6 +247,8 @@ def hessian(expr: Any, wrt: Any = None, mode: Mode = "auto", *, argnums: Any = N
         >>> x, y = sg.symbols("x y")
         >>> sg.hessian(x**2 * y, [x, y]).toarray()[0, 0]
         y * 2
+        >>> sg.hessian(lambda t: t**3)(2.0)
+        np.float32(12.0)
     """
     if callable(expr):
         by = _argnums("hessian", wrt, argnums)
