@@ -13,7 +13,7 @@ import numpy as np
 from symgrad.arrays import rules, views
 from symgrad.arrays.tape import KINDS, Operation, Rule, Tape, broadcast, number_key, size_of
 from symgrad.errors import TraceError
-from symgrad.expr.calls.numpy_calls import elementary
+from symgrad.expr.calls.numpy_calls import elementary, refuse_function, refuse_ufunc
 from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
 from symgrad.expr.graph.node import (
     ANY_INPUT,
@@ -23,6 +23,7 @@ from symgrad.expr.graph.node import (
     NoSuchNameError,
     Op,
     Whole,
+    real_number,
     whole_among,
 )
 from symgrad.expr.graph.region import has_regions
@@ -259,6 +260,8 @@ class WholeArray(Whole):
         if array.dtype == object and not any(isinstance(e, Handle) for e in array.flat):
             array = np.array(array.tolist())
         if array.dtype.kind not in KINDS:
+            for element in array.flat[:1]:
+                real_number(element)
             raise ElementsNeededError(f"an array of {array.dtype}")
         return WholeArray(self.tape, _known(self.tape, array))
 
@@ -308,13 +311,13 @@ class WholeArray(Whole):
             inputs = first.reshape((*first.shape, *[1] * second.ndim)), second
             method = "__call__"
         if method != "__call__" or not elementary(ufunc) or options.keys() - {"dtype"}:
-            raise ElementsNeededError(f"{ufunc.__name__}.{method} of whole arrays")
+            refuse_ufunc(ufunc, method)
         return self.mapped(ufunc, inputs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         own = self.functions.get(func)
         if own is None:
-            raise ElementsNeededError(f"{func.__name__} of whole arrays")
+            refuse_function(func)
         if kwargs:
             _require_options(own, func.__name__, kwargs)
         return own(*args, **kwargs)

@@ -19,7 +19,12 @@ from symgrad.expr.calls.transforms import chosen as chosen_of
 from symgrad.expr.calls.transforms import value_and_grad_at
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.graph.written_out import ManyElementsError, whole_instead
+from symgrad.expr.graph.written_out import (
+    AlgorithmError,
+    ManyElementsError,
+    prefer_whole,
+    whole_instead,
+)
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
@@ -238,9 +243,10 @@ def value_and_grad(
         try:
             with whole_instead(one_call=True) if not is_large(arguments.arrays) else nullcontext():
                 return traced(_by_elements)
-        except ManyElementsError:
+        except ManyElementsError as error:
+            small = not isinstance(error, AlgorithmError)
             with suppress(*BY_ELEMENTS, TraceError):
-                return traced(_whole)
+                return traced(functools.partial(_whole, small=small))
             return traced(_by_elements)
         except TraceError as error:  # such as that of a factor of too large a matrix
             try:
@@ -270,7 +276,7 @@ def value_and_grad(
 
 def _whole(
     f: Callable[..., Any], arguments: Arguments, chosen: Sequence[int], has_aux: bool,
-    options: Options, device: DeviceChoice, by_elements: bool = True,
+    options: Options, device: DeviceChoice, by_elements: bool = True, small: bool = False,
 ) -> TracedCall:  # fmt: skip
     """A call as a program of whole arrays: its value, what else f returns, and the gradients.
 
@@ -281,7 +287,7 @@ def _whole(
     run = runner(options, target_of(None, *on_device) if on_device and device is None else device)
     traced = WholeTrace(f, arguments.real, options.checkpoint, by_elements)
     result = traced.call(lambda leaves: arguments.whole(leaves, chosen))
-    traced.require_whole()
+    traced.require_whole(small)
     value, aux = pair_of(f, result) if has_aux else (result, None)
     variables = traced.variables[: len(arguments.arrays) - len(arguments.data)]
     leaves, tree = flatten(aux)
@@ -390,4 +396,5 @@ class _GradientCall(ElementsCall):
     def returned(self, result: Any) -> Any:
         """The value, and the expressions in what stands beside it."""
         is_pair = self._has_aux and isinstance(result, tuple) and len(result) == 2
+        prefer_whole(0, traced_graph())
         return (result[0], self.traced_of(result[1])) if is_pair else result

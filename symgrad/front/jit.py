@@ -94,8 +94,8 @@ class Jitted:
             program = self._by_elements(arguments)
         except ElementsNeededError as error:
             raise UnsupportedError(
-                f"sg.jit cannot trace this as a whole: {error}; sg.fused_forward traces functions "
-                "by the elements of arrays"
+                "sg.jit takes no arrays apart, as sg.fused_forward does, which traces functions by "
+                f"their elements; here they are needed for {error}"
             ) from error
         self._recall.note(before, args, named, (), program)
         self._last = program.compiled

@@ -174,17 +174,19 @@ class WholeTrace:
             *args, named = filled([v.copied() for v in self.variables])
             return self.f(*args, **named)
 
-    def require_whole(self) -> None:
+    def require_whole(self, small: bool = False) -> None:
         """Refuse a function that takes arrays apart, and works on their elements one by one.
 
         Each operation of a program of whole arrays takes a hundred times as long to compile as one
-        on numbers, and is worth it where it has as many elements.
+        on numbers, and is worth it where it has as many elements. Of ``small`` arrays, whose kernel
+        by elements is feasible, most operations have to be on more than a few.
 
         Raises:
             ManyOnNumbersError: where many operations have few elements, and the others not many.
         """
         few, elements = _written_out(self.tape.operations)
-        if few > MOST_ON_NUMBERS and elements <= max(MOST_WRITTEN_OUT, FEW_ELEMENTS * few):
+        most = 2 * FEW_ELEMENTS * few if small else max(MOST_WRITTEN_OUT, FEW_ELEMENTS * few)
+        if (small or few > MOST_ON_NUMBERS) and elements <= most:
             raise ManyOnNumbersError("a function that works on elements one by one")
         if (reads := _read_alone(self.tape.operations)) > MOST_READ_ALONE:
             warn(

@@ -196,3 +196,17 @@ def test_results_share_no_memory() -> None:
 def test_what_numpy_refuses_or_does_otherwise_is_no_wrong_number(f: Any, error: Any) -> None:
     with pytest.raises(error):
         sg.jit(f, device="cpu")(X.reshape(20, 20))
+
+
+@pytest.mark.parametrize(("f", "error", "remedy"), [
+    (lambda a: np.fft.fft(a), sg.TraceError, "np.fft.fft.*np.cos and np.sin"),
+    (lambda a: np.linalg.eig(a), sg.TraceError, "np.linalg.eigh has those"),
+    (lambda a: a * (1 + 2j), sg.InputTypeError, "the real and the imaginary part"),
+    (lambda a: a + np.array([None] * 300), sg.InputTypeError, "None"),
+    (lambda a: np.unique(a), sg.TraceError, "depends on values"),
+    (lambda a: np.sum(a, out=np.zeros(())), sg.UnsupportedError, "fused_forward"),
+])  # fmt: skip
+def test_refusals_name_the_line_and_what_helps(f: Any, error: Any, remedy: str) -> None:
+    """By elements, to which they pointed, these functions are not traced either."""
+    with pytest.raises(error, match=f"{remedy}(?s:.*)test_numpys_rules.py:"):
+        sg.jit(f, device="cpu")(np.ones((300, 300)))

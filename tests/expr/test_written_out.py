@@ -74,6 +74,40 @@ def test_value_and_grad_is_told_of_before_it_is_differentiated() -> None:
         sg.value_and_grad(loss, device="cpu")(np.ones((N, N)), np.ones(N))
 
 
+def test_a_trace_that_grows_begins_again_as_whole_arrays() -> None:
+    """Its elements, 4,800 operations, once were one kernel: minutes of compilation on GPUs."""
+    traces: list[Any] = []
+
+    def loss(x: Any, y: Any) -> Any:
+        traces.append(x)
+        return np.sum(np.tanh(x * np.maximum(x, y)) * np.cos(y))
+
+    x, y = np.linspace(-1.0, 1.0, 40)[:, None], np.linspace(0.0, 2.0, 30)
+    step = sg.value_and_grad(loss, device="cpu", dtype="float64")
+    value, slope = step(x, y)
+    assert len(traces) == 2 and np.isclose(value, loss(x, y))
+    ends = [loss(x + h * np.eye(40)[:, :1], y) for h in (1e-6, -1e-6)]
+    assert np.isclose(slope[0, 0], (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+    traces.clear()
+    step(x[:4], y[:5])
+    assert len(traces) == 1
+
+
+def test_many_operations_on_few_elements_are_one_kernel_of_numbers() -> None:
+    traces: list[Any] = []
+
+    def loss(x: Any) -> Any:
+        traces.append(x)
+        for _ in range(100):
+            x = x + 0.01 * np.tanh(x[::-1] * x)
+        return np.sum(x**2)
+
+    x, h = np.array([0.3, -0.2, 0.5, 0.9]), np.array([1e-6, 0, 0, 0])
+    value, slope = sg.value_and_grad(loss, device="cpu", dtype="float64")(x)
+    assert len(traces) == 3 and np.isclose(value, loss(x))
+    assert np.isclose(slope[0], (loss(x + h) - loss(x - h)) / 2e-6, rtol=1e-6)
+
+
 def test_losses_of_rows_are_told_of_too() -> None:
     def loss(p: Any, r: Any) -> Any:
         return np.sum(p[: N * N].reshape(N, N) @ p[N * N :]) * r.x

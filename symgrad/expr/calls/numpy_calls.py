@@ -13,7 +13,7 @@ import numbers
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
 from symgrad.expr.calls.numpy_linear import matvec, vecdot, vecmat
 from symgrad.expr.calls.special import INSTEAD, SCIPY, UNDERNEATH, logsumexp
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import Handle, real_number
+from symgrad.expr.graph.node import ElementsNeededError, Handle, real_number
 from symgrad.expr.graph.place import scipy_function
 from symgrad.expr.loops import totals
 from symgrad.expr.tracers.along import (
@@ -296,13 +296,29 @@ def _given(ufunc: np.ufunc, options: Mapping[str, Any]) -> dict[str, Any]:
 def _result(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """The value of the ufunc, or of its method, of expressions."""
     function = METHODS[method](ufunc) if method in METHODS else None
-    called = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     if function is None:
-        of_scipy = _is_scipys(ufunc)
-        own = ": use v = v.at[k].add(x), or another update of at" if method == "at" else ""
-        home, remedy = ("scipy.special", _remedy(ufunc.__name__)) if of_scipy else ("np", own)
-        raise TraceError(located(f"{home}.{called} is not defined for expressions{remedy}"))
-    return _bound(called, function, inputs, options)
+        refuse_ufunc(ufunc, method)
+    return _bound(_called(ufunc, method), function, inputs, options)
+
+
+def _called(ufunc: np.ufunc, method: str) -> str:
+    """The name of a ufunc's method."""
+    return ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+
+
+def refuse_ufunc(ufunc: np.ufunc, method: str) -> NoReturn:
+    """Refuse a ufunc, or a method of it, that traced arrays do not have, with a remedy.
+
+    Raises:
+        ElementsNeededError: of one that arrays of elements have.
+    """
+    called = _called(ufunc, method)
+    if method in METHODS and METHODS[method](ufunc) is not None:
+        raise ElementsNeededError(f"{called} of whole arrays")
+    own = ": use v = v.at[k].add(x), or another update of at" if method == "at" else ""
+    of_scipy = _is_scipys(ufunc)
+    home, remedy = ("scipy.special", _remedy(ufunc.__name__)) if of_scipy else ("np", own)
+    raise TraceError(located(f"{home}.{called} is not defined for expressions{remedy}"))
 
 
 def _remedy(name: str) -> str:
@@ -422,6 +438,17 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
         return _bound(func.__name__, function, args, _meant(function, kwargs))
     if func in MOVES:
         return _moved(func, args, kwargs)
+    return refuse_function(func)
+
+
+def refuse_function(func: Any) -> NoReturn:
+    """Refuse a NumPy function that traced arrays do not have, with a remedy.
+
+    Raises:
+        ElementsNeededError: of one that arrays of elements have.
+    """
+    if func in FUNCTIONS or func in MOVES:
+        raise ElementsNeededError(f"{func.__name__} of whole arrays")
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
     family = next((k for k in REMEDIES if name.removeprefix("np.").startswith(k)), None)
     remedy = f": {REMEDIES[family]}" if family else ""

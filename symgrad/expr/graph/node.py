@@ -27,7 +27,13 @@ OPEN_TAPE: Final[ContextVar[Any]] = ContextVar("OPEN_TAPE", default=None)
 
 
 class ElementsNeededError(TraceError):
-    """A function asks for the elements of an array one by one, and so has to be traced by them."""
+    """A function asks for the elements of an array one by one, and so has to be traced by them.
+
+    Its message has the user's line.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if "\n  at " in message else located(message))
 
 
 class NoSuchNameError(ElementsNeededError, AttributeError):

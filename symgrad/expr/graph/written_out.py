@@ -19,6 +19,13 @@ MOST_WRITTEN_OUT: Final = 20_000
 MOST_ELEMENTS: Final = 2_000
 """Elements of one operation up to which arrays are traced by them where they could be whole."""
 
+MOST_OF_ONE_CALL: Final = 1_000
+"""Operations up to which a trace for one call is by elements where arrays could be whole.
+
+Kernels of so many take as long to compile as those of whole arrays, and run as fast; of four times
+as many ten times as long, on llvmpipe.
+"""
+
 _whole_instead: ContextVar[bool] = ContextVar("_whole_instead", default=False)
 
 _one_call: ContextVar[bool] = ContextVar("_one_call", default=False)
@@ -26,6 +33,10 @@ _one_call: ContextVar[bool] = ContextVar("_one_call", default=False)
 
 class ManyElementsError(SymgradError):
     """An operation writes out many elements of arrays, which can be traced as a whole."""
+
+
+class AlgorithmError(ManyElementsError):
+    """An algorithm is better on arrays as a whole, however small they are."""
 
 
 @contextmanager
@@ -43,13 +54,19 @@ def whole_instead(one_call: bool = False) -> Generator[None]:
         _one_call.reset(tokens[1])
 
 
-def prefer_whole(count: int) -> None:
+def prefer_whole(count: int, graph: Graph | None = None) -> None:
     """Refuse so many elements, if they are many, within `whole_instead`.
+
+    Of a trace for one call they are added to the operations of the graph.
 
     Raises:
         ManyElementsError: as it says.
     """
-    if count > MOST_ELEMENTS and _whole_instead.get():
+    if graph is not None and _one_call.get():
+        is_much = len(graph) + count > MOST_OF_ONE_CALL
+    else:
+        is_much = count > MOST_ELEMENTS and _whole_instead.get()
+    if is_much:
         raise ManyElementsError(f"{count:,} elements")
 
 
@@ -57,10 +74,10 @@ def prefer_algorithm(name: str) -> None:
     """Refuse the elements of an algorithm within `whole_instead` of one call.
 
     Raises:
-        ManyElementsError: as it says.
+        AlgorithmError: as it says.
     """
     if _one_call.get():
-        raise ManyElementsError(f"the elements of {name}")
+        raise AlgorithmError(f"the elements of {name}")
 
 
 class SizeNote:
@@ -77,7 +94,7 @@ def warn_of_elements(graph: Graph | None, count: int) -> None:
     Raises:
         ManyElementsError: within `whole_instead`.
     """
-    prefer_whole(count)
+    prefer_whole(count, graph)
     if count < MOST_WRITTEN_OUT or graph is None or graph.note(SizeNote).has_warned:
         return
     graph.note(SizeNote).has_warned = True
