@@ -227,11 +227,12 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> W
     values = np.broadcast_to(np.asarray(options.get("constant_values", 0)), (a.ndim, 2)).tolist()
     for k, (before, behind) in enumerate(widths):
         if mode == "constant":
-            ends = [
-                np.full((*a.shape[:k], n, *a.shape[k + 1 :]), v, a.dtype)
-                for n, v in zip((before, behind), values[k], strict=True)
+            ends = zip((before, behind), values[k], strict=True)
+            numbers = [(n, a.lift(np.full((), v, a.dtype))) for n, v in ends]
+            parts = [
+                broadcast_to(v, (*a.shape[:k], n, *a.shape[k + 1 :])) if n else None
+                for n, v in numbers
             ]
-            parts = [a.lift(e) if e.shape[k] else None for e in ends]
         else:
             whole_line: Any = np.arange(a.shape[k])
             line = np.pad(whole_line, (before, behind), mode, **options)  # type: ignore[call-overload]

@@ -32,6 +32,7 @@ from symgrad.kernel.stages.host_steps import (
     ScanStep,
     ScatterStep,
 )
+from symgrad.kernel.stages.overlaps import added_up
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options, simplified
@@ -78,12 +79,14 @@ def _body(loop: ArrayLoop, target: Target) -> ArrayProgram:
     assert isinstance(program.scalars, Builder), "bodies of tapes are built by one"
     outputs = tuple(fused(program.scalars, program.outputs))
     body = ArrayProgram(program.scalars, program.inputs, outputs)
-    return body if loop.of_strips else in_strips(body, _large(target))
+    return body if loop.of_strips else _without_large(body, target)
 
 
-def _large(target: Target) -> int:
-    """Elements from which arrays are computed in strips."""
-    return HOST_LARGE if target.in_step else LARGE
+def _without_large(program: ArrayProgram, target: Target) -> ArrayProgram:
+    """A program that stores no array far larger than what that is made of, where it needs none."""
+    if target.in_step:
+        return in_strips(program, HOST_LARGE)
+    return in_strips(added_up(program), LARGE)
 
 
 def compile_arrays(program: ArrayProgram, options: Options, device: Device) -> CompiledArrays:
@@ -92,7 +95,7 @@ def compile_arrays(program: ArrayProgram, options: Options, device: Device) -> C
     target = backend.device_target(options.dtype, options.math)
     owner, itemsize = backend.owner, memory_dtype(options.dtype).itemsize
     binding = 0 if owner is None else owner.max_binding // itemsize
-    whole = planned(in_strips(program, _large(target)), target, options, binding)
+    whole = planned(_without_large(program, target), target, options, binding)
     return CompiledArrays(whole, options, backend)
 
 

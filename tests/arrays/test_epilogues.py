@@ -40,9 +40,14 @@ def of_rows(x: Any, w: Any, b: Any) -> Any:
     return x @ w + x[:, :1]
 
 
+def squared(x: Any, w: Any, b: Any) -> Any:
+    return (x @ w) ** 2
+
+
 CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "layer": (layer, 1),
     "residual": (residual, 1),
+    "squared": (squared, 1),
     "masked": (masked, 3),
     "transposed": (transposed, 2),
     "rows": (of_rows, 2),

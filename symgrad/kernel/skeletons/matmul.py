@@ -27,7 +27,8 @@ from symgrad.kernel.target import WorkgroupTarget
 class MatmulProgram:
     """The kernel of ``result[z] = epilogue(sum_k a[z, :, k] b[z, k, :])`` of matrices number z.
 
-    Its buffers are ``a`` and ``b``, and those of the epilogue; its arguments are `ARGUMENTS`.
+    Its buffers are ``a`` and ``b``, and those of the epilogue; its arguments are `ARGUMENTS`
+    where operands have no digits.
     Where the reduction is not a multiple of the depth it is ``ragged``; where the result is not one
     of whole tiles, ``edges`` are guarded. Results stand in ``quads`` where their rows do.
     """
@@ -45,11 +46,21 @@ class MatmulProgram:
         """The target that it is written for."""
         return WorkgroupTarget(self.tiles.width, grid=True)
 
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of its arguments."""
+        if self.a.digits is None and self.b.digits is None:
+            return ARGUMENTS
+        return *SHARED, *self.a.arguments("a"), *self.b.arguments("b")
+
     @paused_gc()
     def __call__(self, target: Target) -> KernelIR:
         """The kernel."""
         return _Matmul(self, target).k
 
+
+SHARED: Final = "m", "n", "depth", "splits", "turns", "total"
+"""The arguments that say nothing of operands."""
 
 ARGUMENTS: Final = (
     "m", "n", "depth", "a_row", "b_row", "a_size", "b_size", "a_each", "a_count", "b_each",
@@ -65,7 +76,7 @@ class _Matmul:
     def __init__(self, p: MatmulProgram, target: Target) -> None:
         self.p, self.tiles = p, p.tiles
         self.k = k = KernelIR(target, "matmul")
-        self.g = {name: Index(k, k.argument(name)) for name in ARGUMENTS}
+        self.g = {name: Index(k, k.argument(name)) for name in p.arguments}
         self._place()
         share = Share(self.g, self.first, self.z)
         self.loads = Loads(k, self.tiles, (p.a, p.b), share, p.ragged)

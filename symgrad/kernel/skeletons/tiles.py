@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from symgrad.expr import ops
 from symgrad.kernel.index import Index
 from symgrad.kernel.language import KernelIR
+from symgrad.kernel.skeletons.digits import Digits
 from symgrad.kernel.statements import Buffer
 from symgrad.kernel.target import GROUP_BYTES, GROUP_INVOCATIONS
 
@@ -64,11 +65,18 @@ class Operand:
     """How an operand stands in memory.
 
     Neighbours are numbers ``along`` the reduction, or else those of one of its steps; in ``quads``,
-    what stands in a row is a multiple of 4 numbers.
+    what stands in a row is a multiple of 4 numbers. It may go through several axes of an array, as
+    ``digits`` say.
     """
 
     along: bool
     quads: bool
+    digits: Digits | None = None
+
+    def arguments(self, name: str) -> Iterator[str]:
+        """The arguments of a kernel that are this operand's."""
+        plain = (f"{name}_{what}" for what in ("row", "size", "each", "count"))
+        return plain if self.digits is None else self.digits.arguments(name)
 
 
 class Share(NamedTuple):
@@ -150,6 +158,8 @@ class Loads:
         """
         name, operand = "ab"[which], self.operands[which]
         length = self.g["mn"[which]]
+        if operand.digits is not None:
+            return self._digit_starts(which, operand.digits, row)
         matrix = self.z // self.g[f"{name}_each"] % self.g[f"{name}_count"]
         start = matrix * self.g[f"{name}_size"]
         row = self.first[which] + row
@@ -160,9 +170,57 @@ class Loads:
             rows = [r * self.g[f"{name}_row"] for r in rows]
         return tuple(start + r for r in rows)
 
+    def _digit_starts(self, which: int, digits: Digits, row: Index) -> tuple[Index, ...]:
+        """As `_starts`, of an operand with digits; one where neighbours are columns."""
+        g, name, operand = self.g, "ab"[which], self.operands[which]
+        start = g[f"{name}_first"] + digits.place(g, name, "matrix", self.z)
+        row, length = self.first[which] + row, g["mn"[which]]
+        if operand.along or not digits.beside:
+            rows = [(row + j).at_most(length - 1) for j in range(FOUR)]
+        elif operand.quads:
+            rows = [(row // FOUR).at_most(length // FOUR - 1)]
+        else:
+            rows = [row.at_most(length - FOUR)]
+        return tuple(start + digits.place(g, name, "own", r) for r in rows)
+
+    def _load_digits(self, block: _Block, digits: Digits, first: Index) -> list[int]:
+        """As `_load`, of an operand with digits."""
+        which, starts, g, name = block.which, block.starts, self.g, "ab"[block.which]
+        operand = self.operands[which]
+        if not digits.even:
+            steps = [self._clamped(first + block.step + c, 1) for c in range(FOUR)]
+            inside = [each for each, _ in steps for _ in range(FOUR)]
+            terms = [digits.place(g, name, "term", step) for _, step in steps]
+            values = [v for term in terms for v in self._of_starts(which, starts, term)]
+            return [self._kept(*pair) for pair in zip(inside, values, strict=True)]
+        if not operand.along:
+            term, by = digits.place(g, name, "term", first), g[f"{name}_term_step_0"]
+            terms = [term + (block.step + c) * by for c in range(FOUR)]
+            return [v for term in terms for v in self._of_starts(which, starts, term)]
+        if operand.quads:
+            term = digits.place(g, name, "term", first // FOUR) + block.step // FOUR
+        else:
+            term = digits.place(g, name, "term", first) + block.step
+        rows = [self._beside(which, s + term) for s in starts]
+        return [row[c] for c in range(FOUR) for row in rows]
+
+    def _of_starts(self, which: int, starts: Sequence[Index], term: Index) -> list[int]:
+        """The four numbers of a term."""
+        if len(starts) == 1:
+            return self._beside(which, starts[0] + term)
+        return self._numbers(which, [s + term for s in starts])
+
+    def _beside(self, which: int, place: Index) -> list[int]:
+        """Four numbers from a place on, or those of the quad that it is."""
+        if self.operands[which].quads:
+            return self._quad(which, place)
+        return self._numbers(which, [place.shifted(j) for j in range(FOUR)])
+
     def _load(self, block: _Block, first: Index) -> list[int]:
         """The numbers of a block whose tile begins at a step: four for each of four steps."""
         operand = self.operands[block.which]
+        if operand.digits is not None:
+            return self._load_digits(block, operand.digits, first)
         step = first + block.step
         if operand.along and operand.quads:
             inside, step = self._clamped(step, FOUR)
@@ -283,9 +341,15 @@ MOST_SPLITS: Final = 64
 """Parts that a reduction is done in, at most."""
 
 
-def chosen(m: int, n: int, k: int, batch: int, itemsize: int = 4) -> tuple[Tiles, int]:
-    """The tiles for a product of such numbers, and in how many parts its reduction is done."""
-    rates = dict(CHOICES if itemsize == 4 else WIDE_CHOICES)
+def chosen(
+    m: int, n: int, k: int, batch: int, itemsize: int = 4, even: int = 0
+) -> tuple[Tiles, int]:
+    """The tiles for a product of such numbers, and in how many parts its reduction is done.
+
+    The depth divides ``even``, if that is not 0.
+    """
+    choices = CHOICES if itemsize == 4 else WIDE_CHOICES
+    rates = {tiles: rate for tiles, rate in choices if even % tiles.depth == 0}
     return min(
         ((tiles, splits) for tiles in rates for splits in _splits(tiles, m, n, k, batch)),
         key=lambda choice: _seconds(*choice, m, n, k, batch) / rates[choice[0]],

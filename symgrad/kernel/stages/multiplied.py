@@ -9,6 +9,7 @@ from symgrad.arrays.scalars import Array, Scalars, replaced
 from symgrad.kernel.language import Target
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
+from symgrad.kernel.stages.arranging import arranged
 from symgrad.kernel.stages.epilogues import NOTHING, Elements, Ending, ending
 from symgrad.kernel.stages.host_steps import ProductStep
 from symgrad.kernel.stages.products import (
@@ -39,7 +40,7 @@ class Products:
     def of(self, access: Access) -> Contraction | None:
         """The product of matrices that an array is, if it is large enough to be one."""
         least = sizes.HOST_PRODUCT if self.target.in_step else sizes.TILE_PRODUCT
-        product = contraction(access)
+        product = contraction(access, in_order=not self.target.in_step)
         worth = product is not None and is_worth(self.scalars, product, *least)
         return product if worth else None
 
@@ -63,7 +64,12 @@ class Products:
 
         Of the product other ``elements`` may be made in the same kernel.
         """
-        s, (left, right) = self.scalars, [*self._stored(c)]
+        s = self.scalars
+        if not self.target.in_step:
+            c, stored = arranged(s, c)
+            for each in stored:
+                yield from self._tabulated(each, each.counters, each.body)
+        left, right = self._stored(c)
         yield from (step for _, steps in (left, right) for step in steps)
         order = *c.batch, *c.rows, *c.columns
         moving = tuple(i for i in access.parallel if s.extent(i) > 1)
@@ -87,13 +93,14 @@ class Products:
         """
         s, on_host = self.scalars, self.target.in_step
         for factor, own in ((c.left, c.rows), (c.right, c.columns)):
-            counters = *c.batch, *own, *c.summed
+            counters, free = (*c.batch, *own, *c.summed), s.free(factor)
             known = operand(s, factor, counters)
             if known is not None and (on_host or tile_operand(known, c, own)):
                 yield known, iter(())
                 continue
             transposed = not on_host and reads_easier(s, factor, own, c.summed)
             order = (*c.batch, *c.summed, *own) if transposed else counters
+            order = tuple(i for i in order if i in free)
             stored = Tabulate(shape=tuple(map(s.extent, order)), counters=order, body=factor)
             known = operand(s, s.read(stored, order), counters)
             assert known is not None, "an array stands in memory"

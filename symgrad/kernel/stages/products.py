@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -10,7 +10,7 @@ from math import prod
 from symgrad.arrays.scalars import Array, Read, Reduce, Scalars
 from symgrad.expr import ops
 from symgrad.kernel.stages.access import Access
-from symgrad.kernel.stages.sizes import FOUR
+from symgrad.kernel.stages.sizes import FOUR, TILE_PRODUCT
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,8 @@ class Contraction:
     """A sum of products of two factors: left and right, each by the counters that it moves with.
 
     ``batch`` counters are those of both, ``rows`` those of the left one alone, ``columns`` those of
-    the right one; ``summed`` are those of the sum.
+    the right one; ``summed`` are those of the sum. A batch may be of one of them alone where
+    results stand in order then.
     """
 
     reduction: int
@@ -58,8 +59,11 @@ class Contraction:
     summed: tuple[int, ...]
 
 
-def contraction(access: Access) -> Contraction | None:
-    """The sum of products that the elements are made of, if there is one, and only one."""
+def contraction(access: Access, in_order: bool = False) -> Contraction | None:
+    """The sum of products that the elements are made of, if there is one, and only one.
+
+    Its results are to stand ``in_order``, as the elements do, if that can be.
+    """
     s = access.scalars
     if len(access.reductions) != 1:
         return None
@@ -77,10 +81,38 @@ def contraction(access: Access) -> Contraction | None:
     of_left, of_right = s.free(left), s.free(right)
     if not set(summed) <= of_left & of_right or not set(moving) <= of_left | of_right:
         return None
+    if in_order and (parts := _in_order(s, moving, of_left, of_right)):
+        if not of_left.isdisjoint(parts[2]):
+            left, right = right, left
+        return Contraction(r, left, right, *parts, summed)
     batch = tuple(c for c in moving if c in of_left and c in of_right)
     rows = tuple(c for c in moving if c not in of_right)
     columns = tuple(c for c in moving if c not in of_left)
     return Contraction(r, left, right, batch, rows, columns, summed)
+
+
+def _in_order(
+    s: Scalars, moving: Sequence[int], of_left: Set[int], of_right: Set[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """The counters in three: those of a batch, those of one side alone, and those of the other.
+
+    None if the last two would be short.
+    """
+    sides = [
+        "".join(n for n, side in (("l", of_left), ("r", of_right)) if c in side) for c in moving
+    ]
+
+    def start_of(end: int, side: str) -> int:
+        """Where a run of counters of one side begins that ends there."""
+        while end and sides[end - 1] == side != "lr":
+            end -= 1
+        return end
+
+    last = start_of(len(moving), sides[-1])
+    first = start_of(last, "l" if sides[-1] == "r" else "r")
+    parts = tuple(moving[first:last]), tuple(moving[last:])
+    is_long = all(prod(map(s.extent, part)) >= TILE_PRODUCT[1] for part in parts)
+    return (tuple(moving[:first]), *parts) if is_long else None
 
 
 def factors_of(s: Scalars, part: int) -> Iterator[int]:

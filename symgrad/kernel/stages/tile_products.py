@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from symgrad.arrays.scalars import Array, Scalars
 from symgrad.kernel.skeletons import tiles
+from symgrad.kernel.skeletons.digits import Digits
 from symgrad.kernel.skeletons.epilogue import FinishProgram
-from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
+from symgrad.kernel.skeletons.matmul import MatmulProgram
 from symgrad.kernel.skeletons.tiles import chosen, groups_of
 from symgrad.kernel.stages.epilogues import NOTHING, Ending
 from symgrad.kernel.stages.products import Contraction, Operand
@@ -22,32 +23,81 @@ FINISH_WIDTH: Final = 256
 """Invocations of a group that add up parts of sums."""
 
 
+DEPTH: Final = 16
+"""The terms of which some have the same digits but the lowest, if tiles are to have such."""
+
+MOST_DIGITS: Final = 4
+"""Digits of a number of an operand, at most."""
+
+Axes = Sequence[tuple[int, int]]
+"""Lengths and strides of axes, the innermost first."""
+
+
 @dataclass(frozen=True)
 class TileOperand:
-    """An operand of the tile skeleton: from one row of it to the next, and one matrix to the next.
+    """An operand of the tile skeleton, and its arguments without its name.
 
-    Neighbours are numbers ``along`` the sum, or else those of one of its terms. Without a batch of
-    its own the ``matrix`` step is 0. In ``quads`` all of these are multiples of 4.
+    So many neighbouring terms have the same digits but the lowest, if that is known of tiles.
     """
 
-    along: bool
-    row: int
-    matrix: int
-    quads: bool
+    operand: tiles.Operand
+    words: dict[str, int]
+    even: int = 0
 
 
 def tile_operand(o: Operand, c: Contraction, own: Sequence[int]) -> TileOperand | None:
     """An operand as the tile skeleton takes it, if it stands in memory as that reads it."""
     ends = 0, len(c.batch), len(c.batch) + len(own), len(o.shape)
     parts = [slice(a, b) for a, b in pairwise(ends)]
-    steps = [_step(o.shape[p], o.strides[p]) for p in parts]
-    matrix, row, term = steps
+    matrix, row, term = (_step(o.shape[p], o.strides[p]) for p in parts)
     if o.first or matrix is None or row is None or term is None or 1 not in (row, term):
-        return None
+        axes = [_axes(o.shape[p], o.strides[p]) for p in parts]
+        return _of_digits(o.array.size, o.first, *axes)
     along = term == 1
     step, beside = (row, parts[2]) if along else (term, parts[1])
     lengths = step, matrix, o.array.size, prod(o.shape[beside])
-    return TileOperand(along, step, matrix, all(n % tiles.FOUR == 0 for n in lengths))
+    quads = all(n % tiles.FOUR == 0 for n in lengths)
+    each, count = tiles.FOUR if quads else 1, prod(o.shape[parts[0]]) if matrix else 1
+    words = {"row": step // each, "size": matrix // each, "each": 1, "count": count}
+    return TileOperand(tiles.Operand(along, quads), words)
+
+
+def _axes(shape: Sequence[int], strides: Sequence[int]) -> Axes:
+    """Axes of more than one element, those that are one merged."""
+    axes = list[tuple[int, int]]()
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if axes and stride == axes[-1][0] * axes[-1][1]:
+            axes[-1] = n * axes[-1][0], axes[-1][1]
+        elif n > 1:
+            axes.append((n, stride))
+    return axes
+
+
+def _of_digits(size: int, first: int, matrix: Axes, own: Axes, term: Axes) -> TileOperand | None:
+    """An operand with a digit for each axis, if it stands in memory as the skeleton reads it."""
+    every = (*matrix, *own, *term)
+    if not own or not term or max(map(len, (matrix, own, term))) > MOST_DIGITS:
+        return None
+    if first < 0 or any(stride < 0 for _, stride in every):
+        return None
+    even, beside = term[0][0] % DEPTH == 0, own[0][0] % tiles.FOUR == 0
+    along = term[0][1] == 1 and (own[0][1] != 1 or not beside)
+    if not along and own[0][1] != 1:
+        return None
+    near = term[0] if along else own[0]
+    far = [axis[1] for axis in every if axis is not near]
+    whole = even and (along or beside)
+    quads = whole and all(n % tiles.FOUR == 0 for n in (size, first, *far))
+    each = tiles.FOUR if quads else 1
+    words = {"first": first // each}
+    for part, axes in (("matrix", matrix), ("own", own), ("term", term)):
+        for k, (n, stride) in enumerate(axes):
+            is_near = axes[k] is near
+            words[f"{part}_step_{k}"] = 1 if is_near else stride // each
+            if k < len(axes) - 1:
+                words[f"{part}_count_{k}"] = n // each if is_near else n
+    digits = Digits(len(matrix), len(own), len(term), beside and not along, even)
+    return TileOperand(tiles.Operand(along, quads, digits), words, term[0][0] if even else 0)
 
 
 def _step(shape: Sequence[int], strides: Sequence[int]) -> int | None:
@@ -69,24 +119,23 @@ def tile_product(
     m, n, depth, batch = (prod(map(s.extent, x)) for x in (c.rows, c.columns, c.summed, c.batch))
     a, b = tile_operand(left, c, c.rows), tile_operand(right, c, c.columns)
     assert a is not None and b is not None, "an operand is stored that tiles do not read"
-    shares, splits = chosen(m, n, depth, batch, itemsize)
+    even = gcd(a.even, b.even)
+    shares, splits = chosen(m, n, depth, batch, itemsize, even)
     groups = groups_of(shares, m, n) * batch * splits
     steps = -(-depth // shares.depth)
     edges = bool(m % shares.rows or n % shares.columns) or groups > MAX_WORKGROUPS
-    first, second = (tiles.Operand(o.along, o.quads) for o in (a, b))
     ragged = bool(depth % shares.depth)
     epilogue = NOTHING if splits > 1 else end.epilogue
-    program = MatmulProgram(shares, first, second, epilogue, ragged, edges, n % tiles.FOUR == 0)
-    quads = [tiles.FOUR if o.quads else 1 for o in (a, b)]
-    rows, sizes = (
-        [getattr(o, x) // q for o, q in zip((a, b), quads, strict=True)] for x in ("row", "matrix")
+    program = MatmulProgram(
+        shares, a.operand, b.operand, epilogue, ragged, edges, n % tiles.FOUR == 0
     )
-    counts = [batch if o.matrix else 1 for o in (a, b)]
-    values = (
-        m, n, depth, *rows, *sizes, 1, counts[0], 1, counts[1],
-        splits, -(-steps // splits), groups,
-    )  # fmt: skip
-    words = tuple(zip(ARGUMENTS, values, strict=True))
+    numbers = {
+        "m": m, "n": n, "depth": depth, "splits": splits, "turns": -(-steps // splits),
+        "total": groups,
+    }  # fmt: skip
+    for name, o in (("a", a), ("b", b)):
+        numbers |= {f"{name}_{what}": word for what, word in o.words.items()}
+    words = tuple((name, numbers[name]) for name in program.arguments)
     operands, title = (("a", left.array), ("b", right.array)), f"{m} x {n} x {depth}, {batch} times"
     sums = Array(shape=(splits * batch * m * n,))
     reads, writes = (*operands, *end.reads), end.writes

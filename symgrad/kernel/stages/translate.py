@@ -199,8 +199,15 @@ class Translation:
             i = stack.pop()
             if i not in needed and i not in self._ids:
                 needed.add(i)
-                stack += self.scalars.args(i)
+                stack += self._needed(i)
         return sorted(needed)
+
+    def _needed(self, i: int) -> Sequence[int]:
+        """The arguments of a node that are translated: of rows of the op table no integers."""
+        op, args = self.scalars.op(i), self.scalars.args(i)
+        if op in _RULES or isinstance(op, Affine | Read | Reduce | Pick):
+            return args
+        return [a for k, a in enumerate(args) if op.signature[k] != "i"]
 
     def _node(self, i: int) -> int:
         node = self.scalars.graph.nodes[i]

@@ -1,0 +1,97 @@
+"""Products whose operands go through several axes of arrays, as windows do, read these in place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from tint import check_with_tint, needs_tint
+
+import symgrad as sg
+
+RNG = np.random.default_rng(0)
+
+
+def convolved(x: Any, w: Any, pad: int) -> Any:
+    """The convolution of images with channels, by NumPy's windows."""
+    around = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(around, w.shape[2:], axis=(2, 3))
+    return np.einsum("bchwij,ocij->bohw", windows, w)
+
+
+def networked(pad: int) -> Callable[..., Any]:
+    def loss(x: Any, w: Any, v: Any) -> Any:
+        return np.sum(np.tanh(convolved(np.tanh(convolved(x, w, pad)), v, pad)) ** 2)
+
+    return loss
+
+
+def along_a_line(x: Any, w: Any) -> Any:
+    """A causal convolution of sequences."""
+    k = w.shape[0]
+    around = np.pad(x, ((0, 0), (k - 1, 0), (0, 0)))
+    terms = np.stack([around[:, n : n + x.shape[1]] for n in range(k)])
+    return np.sum(np.tanh(np.einsum("kbtc,kco->bto", terms, w)))
+
+
+def heads(x: Any, w: Any) -> Any:
+    """Attention whose queries, keys and values stand beside each other."""
+    b, t, d = x.shape
+    q, k, v = ((x @ w).reshape(b, t, 3, 2, d // 2)[:, :, n].swapaxes(1, 2) for n in range(3))
+    s = q @ k.swapaxes(-1, -2) * 0.1
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return np.sum(((e / e.sum(-1, keepdims=True)) @ v) ** 2)
+
+
+def drawn(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    return [RNG.normal(size=shape, scale=shape[-1] ** -0.5) for shape in shapes]
+
+
+CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
+    "padded": (networked(1), drawn((2, 16, 8, 16), (32, 16, 3, 3), (16, 32, 3, 3))),
+    "valid": (networked(0), drawn((3, 32, 10, 9), (16, 32, 2, 3), (48, 16, 3, 2))),
+    "few channels": (networked(2), drawn((4, 3, 16, 16), (16, 3, 5, 5), (20, 16, 5, 5))),
+    "line": (along_a_line, drawn((2, 40, 32), (3, 32, 24))),
+    "heads": (heads, drawn((2, 48, 64), (64, 192))),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_windows_have_the_derivatives_of_what_they_are_of(case: str) -> None:
+    f, arrays = CASES[case]
+    argnums = tuple(range(len(arrays)))
+    value, slopes = sg.value_and_grad(f, argnums, device="gpu")(*arrays)
+    wanted, meant = sg.value_and_grad(f, argnums, device="cpu", dtype="float64")(*arrays)
+    np.testing.assert_allclose(value, wanted, rtol=1e-5)
+    for slope, m in zip(slopes, meant, strict=True):
+        np.testing.assert_allclose(slope, m, rtol=1e-4, atol=1e-5 * np.abs(m).max())
+
+
+def test_no_window_is_stored() -> None:
+    f, arrays = CASES["padded"]
+    run = sg.jit(sg.value_and_grad(f, (0, 1, 2)), device="gpu")
+    run(*arrays)
+    shapes = re.findall(r"[sy]\d+\[([\d, ]+)\]", str(run.stages))
+    images = max(prod(map(int, shape.split(","))) for shape in shapes)
+    assert images == 2 * 32 * 12 * 20  # what is padded for the derivative
+
+
+def test_heads_are_read_where_they_stand() -> None:
+    f, arrays = CASES["heads"]
+    run = sg.jit(f, device="gpu")
+    run(*arrays)
+    assert str(run.stages).count("48 x 48 x 32, 4 times") == 1
+    assert "elements" not in str(run.stages).split("48 x 48 x 32")[0]
+
+
+@needs_tint
+@pytest.mark.parametrize("case", CASES)
+def test_tint_takes_the_kernels(case: str) -> None:
+    f, arrays = CASES[case]
+    run = sg.jit(sg.value_and_grad(f, tuple(range(len(arrays)))), device="gpu")
+    run(*arrays)
+    check_with_tint(run.wgsl)
