@@ -18,14 +18,15 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import LEAVES, Op
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
-    """A kernel, and the points that it is tried at."""
+    """A kernel, and the points that it is tried at; of one operation, its row of the table."""
 
     name: str
     make: Callable[..., sg.Kernel]
     points: np.ndarray
     has_loops: bool = False
+    row: Op | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -115,6 +116,7 @@ def eigenvalues(v: Any) -> Any:
     return values[0] ** 2 + 2.0 * values[1] ** 2
 
 
+@cache
 def losses() -> list[Case]:
     """Losses and gradients."""
     kernels: list[tuple[str, int, Callable[[Any], Any], np.ndarray]] = [
@@ -195,6 +197,7 @@ def row_case(row: Op) -> Case:
         row.name,
         lambda **options: sg.fused_forward_backward(n, f, name=row.name, **options),
         points,
+        row=row,
     )
 
 
@@ -237,6 +240,7 @@ def drawn(seeds: range, verb: Callable[..., sg.Kernel], **options: Any) -> sg.Ke
     return verb(3, lambda v: [copied(d.graph, d.root, v) for d in graphs], **options)
 
 
+@cache
 def random_cases() -> list[Case]:
     """A thousand random graphs, and the derivatives of some of them, many in one kernel."""
     points = np.random.default_rng(0).normal(scale=2.0, size=(64, 3)).astype(np.float32)
@@ -271,6 +275,7 @@ def compositions() -> list[Case]:
     return [Case(f"{f.__name__} of others", partial(composed, f), points) for f in outer]
 
 
+@cache
 def every() -> list[Case]:
     """All but the examples and the random ones."""
     return [*losses(), *loops(), *others(), *compositions(), *(row_case(row) for row in rows())]

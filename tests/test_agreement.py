@@ -6,21 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 from bounds import Interval, intervals
-from catalog import Case, every, examples, losses, random_cases, row_case, rows
+from catalog import Case, every, examples, losses, random_cases
+from tables import row
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.expr.graph.node import inputs_of
+from symgrad.expr.graph.node import Op, inputs_of
 from symgrad.expr.semantics.evaluate import evaluate_graph
 
-pytestmark = pytest.mark.usefixtures("full_effort")
 GPUS = [d for d in sg.devices() if d.is_gpu]
 
 
@@ -47,33 +46,10 @@ def difference(got: Any, want: Any) -> float:
     return worst
 
 
-@dataclass(frozen=True)
-class Target:
-    """What computes a kernel: a device in a dtype, or NumPy's interpreter of the expressions."""
-
-    device: sg.Device | str
-    dtype: str = "float32"
-
-    def __str__(self) -> str:
-        return f"{self.device} {self.dtype}"
-
-    @property
-    def is_gpu(self) -> bool:
-        return isinstance(self.device, sg.Device)
-
-    def answers(self, case: Case) -> np.ndarray:
-        """The results (B, columns), of all the arrays of the kernel side by side."""
-        if self.device == "numpy":
-            graph, roots = expressions(case.make(device="cpu"))
-            given = dict(zip(inputs_of(graph), case.points.T, strict=True))
-            return np.array(evaluate_graph(graph, roots, given, np.float32), np.float64).T
-        result = case.make(device=self.device, dtype=self.dtype).run(case.points)
-        columns = [a.astype(np.float64).reshape(len(case.points), -1) for a in flat(result)]
-        return np.concatenate(columns, axis=1)
-
-
-TARGETS: Final = [*map(Target, GPUS), Target("cpu"), Target("cpu", "float64"), Target("numpy")]
-_possible: dict[str, list[Interval]] = {}
+def side_by_side(case: Case, result: Any) -> np.ndarray:
+    """The results (B, columns), of all the arrays of a kernel side by side."""
+    columns = [a.astype(np.float64).reshape(len(case.points), -1) for a in flat(result)]
+    return np.concatenate(columns, axis=1)
 
 
 def expressions(kernel: sg.Kernel) -> tuple[Any, list[int]]:
@@ -90,33 +66,25 @@ def expressions(kernel: sg.Kernel) -> tuple[Any, list[int]]:
     return roots[0].graph, [r.id for r in roots]
 
 
-def possible(case: Case) -> list[Interval]:
+def by_numpy(case: Case, kernel: sg.Kernel) -> np.ndarray:
+    """The results (B, columns) of NumPy's interpreter of the expressions, in float32."""
+    graph, roots = expressions(kernel)
+    given = dict(zip(inputs_of(graph), case.points.T, strict=True))
+    return np.array(evaluate_graph(graph, roots, given, np.float32), np.float64).T
+
+
+def possible(case: Case, kernel: sg.Kernel) -> list[Interval]:
     """What each result of a case may be, given that every operation errs a little."""
-    if case.name not in _possible:
-        graph, roots = expressions(case.make(device="cpu"))
-        _possible[case.name] = intervals(graph, roots, case.points)
-    return _possible[case.name]
+    return intervals(*expressions(kernel), case.points)
 
 
-def pairs() -> Iterator[Any]:
-    """Every case on every target; of the random ones, GPUs have a third by default.
-
-    Software ones compile the 50 graphs of a kernel for a second.
-    """
-    random = [case.name for case in random_cases()]
-    for case in (*every(), *examples(), *random_cases()):
-        for target in () if case.has_loops else TARGETS:
-            left_out = target.is_gpu and case.name in random[1::3] + random[2::3]
-            marks = [pytest.mark.slow] if left_out else []
-            yield pytest.param(case, target, marks=marks, id=f"{case}-{target}")
-
-
-@pytest.mark.parametrize(("case", "target"), [*pairs()])
-def test_answers_differ_by_no_more_than_conditioning_explains(case: Case, target: Target) -> None:
-    answers = target.answers(case)
-    for k, interval in enumerate(possible(case)):
+def check_possible(
+    case: Case, answers: np.ndarray, within: list[Interval], infinities: bool = True
+) -> None:
+    """Answers differ by no more than conditioning explains; of infinities only if they are kept."""
+    for k, interval in enumerate(within):
         right = interval.contains(answers[:, k])
-        if target.is_gpu:  # WGSL lets compilers assume that there are no infinities and NaN
+        if not infinities:
             right |= ~interval.finite
         wrong = np.flatnonzero(~right)
         assert wrong.size == 0, (
@@ -125,12 +93,82 @@ def test_answers_differ_by_no_more_than_conditioning_explains(case: Case, target
         )
 
 
+def check_rows_alone(case: Case, kernel: sg.Kernel) -> None:
+    """A row of a batch has the bits of the point run alone."""
+    batch, gradients = kernel.run(case.points)
+    for k in (0, 33, 69):
+        loss, gradient = kernel.run(case.points[k])
+        assert np.float32(loss).tobytes() == batch[k].tobytes()
+        assert gradient.tobytes() == gradients[k].tobytes()
+
+
+def on_gpus() -> Iterator[Any]:
+    """Every case on every GPU; of the random ones a third by default.
+
+    Software GPUs compile the 50 graphs of a kernel for a second.
+    """
+    random = [case.name for case in random_cases()]
+    for case in (*every(), *examples(), *random_cases()):
+        left_out = case.name in random[1::3] + random[2::3]
+        for device in GPUS:
+            marks = [pytest.mark.slow] if left_out else []
+            yield pytest.param(case, device, marks=marks, id=f"{case}-{device}")
+
+
+def reference(op: Op, points: np.ndarray) -> np.ndarray:
+    """The values of an operation by its row of the table, in float64."""
+
+    def value(point: np.ndarray) -> Any:
+        arguments = zip(point, op.signature, strict=False)
+        return op.reference(*[np.float64(v) > 0.5 if t == "b" else np.float64(v)
+                              for v, t in arguments])  # fmt: skip
+
+    return np.asarray([value(point) for point in points], np.float64)
+
+
+@pytest.mark.usefixtures("full_effort")
+@pytest.mark.parametrize("case", [*every(), *examples(), *random_cases()], ids=str)
+def test_the_cpu_answers_what_conditioning_explains(case: Case) -> None:
+    """In both types, as NumPy does; the types are alike, and float64 is the reference of a row."""
+    kernels = {t: case.make(device="cpu", dtype=t) for t in ("float32", "float64")}
+    results = {t: kernel.run(case.points) for t, kernel in kernels.items()}
+    if not case.has_loops:
+        within = possible(case, kernels["float32"])
+        answers = {t: side_by_side(case, result) for t, result in results.items()}
+        answers["numpy"] = by_numpy(case, kernels["float32"])
+        for target, answer in answers.items():
+            with row(target=target):
+                check_possible(case, answer, within)
+    if case in every():
+        assert difference(results["float32"], results["float64"]) < 4e-6
+    if case.row:
+        want = reference(case.row, case.points)
+        np.testing.assert_allclose(results["float64"][0], want, rtol=1e-12)
+    if case in losses():
+        check_rows_alone(case, kernels["float32"])
+
+
+@pytest.mark.parametrize(("case", "device"), [*on_gpus()])
+def test_a_gpu_answers_what_conditioning_explains(case: Case, device: sg.Device) -> None:
+    """And what the CPU answers; WGSL lets compilers assume that there are no infinities and NaN."""
+    kernel = case.make(device=device)
+    result = kernel.run(case.points)
+    if not case.has_loops:
+        within = possible(case, kernel)
+        check_possible(case, side_by_side(case, result), within, infinities=False)
+    if case in every():
+        assert difference(result, kernel.to("cpu").run(case.points)) < 2e-5
+    if case in losses():
+        check_rows_alone(case, kernel)
+
+
 def test_random_graphs_are_well_conditioned_enough_to_tell() -> None:
-    widths = np.array([i.relative_width for case in random_cases() for i in possible(case)])
+    cases = random_cases()
+    within = [i for case in cases for i in possible(case, case.make(device="cpu"))]
+    widths = np.array([i.relative_width for i in within])
     assert widths.shape[0] > 1000
     assert np.mean(widths < 1e-5) > 0.7
-    finite = np.mean([i.finite for case in random_cases() for i in possible(case)])
-    assert finite > 0.6
+    assert np.mean([i.finite for i in within]) > 0.6
 
 
 SWIFTSHADER: Final = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
@@ -139,8 +177,8 @@ SWIFTSHADER: Final = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 @pytest.mark.skipif(not SWIFTSHADER.exists(), reason="no SwiftShader: it comes with chromium")
 @pytest.mark.skipif("VK_DRIVER_FILES" in os.environ, reason="this is another driver's run")
 def test_swiftshader_agrees() -> None:
-    sample = "(not random or 100- or 175- or 900-)"  # of the random graphs: it compiles slowly
-    chosen = f"(explains or loop) and SwiftShader and {sample}"
+    sample = "(not random or 175- or 900-)"  # of the random graphs: it compiles slowly
+    chosen = f"gpu and SwiftShader and {sample}"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--no-header", __file__, "-k", chosen],
         cwd=Path(__file__).parents[1], text=True, capture_output=True, timeout=600,
@@ -149,31 +187,6 @@ def test_swiftshader_agrees() -> None:
     if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
         pytest.skip("wgpu does not show SwiftShader")
     assert done.returncode == 0, done.stdout[-4000:]
-
-
-@pytest.mark.parametrize("case", every(), ids=str)
-def test_float32_on_the_cpu_agrees_with_float64(case: Case) -> None:
-    single = case.make(device="cpu").run(case.points)
-    double = case.make(device="cpu", dtype="float64").run(case.points)
-    assert difference(single, double) < 4e-6
-
-
-@pytest.mark.parametrize("device", GPUS, ids=str)
-@pytest.mark.parametrize("case", every(), ids=str)
-def test_every_gpu_agrees_with_the_cpu(case: Case, device: sg.Device) -> None:
-    kernel = case.make(device=device)
-    assert difference(kernel.run(case.points), kernel.to("cpu").run(case.points)) < 2e-5
-
-
-@pytest.mark.parametrize("device", sg.devices(), ids=str)
-@pytest.mark.parametrize("case", losses(), ids=str)
-def test_a_row_of_a_batch_is_the_point_run_alone(case: Case, device: sg.Device) -> None:
-    kernel = case.make(device=device)
-    batch, gradients = kernel.run(case.points)
-    for k in (0, 33, 69):
-        loss, gradient = kernel.run(case.points[k])
-        assert np.float32(loss).tobytes() == batch[k].tobytes()
-        assert gradient.tobytes() == gradients[k].tobytes()
 
 
 @pytest.mark.parametrize("math", ["accurate", "fast"])
@@ -187,15 +200,3 @@ def test_tint_takes_every_kernel(math: str) -> None:
     verdicts = check_with_tint(list(sources.values()))
     refused = {name: v for name, v in zip(sources, verdicts, strict=True) if v is not None}
     assert not refused
-
-
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
-def test_values_of_a_row_are_its_reference(row: Any) -> None:
-    case = row_case(row)
-    values, _ = case.make(device="cpu", dtype="float64").run(case.points.astype(np.float64))
-    want = [
-        row.reference(*[np.float64(v) > 0.5 if t == "b" else np.float64(v)
-                        for v, t in zip(p, row.signature, strict=False)])
-        for p in case.points
-    ]  # fmt: skip
-    np.testing.assert_allclose(values, np.asarray(want, np.float64), rtol=1e-12)

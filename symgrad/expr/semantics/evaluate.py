@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def evaluate_graph(
     length = max((len(a) for a in inputs.values()), default=1)
     run = _Run(length, dtype)
     with np.errstate(all="ignore"):
-        values = run.values(_Order.of(graph, roots), inputs, None, frozenset())
+        values = run.values(_Order.of(graph, roots, dtype), inputs, None, frozenset())
     sizes = [(*np.shape(v)[:-1], length) for v in values]
     return [np.broadcast_to(v, size) for v, size in zip(values, sizes, strict=True)]
 
@@ -60,23 +60,52 @@ def leaf(node: Node, dtype: Any) -> Any:
         return {"f": dtype, "b": np.bool_, "i": np.int32, "u": np.uint32}[node[0].result](value)
 
 
+class _Step(NamedTuple):
+    """A node to compute: ``function`` is its meaning, unless it has regions, or writes.
+
+    ``over`` are the arguments that no later node needs.
+    """
+
+    id: int
+    node: Node
+    function: Callable[..., Array] | None
+    arguments: tuple[int, ...]
+    over: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class _Order:
     """The nodes that roots need, in order, and the last user of each."""
 
     graph: Graph
     roots: tuple[int, ...]
-    nodes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    constants: Mapping[int, Any]
+    steps: tuple[_Step, ...]
     last: Mapping[int, int]
 
     @classmethod
-    def of(cls, graph: Graph, roots: Sequence[int]) -> _Order:
-        nodes = reachable(graph, roots)
+    def of(cls, graph: Graph, roots: Sequence[int], dtype: Any) -> _Order:
+        nodes = {i: graph.nodes[i] for i in reachable(graph, roots)}
         last: dict[int, int] = {}
         for i in nodes:
             last.update(dict.fromkeys(graph.args(i), i))
         last.update(dict.fromkeys(roots, -1))
-        return cls(graph, tuple(roots), tuple(nodes), last)
+        inputs, constants, steps = [], dict[int, Any](), []
+        for i, node in nodes.items():
+            op, *arguments = node
+            if op in FRESH:
+                steps.append(_Step(i, node, partial(leaf, node, dtype), (), ()))
+            elif op.constant:
+                constants[i] = leaf(node, dtype)
+            elif not op.arity:
+                inputs.append(i)
+            else:
+                by_itself = isinstance(op, Loop | Choice | Pick) or op in WRITES
+                function = None if by_itself else op.reference
+                over = tuple(a for a in dict.fromkeys(arguments) if last[a] == i)
+                steps.append(_Step(i, node, function, tuple(arguments), over))
+        return cls(graph, tuple(roots), tuple(inputs), constants, tuple(steps), last)
 
 
 class _Run:
@@ -94,14 +123,17 @@ class _Run:
         self, order: _Order, inputs: Mapping[int, Array], mask: Mask, own: frozenset[int]
     ) -> list[Array]:
         """The values of the roots, where the mask holds; ``own`` inputs may be overwritten."""
-        graph, values = order.graph, _Values(order.last, own)
-        for i in order.nodes:
-            node = graph.nodes[i]
-            if node[0].arity:
+        values = _Values(order.last, own)
+        values.update(order.constants)
+        for i in order.inputs:
+            values[i] = inputs[i]
+        for i, node, function, arguments, over in order.steps:
+            if function is None:
                 self._operate(values, i, node, mask)
-                values.drop(i, node[1:])
             else:
-                values[i] = leaf(node, self._dtype) if node[0].constant else inputs[i]
+                values[i] = function(*[values[a] for a in arguments])
+            for a in over:
+                del values[a]
         return self._results(values, order)
 
     def _results(self, computed: _Values, order: _Order) -> list[Array]:
@@ -116,7 +148,7 @@ class _Run:
         return values
 
     def _operate(self, values: _Values, i: int, node: Node, mask: Mask) -> None:
-        """Compute node i; a write reuses its array where no other node needs it."""
+        """Compute a node with regions, or a write; it reuses an array that no other node needs."""
         op, *ids = node
         args = [values[a] for a in ids]
         if isinstance(op, Loop):
@@ -126,14 +158,12 @@ class _Run:
         elif isinstance(op, Pick):
             values[i] = args[0][op.index]
             values.own.add(i)
-        elif op in WRITES:
+        else:
             free = values.is_free(i, ids[0], ids) and self._is_whole(args[0])
             target = args[0] if free else self._whole(args[0])
             write(target, args[1], args[2], op is ADD_AT, mask)
             values[i] = target
             values.own.add(i)
-        else:
-            values[i] = op.reference(*args)
 
     def _loop(self, op: Loop, args: Sequence[Array], mask: Mask, free: Sequence[bool]) -> Any:
         """The carries after the last iteration, and how many iterations there were."""
@@ -203,7 +233,7 @@ class _Run:
     def _order(self, body: Region, roots: tuple[int, ...]) -> _Order:
         key = id(body), roots
         if key not in self._orders:
-            self._orders[key] = _Order.of(body.graph, roots)
+            self._orders[key] = _Order.of(body.graph, roots, self._dtype)
         return self._orders[key]
 
 
@@ -216,12 +246,6 @@ class _Values(dict[int, Array]):
     def is_free(self, user: int, i: int, args: Sequence[int]) -> bool:
         """Whether the array i may be overwritten by what ``user`` makes of its arguments."""
         return i in self.own and self._last[i] == user and list(args).count(i) == 1
-
-    def drop(self, user: int, args: Sequence[int]) -> None:
-        """Forget the arguments whose last user this is."""
-        for a in args:
-            if self._last[a] == user:
-                self.pop(a, None)
 
 
 @lru_cache(maxsize=4096)
