@@ -480,7 +480,7 @@ def test_lines_of_nodes_are_kept_in_regions_too() -> None:
 def test_a_long_chain_of_versions_takes_linear_time() -> None:
     p = Program()
     a, read = p.fresh(ZEROS, 4), []
-    for n in range(4000):
+    for n in range(1000):
         a = p.put(a, p.word(n % 4), p.graph.add(ops.add, p.x, p.graph.constant(float(n))))
         read.append(p.get(a, p.word(1)))
     total = read[0]

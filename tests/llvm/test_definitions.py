@@ -32,7 +32,7 @@ def values(name: str, points: np.ndarray, lanes: int, dtype: DTypeName = "float6
 
 @pytest.mark.parametrize("name", NAMES)
 def test_float64_functions_are_within_their_bounds(name: str) -> None:
-    arguments = grid(name, 15 if name in SLOW else 60)
+    arguments = grid(name, 10 if name in SLOW else 30)
     if name in ("fmod", "remainder"):
         reached = np.abs(arguments[0] / arguments[1]) < 2.0**72
         arguments = tuple(a[reached] for a in arguments)

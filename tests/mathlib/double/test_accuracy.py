@@ -43,7 +43,7 @@ def test_every_function_has_a_bound() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_error_is_within_the_bound(name: str) -> None:
     """Whether products are fused with sums or not."""
-    arguments = grid(name, 20 if name in SLOW else 250)
+    arguments = grid(name, 12 if name in SLOW else 120)
     for fuse in (False, True):
         found = errors(name, *arguments, fuse=fuse)
         worst = int(np.argmax(found))
