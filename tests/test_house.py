@@ -82,12 +82,19 @@ class Import:
         return self.target.partition(".")[0]
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     """The syntax trees of symgrad by dotted name."""
     paths = sorted(ROOT.glob("symgrad/**/*.py"))
     names = [".".join(p.relative_to(ROOT).with_suffix("").parts) for p in paths]
     trees = [ast.parse(p.read_text("utf-8")) for p in paths]
     return {n.removesuffix(".__init__"): t for n, t in zip(names, trees, strict=True)}
+
+
+@cache
+def nodes() -> dict[str, list[ast.AST]]:
+    """All nodes of these trees."""
+    return {name: [*ast.walk(tree)] for name, tree in modules().items()}
 
 
 def targets(node: ast.AST, known: set[str]) -> Iterator[str]:
@@ -105,13 +112,19 @@ def targets(node: ast.AST, known: set[str]) -> Iterator[str]:
             yield name
 
 
-def imports(module: str, tree: ast.AST, known: set[str], deferred: bool = False) -> set[Import]:
-    """All imports below a node of a module."""
-    found = {Import(module, t, deferred) for t in targets(tree, known)}
-    deferred |= isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    for child in ast.iter_child_nodes(tree):
-        found |= imports(module, child, known, deferred)
-    return found
+IMPORTING = ast.Import, ast.ImportFrom, ast.Call
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda
+
+
+def imports(module: str, tree: ast.AST, known: set[str]) -> Iterator[Import]:
+    """All imports of a module."""
+    waiting = [(tree, False)]
+    while waiting:
+        node, deferred = waiting.pop()
+        if isinstance(node, IMPORTING):
+            yield from (Import(module, t, deferred) for t in targets(node, known))
+        deferred |= isinstance(node, FUNCTIONS)
+        waiting += [(child, deferred) for child in ast.iter_child_nodes(node)]
 
 
 @cache
@@ -253,16 +266,16 @@ RETIRED = {"turn", "turns", "team", "teams", "traits"}
 
 
 def test_names_are_those_of_the_glossary() -> None:
-    def retired(tree: ast.Module) -> set[str]:
-        stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not is_read(n)}
-        arguments = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-        attributes = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    def retired(tree: list[ast.AST]) -> set[str]:
+        stored = {n.id for n in tree if isinstance(n, ast.Name) and not is_read(n)}
+        arguments = {n.arg for n in tree if isinstance(n, ast.arg)}
+        attributes = {n.attr for n in tree if isinstance(n, ast.Attribute)}
         return (stored | arguments | attributes) & RETIRED
 
     def is_read(name: ast.Name) -> bool:
         return isinstance(name.ctx, ast.Load)
 
-    old = {m: words for m, tree in modules().items() if (words := retired(tree))}
+    old = {m: words for m, tree in nodes().items() if (words := retired(tree))}
     circles = {m for m in old if m.startswith(("symgrad.mathlib", "symgrad.expr.ops"))}
     assert {m: words for m, words in old.items() if m not in circles} == {}
 
@@ -272,13 +285,13 @@ GRAMMAR_WORDS = {"found", "made", "there", "here"}
 
 
 def test_values_are_named_by_what_they_are() -> None:
-    def names(tree: ast.Module) -> set[str]:
-        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    def names(tree: list[ast.AST]) -> set[str]:
+        functions = [n for n in tree if isinstance(n, ast.FunctionDef)]
         inner = [n for function in functions for n in ast.walk(function)]
         stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         return (stored | {n.arg for n in inner if isinstance(n, ast.arg)}) & GRAMMAR_WORDS
 
-    assert {m: words for m, tree in modules().items() if (words := names(tree))} == {}
+    assert {m: words for m, tree in nodes().items() if (words := names(tree))} == {}
 
 
 CLAUSE = re.compile(r"(What|Those|The same|Their|That (of|by|on))\b")
@@ -286,14 +299,14 @@ CLAUSE = re.compile(r"(What|Those|The same|Their|That (of|by|on))\b")
 
 
 def test_docstrings_name_their_subject() -> None:
-    def strings(tree: ast.Module) -> Iterator[ast.Constant]:
-        for node in ast.walk(tree):
+    def strings(tree: list[ast.AST]) -> Iterator[ast.Constant]:
+        for node in tree:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 yield node.value
 
     riddles = {
         f"{m}:{s.lineno}: {s.value}"
-        for m, tree in modules().items()
+        for m, tree in nodes().items()
         for s in strings(tree)
         if isinstance(s.value, str) and CLAUSE.match(s.value)
     }

@@ -39,10 +39,10 @@ BY_SHAPE: Final = {
 }  # fmt: skip
 """Rows whose derivatives by some of their arguments, shapes, end at an order."""
 
-STEP: Final = 25
+STEP: Final = 50
 """Digits by which the step of a difference is smaller than the smallest argument."""
 
-NOTHING: Final = mpf(10) ** -45
+NOTHING: Final = mpf(10) ** -90
 """Where a derivative is 0, a difference is of the size of a step."""
 
 

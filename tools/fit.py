@@ -549,9 +549,9 @@ def _errors(
     return np.array([float((p - v) * w) for p, v, w in zip(found, values, weights, strict=True)])
 
 
-def fit(target: Target, grid: int = GRID) -> tuple[list[float], float]:
+def fit(target: Target) -> tuple[list[float], float]:
     """The coefficients, float32 values, and the relative error of the function, in 2**-24."""
-    nodes = np.cos(np.linspace(np.pi, 0, grid)) / 2 + 0.5
+    nodes = np.cos(np.linspace(np.pi, 0, GRID)) / 2 + 0.5
     t = target.low + (target.high - target.low) * nodes
     t = t[np.abs(t) > SMALL / 2]
     values = np.array([float(target.f(mp.mpf(x))) for x in t])

@@ -290,7 +290,7 @@ def ulps(got: Array, want: Array, unit: Array | float = 0.0) -> Array:
     return np.where(unbounded, np.inf, np.where(normal, error, 0.0))
 
 
-def grid(name: str, count: int = 10_000) -> tuple[Array, ...]:
+def grid(name: str, count: int = 20_000) -> tuple[Array, ...]:
     """Arguments for a function: log-spaced, near 1, and where its exponentials matter."""
     seed = np.random.default_rng(1)
     arguments = [_spread(seed, count) for _ in FUNCTIONS[ops.TABLE[name]].arguments]
