@@ -14,15 +14,15 @@ from symgrad import multi_device
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.derivatives.strips import MemoryBudget
-from symgrad.kernel.language import Target
+from symgrad.kernel.host.memory import POOL
+from symgrad.kernel.language.ir import Target
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.launch import Launch, Program
-from symgrad.kernel.memory import POOL
 from symgrad.kernel.row_sums import RowSums
 from symgrad.kernel.shapes import Computation, Iteration, Problems, Reduction
 from symgrad.kernel.skeletons.map import Pattern, map_launch
 from symgrad.kernel.skeletons.steps import iterate_launch
 from symgrad.kernel.stages.plan import Plan
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch import launch as llvm_launch
 from symgrad.llvm.dispatch import until as llvm_until

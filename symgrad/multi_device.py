@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import DeviceLostError, DeviceWarning, warn
-from symgrad.kernel.memory import POOL
+from symgrad.kernel.host.memory import POOL
 from symgrad.kernel.row_sums import Added
 from symgrad.targets import Device
 

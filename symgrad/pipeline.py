@@ -40,7 +40,7 @@ from symgrad.expr.graph.written_out import warn_of_lines
 from symgrad.expr.laws.simplify import Level, simplify
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, trace
-from symgrad.kernel import watch
+from symgrad.kernel.host import watch
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stats import Derived, flops, operations
 from symgrad.mathlib.arrange import share_quotients

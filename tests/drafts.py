@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import StoreRow
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import StoreRow
+from symgrad.kernel.language.target import WorkgroupTarget
 
 POINTS: Final = np.random.default_rng(7).uniform(-2.0, 2.0, (150, 3)).astype(np.float32)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from symgrad.kernel import threads
+from symgrad.kernel.host import threads
 from symgrad.llvm.device.host import host, taken_for
 
 

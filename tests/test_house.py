@@ -31,6 +31,10 @@ WITHIN_PACKAGES = {
     graph < references < ops < semantics < tracers < laws < derivatives < loops < linear < calls
     < tracing
 """,
+    "kernel": """
+    host language < passes shapes < stage stats table_gradients < launch row_tile < row_sums
+    < skeletons < stages
+""",
     "wgsl": "printing < memory < device < arrays < dispatch",
     "llvm": "compiler < printing < device < dispatch",
 }

@@ -20,7 +20,7 @@ from symgrad.backend import Backend, backend_of
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
 from symgrad.kernel.shapes import NO_DATA, Computation
 from symgrad.kernel.skeletons.map import map_program

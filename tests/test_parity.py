@@ -12,10 +12,10 @@ from programs import points, program
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.kernel.execute import execute
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.verify import verify
 
 SEEDS = range(5)
 GPUS = [d for d in sg.devices() if d.is_gpu]

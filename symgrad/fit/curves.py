@@ -17,7 +17,7 @@ from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr, Handle, lift
 from symgrad.expr.tracing.trace import Trace, trace
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.resident import ResidentArray
 from symgrad.optimize.arguments import real
 from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.method import array_of

@@ -41,7 +41,7 @@ from symgrad.front.whole import (
     is_large,
     runner,
 )
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.resident import ResidentArray
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType, Options

@@ -17,7 +17,7 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tracers.tree import Tree, flatten
 from symgrad.front.functional import nested, places_of
 from symgrad.front.whole import Recall, Runner, TracedCall, WholeTrace, runner
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.resident import ResidentArray
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import Options
 from symgrad.report.kernel import KernelBase

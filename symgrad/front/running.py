@@ -22,9 +22,9 @@ from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.tracers.tree import Tree
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.language.target import WorkgroupTarget, whole_workgroups
 from symgrad.kernel.skeletons.map import map_launch
-from symgrad.kernel.target import WorkgroupTarget, whole_workgroups
 from symgrad.pipeline import Options
 from symgrad.report.kernel import KernelBase, Shaders
 from symgrad.targets import Device

@@ -24,10 +24,10 @@ from symgrad.expr.tracers.tree import Blocks, Tree, tree_of
 from symgrad.expr.tracing.gather import TracedRow
 from symgrad.front.whole import BY_ELEMENTS, Runner, WholeTrace, runner
 from symgrad.front.whole_kernels import blanks
-from symgrad.kernel.memory import ALIGNMENT_BYTES
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.memory import ALIGNMENT_BYTES
+from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.threads import share_out, worth
 from symgrad.kernel.stats import Stats
-from symgrad.kernel.threads import share_out, worth
 from symgrad.rows.kernel import DataKernel, data_kernel
 from symgrad.rows.loss import Request, require_request, weight_column
 from symgrad.targets import Devices, choose_any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.execute import POISON, execute
-from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.split import Iterations
-from symgrad.kernel.statements import BOUND, Buffer, Call, For, If, Routine, Scope
+from symgrad.kernel.language.execute import POISON, execute
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import BOUND, Buffer, Call, For, If, Routine, Scope
+from symgrad.kernel.passes.split import Iterations
 from symgrad.kernel.stats import GUESSED_ITERATIONS
 from symgrad.values.arrays import host_dtype, memory_dtype
 
@@ -60,7 +60,7 @@ STEPS: Final = Size("steps")
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a launch: its numbers are of one kind of `kernel.statements.KINDS`.
+    """An array of a launch: its numbers are of one kind of `kernel.language.statements.KINDS`.
 
     Its ``floats`` may be of a dtype with fewer digits than the kernels'.
     """
@@ -68,7 +68,7 @@ class Array:
     name: str
     shape: tuple[int | Size, ...]
     kind: str = "f"
-    floats: str = ""
+    floats: str = field(default="", repr=False)
 
     @property
     def has_batch(self) -> bool:
@@ -313,7 +313,7 @@ class Launch:
 
     Example:
         >>> from symgrad.expr import ops
-        >>> from symgrad.kernel.target import SimdTarget
+        >>> from symgrad.kernel.language.target import SimdTarget
         >>> def doubled(target):
         ...     k = KernelIR(target, "doubled")
         ...     x, y = k.buffer("x", "read"), k.buffer("y", "write")
@@ -393,7 +393,7 @@ class Launch:
     def execute(
         self, inputs: Sequence[np.ndarray], dtype: Any = np.float64, steps: int = 0
     ) -> list[np.ndarray]:
-        """The outputs, by the NumPy interpreter: see `symgrad.kernel.execute`.
+        """The outputs, by the NumPy interpreter: see `symgrad.kernel.language.execute`.
 
         So many ``steps`` are done of a launch that is repeated.
 

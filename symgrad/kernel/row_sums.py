@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from symgrad.errors import DeviceMemoryError, InputError
+from symgrad.kernel.host.memory import in_pieces
 from symgrad.kernel.launch import Launch, Use
-from symgrad.kernel.memory import in_pieces
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.table_gradients import indices_of
 

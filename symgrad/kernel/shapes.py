@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import INPUT, STRUCTURED, Graph, reachable
-from symgrad.kernel.target import POINTS_PER_WORKGROUP, invocations
+from symgrad.kernel.language.target import POINTS_PER_WORKGROUP, invocations
 
 
 @dataclass(frozen=True)

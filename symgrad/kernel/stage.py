@@ -10,8 +10,8 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op, inputs_of, reachable
 from symgrad.expr.graph.rebuild import Copy, Ids, continued, outline, rebuild
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.lower import inline
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.passes.lower import inline
 from symgrad.kernel.shapes import Computation, Output, Reduction
 
 # --- formulas -------------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from symgrad.errors import DeviceMemoryError
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.shapes import Computation, Iteration, Output, Problems, RowData
 from symgrad.kernel.skeletons.map import map_launch
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.optimize.method import Bounds
 from symgrad.optimize.problem import COUNT, FLAG, LIMIT, LOSS, STATUS
 from symgrad.optimize.states import Collected, Compiled, Ends, Task

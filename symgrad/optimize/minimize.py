@@ -16,8 +16,8 @@ from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.tracers.tree import Sizes
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
+from symgrad.kernel.host.threads import by_threads
 from symgrad.kernel.shapes import Iteration, RowData
-from symgrad.kernel.threads import by_threads
 from symgrad.mathlib.define import Math
 from symgrad.multi_device import Arrays, DevicePool, Member
 from symgrad.optimize.arguments import (

@@ -17,7 +17,7 @@ from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.array import array
 from symgrad.expr.tracing.roll import rolled
 from symgrad.expr.tracing.trace import Trace, replay, require_feasible, trace
-from symgrad.kernel import watch
+from symgrad.kernel.host import watch
 from symgrad.kernel.shapes import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted
 from symgrad.optimize.evaluation import Accumulation, Weighted, evaluated, slopes_of

@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from symgrad.backend import Backend
-from symgrad.kernel.memory import POOL
+from symgrad.kernel.host.memory import POOL
+from symgrad.kernel.host.threads import by_threads
 from symgrad.kernel.shapes import NO_DATA, Iteration, Problems, RowData, problems_of
-from symgrad.kernel.threads import by_threads
 from symgrad.optimize.method import Bounds, Method, Tolerances
 from symgrad.optimize.problem import (
     COUNT,

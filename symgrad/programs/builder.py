@@ -19,7 +19,7 @@ from symgrad.expr.graph.node import ANY_INPUT, INTEGER, reachable
 from symgrad.expr.graph.place import user_frame
 from symgrad.expr.tracers.expression import Scalar, require_graph
 from symgrad.expr.tracers.integers import BITS, Word
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.statements import (
     Barrier,
     For,
     If,
@@ -31,7 +31,7 @@ from symgrad.kernel.statements import (
     Statement,
     Store,
 )
-from symgrad.kernel.target import GROUP_INVOCATIONS
+from symgrad.kernel.language.target import GROUP_INVOCATIONS
 from symgrad.programs.code import (
     HANDLES,
     KINDS,

@@ -13,9 +13,9 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import TRUTH, Graph, real_number
 from symgrad.expr.tracers.expression import Condition, Expr, Scalar, as_float
 from symgrad.expr.tracers.integers import SignedWord, Word
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.listing import FloatingListing, Line
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.listing import FloatingListing, Line
+from symgrad.kernel.language.statements import (
     BOUND,
     Barrier,
     Buffer,
@@ -24,7 +24,7 @@ from symgrad.kernel.statements import (
     Statement,
     within,
 )
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.language.target import WorkgroupTarget
 
 Role = Literal["input", "output", "temporary", "workgroup", "private", "variable"]
 """The role of an array: the caller's, which is read or returned, a program's own between

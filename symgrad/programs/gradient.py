@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from symgrad.errors import DifferentiationError
-from symgrad.kernel.statements import BOUND, Buffer, Load, Store
+from symgrad.kernel.language.statements import BOUND, Buffer, Load, Store
 from symgrad.programs.builder import Builder
 from symgrad.programs.code import NAMES, Array, Code, shown
 from symgrad.programs.keeping import Source

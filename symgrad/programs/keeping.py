@@ -10,7 +10,7 @@ from typing import Any
 
 from symgrad.errors import DifferentiationError
 from symgrad.expr.graph.node import WORD
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.statements import (
     BOUND,
     Buffer,
     For,
@@ -23,7 +23,7 @@ from symgrad.kernel.statements import (
     scopes_of,
     within,
 )
-from symgrad.kernel.uniform import Uniformity
+from symgrad.kernel.language.uniform import Uniformity
 from symgrad.programs.builder import Builder, Variable
 from symgrad.programs.code import NAMES, Array, Code, Dispatch, shown
 from symgrad.programs.trial import Facts, facts_of

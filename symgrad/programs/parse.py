@@ -15,7 +15,7 @@ from symgrad.expr import ops
 from symgrad.expr.tracers.expression import WRAP, Scalar, operand
 from symgrad.expr.tracers.functions import int32, uint32
 from symgrad.expr.tracers.integers import Word
-from symgrad.kernel.statements import Let, Load, Statement
+from symgrad.kernel.language.statements import Let, Load, Statement
 from symgrad.programs.builder import Builder, Variable
 from symgrad.programs.code import Array, Code, Kind, text
 

@@ -14,13 +14,21 @@ from symgrad.errors import InputError, InputTypeError, ProgramError, counted
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, reachable
 from symgrad.kernel import launch as kernel_launch
-from symgrad.kernel.execute import Fault, execute
-from symgrad.kernel.language import KernelIR, Target, operands
+from symgrad.kernel.language.execute import Fault, execute
+from symgrad.kernel.language.ir import KernelIR, Target, operands
+from symgrad.kernel.language.statements import (
+    Barrier,
+    Buffer,
+    Load,
+    Reduce,
+    Statement,
+    Store,
+    indices,
+)
+from symgrad.kernel.language.target import GROUP_BYTES, SimdTarget
+from symgrad.kernel.language.uniform import Uniformity
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.place import place
-from symgrad.kernel.statements import Barrier, Buffer, Load, Reduce, Statement, Store, indices
-from symgrad.kernel.target import GROUP_BYTES, SimdTarget
-from symgrad.kernel.uniform import Uniformity
+from symgrad.kernel.passes.place import place
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType, Options, dtype_name, simplified
 from symgrad.programs.builder import Builder

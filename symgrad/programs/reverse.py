@@ -17,8 +17,8 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import ANY_INPUT, reachable
 from symgrad.expr.tracers.expression import WRAP, Expr
-from symgrad.kernel.language import operands
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.ir import operands
+from symgrad.kernel.language.statements import (
     BOUND,
     Barrier,
     Buffer,

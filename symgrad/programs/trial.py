@@ -16,9 +16,9 @@ import numpy as np
 from symgrad.errors import ProgramError
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD
-from symgrad.kernel.execute import Fault, Run, Visitors
-from symgrad.kernel.index import remainder
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.execute import Fault, Run, Visitors
+from symgrad.kernel.language.index import remainder
+from symgrad.kernel.language.statements import (
     BOUND,
     Buffer,
     For,
@@ -32,7 +32,7 @@ from symgrad.kernel.statements import (
     indices,
     within,
 )
-from symgrad.kernel.uniform import Uniformity
+from symgrad.kernel.language.uniform import Uniformity
 from symgrad.programs.code import Code, Dispatch, shown
 
 MOST_INVOCATIONS: Final = 2**16

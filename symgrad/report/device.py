@@ -13,11 +13,11 @@ import numpy as np
 
 from symgrad.backend import backend_of
 from symgrad.expr import ops
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.target import GROUP_INVOCATIONS, MAX_WORKGROUPS, WorkgroupTarget
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.stats import flops
-from symgrad.kernel.target import GROUP_INVOCATIONS, MAX_WORKGROUPS, WorkgroupTarget
 from symgrad.pipeline import VALUES, DTypeName, Options, build
 from symgrad.targets import Device, DeviceChoice, choose
 from symgrad.values.arrays import host_dtype

@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.schedule import Plan
+from symgrad.kernel.passes.schedule import Plan
 from symgrad.kernel.shapes import Computation, Reduction
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Clock, DTypeName, Options

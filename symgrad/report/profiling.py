@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
-from symgrad.kernel.watch import Watch, current, watching
+from symgrad.kernel.host.watch import Watch, current, watching
 from symgrad.pipeline import DTypeName
 from symgrad.report.device import WARM_UP_SECONDS, Limits, limits_of
 from symgrad.targets import Device, Devices

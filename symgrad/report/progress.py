@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from symgrad.errors import InputTypeError, SymgradError
-from symgrad.kernel import watch
-from symgrad.kernel.watch import stage_of
+from symgrad.kernel.host import watch
+from symgrad.kernel.host.watch import stage_of
 
 # --- screens --------------------------------------------------------------------------------------
 # Text, tables, progress, figures and kernels, shown with rich and matplotlib if installed.

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, SymgradError
-from symgrad.kernel.threads import available, share_out
+from symgrad.kernel.host.threads import available, share_out
 from symgrad.optimize.result import ENDED_BY_USER, Box
 from symgrad.report.progress import Report
 from symgrad.rows.products import Family

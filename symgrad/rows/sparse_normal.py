@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.kernel.threads import available, share_out
+from symgrad.kernel.host.threads import available, share_out
 from symgrad.rows.products import Family, RowProducts
 from symgrad.values.results import scipy_sparse
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from symgrad.backend import Backend
 from symgrad.errors import InputError
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.accumulation import Chunk, Input, Recipe
 from symgrad.kernel.skeletons.group_scan import Accumulate

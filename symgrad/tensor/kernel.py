@@ -17,10 +17,10 @@ from symgrad.backend import Backend, backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.tracing.fingerprint import Unchanging
-from symgrad.kernel.language import Target
+from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.language.ir import Target
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.resident import ResidentArray
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.report.kernel import KernelBase, sources_of, style_of
 from symgrad.report.profiling import Profile, profile_kernel

@@ -11,7 +11,7 @@ import numpy as np
 
 from symgrad.backend import Backend
 from symgrad.errors import InputError
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.epilogue import FinishProgram
 from symgrad.pipeline import Options, dtype_name

@@ -10,7 +10,7 @@ import numpy as np
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, UnsupportedError
 from symgrad.expr.tracers.tree import Tree, flatten
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.resident import ResidentArray
 from symgrad.optimize.arguments import number
 from symgrad.optimize.method import Rate
 from symgrad.optimize.rules import AdamW

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from symgrad.errors import InputError, InputTypeError
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.resident import ResidentArray
 from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.associative import AssociativeScan, ScanKernel

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from symgrad.backend import Backend
 from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.parts import Joined
 from symgrad.kernel.skeletons.selective import Recurrence, Split

@@ -20,9 +20,10 @@ from symgrad.arrays.strips import in_strips
 from symgrad.backend import Backend, backend_of, plan_on_host
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import Graph, paused_gc
-from symgrad.kernel.language import Target
+from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.language.ir import Target
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.resident import ResidentArray
 from symgrad.kernel.stages.host_steps import (
     CallStep,
     HostStep,
@@ -34,7 +35,6 @@ from symgrad.kernel.stages.host_steps import (
 )
 from symgrad.kernel.stages.overlaps import added_up
 from symgrad.kernel.stages.plan import Plan, Segment, plan
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options, simplified
 from symgrad.report.kernel import sources_of
 from symgrad.targets import Device

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from symgrad.kernel.language.target import MAX_WORKGROUPS, WorkgroupTarget
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
 from symgrad.kernel.skeletons.tiles import Batch, Operand, Problem, chosen, groups_of
-from symgrad.kernel.target import MAX_WORKGROUPS, WorkgroupTarget
 from symgrad.tensor.dispatches import column_sums, each_of, sums_of
 from symgrad.tensor.shapes import Shape
 

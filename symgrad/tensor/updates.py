@@ -15,7 +15,7 @@ from symgrad.backend import Backend
 from symgrad.expr import ops
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.array import array
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.updates import (
     NUMBERS_PER_INVOCATION,

@@ -14,13 +14,13 @@ from typing import Any, Final
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.tracers.tree import Tree
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch, Size
 from symgrad.kernel.row_tile import ROWS_PER_BLOCK
 from symgrad.kernel.shapes import Computation, Iteration
 from symgrad.kernel.skeletons.map import map_launch
 from symgrad.kernel.skeletons.steps import TILE_SIDE, iterate_launch, transpose_program
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.pair.expression import parts
 from symgrad.optimize.arguments import bounds_of, require_method, tolerances_of, whole
 from symgrad.optimize.device_states import results_of, states_from

@@ -14,8 +14,8 @@ import symgrad as sg
 from symgrad.arrays.linear import called
 from symgrad.arrays.tape import Tape
 from symgrad.arrays.trace import program_of, variables
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.stages.plan import Segment
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.report.kernel import sources_of
 from symgrad.tensor.stages import planned

@@ -16,7 +16,7 @@ from symgrad.arrays.program import ArrayProgram, Input
 from symgrad.arrays.trace import program_of
 from symgrad.errors import UnsupportedError
 from symgrad.front.whole import WholeTrace
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.tensor.stages import planned
 from tests.drawn_arrays import Drawn

@@ -19,12 +19,12 @@ from symgrad.arrays.scalars import Array, Scalars, is_negative
 from symgrad.arrays.tape import Tape
 from symgrad.arrays.trace import gradients, program_of, variables
 from symgrad.expr import ops
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.one_pass import PassProgram
 from symgrad.kernel.stages.plan import Plan, Segment
 from symgrad.kernel.stages.programs import StageProgram
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import DTypeName, Options
 from symgrad.tensor.stages import compile_arrays, planned

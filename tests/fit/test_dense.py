@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from symgrad.fit.dense import Descent, Strategy, Triangle, at_end
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.target import SimdTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.skeletons.descent import descent_program
 from symgrad.kernel.skeletons.solve import triangle_program
-from symgrad.kernel.target import SimdTarget
-from symgrad.kernel.verify import verify
 from symgrad.optimize.result import Box, Point
 
 SHAPES = [(1, 1), (2, 3), (5, 5), (50, 3), (40, 12)]

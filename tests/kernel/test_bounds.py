@@ -7,10 +7,10 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.lower import ALL, Bounds
-from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.target import SimdTarget
+from symgrad.kernel.passes.lower import ALL, Bounds
 
 WORDS = [ops.word_add, ops.word_sub, ops.word_mul, ops.word_div, ops.word_min, ops.word_and,
          ops.word_or, ops.word_xor]  # fmt: skip

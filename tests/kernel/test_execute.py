@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.kernel.execute import POISON, execute
-from symgrad.kernel.language import KernelIR, Target, widen
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.verify import verify
+from symgrad.kernel.language.execute import POISON, execute
+from symgrad.kernel.language.ir import KernelIR, Target, widen
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 
 X = np.array([0.5, -1.5, 2.0, 3.0, -0.25, 1.0, 4.0, -2.0])
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from symgrad.kernel.execute import execute
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.skeletons.sums_in_workgroups import fold_program
-from symgrad.kernel.target import WorkgroupTarget
 
 
 @pytest.mark.parametrize("width", [1, 8, 64])

@@ -9,12 +9,12 @@ import pytest
 from iterations import countdown, fit, rosenbrock, rosenbrock_starts
 from reference_kernels import iterate
 
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import Target
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.shapes import NO_DATA, Iteration, RowData
 from symgrad.kernel.skeletons.iterate import iterate_program
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.verify import verify
 
 TARGETS = [
     SimdTarget(4),

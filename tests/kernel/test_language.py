@@ -8,9 +8,18 @@ import pytest
 from strategies import random_graph
 
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR, operands
-from symgrad.kernel.statements import Fill, For, If, Load, Scope, Store, results_of, scopes_of
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.ir import KernelIR, operands
+from symgrad.kernel.language.statements import (
+    Fill,
+    For,
+    If,
+    Load,
+    Scope,
+    Store,
+    results_of,
+    scopes_of,
+)
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 
 T = TypeVar("T")
 

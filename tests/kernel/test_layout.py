@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.kernel.target import (
+from symgrad.kernel.language.target import (
     LIGHT,
     POINTS_PER_LARGER_WORKGROUP,
     POINTS_PER_WORKGROUP,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.listing import listing
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.listing import listing
+from symgrad.kernel.language.target import WorkgroupTarget
 
 WANTED = """
 kernel all(read x: f32, write y: f32, own a: f32[4], group tile: f32[8]):

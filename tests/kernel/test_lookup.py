@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from symgrad.kernel.execute import execute
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.target import WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.skeletons.lookup import ROWS_PER_TILE, STEP, Place, runs_program
-from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.verify import verify
 
 COLUMNS = 3
 LENGTHS = np.array([0, 1, 7, 8, 9, 32, ROWS_PER_TILE + 5, 0, 3, 2 * ROWS_PER_TILE, 1, 5])

@@ -14,13 +14,13 @@ from symgrad.expr.graph.place import Place
 from symgrad.expr.graph.region import TURNS, choice_op, close, hole, loop_op, pick
 from symgrad.expr.graph.verify import verify as verify_graph
 from symgrad.expr.semantics.evaluate import evaluate_graph
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import For, If
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.statements import For, If
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.verify import verify
 
 TARGETS = [SimdTarget(4), WorkgroupTarget(4)]
 X = np.linspace(-1.5, 2.0, 8)

@@ -10,14 +10,14 @@ from tint import check_with_tint, tint_available
 
 import symgrad as sg
 from symgrad.expr import ops
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.launch import Array, Launch
 from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
 from symgrad.kernel.skeletons.tiles import CHOICES, Operand, Tiles
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.tensor.activation import epilogue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symgrad.kernel.memory import (
+from symgrad.kernel.host.memory import (
     ALIGNMENT_BYTES,
     IDLE_BYTES,
     LARGE_BYTES,

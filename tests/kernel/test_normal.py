@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from matrices import Waves
 
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import Target
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.skeletons.steps import ACTIVE, DONE, normal_program, parts_of
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.verify import verify
 
 STEPS = 3
 

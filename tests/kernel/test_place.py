@@ -9,14 +9,24 @@ import pytest
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INTEGER, WORD, Graph
-from symgrad.kernel.execute import Fault, execute
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.listing import listing
-from symgrad.kernel.place import place
-from symgrad.kernel.statements import Barrier, Buffer, For, If, Load, Reduce, Scope, Store, within
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.uniform import Uniformity
-from symgrad.kernel.verify import verify
+from symgrad.kernel.language.execute import Fault, execute
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.listing import listing
+from symgrad.kernel.language.statements import (
+    Barrier,
+    Buffer,
+    For,
+    If,
+    Load,
+    Reduce,
+    Scope,
+    Store,
+    within,
+)
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.uniform import Uniformity
+from symgrad.kernel.language.verify import verify
+from symgrad.kernel.passes.place import place
 
 WIDTH = 4
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.kernel.execute import execute
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.statements import Store, StoreRow
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.statements import Store, StoreRow
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.verify import verify
 
 DEVICES = [pytest.param("cpu"), *[d for d in sg.devices() if d.is_gpu]]
 AT = np.random.default_rng(2).uniform(0.3, 0.9, (70, 3))

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.listing import listing
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.verify import faults, verify
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.listing import listing
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.verify import faults, verify
 
 
 def swapped(target: WorkgroupTarget | SimdTarget) -> KernelIR:

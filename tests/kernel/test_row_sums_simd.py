@@ -10,14 +10,14 @@ from kernel.test_stage import bells, choice, plain, reduction
 from reference_kernels import reduce_rows
 
 import symgrad as sg
-from symgrad.kernel.execute import execute
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.statements import If
+from symgrad.kernel.language.target import SimdTarget, Summing
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.lookup import CASES, cases
 from symgrad.kernel.skeletons.sums_in_lanes import row_sums_simd
 from symgrad.kernel.stage import hoisted
-from symgrad.kernel.statements import If
-from symgrad.kernel.target import SimdTarget, Summing
-from symgrad.kernel.verify import verify
 
 LANES = 4
 

@@ -9,15 +9,15 @@ import pytest
 from kernel.test_stage import bells, choice, plain, reduction
 from reference_kernels import reduce_rows
 
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Load
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.row_tile import Tile, cut
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.group_products import group_products, in_products
 from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
 from symgrad.kernel.stage import hoisted
-from symgrad.kernel.statements import Load
-from symgrad.kernel.verify import verify
 
 GROUPS = 2
 

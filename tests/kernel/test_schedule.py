@@ -17,13 +17,13 @@ from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.semantics.evaluate import leaf
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracing.trace import trace
-from symgrad.kernel import schedule as scheduling
-from symgrad.kernel import uses as module
-from symgrad.kernel.schedule import Limits, Plan, schedule
+from symgrad.kernel.language.target import WorkgroupTarget
+from symgrad.kernel.passes import schedule as scheduling
+from symgrad.kernel.passes import uses as module
+from symgrad.kernel.passes.schedule import Limits, Plan, schedule
+from symgrad.kernel.passes.uses import bind
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.uses import bind
 from symgrad.mathlib.define import inlined
 
 TINY = Limits(statements=12, transcendentals=5, accesses=10, crossing=10**9, private=10**9)

@@ -10,14 +10,14 @@ from drafts import KERNELS, POINTS, Draft, columns_of
 from programs import random_program
 
 from symgrad.expr import ops
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import For
+from symgrad.kernel.language.target import WorkgroupTarget
+from symgrad.kernel.language.verify import verify
+from symgrad.kernel.passes.split import MOST_ITERATIONS, Split, split
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.split import MOST_ITERATIONS, Split, split
-from symgrad.kernel.statements import For
-from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.verify import verify
 
 DTYPES: Mapping[str, type] = {"f": np.float32, "u": np.uint32, "b": np.bool_}
 

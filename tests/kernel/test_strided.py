@@ -13,7 +13,7 @@ from tint import check_with_tint, needs_tint
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.launch import Array, Dispatch, Launch, Program
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stages.strided import TARGET, Elementwise, Layout, Reduce

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symgrad.kernel.execute import execute
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.target import WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.skeletons.steps import TILE_SIDE, transpose_program
-from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.verify import verify
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 40), (33, 3), (70, 65)])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import For, If, lane_sum
-from symgrad.kernel.target import SimdTarget
-from symgrad.kernel.uniform import diverges, varying
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import For, If, lane_sum
+from symgrad.kernel.language.target import SimdTarget
+from symgrad.kernel.language.uniform import diverges, varying
 
 
 def kernel() -> KernelIR:

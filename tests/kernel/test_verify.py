@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import Buffer, Fill, For, If, Load, Scope, Store, lane_sum
-from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.verify import faults, verify
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer, Fill, For, If, Load, Scope, Store, lane_sum
+from symgrad.kernel.language.target import WorkgroupTarget
+from symgrad.kernel.language.verify import faults, verify
 
 
 def kernel() -> KernelIR:

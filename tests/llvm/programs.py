@@ -9,10 +9,10 @@ from random import Random
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.llvm.device.cpu import compile_source
 from symgrad.llvm.dispatch.compiled import definitions_for
 from symgrad.llvm.printing.operations import Shape

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from symgrad.expr.graph.node import Graph
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.cpu import compile_source
 from symgrad.llvm.dispatch.compiled import definitions_for
 from symgrad.llvm.printing.operations import Shape

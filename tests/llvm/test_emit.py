@@ -15,9 +15,9 @@ from symgrad.expr.graph.node import Graph, inputs_of
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.analysis import Item
 from symgrad.llvm.printing.functions import Arrangement

@@ -25,9 +25,9 @@ from reference_kernels import iterate
 from tables import row
 
 from symgrad.errors import InputError
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.shapes import Iteration, Lookup, RowData
 from symgrad.kernel.skeletons.iterate import iterate_program
-from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.dispatch import compiled as dispatch
 from symgrad.llvm.dispatch.until import Steps, stream
 from symgrad.llvm.printing.printer import print_kernel

@@ -11,12 +11,12 @@ import pytest
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import KernelIR, narrow, wide_add, widen
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import KernelIR, narrow, wide_add, widen
+from symgrad.kernel.language.statements import lane_sum
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.statements import lane_sum
-from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.functions import UNROLLED_COLUMNS
 from symgrad.llvm.printing.operations import Shape

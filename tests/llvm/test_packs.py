@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.dispatch.compiled import definitions_for
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import print_kernel

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.target import SimdTarget
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import LOOPED, MOST_BLOCK_BYTES, block_of, print_kernel

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.target import SimdTarget
 from symgrad.llvm.compiler import SWEEPING
 from symgrad.llvm.dispatch.compiled import definitions_for
 from symgrad.llvm.printing.operations import Shape

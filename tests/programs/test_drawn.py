@@ -12,8 +12,8 @@ from drawn_programs import as_tuple, drawn, points, slope
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.programs.code import Code

@@ -12,7 +12,7 @@ import pytest
 from catalog import rosenbrock
 
 import symgrad as sg
-from symgrad.kernel import watch
+from symgrad.kernel.host import watch
 from symgrad.report import device
 from symgrad.report.device import Limits, limits_of
 from symgrad.report.profiling import MEANING, Profile

@@ -16,7 +16,7 @@ from catalog import rosenbrock
 from paces import pace
 
 import symgrad as sg
-from symgrad.kernel.watch import stage
+from symgrad.kernel.host.watch import stage
 from symgrad.report import progress
 from symgrad.report.progress import (
     PlainMeter,

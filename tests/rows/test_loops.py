@@ -12,12 +12,12 @@ from reference_kernels import reduce_rows
 
 import symgrad as sg
 from symgrad.errors import DeviceError, InputError
-from symgrad.kernel.execute import execute
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.target import SimdTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.row_tile import tiles
 from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
 from symgrad.kernel.skeletons.sums_in_lanes import row_sums_simd
-from symgrad.kernel.target import SimdTarget
-from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.dispatch.sums import emit_reduction
 

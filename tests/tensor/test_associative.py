@@ -14,7 +14,7 @@ from tensor_arrays import Shape, drawn, error, errors
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 from symgrad.pipeline import Options
 from symgrad.targets import DeviceChoice
 from symgrad.tensor import associative

@@ -10,7 +10,7 @@ import pytest
 from tensor_arrays import Shape, drawn, errors
 
 import symgrad as sg
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 from symgrad.targets import DeviceChoice
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]

@@ -12,7 +12,7 @@ from tint import check_with_tint, needs_tint
 
 import symgrad as sg
 from symgrad.expr.tracers.tree import flatten
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 from symgrad.optimize.rules import AdamW
 from symgrad.pipeline import Options
 from symgrad.targets import DeviceChoice

@@ -11,9 +11,9 @@ from tensor_arrays import drawn, error, errors
 from tint import check_with_tint, tint_available
 
 import symgrad as sg
-from symgrad.kernel.language import Target
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.verify import verify
+from symgrad.kernel.language.ir import Target
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.targets import DeviceChoice
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]

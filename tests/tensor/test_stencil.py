@@ -12,7 +12,7 @@ from tensor_arrays import Shape, drawn, errors
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
-from symgrad.kernel.target import SimdTarget, WorkgroupTarget
+from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
 

@@ -19,7 +19,7 @@ from launched import Full
 
 import symgrad as sg
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError
-from symgrad.kernel.memory import in_pieces
+from symgrad.kernel.host.memory import in_pieces
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, LIMITS, choose, limits
 from symgrad.wgsl.device.gpu import IDLE_PIPELINES
 from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
@@ -301,7 +301,7 @@ def test_foreign_errors_pass_the_guard(gpu: Gpu) -> None:
 PLUS = """
 import numpy as np
 from symgrad.kernel.skeletons.map import map_launch
-from symgrad.kernel.target import WorkgroupTarget
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.pipeline import VALUES, Options, build
 from symgrad.wgsl.device.gpus import open_gpu
 from symgrad.wgsl.arrays.array import DeviceArray

@@ -20,10 +20,10 @@ from launched import Interrupted
 import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError, InputTypeError
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch
 from symgrad.kernel.skeletons.map import map_launch
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpu import STORAGE
 from symgrad.wgsl.device.gpus import Gpu, native_wgpu

@@ -22,8 +22,8 @@ from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.ops.arithmetic import mul
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracing.trace import trace
-from symgrad.kernel import uses
-from symgrad.kernel.schedule import Limits
+from symgrad.kernel.passes import uses
+from symgrad.kernel.passes.schedule import Limits
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.mathlib import define
 from symgrad.wgsl.printing.names import printable

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tint import check_with_tint, needs_tint
 
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.sums_in_workgroups import FOLD_INVOCATIONS, fold_program
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.printing.printer import print_kernel

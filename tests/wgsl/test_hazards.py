@@ -15,8 +15,8 @@ import pytest
 from poison import is_poison
 
 import symgrad as sg
-from symgrad.kernel import schedule
-from symgrad.kernel.schedule import Limits
+from symgrad.kernel.passes import schedule
+from symgrad.kernel.passes.schedule import Limits
 from symgrad.mathlib.define import Math
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.launch import Launched

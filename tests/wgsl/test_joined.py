@@ -11,8 +11,8 @@ import pytest
 from tint import check_with_tint, needs_tint
 
 import symgrad as sg
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.skeletons.map import Entry, Pattern
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.rows import each_row
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import joined

@@ -21,7 +21,9 @@ import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel import row_tile, target
+from symgrad.kernel import row_tile
+from symgrad.kernel.language import target
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.shapes import Lookup, Output, Reduction
 from symgrad.kernel.skeletons.lookup import RUNS_PER_GROUP, Place, RunSums
 from symgrad.kernel.stage import hoisted
@@ -32,7 +34,6 @@ from symgrad.kernel.table_gradients import (
     segments,
     sorted_order,
 )
-from symgrad.kernel.target import WorkgroupTarget
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch

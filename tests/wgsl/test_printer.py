@@ -19,15 +19,15 @@ import symgrad as sg
 from symgrad.errors import DeviceError
 from symgrad.expr import ops
 from symgrad.expr.tracing.trace import trace
-from symgrad.kernel.execute import execute
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language.execute import execute
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import BOUND
+from symgrad.kernel.language.target import WorkgroupTarget
+from symgrad.kernel.language.verify import verify
 from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch
+from symgrad.kernel.passes.split import split
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.map import map_launch
-from symgrad.kernel.split import split
-from symgrad.kernel.statements import BOUND
-from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu

@@ -319,7 +319,7 @@ def test_a_full_device_gives_up_its_slots(gpu: Gpu) -> None:
 FORKED = """
 import os, numpy as np, symgrad as sg
 from symgrad.errors import DeviceError
-from symgrad.kernel import threads
+from symgrad.kernel.host import threads
 from symgrad.wgsl.device.gpus import open_gpu
 from symgrad.wgsl.memory.transfer import Pieces, Transfers
 gpu, pieces = open_gpu(), Pieces(least_nbytes=1 << 12, queued_nbytes=0)

@@ -70,7 +70,7 @@ class Sequences:
         self._count = graph.add(ops.word_float, k)
         self._by_number = dict(enumerate(inputs_of(graph))) if inputs else {}
         self.free = 0
-        """Nodes of arrays that are never stored: see `symgrad.kernel.views`."""
+        """Nodes of arrays that are never stored: see `symgrad.kernel.language.views`."""
 
     def of(self, values: Sequence[int], depth: int = 0) -> int | None:
         """A node for what is one of these after the other; None if there is none."""

@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import inputs_of, reachable
-from symgrad.kernel.index import Index, all_hold
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language.index import Index, all_hold
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.target import GROUP_BYTES
 from symgrad.kernel.skeletons.tiles import FOUR
 from symgrad.kernel.stage import Formula
 from symgrad.kernel.stats import flops
-from symgrad.kernel.target import GROUP_BYTES
 
 LONGEST_RUN: Final = 8
 """Elements of an invocation's run, at most."""

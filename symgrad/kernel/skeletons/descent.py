@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index, Number, Numbers, Truth, loop, where
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index, Number, Numbers, Truth, loop, where
+from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.skeletons.solve import constants, dot, each, largest, sizes, total
 
 FIRST, DESCENDING, POLISHING = 0.0, 1.0, 2.0

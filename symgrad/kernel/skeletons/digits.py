@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from symgrad.kernel.index import Index
+from symgrad.kernel.language.index import Index
 
 
 class Digits(NamedTuple):

@@ -8,9 +8,9 @@ from functools import reduce
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, paused_gc
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.lower import inline
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.passes.lower import inline
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.tiles import FOUR
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.lower import inlined
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.passes.lower import inlined
 from symgrad.kernel.row_tile import NO_FACTOR, Tile, cut, products_of
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.row_sums_workgroup import Rows

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index, all_hold
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index, all_hold
+from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.skeletons.accumulation import Accumulation, Chunk, Input, Pass, Reader, padded
 from symgrad.kernel.skeletons.tiles import FOUR
 

@@ -7,13 +7,13 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op, paused_gc
-from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.lower import Value, inline, inlined
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.thread_group import ThreadGroup
+from symgrad.kernel.language.views import constants
+from symgrad.kernel.passes.lower import Value, inline, inlined
 from symgrad.kernel.shapes import Computation, Iteration, Reduction
 from symgrad.kernel.stage import stages
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.thread_group import ThreadGroup
-from symgrad.kernel.views import constants
 
 GROUP_SUMS_AT_A_TIME: Final = 48
 """Sums that a thread group adds up at a time: of 64 invocations, they take 12,480 bytes."""

@@ -20,7 +20,7 @@ from symgrad.expr.graph.arrays import ADD_AT, GET, ZEROS, length
 from symgrad.expr.graph.node import HOLES, INPUT, STRUCTURED, WORD, Graph, Op, reachable
 from symgrad.expr.graph.rebuild import Copy, Make, continued, rebuild
 from symgrad.expr.graph.region import Loop, Pick, Region
-from symgrad.kernel.language import KernelIR, Target, widen
+from symgrad.kernel.language.ir import KernelIR, Target, widen
 from symgrad.kernel.shapes import Output, Reduction
 from symgrad.kernel.table_gradients import ROWS_PER_RUN, indices_of, place_of
 

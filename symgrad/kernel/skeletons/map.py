@@ -12,14 +12,14 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import GET
 from symgrad.expr.graph.node import INPUT, WORD, Graph, paused_gc, reachable
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import WorkgroupTarget
+from symgrad.kernel.language.views import View, element, load_input, views
 from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch, Size
-from symgrad.kernel.lower import Value, numbers, written
+from symgrad.kernel.passes.lower import Value, numbers, written
 from symgrad.kernel.shapes import Computation
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.views import View, element, load_input, views
 
 # --- points that are put together from rows -------------------------------------------------------
 # Points of kernels over rows, put together: parameters, columns, and entries of tables.

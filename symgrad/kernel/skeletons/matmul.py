@@ -15,12 +15,12 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
-from symgrad.kernel.index import Index, all_hold
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index, all_hold
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.skeletons.epilogue import Columns, Epilogue, Written
 from symgrad.kernel.skeletons.tiles import FOUR, Loads, Operand, Share, Tiles
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import WorkgroupTarget
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.statements import Buffer
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
 
 PARTS_LOADED: Final = 4
 """Parts of a sum that are read before the first is added."""

@@ -13,10 +13,10 @@ from itertools import product
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.thread_group import ThreadGroup
 from symgrad.kernel.skeletons.solve import half, place
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.thread_group import ThreadGroup
 
 ROWS_PER_TILE: Final = 64
 """Rows that are worked on at a time."""

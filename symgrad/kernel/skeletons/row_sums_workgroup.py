@@ -17,20 +17,20 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, reachable
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.lower import Value, inline, inlined
-from symgrad.kernel.row_tile import ROWS_PER_BLOCK, Tile
-from symgrad.kernel.skeletons.lookup import GroupEntries
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import WorkgroupTarget
-from symgrad.kernel.thread_group import add_up, branches_of
-from symgrad.kernel.views import (
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import WorkgroupTarget
+from symgrad.kernel.language.thread_group import add_up, branches_of
+from symgrad.kernel.language.views import (
     load_input,
     parameter_views,
     parameters_in_a_row,
     put_together,
     tables_of,
 )
+from symgrad.kernel.passes.lower import Value, inline, inlined
+from symgrad.kernel.row_tile import ROWS_PER_BLOCK, Tile
+from symgrad.kernel.skeletons.lookup import GroupEntries
 
 HOISTED_PARAMETERS: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""

@@ -11,10 +11,10 @@ import itertools
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.target import GROUP_BYTES
 from symgrad.kernel.stage import Formula
-from symgrad.kernel.target import GROUP_BYTES
 
 TILE_STEPS: Final = 16
 """Steps of a tile, at most."""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index, all_hold
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index, all_hold
+from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.skeletons.selective import (
     FORWARD_TILE_STEPS,
     TILE_STEPS,

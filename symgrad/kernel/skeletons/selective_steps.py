@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index, all_hold
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language.index import Index, all_hold
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer, lane_sum
 from symgrad.kernel.skeletons.selective import Given, Place, Recurrence, Split, Written, stride_of
-from symgrad.kernel.statements import Buffer, lane_sum
 
 
 class _Alone:

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index, Number, Numbers, all_hold, loop, where
-from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.thread_group import ThreadGroup
+from symgrad.kernel.language.index import Index, Number, Numbers, all_hold, loop, where
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.thread_group import ThreadGroup
 
 # --- on one thread, of run-time sizes -------------------------------------------------------------
 # Small dense linear algebra as loops of run-time sizes: what each step of a fit needs.

@@ -11,8 +11,10 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, paused_gc, reachable
 from symgrad.expr.graph.region import Loop, Regional
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.thread_group import ThreadGroup
+from symgrad.kernel.language.views import constants
 from symgrad.kernel.launch import (
     BATCH,
     ROWS,
@@ -24,7 +26,7 @@ from symgrad.kernel.launch import (
     StepCost,
     Until,
 )
-from symgrad.kernel.lower import Value, inline
+from symgrad.kernel.passes.lower import Value, inline
 from symgrad.kernel.shapes import Call, Computation, Iteration, Matrix, Output
 from symgrad.kernel.skeletons.iterate import iterate_program
 from symgrad.kernel.skeletons.products import (
@@ -40,8 +42,6 @@ from symgrad.kernel.skeletons.products import (
 )
 from symgrad.kernel.skeletons.solve import ACROSS, FIXED, RIGHT, System, half, multiply
 from symgrad.kernel.stats import operations
-from symgrad.kernel.thread_group import ThreadGroup
-from symgrad.kernel.views import constants
 
 # --- with the matrix of normal equations ----------------------------------------------------------
 # Iterations with the matrix of normal equations in an array, a thread group for each problem.

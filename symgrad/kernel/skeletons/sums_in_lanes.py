@@ -16,19 +16,11 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, paused_gc
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target, widen
-from symgrad.kernel.launch import Array, Dispatch, Launch, Part
-from symgrad.kernel.lower import Adding, Value, inline, numbers, written
-from symgrad.kernel.row_sums import Read
-from symgrad.kernel.row_tile import NO_FACTOR, Products, Terms, product_tiles, products_of
-from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.lookup import Added, Case, Entries, added_to, cases
-from symgrad.kernel.stage import at_each_row
-from symgrad.kernel.statements import Buffer, wide_mul
-from symgrad.kernel.table_gradients import indices_of
-from symgrad.kernel.target import SimdTarget
-from symgrad.kernel.views import (
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target, widen
+from symgrad.kernel.language.statements import Buffer, wide_mul
+from symgrad.kernel.language.target import SimdTarget
+from symgrad.kernel.language.views import (
     View,
     load_input,
     parameter_views,
@@ -36,6 +28,14 @@ from symgrad.kernel.views import (
     put_together,
     tables_of,
 )
+from symgrad.kernel.launch import Array, Dispatch, Launch, Part
+from symgrad.kernel.passes.lower import Adding, Value, inline, numbers, written
+from symgrad.kernel.row_sums import Read
+from symgrad.kernel.row_tile import NO_FACTOR, Products, Terms, product_tiles, products_of
+from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.lookup import Added, Case, Entries, added_to, cases
+from symgrad.kernel.stage import at_each_row
+from symgrad.kernel.table_gradients import indices_of
 
 # --- the kernel -----------------------------------------------------------------------------------
 # Sums over rows in the lanes of a vector: each adds up its rows, a group what its lanes have.

@@ -19,19 +19,19 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.host.memory import POOL
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import WorkgroupTarget, pair_add
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
-from symgrad.kernel.memory import POOL
 from symgrad.kernel.row_sums import PartialSums, Read, Results
 from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.group_products import Products, group_products
 from symgrad.kernel.skeletons.lookup import QUAD, RUNS_PER_GROUP, STEP, Place, RunSums, tiles_of
 from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
-from symgrad.kernel.statements import Buffer
 from symgrad.kernel.table_gradients import EntrySums, Quad, Segments, indices_of, quads, segments
-from symgrad.kernel.target import WorkgroupTarget, pair_add
 
 
 def fold_program(target: Target) -> KernelIR:

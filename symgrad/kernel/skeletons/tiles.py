@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import GROUP_BYTES, GROUP_INVOCATIONS
 from symgrad.kernel.skeletons.digits import Digits
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import GROUP_BYTES, GROUP_INVOCATIONS
 
 FOUR: Final = 4
 """Numbers that are read, and written, together."""

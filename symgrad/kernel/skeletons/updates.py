@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.stage import Formula
-from symgrad.kernel.statements import Buffer
 
 SQUARES_PER_GROUP: Final = 16_384
 """Numbers whose squares a group adds up."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from math import prod
 
 from symgrad.arrays.scalars import COUNTER, Affine, Read, Reduce, Scalars
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.combine import TUPLES, lanes_reduce
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import lane_max, lane_min, lane_sum
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import lane_max, lane_min, lane_sum
 
 Values = Sequence[int]
 

@@ -13,6 +13,7 @@ import numpy as np
 from symgrad.arrays.program import Call
 from symgrad.arrays.scalars import Array, is_zero
 from symgrad.expr import ops
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Program
 from symgrad.kernel.stages.panels import (
     COLUMNS,
@@ -25,7 +26,6 @@ from symgrad.kernel.stages.panels import (
 from symgrad.kernel.stages.pivoting import LU_SIDE, lu_panel, lu_rows
 from symgrad.kernel.stages.schedule import Scheduler
 from symgrad.kernel.stages.steps import AnyStep, Step
-from symgrad.kernel.target import WorkgroupTarget
 
 Arrays = Mapping[str, Array]
 """Arrays by the names of buffers."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from symgrad.arrays.program import Call, Joined, Part, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array
-from symgrad.kernel.memory import POOL
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.memory import POOL
+from symgrad.kernel.host.resident import ResidentArray
 from symgrad.kernel.stages.products import Contraction, Operand
 
 

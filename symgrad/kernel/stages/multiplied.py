@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from symgrad.arrays.program import Tabulate
 from symgrad.arrays.scalars import Array, Scalars, replaced
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.arranging import arranged

@@ -13,8 +13,8 @@ from symgrad.arrays.program import Constant, Input, Tabulate
 from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
 from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.body import Reduction

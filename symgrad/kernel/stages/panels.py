@@ -16,10 +16,10 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
-from symgrad.kernel.index import Index, Number, Numbers, all_hold, loop, where
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index, Number, Numbers, all_hold, loop, where
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.stages.programs import chosen_group
-from symgrad.kernel.statements import Buffer
 
 SIDE: Final = 64
 """Rows and columns of a block."""

@@ -12,8 +12,8 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
-from symgrad.kernel.index import Index, Number, Numbers, loop, where
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index, Number, Numbers, loop, where
+from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.stages.panels import SIDE, WIDTH, Group, fused, same
 
 LU_SIDE: Final = 32

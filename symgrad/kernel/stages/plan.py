@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from symgrad.arrays.program import ArrayProgram, Input, Joined, Part, Result, readers, sources
 from symgrad.arrays.scalars import Array
 from symgrad.kernel import launch as launches
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.stages.device_algorithms import DeviceAlgorithms
 from symgrad.kernel.stages.host_steps import CallStep, HostStep, JoinStep, PartStep

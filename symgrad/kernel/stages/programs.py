@@ -13,13 +13,13 @@ from itertools import accumulate
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.stages.body import Body
 from symgrad.kernel.stages.combine import combined, nothing
 from symgrad.kernel.stages.sizes import FOUR
 from symgrad.kernel.stages.write import Values, Writer
-from symgrad.kernel.statements import Buffer
 
 
 def extent_name(counter: int) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
-from symgrad.kernel.index import Index, all_hold
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.language.index import Index, all_hold
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.stages.body import Body, Element
 from symgrad.kernel.stages.programs import (
     StageProgram,
@@ -17,7 +18,6 @@ from symgrad.kernel.stages.programs import (
     extent_name,
 )
 from symgrad.kernel.stages.write import Values, Writer, chosen, combine, over_group
-from symgrad.kernel.statements import Buffer
 
 
 @dataclass(frozen=True)

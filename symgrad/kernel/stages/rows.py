@@ -18,7 +18,7 @@ from typing import Final
 
 from symgrad.arrays.program import Tabulate
 from symgrad.arrays.scalars import Array, Read, Reduce, Scalars, rebuilt, replaced
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.body import Body
 from symgrad.kernel.stages.columns import ColumnSum, are_many, column_sum, rows_each

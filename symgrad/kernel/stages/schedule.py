@@ -10,7 +10,7 @@ from symgrad.arrays.program import Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array, Reduce, Scalars, replaced
 from symgrad.expr import ops
 from symgrad.expr.graph.node import reachable
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Program
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access, Lanes

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from symgrad.arrays.scalars import Array
-from symgrad.kernel.language import Target
+from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Dispatch, Program
 from symgrad.kernel.stages.host_steps import HostStep
 

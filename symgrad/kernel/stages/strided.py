@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.graph.node import inputs_of
-from symgrad.kernel.index import Index, Number, Numbers
-from symgrad.kernel.language import KernelIR, Target
-from symgrad.kernel.lower import inline
+from symgrad.kernel.language.index import Index, Number, Numbers
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.target import GROUP_INVOCATIONS, WorkgroupTarget
+from symgrad.kernel.passes.lower import inline
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.stages.combine import combined, nothing
-from symgrad.kernel.target import GROUP_INVOCATIONS, WorkgroupTarget
 
 TARGET: Final = WorkgroupTarget(GROUP_INVOCATIONS, grid=True)
 """The target of these kernels."""

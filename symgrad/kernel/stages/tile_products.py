@@ -9,6 +9,7 @@ from math import gcd, prod
 from typing import Final
 
 from symgrad.arrays.scalars import Array, Scalars
+from symgrad.kernel.language.target import MAX_WORKGROUPS, WorkgroupTarget
 from symgrad.kernel.skeletons import tiles
 from symgrad.kernel.skeletons.digits import Digits
 from symgrad.kernel.skeletons.epilogue import FinishProgram
@@ -17,7 +18,6 @@ from symgrad.kernel.skeletons.tiles import chosen, groups_of
 from symgrad.kernel.stages.epilogues import NOTHING, Ending
 from symgrad.kernel.stages.products import Contraction, Operand
 from symgrad.kernel.stages.steps import Step
-from symgrad.kernel.target import MAX_WORKGROUPS, WorkgroupTarget
 
 FINISH_WIDTH: Final = 256
 """Invocations of a group that add up parts of sums."""

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.lower import inline
+from symgrad.kernel.language.index import Index
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import SUMS_AT_A_TIME
+from symgrad.kernel.passes.lower import inline
 from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Reduction, Total
 from symgrad.kernel.stages.combine import combined, nothing, over_lanes
 from symgrad.kernel.stages.sizes import FOUR
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import SUMS_AT_A_TIME
 
 BLOCK: Final = 128
 """Terms of a long sum that are added up in floats before they go to a wide one."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from symgrad.errors import DeviceError
-from symgrad.kernel.threads import available
+from symgrad.kernel.host.threads import available
 from symgrad.llvm import compiler
 from symgrad.llvm.printing.operations import BITS, Shape
 from symgrad.llvm.printing.source import USUAL_SIZES, CodeSizes

@@ -22,8 +22,8 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from symgrad.kernel import watch
-from symgrad.kernel.memory import LARGE_BYTES, POOL
+from symgrad.kernel.host import watch
+from symgrad.kernel.host.memory import LARGE_BYTES, POOL
 from symgrad.llvm import compiler
 from symgrad.llvm.device.cpu import (
     NULL,

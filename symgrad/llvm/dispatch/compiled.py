@@ -16,15 +16,15 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.language import KernelIR, Target
+from symgrad.kernel.host.memory import ALIGNMENT_BYTES, LARGE_BYTES, POOL, is_aligned
+from symgrad.kernel.host.threads import share_out, worth
+from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.statements import BOUND
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
-from symgrad.kernel.memory import ALIGNMENT_BYTES, LARGE_BYTES, POOL, is_aligned
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.statements import BOUND
 from symgrad.kernel.stats import weight_of
-from symgrad.kernel.target import SimdTarget
-from symgrad.kernel.threads import share_out, worth
 from symgrad.llvm.device.cpu import NULL, address, parameters, pointer
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.recompile import Function

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from symgrad.expr.graph.verify import is_verified
-from symgrad.kernel import watch
+from symgrad.kernel.host import watch
+from symgrad.kernel.host.memory import POOL
 from symgrad.kernel.launch import Dispatch, Launch, Program, Use
-from symgrad.kernel.memory import POOL
 from symgrad.kernel.shapes import RowData
 from symgrad.kernel.skeletons.map import Map
 from symgrad.llvm.dispatch.compiled import Calls, Compiled, Planned, Points, kernel_of

@@ -21,13 +21,13 @@ import numpy as np
 from symgrad.arrays.array_loop import AROUND, CARRY, COUNTER, ROW, ArrayLoop
 from symgrad.arrays.program import Constant, Input
 from symgrad.arrays.scalars import Array
-from symgrad.kernel import watch
+from symgrad.kernel.host import watch
+from symgrad.kernel.host.memory import ALIGNMENT_BYTES, POOL
+from symgrad.kernel.host.threads import share_out, worth
 from symgrad.kernel.launch import Dispatch
-from symgrad.kernel.memory import ALIGNMENT_BYTES, POOL
 from symgrad.kernel.stages.host_steps import CallStep, HostStep, ProductStep
 from symgrad.kernel.stages.plan import Plan, Segment
 from symgrad.kernel.stages.steps import Step
-from symgrad.kernel.threads import share_out, worth
 from symgrad.llvm.compiler import llvm
 from symgrad.llvm.device.cpu import NULL, Code, address, at, compile_source, function, pointers
 from symgrad.llvm.device.recompile import Function

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.cache import Once
+from symgrad.kernel.language.target import SimdTarget, Summing
 from symgrad.kernel.row_sums import RowSums
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.sums_in_lanes import LaneSums, LaneSumsLaunch, lane_sums_launch
 from symgrad.kernel.stats import weight_of
-from symgrad.kernel.target import SimdTarget, Summing
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch.compiled import Compiled
 from symgrad.llvm.dispatch.launch import Held, Launched

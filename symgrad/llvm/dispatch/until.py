@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr.graph.node import reachable
-from symgrad.kernel import watch
+from symgrad.kernel.host import watch
+from symgrad.kernel.host.memory import POOL
+from symgrad.kernel.host.threads import share_out, worth
+from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.memory import POOL
 from symgrad.kernel.shapes import Iteration, RowData
-from symgrad.kernel.target import SimdTarget
-from symgrad.kernel.threads import share_out, worth
 from symgrad.llvm.device.cpu import NULL, address
 from symgrad.llvm.device.host import host
 from symgrad.llvm.device.recompile import Function

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, TypeGuard
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD, Graph
-from symgrad.kernel.language import KernelIR, operands
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.ir import KernelIR, operands
+from symgrad.kernel.language.statements import (
     Buffer,
     Fill,
     For,
@@ -29,7 +29,7 @@ from symgrad.kernel.statements import (
     StoreRow,
     scopes_of,
 )
-from symgrad.kernel.uniform import varying
+from symgrad.kernel.language.uniform import varying
 from symgrad.llvm.printing.operations import Shape, lone_products, uses_of
 
 Item = int | Statement

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from symgrad.expr.graph.node import Graph, Op
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import (
     BOUND,
     Buffer,
     For,
@@ -30,7 +30,7 @@ from symgrad.kernel.statements import (
     results_of,
     scopes_of,
 )
-from symgrad.kernel.uniform import diverges
+from symgrad.kernel.language.uniform import diverges
 from symgrad.llvm.printing.analysis import Analysis, Item, RecordAnalysis, Records
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.source import Workspace

@@ -8,8 +8,17 @@ from typing import Any
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD
-from symgrad.kernel.language import widen
-from symgrad.kernel.statements import Buffer, Fill, Load, Read, ReadRow, Scope, Store, scopes_of
+from symgrad.kernel.language.ir import widen
+from symgrad.kernel.language.statements import (
+    Buffer,
+    Fill,
+    Load,
+    Read,
+    ReadRow,
+    Scope,
+    Store,
+    scopes_of,
+)
 from symgrad.llvm.printing.analysis import Records
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.records import Addresses, Transposed, tiles, transpose

@@ -10,9 +10,9 @@ from typing import Final
 
 from symgrad.expr.graph.node import Op, paused_gc, reachable
 from symgrad.expr.graph.verify import is_verified
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import For, If, Statement, StoreRow, everything
-from symgrad.kernel.verify import verify
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import For, If, Statement, StoreRow, everything
+from symgrad.kernel.language.verify import verify
 from symgrad.llvm.compiler import SWEEPING
 from symgrad.llvm.printing.functions import Arrangement, Outlined
 from symgrad.llvm.printing.operations import NAMES, Shape, Writer, called, lone_products, uses_of

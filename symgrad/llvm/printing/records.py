@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from symgrad.expr.graph.node import WORD
-from symgrad.kernel.statements import Buffer, ReadRow, Scope, Store, StoreRow
+from symgrad.kernel.language.statements import Buffer, ReadRow, Scope, Store, StoreRow
 from symgrad.llvm.printing.analysis import LINEAR, Records
 from symgrad.llvm.printing.builder import Builder
 from symgrad.llvm.printing.operations import Shape

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.statements import (
     Barrier,
     Fill,
     For,
@@ -21,7 +21,7 @@ from symgrad.kernel.statements import (
     Store,
     StoreRow,
 )
-from symgrad.kernel.uniform import diverges
+from symgrad.kernel.language.uniform import diverges
 from symgrad.llvm.printing.analysis import Item
 from symgrad.llvm.printing.builder import OpenLoop
 from symgrad.llvm.printing.functions import Arrangement, Outlined

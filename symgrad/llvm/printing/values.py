@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Node, Op
-from symgrad.kernel.language import narrow, wide_add, widen
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.ir import narrow, wide_add, widen
+from symgrad.kernel.language.statements import (
     BOUND,
     OVER_LANES,
     Buffer,

@@ -12,8 +12,8 @@ import numpy as np
 
 from symgrad import lazy
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.kernel.memory import POOL
-from symgrad.kernel.resident import ResidentArray
+from symgrad.kernel.host.memory import POOL
+from symgrad.kernel.host.resident import ResidentArray
 from symgrad.values.arrays import PAIRS, host_dtype, is_float, name_of
 from symgrad.wgsl.arrays.strided import ALIGNMENT, View, c_strides, checked_axes
 from symgrad.wgsl.device.gpu import FLOAT

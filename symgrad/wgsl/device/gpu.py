@@ -18,8 +18,8 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, SymgradError
-from symgrad.kernel import watch
-from symgrad.kernel.threads import QUEUED_BYTES, converted
+from symgrad.kernel.host import watch
+from symgrad.kernel.host.threads import QUEUED_BYTES, converted
 from symgrad.values.arrays import PAIRS
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
 from symgrad.wgsl.device.timestamps import FEATURE, Timestamps

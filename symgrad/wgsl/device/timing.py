@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final
 
-from symgrad.kernel.watch import Watch
+from symgrad.kernel.host.watch import Watch
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.device.timestamps import Timestamps
 from symgrad.wgsl.memory.encoding import Copy, Step

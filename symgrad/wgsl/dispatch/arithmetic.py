@@ -19,6 +19,7 @@ from symgrad.cache import Once
 from symgrad.errors import TraceError
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracing.trace import trace
+from symgrad.kernel.host.threads import converted
 from symgrad.kernel.launch import Array, Dispatch, Launch, Program
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stages.strided import (
@@ -29,7 +30,6 @@ from symgrad.kernel.stages.strided import (
     Layout,
     Reduce,
 )
-from symgrad.kernel.threads import converted
 from symgrad.mathlib.define import inlined, lower
 from symgrad.wgsl.arrays.array import OPERATORS
 from symgrad.wgsl.arrays.strided import ALIGNMENT, View, bound, c_strides, collapsed, pieces

@@ -11,18 +11,18 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputError
 from symgrad.expr.graph.node import Op
-from symgrad.kernel import watch
-from symgrad.kernel.language import KernelIR
+from symgrad.kernel.host import watch
+from symgrad.kernel.host.threads import cores, threads
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.target import GROUP_BYTES, WorkgroupTarget
 from symgrad.kernel.launch import Dispatch, StepCost
+from symgrad.kernel.passes.split import MOST_ITERATIONS
 from symgrad.kernel.shapes import Iteration, Problems
 from symgrad.kernel.skeletons.iterate import GROUP_SUMS_AT_A_TIME
 from symgrad.kernel.skeletons.map import Map
 from symgrad.kernel.skeletons.products import blocks, tile_numbers
 from symgrad.kernel.skeletons.solve import half
 from symgrad.kernel.skeletons.steps import Iterate, cost_of
-from symgrad.kernel.split import MOST_ITERATIONS
-from symgrad.kernel.target import GROUP_BYTES, WorkgroupTarget
-from symgrad.kernel.threads import cores, threads
 from symgrad.mathlib.define import Function, functions
 from symgrad.wgsl.device.gpu import FLOAT
 from symgrad.wgsl.device.gpus import Gpu

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.kernel.memory import in_pieces
+from symgrad.kernel.host.memory import in_pieces
+from symgrad.kernel.host.threads import converted
 from symgrad.kernel.skeletons.map import Pattern
-from symgrad.kernel.threads import converted
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import FLOAT
 from symgrad.wgsl.device.gpus import Gpu

@@ -22,12 +22,12 @@ import numpy as np
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
 from symgrad.expr.graph.verify import is_verified
+from symgrad.kernel.host.memory import POOL, in_pieces
+from symgrad.kernel.host.threads import converted
+from symgrad.kernel.language.target import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
 from symgrad.kernel.launch import Dispatch, Launch, Part, Program
-from symgrad.kernel.memory import POOL, in_pieces
 from symgrad.kernel.shapes import RowData
 from symgrad.kernel.skeletons.map import Map
-from symgrad.kernel.target import MAX_WORKGROUPS, POINTS_PER_WORKGROUP, grid_of
-from symgrad.kernel.threads import converted
 from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.strided import ALIGNMENT

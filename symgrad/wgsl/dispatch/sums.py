@@ -22,8 +22,10 @@ import numpy as np
 
 from symgrad.errors import DeviceError
 from symgrad.expr.graph.node import Op
-from symgrad.kernel import watch
+from symgrad.kernel.host import watch
+from symgrad.kernel.language.target import MAX_WORKGROUPS
 from symgrad.kernel.launch import Program
+from symgrad.kernel.passes.split import MOST_ITERATIONS
 from symgrad.kernel.row_sums import ROWS_ALIGNED, RowSums
 from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
 from symgrad.kernel.shapes import Reduction
@@ -34,9 +36,7 @@ from symgrad.kernel.skeletons.sums_in_workgroups import (
     WorkgroupSumsLaunch,
     workgroup_sums_launch,
 )
-from symgrad.kernel.split import MOST_ITERATIONS
 from symgrad.kernel.table_gradients import in_order, quads
-from symgrad.kernel.target import MAX_WORKGROUPS
 from symgrad.mathlib.define import Function
 from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray

@@ -17,11 +17,11 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError
+from symgrad.kernel.language.target import WORKGROUPS_PER_ROW, WorkgroupTarget, grid_of
 from symgrad.kernel.launch import Launch
+from symgrad.kernel.passes.split import MOST_ITERATIONS
 from symgrad.kernel.shapes import RowData
 from symgrad.kernel.skeletons.steps import PROGRESS_WORDS, TILE_SIDE, transpose_program
-from symgrad.kernel.split import MOST_ITERATIONS
-from symgrad.kernel.target import WORKGROUPS_PER_ROW, WorkgroupTarget, grid_of
 from symgrad.values.arrays import name_of
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range

@@ -13,9 +13,9 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
+from symgrad.kernel.host.memory import POOL
+from symgrad.kernel.host.threads import converted
 from symgrad.kernel.launch import Launch, Use
-from symgrad.kernel.memory import POOL
-from symgrad.kernel.threads import converted
 from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.strided import ALIGNMENT

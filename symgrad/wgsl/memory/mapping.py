@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from symgrad.kernel.threads import assign
+from symgrad.kernel.host.threads import assign
 from symgrad.wgsl.memory.pool import rounded
 
 STAGING = "MAP_READ|COPY_DST"

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from symgrad.kernel.threads import (
+from symgrad.kernel.host.threads import (
     LEAST_PIECE_BYTES,
     QUEUED_BYTES,
     THREADS,

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr.graph.node import WORD, Graph
-from symgrad.kernel.index import Vector, vector_of
-from symgrad.kernel.language import KernelIR, accesses
-from symgrad.kernel.statements import Buffer, Load, Routine, Scope, Statement, Store, scopes_of
-from symgrad.kernel.uses import Uses
+from symgrad.kernel.language.index import Vector, vector_of
+from symgrad.kernel.language.ir import KernelIR, accesses
+from symgrad.kernel.language.statements import (
+    Buffer,
+    Load,
+    Routine,
+    Scope,
+    Statement,
+    Store,
+    scopes_of,
+)
+from symgrad.kernel.passes.uses import Uses
 from symgrad.values.arrays import PAIRS
 from symgrad.wgsl.printing.operations import FLOATS, PRODUCT, Floats, Text, wrapped
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from symgrad.expr.graph.node import INPUT, Graph, Op
-from symgrad.kernel.schedule import Piece, Plan
-from symgrad.kernel.target import POINTS_PER_WORKGROUP
+from symgrad.kernel.language.target import POINTS_PER_WORKGROUP
+from symgrad.kernel.passes.schedule import Piece, Plan
 from symgrad.wgsl.printing.analysis import (
     Own,
     element_of,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from symgrad.kernel.statements import Buffer, Fill, Load, Read, Store
+from symgrad.kernel.language.statements import Buffer, Fill, Load, Read, Store
 from symgrad.wgsl.printing.analysis import Own, Together, Vectors
 from symgrad.wgsl.printing.operations import PRIMARY
 from symgrad.wgsl.printing.records import Addresses

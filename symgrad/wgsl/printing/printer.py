@@ -9,15 +9,15 @@ from typing import Any, Final
 from symgrad.cache import Once
 from symgrad.expr.graph.node import INPUT, Graph, Op, reachable
 from symgrad.expr.graph.verify import is_verified
-from symgrad.kernel.language import KernelIR, accesses
-from symgrad.kernel.schedule import Limits, Plan, schedule
+from symgrad.kernel.language.ir import KernelIR, accesses
+from symgrad.kernel.language.statements import BOUND, Buffer
+from symgrad.kernel.language.target import POINTS_PER_WORKGROUP, WorkgroupTarget
+from symgrad.kernel.language.verify import verify
+from symgrad.kernel.passes.schedule import Limits, Plan, schedule
+from symgrad.kernel.passes.split import MOST_ITERATIONS, Split, split
+from symgrad.kernel.passes.uses import Uses, bind
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.kernel.split import MOST_ITERATIONS, Split, split
-from symgrad.kernel.statements import BOUND, Buffer
-from symgrad.kernel.target import POINTS_PER_WORKGROUP, WorkgroupTarget
-from symgrad.kernel.uses import Uses, bind
-from symgrad.kernel.verify import verify
 from symgrad.mathlib.define import Function, name_of
 from symgrad.mathlib.define import functions as functions_of
 from symgrad.mathlib.pair.expression import TAKEN_APART

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Vector, in_row
-from symgrad.kernel.schedule import Column
-from symgrad.kernel.statements import Buffer, ReadRow
+from symgrad.kernel.language.index import Vector, in_row
+from symgrad.kernel.language.statements import Buffer, ReadRow
+from symgrad.kernel.passes.schedule import Column
 from symgrad.values.arrays import PAIRS
 from symgrad.wgsl.printing.analysis import Own, Vectors
 from symgrad.wgsl.printing.operations import PRIMARY, PRODUCT, SUM, Floats, Text, wrapped

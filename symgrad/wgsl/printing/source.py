@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import POINTS_PER_WORKGROUP
 from symgrad.kernel.shapes import Computation
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.target import POINTS_PER_WORKGROUP
 from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.operations import FLOATS, Floats
 

@@ -10,9 +10,8 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from symgrad.expr.graph.node import Op
-from symgrad.kernel.language import KernelIR, accesses
-from symgrad.kernel.schedule import Column
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.ir import KernelIR, accesses
+from symgrad.kernel.language.statements import (
     Barrier,
     Call,
     Fill,
@@ -27,7 +26,8 @@ from symgrad.kernel.statements import (
     StoreRow,
     everything,
 )
-from symgrad.kernel.uses import Uses
+from symgrad.kernel.passes.schedule import Column
+from symgrad.kernel.passes.uses import Uses
 from symgrad.wgsl.printing.analysis import Own, Together, Vectors
 from symgrad.wgsl.printing.memory import Memory
 from symgrad.wgsl.printing.names import identifier, is_reserved

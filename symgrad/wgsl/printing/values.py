@@ -9,8 +9,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.graph.place import Place
 from symgrad.expr.laws.facts import Facts
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.uses import Uses
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.passes.uses import Uses
 from symgrad.mathlib.quotient import LARGE
 from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.names import identifier, is_reserved, printable

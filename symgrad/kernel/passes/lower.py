@@ -10,10 +10,10 @@ from symgrad.expr import ops
 from symgrad.expr.graph.arrays import ADD_AT, FRESH, READS, WRITES, ZEROS, ArrayOp, length
 from symgrad.expr.graph.node import ARRAYS, WORD, Graph, Op
 from symgrad.expr.graph.region import TURNS, Choice, Loop, Pick, Region
-from symgrad.kernel.in_place import Writers, in_place
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import Buffer
-from symgrad.kernel.views import View, element
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.views import View, element
+from symgrad.kernel.passes.in_place import Writers, in_place
 
 # --- intervals of words ---------------------------------------------------------------------------
 # Intervals of the words of a kernel that is being written.
@@ -31,7 +31,7 @@ class Bounds:
     Of what the host gives, some intervals may be ``known``.
 
     Example:
-        >>> from symgrad.kernel.target import SimdTarget
+        >>> from symgrad.kernel.language.target import SimdTarget
         >>> k = KernelIR(SimdTarget(4))
         >>> Bounds(k).of(k.offset(k.local, 5, 1))
         (1, 16)

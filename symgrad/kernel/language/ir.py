@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, TRUTH, WORD, Graph, Node, Op, float_bits
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.statements import (
     BOUND,
     VALUES,
     Barrier,

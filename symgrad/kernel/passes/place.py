@@ -7,10 +7,9 @@ from functools import partial
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ANY_INPUT, Graph, Op
-from symgrad.kernel.index import all_hold
-from symgrad.kernel.language import KernelIR, Target, operands
-from symgrad.kernel.lower import inline
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.index import all_hold
+from symgrad.kernel.language.ir import KernelIR, Target, operands
+from symgrad.kernel.language.statements import (
     OPERATIONS,
     Barrier,
     Buffer,
@@ -26,6 +25,7 @@ from symgrad.kernel.statements import (
     lane_sum,
     within,
 )
+from symgrad.kernel.passes.lower import inline
 
 Simplify = Callable[[Graph, Sequence[int], Sequence[int]], tuple[Graph, list[int]]]
 """``simplify(graph, roots, reread)`` is a simpler graph, and its roots; see `pipeline.simplified`.

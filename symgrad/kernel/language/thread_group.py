@@ -7,9 +7,9 @@ from functools import reduce
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index, Number, Numbers, loop
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import Buffer
+from symgrad.kernel.language.index import Index, Number, Numbers, loop
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer
 
 # --- sums over a group: a tree of two levels ------------------------------------------------------
 # Sums over a group of invocations, in its memory: a tree of two levels.

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.copy import Copy, needs
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.lower import ALL, Bounds, Interval
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.copy import Copy, needs
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import (
     Buffer,
     Call,
     Fill,
@@ -26,7 +25,8 @@ from symgrad.kernel.statements import (
     Statement,
     results_of,
 )
-from symgrad.kernel.uses import Uses
+from symgrad.kernel.passes.lower import ALL, Bounds, Interval
+from symgrad.kernel.passes.uses import Uses
 
 MOST_ITERATIONS: Final = 60_000
 """Iterations of all loops of a kernel together: llvmpipe ends an invocation's after 65,535,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from symgrad.expr.graph.node import WORD, Op
-from symgrad.kernel.copy import needs
-from symgrad.kernel.index import vector_of
-from symgrad.kernel.language import KernelIR, accesses, operands
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.copy import needs
+from symgrad.kernel.language.index import vector_of
+from symgrad.kernel.language.ir import KernelIR, accesses, operands
+from symgrad.kernel.language.statements import (
     OVER_LANES,
     Barrier,
     Buffer,
@@ -27,7 +27,7 @@ from symgrad.kernel.statements import (
     StoreRow,
     results_of,
 )
-from symgrad.kernel.uniform import diverges, varying
+from symgrad.kernel.language.uniform import diverges, varying
 
 
 def verify(kernel: KernelIR) -> None:

@@ -14,8 +14,8 @@ from itertools import chain
 from symgrad.expr import ops
 from symgrad.expr.graph.arrays import FRESH, PUT, ZEROS, length
 from symgrad.expr.graph.node import CONST, INPUT, WORD, Graph, bits_float, reachable
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import Buffer
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer
 
 Made = tuple[int, list[int | None]]
 """An array, and the numbers that it is made of; None is one of zero."""

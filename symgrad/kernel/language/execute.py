@@ -14,9 +14,9 @@ import numpy as np
 
 from symgrad.expr.graph.node import reachable
 from symgrad.expr.semantics.evaluate import leaf
-from symgrad.kernel.index import in_row, vector_of
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.index import in_row, vector_of
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import (
     BOUND,
     OPERATIONS,
     OVER_LANES,

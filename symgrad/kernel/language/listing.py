@@ -22,9 +22,9 @@ from symgrad.expr.graph.node import (
     Op,
     reachable,
 )
-from symgrad.kernel.index import remainder
-from symgrad.kernel.language import KernelIR, operands
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.index import remainder
+from symgrad.kernel.language.ir import KernelIR, operands
+from symgrad.kernel.language.statements import (
     NAMES,
     Barrier,
     Call,
@@ -175,7 +175,7 @@ def listing(kernel: KernelIR) -> str:
     Values are called as the user calls them, and numbered where several have one name.
 
     Example:
-        >>> from symgrad.kernel.target import SimdTarget
+        >>> from symgrad.kernel.language.target import SimdTarget
         >>> k = KernelIR(SimdTarget(8), "squares")
         >>> x, y = k.buffer("x", "read"), k.buffer("y", "write")
         >>> value = k.load(x, k.cell)

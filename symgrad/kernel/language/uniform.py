@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from symgrad.expr.graph.node import reachable
-from symgrad.kernel.language import KernelIR, operands
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.ir import KernelIR, operands
+from symgrad.kernel.language.statements import (
     OVER_LANES,
     Buffer,
     For,

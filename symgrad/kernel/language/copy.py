@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from symgrad.kernel.language import KernelIR, operands
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.ir import KernelIR, operands
+from symgrad.kernel.language.statements import (
     Barrier,
     Fill,
     For,

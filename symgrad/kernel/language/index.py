@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD, Graph, Op
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.statements import Buffer, Space
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.language.statements import Buffer, Space
 
 # --- indices of vectors ---------------------------------------------------------------------------
 # Indices of buffers of vectors: which vector, and which number of it.
@@ -29,8 +29,8 @@ def vector_of(graph: Graph, index: int, width: int) -> tuple[Vector, int] | None
     ``width`` are the numbers of a vector.
 
     Example:
-        >>> from symgrad.kernel.language import KernelIR
-        >>> from symgrad.kernel.target import SimdTarget
+        >>> from symgrad.kernel.language.ir import KernelIR
+        >>> from symgrad.kernel.language.target import SimdTarget
         >>> k = KernelIR(SimdTarget(4))
         >>> vector_of(k.graph, k.offset(k.cell, 4, 3), 4) == (Vector(k.cell, 0), 3)
         True
@@ -63,8 +63,8 @@ def in_row(graph: Graph, i: int, row: int) -> InRow | None:
     """The row and the column of a vector, if its number i tells; a row has so many.
 
     Example:
-        >>> from symgrad.kernel.language import KernelIR
-        >>> from symgrad.kernel.target import SimdTarget
+        >>> from symgrad.kernel.language.ir import KernelIR
+        >>> from symgrad.kernel.language.target import SimdTarget
         >>> k = KernelIR(SimdTarget(4))
         >>> in_row(k.graph, k.shifted(k.cell, 35), 16) == InRow(None, 2, k.cell, 3)
         True
@@ -112,7 +112,7 @@ class Index(Value):
     """A word of a kernel that counts or addresses: operators add what they compute to the kernel.
 
     Example:
-        >>> from symgrad.kernel.target import SimdTarget
+        >>> from symgrad.kernel.language.target import SimdTarget
         >>> k = KernelIR(SimdTarget(4))
         >>> index = Index(k, k.cell) * 4 + 1
         >>> k.graph.nodes[index.id][0]
@@ -184,7 +184,7 @@ class Number(Value):
     """A float of a kernel: operators add what they compute to the kernel.
 
     Example:
-        >>> from symgrad.kernel.target import SimdTarget
+        >>> from symgrad.kernel.language.target import SimdTarget
         >>> k = KernelIR(SimdTarget(4))
         >>> x = Numbers.of(k, "x", "read")[Index(k, k.cell)]
         >>> k.graph.nodes[(2.0 / (x * x + 1.0)).id][0]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.kernel.index import Index, Number
-from symgrad.kernel.language import KernelIR, narrow, wide_add, widen
-from symgrad.kernel.statements import lane_sum, wide_lane_sum
-from symgrad.kernel.thread_group import known_to_all
+from symgrad.kernel.language.index import Index, Number
+from symgrad.kernel.language.ir import KernelIR, narrow, wide_add, widen
+from symgrad.kernel.language.statements import lane_sum, wide_lane_sum
+from symgrad.kernel.language.thread_group import known_to_all
 
 POINTS_PER_WORKGROUP = 64
 """Invocations per workgroup, at least: so many points that have many numbers keep a device busy."""

@@ -10,9 +10,9 @@ from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.graph.node import WORD, Graph
-from symgrad.kernel.copy import needs
-from symgrad.kernel.language import KernelIR, operands
-from symgrad.kernel.statements import (
+from symgrad.kernel.language.copy import needs
+from symgrad.kernel.language.ir import KernelIR, operands
+from symgrad.kernel.language.statements import (
     Barrier,
     Call,
     For,

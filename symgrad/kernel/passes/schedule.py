@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from symgrad.expr.graph.node import INPUT, Graph
-from symgrad.kernel.language import KernelIR
-from symgrad.kernel.uses import Uses
+from symgrad.kernel.language.ir import KernelIR
+from symgrad.kernel.passes.uses import Uses
 
 # --- cuts -----------------------------------------------------------------------------------------
 # Where a long kernel is cut, into shaders and into functions, so that it compiles in time.

@@ -1,0 +1,1 @@
+"""Passes: graphs are written into kernels, and kernels are put in order and taken apart."""
