@@ -93,6 +93,7 @@ class _Solving:
         self.equations: list[Equation] = [
             (e, t) for e, t in zip(self.index, targets, strict=True) if b.extent(t) > 1
         ]
+        self._rename()
         still: list[Equation] = []
         while self.equations:
             if not self._join_digits() and not self._solve_one(still) and not self._split_digits():
@@ -107,6 +108,16 @@ class _Solving:
         # summed once and not for each target.
         element = b.element(inner, b.indices(moving))
         return b.array(targets, b.where(b.all_of([b.same(e, t) for e, t in still]), element))
+
+    def _rename(self) -> None:
+        """Solve equations of loose counters that count as far as their targets, all at once."""
+        b, names = self.b, dict[int, int]()
+        for e, t in self.equations:
+            if e in self.loose and e not in names and b.extent(e) == b.extent(t):
+                names[e] = t
+        if names:
+            self.equations = [(e, t) for e, t in self.equations if names.get(e) != t]
+            self._replace(names, [])
 
     def _replace(self, names: dict[int, int], conditions: Sequence[int]) -> None:
         b = self.b

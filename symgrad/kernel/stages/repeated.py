@@ -62,10 +62,13 @@ class _Form:
 
 
 class Repeated:
-    """The steps of the arrays of a program, those of like arrays planned once."""
+    """The steps of the arrays of a program, those of like arrays planned once.
 
-    def __init__(self, scalars: Scalars) -> None:
-        self._scalars = scalars
+    Steps are not those of others if they read arrays where copies of these are ``packed``.
+    """
+
+    def __init__(self, scalars: Scalars, packed: Collection[Array]) -> None:
+        self._scalars, self._packed = scalars, packed
         self._known: dict[Hashable, tuple[list[Array], list[Step]]] = {}
 
     def steps(
@@ -87,9 +90,10 @@ class Repeated:
             form.key += [form.add(i) for i in (*array.counters, array.body)]
         key, own = (what, *form.key), [*form.arrays]
         if key not in self._known:
+            in_place = not any(a in self._packed for a in own)
             steps = [*make()]
             dispatches = [s for s in steps if isinstance(s, Step)]
-            if len(dispatches) == len(steps):
+            if in_place and len(dispatches) == len(steps):
                 self._known[key] = own, dispatches
             return steps
         before, known = self._known[key]

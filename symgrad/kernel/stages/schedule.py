@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import isqrt
 
@@ -44,7 +44,7 @@ class Scheduler:
         self.products = Products(scalars, target, simplify, self.tabulated)
         self._packs: dict[Array, tuple[Array, int]] = {}
         """Arrays that stand in others too, and from which number on."""
-        self._repeated = Repeated(scalars)
+        self._repeated = Repeated(scalars, self._packs)
 
     def beside(self, array: Array, later: Sequence[Array]) -> Pass | None:
         """The later arrays that are computed in one pass with the sums of an array, if any are."""
@@ -96,17 +96,8 @@ class Scheduler:
     def by_rows(self, rows: Rows, stored: Collection[Array]) -> Iterable[AnyStep]:
         """The steps that compute rows, of which some arrays are stored."""
         what = "rows", len(rows.members)
-        return self._once(what, rows.arrays, stored, lambda: self._by_rows(rows, stored))
-
-    def _once(
-        self,
-        what: Hashable,
-        arrays: Sequence[Array],
-        stored: Collection[Array],
-        make: Callable[[], Iterable[AnyStep]],
-    ) -> Iterable[AnyStep]:
-        """As `Repeated.steps`, where each array that is read is bound as it stands."""
-        return make() if self._packs else self._repeated.steps(what, arrays, stored, make)
+        make = partial(self._by_rows, rows, stored)
+        return self._repeated.steps(what, rows.arrays, stored, make)
 
     def _by_rows(self, rows: Rows, stored: Collection[Array]) -> Iterator[AnyStep]:
         elements = RowElements(rows, stored)
@@ -136,7 +127,7 @@ class Scheduler:
         arrays = array, *(beside.others if beside else ()), *others, *finishing
         what = beside is not None, len(others), len(finishing)
         make = partial(self._steps, array, beside, others, finishing, stored)
-        return self._once(what, arrays, stored, make)
+        return self._repeated.steps(what, arrays, stored, make)
 
     def _steps(
         self,
