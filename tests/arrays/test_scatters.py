@@ -71,3 +71,48 @@ def test_long_lists_of_what_goes_to_many_elements() -> None:
     wanted = np.bincount(places[inside], totals[inside], 800)
     _, gradient = sg.value_and_grad(looped, device="cpu", dtype="float64")(a, weights)
     np.testing.assert_allclose(gradient, wanted, rtol=1e-11, atol=1e-11)
+
+
+MANY = 30_000
+PLACES, OTHERS = RNG.integers(-5_000, 5_000, (2, MANY))
+
+
+def each_its_own(a: Any, i: Any) -> Any:
+    return np.take_along_axis(a, np.stack([i, ~i, i // 2], axis=1), axis=0)
+
+
+LOOKED_UP: dict[str, tuple[tuple[int, ...], Callable[[Any, Any], Any]]] = {
+    "rows": ((5_000, 3), lambda a, i: a[i]),
+    "columns": ((3, 5_000), lambda a, i: a[:, i]),
+    "by two indices": ((5_000, 70), lambda a, i: a[i, OTHERS % 70]),
+    "each its own": ((5_000, 3), each_its_own),
+    "more than 16 bits": ((70_000,), lambda a, i: a[i * 14 % 70_000]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+@pytest.mark.parametrize("dtype", ["float32", "float32x2"])
+def test_large_tables_on_gpus_are_summed_by_segments(name: str, dtype: Any) -> None:
+    """Each element once was compared with all numbers: minutes for 100,000 of 10,000 x 16."""
+    shape, gather = LOOKED_UP[name]
+    a = RNG.normal(size=shape)
+    weights = RNG.normal(size=gather(a, PLACES).shape)
+    slope = lambda a, w, i: sg.grad(lambda a: np.sum(w * gather(a, i)))(a)  # noqa: E731
+    run = sg.jit(slope, device="gpu", dtype=dtype)
+    got = run(a, weights, PLACES)
+    wanted = np.zeros(shape)
+    positions = gather(np.arange(a.size).reshape(shape), PLACES)
+    np.add.at(wanted.reshape(-1), positions, weights)
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=10 * tolerance)
+    assert "segments" in str(run.stages)
+    np.testing.assert_array_equal(got, run(a, weights, PLACES))
+
+
+def test_many_numbers_of_one_place() -> None:
+    """Some GPUs end long loops: the sums are several dispatches."""
+    places, weights = np.arange(150_000) % 2, RNG.normal(size=150_000)
+    run = sg.jit(lambda x, i, w: x.at[i].add(w), device="gpu")
+    sums = run(np.zeros(1000), places, weights)
+    np.testing.assert_allclose(sums[:2], np.bincount(places, weights), rtol=1e-4, atol=1e-3)
+    assert not sums[2:].any() and "from 131072 on" in str(run.stages)

@@ -13,22 +13,17 @@ import numpy as np
 from symgrad.arrays.program import Call
 from symgrad.arrays.scalars import Array, is_zero
 from symgrad.expr import ops
-from symgrad.kernel.language.target import WorkgroupTarget
-from symgrad.kernel.launch import Program
 from symgrad.kernel.stages.panels import (
     COLUMNS,
     SIDE,
-    WIDTH,
     SubstitutionProgram,
     UpdateProgram,
+    by_groups,
     cholesky_panel,
 )
 from symgrad.kernel.stages.pivoting import LU_SIDE, lu_panel, lu_rows
 from symgrad.kernel.stages.schedule import Scheduler
 from symgrad.kernel.stages.steps import AnyStep, Step
-
-Arrays = Mapping[str, Array]
-"""Arrays by the names of buffers."""
 
 Results = Mapping[int, Array]
 """The results of a call that are needed, by their numbers."""
@@ -85,13 +80,13 @@ class DeviceAlgorithms:
             written, place = {"factor": factor, "last": last}, {"n": n, "first": b * SIDE}
             words = {**place, "blocks": blocks}
             title = f"panel {b} of {blocks}"
-            yield _step(cholesky_panel, source, written, many * blocks, title, words)
+            yield by_groups(cholesky_panel, source, written, many * blocks, title, words)
             tiles = blocks - 1 - b
             if tiles:
                 reads = {"factor": factor} | ({} if b else source)
                 words = {**place, "depth": SIDE, "tiles": tiles}
                 update, written = UpdateProgram(first_time=not b), {"result": rest}
-                yield _step(update, reads, written, many * tiles**2, f"behind panel {b}", words)
+                yield by_groups(update, reads, written, many * tiles**2, f"behind panel {b}", words)
 
         def element(counters: list[int]) -> int:
             graph, s = self.scalars.graph, self.scalars
@@ -124,16 +119,16 @@ class DeviceAlgorithms:
             words, at = {"n": n, "first": first, "depth": depth}, f"{first} of {n}"
             written = {"work": work, "order": order, "inverse": inverse}
             written |= {"swaps": swaps, "flips": flips}
-            yield _step(lu_panel, {}, written, many, f"panel at {at}", words)
+            yield by_groups(lu_panel, {}, written, many, f"panel at {at}", words)
             reads, sides = {"swaps": swaps}, {**words, "parts": beside}
             if n > depth:
                 title = f"rows beside panel at {at}"
-                yield _step(lu_rows, reads, {"work": work}, many * beside, title, sides)
+                yield by_groups(lu_rows, reads, {"work": work}, many * beside, title, sides)
             tiles = -(-(n - first - depth) // SIDE)
             if tiles:
                 update, behind = UpdateProgram(lu=True), {**words, "tiles": tiles}
                 title = f"behind panel at {at}"
-                yield _step(update, {}, {"result": work}, many * tiles**2, title, behind)
+                yield by_groups(update, {}, {"result": work}, many * tiles**2, title, behind)
         self._factored[matrix] = Factors(work, order, inverse, flips)
 
     def solve(self, call: Call, results: Results) -> _Steps:
@@ -255,22 +250,7 @@ def _substitution(p: SubstitutionProgram, matrix: Array, right: Array, x: Array)
     parts = -(-columns // COLUMNS)
     words = {"n": n, "columns": columns, "parts": parts}
     reads, title = {"a": matrix, "right": right}, f"substitution of {n} rows"
-    return _step(p, reads, {"x": x}, many * parts, title, words)
-
-
-def _step(
-    program: Program,
-    reads: Arrays,
-    writes: Arrays,
-    groups: int,
-    title: str,
-    words: Mapping[str, int],
-) -> Step:
-    """A dispatch of so many groups, whose arguments are the words."""
-    target = WorkgroupTarget(WIDTH).in_grid(groups)
-    arguments = (*words.items(), *([("total", groups)] if target.grid else []))
-    bound = tuple(reads.items()), tuple(writes.items())
-    return Step(program, target, *bound, groups * WIDTH, groups, arguments, title)
+    return by_groups(p, reads, {"x": x}, many * parts, title, words)
 
 
 ON_DEVICE: Final[Mapping[str, Callable[[DeviceAlgorithms, Call, Results], _Steps]]] = {

@@ -24,7 +24,7 @@ ENTRY: Final = 16
 def is_list(s: Scalars, array: Scatter) -> bool:
     """Whether the host is to go through a list, rather than each element through all terms."""
     entries = prod(map(s.extent, array.counters))
-    summed = prod(s.extent(c) for c in array.counters if c not in _own_counters(s, array))
+    summed = prod(s.extent(c) for c in array.counters if c not in own_counters(s, array))
     return array.kind == "f" and array.size * summed > LISTED + ENTRY * entries
 
 
@@ -40,7 +40,7 @@ def listed(s: Scalars, array: Scatter) -> list[Tabulate]:
 
 def gathered(s: Scalars, array: Scatter) -> tuple[Sequence[int], int]:
     """The counters of an element, and its sum over the counters that its index is not."""
-    counters = _own_counters(s, array)
+    counters = own_counters(s, array)
     body, zero = array.body, s.graph.constant(0.0)
     for i, c in zip(array.index, counters, strict=True):
         if c not in array.counters and (s.extent(c) > 1 or s.integer(i) != 0):
@@ -51,7 +51,7 @@ def gathered(s: Scalars, array: Scatter) -> tuple[Sequence[int], int]:
     return counters, s.reduction("add", summed, body) if summed else body
 
 
-def _own_counters(s: Scalars, array: Scatter) -> list[int]:
+def own_counters(s: Scalars, array: Scatter) -> list[int]:
     """A counter for each axis: that which the index there is, over the same extent, or another.
 
     A counter that two indices are is that of the first.

@@ -104,6 +104,18 @@ class ScanStep(HostStep):
         return [totals]
 
 
+def places_of(index: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
+    """The numbers of elements in C order, by their indices; that behind the last one is nowhere."""
+    place = np.zeros(index[0].shape, np.intp)
+    inside = np.ones(index[0].shape, bool)
+    for i, n in zip(index, shape, strict=True):
+        place *= n
+        place += i
+        inside &= i.view(np.uint32) < n
+    place[~inside] = prod(shape)
+    return place
+
+
 class ScatterStep(HostStep):
     """Zeros, to which what stands in a list is added in its order: the list's axes are indices."""
 
@@ -114,13 +126,7 @@ class ScatterStep(HostStep):
         """The sums: see `HostStep`."""
         *index, values = arrays
         (scatter,) = self.writes
-        place = np.zeros(values.shape, np.intp)
-        inside = np.ones(values.shape, bool)
-        for i, n in zip(index, scatter.shape, strict=True):
-            place *= n
-            place += i
-            inside &= i.view(np.uint32) < n
-        place[~inside] = scatter.size
+        place = places_of(index, scatter.shape)
         sums = np.bincount(place.reshape(-1), values.reshape(-1), scatter.size + 1)
         return [sums[:-1].astype(values.dtype).reshape(scatter.shape)]
 

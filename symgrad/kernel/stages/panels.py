@@ -8,18 +8,22 @@ inverted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from symgrad.arrays.scalars import Array
 from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.language.index import Index, Number, Numbers, all_hold, loop, where
 from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.language.statements import Buffer
+from symgrad.kernel.language.target import WorkgroupTarget
+from symgrad.kernel.launch import Program
 from symgrad.kernel.stages.programs import chosen_group
+from symgrad.kernel.stages.steps import Step
 
 SIDE: Final = 64
 """Rows and columns of a block."""
@@ -76,6 +80,21 @@ class Group:
     def store(self, to: Numbers, at: Index, value: Number, *conditions: int) -> None:
         """Write a number where conditions hold."""
         self.k.when(self.holds(*conditions), lambda: to.store(at, value))
+
+
+def by_groups(
+    program: Program,
+    reads: Mapping[str, Array],
+    writes: Mapping[str, Array],
+    groups: int,
+    title: str,
+    words: Mapping[str, int],
+) -> Step:
+    """A dispatch of so many groups of `WIDTH`, whose arguments are the words."""
+    target = WorkgroupTarget(WIDTH).in_grid(groups)
+    arguments = (*words.items(), *([("total", groups)] if target.grid else []))
+    bound = tuple(reads.items()), tuple(writes.items())
+    return Step(program, target, *bound, groups * WIDTH, groups, arguments, title)
 
 
 @paused_gc()

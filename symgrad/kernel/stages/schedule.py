@@ -22,6 +22,7 @@ from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pa
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
 from symgrad.kernel.stages.repeated import Repeated
 from symgrad.kernel.stages.rows import RowElements, Rows
+from symgrad.kernel.stages.segments import Segments, SortStep, segments_of, summed
 from symgrad.kernel.stages.sharing import alike
 from symgrad.kernel.stages.steps import AnyStep, Step, numbered, widths
 from symgrad.kernel.stages.translate import Share, Simplify, Translation
@@ -157,11 +158,32 @@ class Scheduler:
                     yield from self.tabulated(part, part.counters, part.body)
                 yield ScatterStep(array, parts)
             case Scatter():
-                yield from self.tabulated(array, *gathered(self.scalars, array))
+                segments = None if self.target.in_step else segments_of(self.scalars, array)
+                if segments is None:
+                    yield from self.tabulated(array, *gathered(self.scalars, array))
+                else:
+                    yield from self._by_segments(segments)
             case Scan():
                 yield from self._scanned(array)
             case _:
                 raise AssertionError(f"{type(array).__name__} is not scheduled")
+
+    def _by_segments(self, segments: Segments) -> Iterator[AnyStep]:
+        """The steps of a scatter whose terms are sorted by where they go."""
+        scatter, s = segments.scatter, self.scalars
+        places, values = segments.listed(s)
+        for part in (*places, values):
+            yield from self.tabulated(part, part.counters, part.body)
+        axes = [*segments.looked_up, *segments.inner]
+        in_order = axes == sorted(axes)
+        sums = scatter if in_order else Array(shape=tuple(scatter.shape[k] for k in axes))
+        sort = SortStep(segments, places)
+        yield sort
+        yield from summed(segments, values, sort, sums)
+        if not in_order:
+            counters = list(map(s.counter, scatter.shape))
+            body = s.read(sums, [s.plus(counters[k]) for k in axes])
+            yield from self.tabulated(scatter, counters, body)
 
     # tabulation ----------------------------------------------------------------------------------
 
