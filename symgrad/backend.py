@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -14,7 +14,7 @@ from symgrad import multi_device
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.derivatives.strips import MemoryBudget
-from symgrad.kernel.host.memory import POOL
+from symgrad.kernel.host.memory import POOL, Blocks
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.launch import Launch, Program
@@ -86,10 +86,6 @@ one takes 8 to 15 additions, whether there are a thousand points or 200,000; if 
 0.5 to 0.9 of 16,000."""
 
 
-Filling = Iterable[tuple[Any, np.ndarray]]
-"""Arrays of a device, and those of the host that they fill, of the same shapes."""
-
-
 class Backend:
     """Compiles what a kernel computes for one device, and says where its arrays are.
 
@@ -135,19 +131,10 @@ class Backend:
         """
         raise self._refused("an array is in the memory of")
 
-    def in_blocks(
-        self,
-        blocks: Sequence[slice],
-        arrays: Sequence[np.ndarray | None],
-        run: Callable[..., Filling],
-        prepare: Callable[[], Any],
-        dtype: DTypeName,
-    ) -> None:
-        """Call ``run(block, *parts)`` for each block, with the parts of arrays of the host.
+    def in_blocks(self, work: Blocks, dtype: DTypeName) -> None:
+        """Do the work on each block, on numbers in a ``dtype`` where they are sent.
 
-        They are on their way while others are worked on, in a ``dtype`` where they are sent; what
-        is returned is filled later. While the first block is sent, ``prepare`` is called, whose
-        errors are the user's.
+        They are on their way while others are worked on, and what is returned is filled later.
         """
         raise self._refused("blocks are worked on by")
 
@@ -251,18 +238,11 @@ class Cpu(Backend):
         own = values.dtype if values.dtype in FLOATS else self.dtype
         return np.array(values, host_dtype(own if dtype is None else dtype))
 
-    def in_blocks(
-        self,
-        blocks: Sequence[slice],
-        arrays: Sequence[np.ndarray | None],
-        run: Callable[..., Filling],
-        prepare: Callable[[], Any],
-        dtype: DTypeName,
-    ) -> None:
+    def in_blocks(self, work: Blocks, dtype: DTypeName) -> None:
         """As views: see `Backend`."""
-        prepare()
-        for block in blocks:
-            for array, target in run(block, *(a if a is None else a[block] for a in arrays)):
+        work.prepare()
+        for block in work.blocks:
+            for array, target in work.run(block, *work.parts(block)):
                 target[...] = array
 
     def free(self) -> int:
@@ -348,16 +328,9 @@ class Wgpu(Backend):
         kind = memory_dtype(kind) if isinstance(kind, str) else np.dtype(kind)
         return DeviceArray.from_numpy(self.owner, values, kind)
 
-    def in_blocks(
-        self,
-        blocks: Sequence[slice],
-        arrays: Sequence[np.ndarray | None],
-        run: Callable[..., Filling],
-        prepare: Callable[[], Any],
-        dtype: DTypeName,
-    ) -> None:
+    def in_blocks(self, work: Blocks, dtype: DTypeName) -> None:
         """Two of them at a time: see `Backend`."""
-        in_blocks(self.owner, blocks, arrays, run, prepare, memory_dtype(dtype))
+        in_blocks(self.owner, work, memory_dtype(dtype))
 
     def joined(self, pattern: Pattern, numbers: Any, indices: np.ndarray) -> JoinedRows:
         """Rows that go up once: see `Backend`."""

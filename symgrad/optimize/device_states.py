@@ -21,6 +21,7 @@ from symgrad.errors import DeviceMemoryError
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.expression import Expr
+from symgrad.kernel.host.memory import Blocks
 from symgrad.kernel.host.resident import ResidentArray
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.shapes import Computation, Iteration, Output, Problems, RowData
@@ -168,7 +169,8 @@ def _streamed_in(
             states.advance(runner, steps)
         return states.collected(part, collected)
 
-    backend.in_blocks(blocks, [data.own, starts], run, lambda: task.stages, dtype)
+    work = Blocks(blocks, [data.own, starts], run, lambda: task.stages)
+    backend.in_blocks(work, dtype)
     return collected.ends()
 
 

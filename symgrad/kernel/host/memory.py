@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -103,6 +104,25 @@ POOL: Final = Pool()
 def is_aligned(array: np.ndarray) -> bool:
     """Whether whole vectors may be streamed to it."""
     return array.__array_interface__["data"][0] % ALIGNMENT_BYTES == 0
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Work on arrays of the host, block by block.
+
+    ``run(block, *parts)`` is called for each block with the parts of the arrays, None for one that
+    is None; it gives pairs of an array and what it fills, of the same shapes. ``prepare`` is called
+    once, while the first block is on its way; its errors are the user's.
+    """
+
+    blocks: Sequence[slice]
+    arrays: Sequence[np.ndarray | None]
+    run: Callable[..., Iterable[tuple[Any, np.ndarray]]]
+    prepare: Callable[[], Any]
+
+    def parts(self, block: slice) -> list[np.ndarray | None]:
+        """The parts of the arrays of a block."""
+        return [a if a is None else a[block] for a in self.arrays]
 
 
 def in_pieces(count: int, step: int, least: int, work: Callable[[int, int], None]) -> None:

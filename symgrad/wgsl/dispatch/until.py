@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,6 @@ from symgrad.values.arrays import name_of
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations
-from symgrad.wgsl.dispatch.workspace import Fetched
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage
 from symgrad.wgsl.printing.printer import print_kernel
@@ -107,7 +106,7 @@ class PointData:
             launched.submit(chunk.count, [a.rows(*part) for a in (source, *outputs)])
         return outputs
 
-    def fetch(self, arrays: Fetched) -> None:
+    def fetch(self, arrays: Iterable[tuple[DeviceArray, np.ndarray]]) -> None:
         """Fill arrays of the host with arrays of the device."""
         with self.gpu.guard, self.gpu.transfers.download() as down:
             down.get(*(array.into(target) for array, target in arrays))

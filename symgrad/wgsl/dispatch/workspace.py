@@ -13,7 +13,7 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError
-from symgrad.kernel.host.memory import POOL
+from symgrad.kernel.host.memory import POOL, Blocks
 from symgrad.kernel.host.threads import converted
 from symgrad.kernel.launch import Launch, Use
 from symgrad.values.arrays import host_dtype
@@ -28,34 +28,26 @@ from symgrad.wgsl.memory.pool import Storage
 # --- blocks of arrays of the host -----------------------------------------------------------------
 # Arrays of the host that are worked on block by block, of which two at a time are on their way.
 
-Fetched = Iterable[tuple[DeviceArray, np.ndarray]]
-"""Arrays on the device, and those of the host that they fill, of the same shapes."""
 
+def in_blocks(gpu: Gpu, work: Blocks, dtype: np.dtype[Any]) -> None:
+    """Do the work on each block, with the parts of the arrays on the device, in the ``dtype``.
 
-def in_blocks(
-    gpu: Gpu,
-    blocks: Sequence[slice],
-    arrays: Sequence[np.ndarray | None],
-    run: Callable[..., Fetched],
-    prepare: Callable[[], Any],
-    dtype: np.dtype[Any],
-) -> None:
-    """Call ``run(block, *parts)`` for each block, with the parts of the arrays on the device.
-
-    There they have the ``dtype``. What it returns is filled when the transfer has time for it.
-    While threads copy the first block, ``prepare`` is called, whose errors are the user's.
+    What it returns is filled when the transfer has time for it, and the work is prepared while
+    threads copy the first block.
     """
     with gpu.guard, gpu.transfers.upload() as up, gpu.transfers.download() as down:
 
         def worked_on(block: slice, parts: Sequence[DeviceArray | None]) -> None:
-            down.get(*(array.into(target) for array, target in run(block, *parts)))
+            down.get(*(array.into(target) for array, target in work.run(block, *parts)))
 
         queue: deque[tuple[slice, list[DeviceArray | None]]] = deque()
-        for block in blocks:
-            parts = [a if a is None else DeviceArray.sent(gpu, a[block], up, dtype) for a in arrays]
+        for block in work.blocks:
+            parts = [
+                a if a is None else DeviceArray.sent(gpu, a, up, dtype) for a in work.parts(block)
+            ]
             queue.append((block, parts))
             with lifted():
-                prepare()
+                work.prepare()
             if len(queue) > 1:  # threads copy this block meanwhile
                 worked_on(*queue.popleft())
             up.flush()
