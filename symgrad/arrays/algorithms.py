@@ -6,6 +6,7 @@ Cotangents are arrays of the program again, so that they have cotangents themsel
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,9 @@ Shape = tuple[int, ...]
 
 BLOCK: Final = 64
 """Rows of a triangular system that are eliminated together."""
+
+MODERATE: Final = 512
+"""Rows of matrices up to which work on them is not worth several threads."""
 
 Pull = Callable[[Builder, Call, int, Array], Sequence[Array | None]]
 """``pull(b, call, k, cotangent)`` are the cotangents of the operands for that of result k."""
@@ -183,8 +187,40 @@ def _or_nan(matrices: np.ndarray, f: Callable[[np.ndarray], Any], shapes: Any) -
         return [np.full(shape, np.nan, matrices.dtype) for shape in shapes]
 
 
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product of matrices, in pieces that OpenBLAS does in the thread that calls it.
+
+    Larger ones it does by threads that spin, which on a busy machine takes a hundred times as long.
+    """
+    if max(*a.shape[-2:], b.shape[-1]) > MODERATE:
+        return a @ b
+    rows, terms, columns = (range(0, n, BLOCK) for n in (*a.shape[-2:], b.shape[-1]))
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    total = np.zeros((*batch, a.shape[-2], b.shape[-1]), a.dtype)
+    for i, j, k in itertools.product(rows, columns, terms):
+        left, right = a[..., i : i + BLOCK, k : k + BLOCK], b[..., k : k + BLOCK, j : j + BLOCK]
+        total[..., i : i + BLOCK, j : j + BLOCK] += left @ right
+    return total
+
+
+def _factor(a: np.ndarray) -> np.ndarray:
+    """The Cholesky factor, by blocks of columns where a matrix is of moderate size."""
+    n = a.shape[-1]
+    if n <= BLOCK or n > MODERATE:
+        return np.linalg.cholesky(a)
+    factor = np.zeros_like(a)
+    for start in range(0, n, BLOCK):
+        block, below = slice(start, start + BLOCK), slice(start + BLOCK, n)
+        known = factor[..., start:, :start]
+        rest = a[..., start:, block] - _product(known, known[..., :BLOCK, :].mT)
+        factor[..., block, block] = top = np.linalg.cholesky(rest[..., :BLOCK, :])
+        if start + BLOCK < n:
+            factor[..., below, block] = np.linalg.solve(top, rest[..., BLOCK:, :].mT).mT
+    return factor
+
+
 def _cholesky(a: np.ndarray) -> list[np.ndarray]:
-    return _or_nan(a, lambda x: [np.linalg.cholesky(x)], [a.shape])
+    return _or_nan(a, lambda x: [_factor(x)], [a.shape])
 
 
 def _solve(a: np.ndarray, c: np.ndarray, trans: bool) -> list[np.ndarray]:
@@ -206,7 +242,7 @@ def solve_triangular(a: np.ndarray, c: np.ndarray, lower: bool, trans: bool) -> 
     for start in starts if forward else reversed(starts):
         block = slice(start, start + BLOCK)
         known = slice(0, start) if forward else slice(start + BLOCK, n)
-        right = x[..., block, :] - matrices[..., block, known] @ x[..., known, :]
+        right = x[..., block, :] - _product(matrices[..., block, known], x[..., known, :])
         x[..., block, :] = _solve(matrices[..., block, block], right, False)[0]
     return [x]
 

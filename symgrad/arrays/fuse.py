@@ -7,11 +7,13 @@ for each element and the memory that it takes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from symgrad.arrays import algorithms
+from symgrad.arrays.exchange import exchanged
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Call, Counted, Result, Scatter, Tabulate, ordered
 from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
@@ -71,6 +73,7 @@ class _Plan:
     outputs: set[Array]
     """Arrays that are stored: those of the program, and the operands of its algorithms."""
     new: dict[Array, Array] = field(default_factory=dict)
+    old: dict[Array, Array] = field(default_factory=dict)
     inlined: set[Array] = field(default_factory=set)
     evaluations: dict[Array, int] = field(default_factory=dict)
     repeats: dict[Array, int] = field(default_factory=dict)
@@ -158,7 +161,10 @@ class _Plan:
             self.new[array] = array
             return
         roots = b.substituted(array.scalars, {}, self.element)
+        if isinstance(array, Tabulate):
+            roots = [exchanged(b, array, roots[0], functools.partial(self.opened, array))]
         new = self.new[array] = b.rebuilt(array, roots)
+        self.old[new] = array
         if isinstance(new, Tabulate) and array not in self.outputs and self.fits(array, new):
             self.inlined.add(array)
             if self.longest(new.body) > LANE:
@@ -172,6 +178,18 @@ class _Plan:
         assert isinstance(new, Tabulate)
         names = dict(zip(new.counters, index, strict=True))
         return self.b.substituted([new.body], names)[0]
+
+    def opened(self, reader: Array, i: int) -> int:
+        """The body of an array that nothing but the reader reads, for the read of it."""
+        op = self.b.op(i)
+        new = op.array if isinstance(op, Read) else None
+        old = self.old.get(new) if isinstance(new, Tabulate) else None
+        if old is None or old in self.outputs or self.readers.get(old) != {reader}:
+            return i
+        assert isinstance(new, Tabulate)
+        return self.b.substituted([new.body], dict(zip(new.counters, self.b.args(i), strict=True)))[
+            0
+        ]
 
     def fits(self, array: Array, new: Tabulate) -> bool:
         """Whether an array is better computed where it is read."""

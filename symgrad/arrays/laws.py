@@ -360,20 +360,20 @@ class Builder(Integers):
         )
         if not leaving and not divisors:
             return self.reduction("add", counters, body)
-        result = self.total(counters, self._without(body, {*leaving, *divisors}))
+        result = self.total(counters, self.without(body, {*leaving, *divisors}))
         result = self.product([*leaving, result])
         for divisor in divisors:
             result = self.apply(ops.div, result, divisor)
         return result
 
-    def _without(self, i: int, factors: Set[int]) -> int:
+    def without(self, i: int, factors: Set[int]) -> int:
         """A product or quotient where these factors are 1; the others stand as they stood."""
         op, *args = self.graph.nodes[i]
         if i in factors:
             return self.graph.constant(1.0)
         if op not in (ops.mul, ops.div, ops.reciprocal):
             return i
-        return self.apply(op, *[self._without(a, factors) for a in args])
+        return self.apply(op, *[self.without(a, factors) for a in args])
 
     def fraction(self, i: int) -> tuple[list[int], list[int]]:
         """The factors of a node above and below the line."""

@@ -33,6 +33,7 @@ from symgrad.kernel.stages.host_steps import (
     ScanStep,
     ScatterStep,
 )
+from symgrad.kernel.stages.layouts import laid_out
 from symgrad.kernel.stages.overlaps import added_up
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.pipeline import Options, simplified
@@ -64,6 +65,8 @@ def planned(program: ArrayProgram, target: Target, options: Options, binding: in
     if binding:
         program = in_parts(program, binding)
     with paused_gc():
+        if target.in_step:
+            program = laid_out(program, target)
         whole = plan(program, target, simplify, on_host)
     for part in whole.parts:
         if isinstance(part, CallStep) and part.call.name == "loop":

@@ -233,3 +233,20 @@ def test_systems_without_unknowns_have_solutions_without_elements() -> None:
     solve = sg.jit(np.linalg.solve, device="cpu")
     assert solve(np.zeros((0, 0)), np.zeros(0)).shape == (0,)
     assert solve(np.zeros((0, 0)), np.zeros((0, 3))).shape == (0, 3)
+
+
+@pytest.mark.parametrize("shape", [(150, 150), (2, 130, 130), (520, 520)])
+def test_factors_by_blocks(shape: tuple[int, ...]) -> None:
+    a = np.random.default_rng(2).normal(size=shape)
+    a, right = a @ a.mT / shape[-1] + np.eye(shape[-1]), np.random.default_rng(3).normal(size=shape)
+    run = sg.jit(
+        lambda a, c: (
+            lower := np.linalg.cholesky(a), sg.linalg.solve_triangular(lower, c, lower=True)
+        ),
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    factor, solution = run(a + np.triu(right, 1), right)
+    np.testing.assert_allclose(factor, np.linalg.cholesky(a), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(factor @ solution, right, rtol=1e-11, atol=1e-12)
+    a[..., -1, -1] = -1.0
+    assert np.isnan(run(a, right)[0]).all()

@@ -103,6 +103,18 @@ class Access:
         """About what all elements cost in additions, with lanes along some counters."""
         return sum(self._costs(lanes, width))
 
+    def cost_of_writes(self, inner: int | None, width: int) -> float:
+        """About what it costs to write all elements, with lanes along a parallel counter, or not.
+
+        Of the last one that moves, they stand side by side.
+        """
+        if inner is None:
+            return READ * self.size * len(self.roots)
+        extent = self.scalars.extent(inner)
+        moving = [c for c in self.parallel if self.scalars.extent(c) > 1]
+        each = READ if inner == moving[-1] else GATHERED * width
+        return each * (self.size // extent) * -(-extent // width) * len(self.roots)
+
     def _costs(self, lanes: Collection[int], width: int) -> Iterator[float]:
         for i in self.nodes:
             op, free = self.scalars.op(i), self.scalars.free(i)
@@ -146,7 +158,8 @@ class Lanes:
             rows = (c for r, c in best.items() if inner not in self.scalars.free(r))
             lanes = {c for c in rows if c is not None}
             along = lanes if inner is None else lanes | {inner}
-            choices.append((access.cost(along, width), inner, lanes))
+            cost = access.cost(along, width) + access.cost_of_writes(inner, width)
+            choices.append((cost, inner, lanes))
         _, inner, lanes = min(choices, key=lambda choice: choice[0])
         return inner, lanes
 

@@ -441,7 +441,7 @@ class Scheduler:
         if waits or not self.target.in_step:
             return extent
         each = access.cost([inner], width) / max(1, rows * -(-extent // width))
-        vectors = max(4, int(sizes.CHUNK_COST / max(each, 0.25)))
+        vectors = max(sizes.CHUNK_VECTORS, int(sizes.CHUNK_COST / max(each, 0.25)))
         return min(extent, vectors * width)
 
     def _extents(self, access: Access) -> list[tuple[str, int]]:
@@ -480,6 +480,8 @@ class Scheduler:
             along = lanes if inner is None else lanes | {inner}
             cost = access.cost(along, self.target.width)
             rows = access.extent([c for c in access.parallel if c != inner])
+            if inner is not None and access.terms < sizes.SHARED_TERMS:  # rows are in chunks
+                rows *= -(-self.scalars.extent(inner) // (sizes.CHUNK_VECTORS * self.target.width))
             return rows < sizes.MOST_PARTS and cost > 3 * sizes.CHUNK_COST
         groups, terms = access.size, access.terms
         if (

@@ -7,6 +7,9 @@ from typing import Final
 CHUNK_COST: Final = 20_000.0
 """The cost in additions, of lanes, from which a chunk of a row is worth a thread's while."""
 
+CHUNK_VECTORS: Final = 4
+"""Vectors that such a chunk has, at least."""
+
 MOST_PARTS: Final = 64
 """Parts that a reduction is done in, at most, on the host."""
 
