@@ -337,8 +337,11 @@ AT_ONCE: Final = 264
 FEWEST_STEPS: Final = 128
 """The shortest reduction that is worth a group of its own."""
 
-MOST_SPLITS: Final = 64
-"""Parts that a reduction is done in, at most."""
+SPLITS: Final = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), 80, 96, 112)
+"""Parts that a reduction may be done in."""
+
+ROUNDS: Final = 1
+"""How often a device's groups begin anew, at most, for products whose reductions are in parts."""
 
 
 def chosen(
@@ -358,8 +361,8 @@ def chosen(
 
 def _splits(tiles: Tiles, m: int, n: int, k: int, batch: int) -> Sequence[int]:
     groups = groups_of(tiles, m, n) * batch
-    most = min(k // FEWEST_STEPS, MOST_SPLITS, AT_ONCE * 256 // tiles.width // groups)
-    return 1, *[2**p for p in range(1, 7) if 2**p <= most]
+    most = min(k // FEWEST_STEPS, ROUNDS * AT_ONCE * 256 // tiles.width // groups)
+    return [splits for splits in SPLITS if splits <= max(most, 1)]
 
 
 def groups_of(tiles: Tiles, m: int, n: int) -> int:
