@@ -87,13 +87,13 @@ class Rows:
         self, array: Array, sources: Collection[Array], known: Collection[Array], near: bool
     ) -> bool:
         """Whether an array is one of these rows: whether it is made of them alone, or ``near``."""
-        if not isinstance(array, Tabulate):
-            return False
-        if not self.has_elements(array) and axes_of(array) != self.outer:
+        if not near or not isinstance(array, Tabulate):
             return False
         if not all(a in known or a in self.members for a in sources):
             return False
-        return near and self._is_by_rows(array)
+        if not self.has_elements(array) and axes_of(array) != self.outer:
+            return False
+        return self._is_by_rows(array)
 
     def is_near(self, sources: Collection[Array]) -> bool:
         """Whether members, or elements that they read, are among the sources."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import accumulate, islice, product
 from math import prod
 from typing import Final
 
@@ -55,6 +55,8 @@ class Sum:
     inner: tuple[int, ...]
     read: frozenset[Array]
     """The arrays that its terms are made of."""
+    after: int
+    """The place of the last one of these."""
 
 
 @dataclass(frozen=True)
@@ -128,13 +130,16 @@ class _Rewriting:
         self.b, self.program, self.order = b, program, program.arrays
         self.place = {a: n for n, a in enumerate(self.order)}
         self.sums = {a: list(self._sums(a)) if a not in apart else [] for a in self.order}
+        self.all = [each for a in self.order for each in self.sums[a]]
+        self.first = [0, *accumulate(len(self.sums[a]) for a in self.order)]
+        """Of each array the number of its first sum among all."""
         self.new: dict[Array, Array] = {}
         self.known: dict[Array, dict[int, int]] = {}
         """For arrays their sums that are elements of others, and those elements."""
 
     def result(self) -> ArrayProgram:
         """The program as it is then."""
-        if sum(map(len, self.sums.values())) < 2:
+        if len(self.all) < 2:
             return self.program
         for n, array in enumerate(self.order):
             for lead in self.sums[array]:
@@ -160,7 +165,8 @@ class _Rewriting:
                 and prod(map(b.extent, op.counters)) >= sizes.SHARED_TERMS
             ):
                 read = frozenset(op.array for _, op in b.reads(b.args(i)))
-                yield Sum(array, i, outer, op.counters, read)
+                after = max((self.place[a] for a in read), default=-1)
+                yield Sum(array, i, outer, op.counters, read, after)
 
     def _is_rescaled(self, array: Tabulate) -> bool:
         """Whether its sums are computed beside a maximum."""
@@ -187,15 +193,14 @@ class _Rewriting:
                 self._take(member, outer, inner)
 
     def _members(self, lead: Sum, place: int) -> Iterator[Member]:
-        for array in self.order[place:]:
-            for other in self.sums[array]:
-                waits = any(self.place[a] >= place for a in other.read)
-                if waits or other.node == lead.node or lead.read.isdisjoint(other.read):
-                    continue
-                if other.node not in self.known.get(array, {}):
-                    names = self._names(lead, other)
-                    if names is not None:
-                        yield Member(other, names)
+        for other in self.all[self.first[place] :]:
+            if other.after >= place or other.node == lead.node:
+                continue
+            taken = self.known.get(other.array, {})
+            if other.node not in taken and not lead.read.isdisjoint(other.read):
+                names = self._names(lead, other)
+                if names is not None:
+                    yield Member(other, names)
 
     def _take(self, member: Member, outer: Sequence[int], inner: Sequence[int]) -> None:
         """Make a sum an array of its own, over the group's counters, which its own array reads."""
