@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         recorder = Recorder(Path(folder))
         config.pluginmanager.register(recorder)
-        _wrap(Gpu, "pipeline", lambda gpu, source, *_: recorder.record(source, ".wgsl"))
+        _wrap(Gpu, "pipeline", lambda gpu, source, *_, **__: recorder.record(source, ".wgsl"))
         _wrap(cpu, "key_of", lambda source: recorder.record(source.text, ".ll"))
 
 

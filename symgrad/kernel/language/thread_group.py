@@ -100,6 +100,25 @@ def _loaded(tile: Numbers, first: Index, step: int, count: int) -> list[Number]:
     return [tile[i] for i in places]
 
 
+def in_halves(k: KernelIR, join: Callable[[Index], None]) -> None:
+    """A reduction tree over a group whose width is a power of 2, in its memory.
+
+    ``join(half)`` is what each invocation below ``half`` does with what the one ``half`` further on
+    has; what the group has stored before is there, and at the end invocation 0 has all.
+    """
+    width = k.target.width
+    assert width & (width - 1) == 0, "the tree halves the group"
+
+    def halve(t: int, _: object) -> tuple[()]:
+        half = Index(k, k.add(ops.word_shift_right, k.word(width // 2), t))
+        k.names[half.id] = "half"
+        k.barrier()
+        k.when(Index(k, k.local).below(half), lambda: join(half))
+        return ()
+
+    k.loop(k.word(0), k.word(width.bit_length() - 1), (), halve)
+
+
 # --- loops that a group shares --------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from symgrad.kernel.language.index import Index
 from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.language.target import WorkgroupTarget, pair_add
+from symgrad.kernel.language.thread_group import in_halves
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
 from symgrad.kernel.row_sums import PartialSums, Read, Results
 from symgrad.kernel.row_tile import Tile
@@ -44,7 +45,6 @@ def fold_program(target: Target) -> KernelIR:
     reduction tree adds up the invocations'.
     """
     k, width = KernelIR(target, "fold"), target.width
-    assert width & (width - 1) == 0, "the tree halves the group"
     partials, sums = k.buffer("partials", "read"), k.buffer("sums", "write")
     pairs = k.buffer("pairs", "group", size=2 * width, vector=2)
     head, count, local = (Index(k, i) for i in (k.argument("head"), k.count, k.local))
@@ -60,19 +60,11 @@ def fold_program(target: Target) -> KernelIR:
     total, _ = k.loop(k.word(0), iterations.id, [k.constant(0.0)] * 2, add)
     _store(pairs, local, total)
 
-    def halve(t: int, _: list[int]) -> tuple[()]:
-        half = Index(k, k.add(ops.word_shift_right, k.word(width // 2), t))
+    def join(half: Index) -> None:
+        (high, low), (x, lost) = _load(pairs, local), _load(pairs, local + half)
+        _store(pairs, local, pair_add(k, (high, k.add(ops.add, low, lost)), x))
 
-        def join() -> None:
-            (high, low), (x, lost) = _load(pairs, local), _load(pairs, local + half)
-            _store(pairs, local, pair_add(k, (high, k.add(ops.add, low, lost)), x))
-
-        k.names[half.id] = "half"
-        k.barrier()
-        k.when(local.below(half), join)
-        return ()
-
-    k.loop(k.word(0), k.word(width.bit_length() - 1), (), halve)
+    in_halves(k, join)
     k.names |= {start.id: "start", iterations.id: "iterations"}
     zero = Index(k, k.word(0))
     k.when(local.below(1), lambda: _store(sums, group, _load(pairs, zero)))

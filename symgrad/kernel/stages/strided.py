@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from symgrad.expr.graph.node import inputs_of
 from symgrad.kernel.language.index import Index, Number, Numbers
 from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.language.target import GROUP_INVOCATIONS, WorkgroupTarget
+from symgrad.kernel.language.thread_group import in_halves
 from symgrad.kernel.passes.lower import inline
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.stages.combine import combined, nothing
@@ -169,9 +171,7 @@ class Reduce:
             mine = ((start + part).at_most(length) - start + (width - 1) - local) // width
             tile = Numbers(k, k.buffer("tile", "group", size=width))
             tile.store(local, self._sum(x, output, start + local, mine, width))
-            for half in [width >> n for n in range(1, width.bit_length())]:
-                k.barrier()
-                k.when(local.below(half), lambda half=half: self._halve(tile, local, half))
+            in_halves(k, partial(self._join, tile, local))
             k.when(local.below(1), lambda: y.store(first + number, tile[0]))
 
         k.when(output.below(count), by_group)
@@ -190,7 +190,7 @@ class Reduce:
         results, _ = k.loop(k.word(0), count.id, zero, iteration, most=most)
         return Number(k, results[0])
 
-    def _halve(self, tile: Numbers, local: Index, half: int) -> None:
-        """Combine the second half of a group's numbers with the first."""
+    def _join(self, tile: Numbers, local: Index, half: Index) -> None:
+        """Combine a number of the first half of a group with one of the second."""
         pair = [tile[local].id], [tile[local + half].id]
         tile.store(local, Number(tile.k, combined(tile.k, self.operator, *pair)[0]))

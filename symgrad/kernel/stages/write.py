@@ -11,6 +11,7 @@ from symgrad.kernel.language.index import Index
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.language.target import SUMS_AT_A_TIME
+from symgrad.kernel.language.thread_group import in_halves
 from symgrad.kernel.passes.lower import inline
 from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Reduction, Total
 from symgrad.kernel.stages.combine import combined, nothing, over_lanes
@@ -279,23 +280,15 @@ def _in_two_steps(k: KernelIR, operators: Sequence[str], totals: Values, beside:
 
 def _by_halves(k: KernelIR, r: Reduction, totals: Values) -> Values:
     """The reduction of tuples that the invocations of a group have, half by half."""
-    width, local = k.target.width, Index(k, k.local)
     tiles = _tiles(k, [k.type(total) for total in totals])
     for tile, total in zip(tiles, totals, strict=True):
         k.store(tile, k.local, total)
 
-    def halve(t: int, _: Values) -> tuple[()]:
-        half = Index(k, k.add(ops.word_shift_right, k.word(width // 2), t))
-        k.barrier()
+    def join(half: Index) -> None:
+        mine = [k.load(tile, k.local) for tile in tiles]
+        others = [k.load(tile, (Index(k, k.local) + half).id) for tile in tiles]
+        for tile, value in zip(tiles, combine(k, r, mine, others), strict=True):
+            k.store(tile, k.local, value)
 
-        def join() -> None:
-            mine = [k.load(tile, k.local) for tile in tiles]
-            others = [k.load(tile, (local + half).id) for tile in tiles]
-            for tile, value in zip(tiles, combine(k, r, mine, others), strict=True):
-                k.store(tile, k.local, value)
-
-        k.when(local.below(half), join)
-        return ()
-
-    k.loop(k.word(0), k.word(width.bit_length() - 1), (), halve)
+    in_halves(k, join)
     return [k.agreed(tile, k.word(0)) for tile in tiles]
