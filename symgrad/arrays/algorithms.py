@@ -417,8 +417,6 @@ def _pull_eigh(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array]:
 
 def _pull_qr(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array]:
     q, r = result(b, call, 0), result(b, call, 1)
-    if call.operands[0].shape[-2] < call.operands[0].shape[-1]:
-        raise UnsupportedError("qr of a matrix with more columns than rows has no derivative")
     if k == 0:
         square = scaled(b, multiplied(b, transposed(b, g), q), -1.0)
     else:
@@ -478,9 +476,7 @@ def _of_pinv(a: Shape, _: float | None) -> tuple[Shape, ...]:
 
 
 def _of_qr(a: Shape) -> tuple[Shape, ...]:
-    *batch, m, n = a
-    k = min(m, n)
-    return (*batch, m, k), (*batch, k, n)
+    return a, (*a[:-2], a[-1], a[-1])
 
 
 ALGORITHMS: Final[dict[str, Algorithm]] = {

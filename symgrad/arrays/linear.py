@@ -124,7 +124,10 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     a = whole(a)
     if a.ndim < 2 or mode not in ("reduced", "r"):
         raise TraceError(located(f"qr of shape {a.shape} in mode {mode!r}: use mode='reduced'"))
-    q, r = called("qr", a)
+    m = a.shape[-2]
+    q, r = called("qr", a[..., :m])
+    if a.shape[-1] > m:  # whose factor Q is that of the first columns
+        r = np.concatenate([r, swapaxes(q, -1, -2) @ a[..., m:]], axis=-1)
     return r if mode == "r" else QR(q, r)
 
 

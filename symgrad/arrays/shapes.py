@@ -215,15 +215,22 @@ def roll(a: Any, shift: Any, axis: Any = None) -> WholeArray:
 PADDED_BY_ELEMENTS: Final = ("constant", "edge", "reflect", "symmetric", "wrap")
 """The modes of np.pad whose new elements are constants or copies."""
 
+STATISTICS: Final[dict[str, Callable[..., Any]]] = {
+    "maximum": np.max, "minimum": np.min, "mean": np.mean, "median": np.median,
+}  # fmt: skip
+"""The modes of np.pad whose new elements are a statistic of the first, or the last, ones."""
+
 
 def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> WholeArray:
-    """np.pad, with constants, the edges, or what stands there mirrored or at the other end."""
+    """np.pad, by all modes but a function."""
     a = whole(array)
-    if mode not in PADDED_BY_ELEMENTS or options.get("reflect_type", "even") != "even":
-        raise ElementsNeededError(f"np.pad by {mode}, {options}")
     if isinstance(pad_width, dict):
         pad_width = [pad_width.get(k, (0, 0)) for k in range(a.ndim)]
     widths = np.broadcast_to(np.asarray(pad_width), (a.ndim, 2)).tolist()
+    if mode in STATISTICS or mode == "linear_ramp":
+        return _padded_by_ends(a, widths, mode, **options)
+    if mode not in PADDED_BY_ELEMENTS or options.get("reflect_type", "even") != "even":
+        raise ElementsNeededError(f"np.pad by {mode}, {options}")
     values = np.broadcast_to(np.asarray(options.get("constant_values", 0)), (a.ndim, 2)).tolist()
     for k, (before, behind) in enumerate(widths):
         if mode == "constant":
@@ -239,6 +246,35 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> W
             ends = [line[:before], line[len(line) - behind :]]
             parts = [take(a, e, k) if len(e) else None for e in ends]
         a = concatenate([p for p in (parts[0], a, parts[1]) if p is not None], k)
+    return a.copied()
+
+
+def _padded_by_ends(
+    a: WholeArray, widths: Sequence[Sequence[int]], mode: str, stat_length: Any = None,
+    end_values: Any = 0,
+) -> WholeArray:  # fmt: skip
+    """np.pad by a statistic, or by lines to known ends, one axis after another."""
+    lengths = np.broadcast_to(np.asarray(stat_length), (a.ndim, 2)).tolist()
+    ends = np.broadcast_to(np.asarray(end_values), (a.ndim, 2)).tolist()
+    for k, both in enumerate(widths):
+        parts, lead, n = [a], (slice(None),) * k, a.shape[k]
+        for side, width in enumerate(both):
+            if not width:
+                continue
+            count = 1 if mode == "linear_ramp" else min(lengths[k][side] or n, n)
+            edge = index(a, (*lead, slice(n - count, n) if side else slice(0, count)))
+            if mode == "linear_ramp":
+                share = np.arange(width) / width
+                share = (share[::-1] if side else share).reshape(-1, *[1] * (a.ndim - k - 1))
+                part = ends[k][side] + (edge - ends[k][side]) * share
+                part = np.floor(part) if a.kind == "i" else part
+            else:
+                part = STATISTICS[mode](edge, axis=k, keepdims=True)
+                if a.kind == "i":
+                    part = np.rint(part)
+                part = broadcast_to(part, (*a.shape[:k], width, *a.shape[k + 1 :]))
+            parts.insert(len(parts) if side else 0, part.astype(a.dtype))
+        a = concatenate(parts, k)
     return a.copied()
 
 

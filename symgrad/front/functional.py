@@ -52,6 +52,9 @@ from symgrad.values.arrays import real_numbers, warn_if_rounded
 EXPRESSIONS = Handle, ExprArray, TracedArray
 """Arguments of whose trace the derivatives are."""
 
+MISFITS = TraceError, AttributeError, TypeError, ValueError, IndexError, ZeroDivisionError
+"""Errors of a trace by elements where one of whole arrays may be without them."""
+
 
 @dataclass(frozen=True)
 class Kth:
@@ -248,7 +251,7 @@ def value_and_grad(
             with suppress(*BY_ELEMENTS, TraceError):
                 return traced(functools.partial(_whole, small=small))
             return traced(_by_elements)
-        except TraceError as error:  # such as that of a factor of too large a matrix
+        except MISFITS as error:  # such as that of a factor of too large a matrix
             try:
                 return traced(functools.partial(_whole, by_elements=False))
             except Exception:

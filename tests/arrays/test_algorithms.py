@@ -68,6 +68,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "det": (lambda a: np.sum(np.linalg.det(a)), (BATCH,)),
     "eigh": (eigen, (ANY,)),
     "qr": (orthogonal, (TALL,)),
+    "qr of wide": (lambda a: np.sum(np.sin(3 * np.linalg.qr(a.T)[1])), (TALL,)),
     "svd": (lambda a: np.sum(np.sin(np.linalg.svd(a, compute_uv=False))), (TALL,)),
     "expm": (lambda a: np.sum(np.sin(expm(0.2 * a))), (ANY,)),
     "pinv": (of_low_rank, (ANY[:20, :3], ANY[:30, 3:6])),

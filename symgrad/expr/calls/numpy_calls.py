@@ -101,7 +101,7 @@ def ldexp(x: Any, k: Any) -> Any:
     Raises:
         TraceError: if k is no integer.
     """
-    if isinstance(k, Word | Condition):
+    if isinstance(k, Handle) and (k.is_integer or isinstance(k, Condition)):
         whole = as_real(k)
     elif isinstance(k, numbers.Integral):
         whole = float(k)

@@ -6,6 +6,7 @@ the ufuncs are in `numpy_calls`.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, Final
@@ -72,7 +73,7 @@ def _count(a: np.ndarray, axis: Any) -> int:
 
 def _mean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     a = reals(a)
-    return _sum(a, axis, keepdims) / _count(a, axis)
+    return _sum(a, axis, keepdims) / (_count(a, axis) or math.nan)
 
 
 def _var(
@@ -86,7 +87,7 @@ def _var(
     a = reals(a)
     ddof = ddof if correction is None else correction
     centred = array(a) - (_mean(a, axis, keepdims=True) if mean is None else mean)
-    return _sum(centred * centred, axis, keepdims) / (_count(a, axis) - ddof)
+    return _sum(centred * centred, axis, keepdims) / (_count(a, axis) - ddof or math.nan)
 
 
 def _std(a: Any, *args: Any, **options: Any) -> Any:

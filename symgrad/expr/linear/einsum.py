@@ -114,7 +114,7 @@ def _broadcast(terms: list[Term], subscripts: str) -> list[Term]:
                 raise TraceError(
                     located(f"np.einsum({subscripts!r}): {c} is {sizes[c]} and {size}")
                 )
-            sizes[c] = max(size, sizes.get(c, 1))
+            sizes[c] = size if sizes.get(c, 1) == 1 else sizes[c]
     return [(letters, np.broadcast_to(a, [sizes[c] for c in letters])) for letters, a in terms]
 
 
