@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -234,6 +235,13 @@ def truth(name: str, *arguments: Array) -> Array:
     """The true values, in double."""
     with np.errstate(all="ignore"):
         return ops.TABLE[name].reference(*[np.float64(a) for a in arguments])
+
+
+@cache
+def true_values(name: str) -> tuple[Array, Array]:
+    """Those on the `grid` of a function, and what is `cancelling` there."""
+    arguments = grid(name)
+    return truth(name, *arguments), cancelling(name, arguments)
 
 
 def cancelling(name: str, arguments: Sequence[Array]) -> Array:
