@@ -170,7 +170,9 @@ def resize(a: Any, new_shape: Any) -> Any:
     if not isinstance(a, WholeArray):
         return np.resize(a, new_shape)
     shape = tuple(np.atleast_1d(new_shape).tolist())
-    return ravel(a)[np.arange(int(np.prod(shape))) % max(a.size, 1)].reshape(shape)
+    if not a.size:
+        return np.zeros(shape, a.dtype)
+    return ravel(a)[np.arange(int(np.prod(shape))) % a.size].reshape(shape)
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: None = None) -> WholeArray:

@@ -22,7 +22,10 @@ from symgrad.expr.linear.matrices import powers
 
 
 def contract(inputs: Sequence[str], output: str, *operands: Any) -> WholeArray:
-    """A sum of products, by the letters of the operands' axes and of the result's."""
+    """A sum of products, by the letters of the operands' axes and of the result's.
+
+    Of integers it is one, modulo 2**32, and of truths whether any product holds, as in NumPy.
+    """
     arrays = [whole(a, operands) for a in operands]
     sizes: dict[str, int] = {}
     for letters, a in zip(inputs, arrays, strict=True):
@@ -31,7 +34,11 @@ def contract(inputs: Sequence[str], output: str, *operands: Any) -> WholeArray:
                 raise ValueError(f"axis {c} of a product is {sizes[c]} and {n} long")
             sizes[c] = n if sizes.get(c, 1) == 1 else sizes[c]
     shape = tuple(sizes[c] for c in output)
-    return arrays[0].then(rules.contracted, (tuple(inputs), output), shape, *arrays[1:], kind="f")
+    kinds = {a.kind for a in arrays}
+    kind = "f" if "f" in kinds else "i"
+    attribute = tuple(inputs), output, kind
+    product = arrays[0].then(rules.contracted, attribute, shape, *arrays[1:], kind=kind)
+    return product if kinds != {"b"} else product.astype(bool)
 
 
 def matmul(a: Any, b: Any, /, out: None = None) -> WholeArray:

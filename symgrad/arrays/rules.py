@@ -6,6 +6,7 @@ operand, hashable, and so is known before anything is lowered.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from symgrad.arrays import algorithms
@@ -14,7 +15,7 @@ from symgrad.arrays.gradient import cotangents
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.lower import Index, Lowering, View
 from symgrad.arrays.program import Scan, Tabulate
-from symgrad.arrays.scalars import integer_where, is_negative, truncated
+from symgrad.arrays.scalars import integer_mul, integer_where, is_negative, truncated
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ElementsNeededError
 
@@ -289,9 +290,10 @@ def positioned(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> 
 
 
 def contracted(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> View:
-    """A sum of products: letters of each operand's axes, and of the result's."""
-    inputs, output = attribute
+    """A sum of products: letters of each operand's axes, and of the result's, and the kind."""
+    inputs, output, kind = attribute
     b = lowering.builder
+    multiply = partial(b.apply, ops.mul if kind == "f" else integer_mul)
     sizes: dict[str, int] = {}
     for letters, view in zip(inputs, views, strict=True):
         for c, n in zip(letters, view.shape, strict=True):
@@ -304,12 +306,12 @@ def contracted(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -
         zero, product = b.number(0), None
         for letters, view in zip(inputs, views, strict=True):
             own = [zero if n == 1 else places[c] for c, n in zip(letters, view.shape, strict=True)]
-            factor = node_of(b, element(b, view.read(own)), "f")
-            product = factor if product is None else b.apply(ops.mul, product, factor)
+            factor = node_of(b, element(b, view.read(own)), kind)
+            product = factor if product is None else multiply(product, factor)
         assert product is not None, "there are operands"
         return b.reduce("add", list(summed.values()), product)
 
-    return lowering.tabulated(shape, "f", read)
+    return lowering.tabulated(shape, kind, read)
 
 
 def scanned(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> View:

@@ -194,8 +194,9 @@ class WholeArray(Whole):
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise ElementsNeededError(
             located(
-                "NumPy asks for the elements of a whole array; if that is an index of an array of "
-                "numbers, give these to the function as an argument, and index the argument"
+                "NumPy asks for the elements of a whole array: np.array and np.asarray of traced "
+                "arrays are sg.array, or np.stack; if it is an index of an array of numbers, give "
+                "these to the function as an argument, and index the argument"
             )
         )
 

@@ -240,7 +240,7 @@ def value_and_grad(
             recall.note(before, args, named, chosen, program)
             return alone(program.run(arguments.real))
 
-        if is_large(arguments.arrays):
+        if is_large(arguments.arrays) or not arguments.size:
             with suppress(*BY_ELEMENTS):
                 return traced(_whole)
         try:

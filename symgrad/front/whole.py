@@ -202,7 +202,9 @@ class WholeTrace:
         Raises:
             TraceError: if it is something else.
         """
-        if isinstance(value, (int, float, np.number)) or not isinstance(value, WholeArray):
+        if isinstance(value, (int, float, np.number)) and self.variables:
+            value = self.variables[0].lift(float(value))
+        if not isinstance(value, WholeArray):
             raise ElementsNeededError("a result that is no whole array")
         if value.shape or value.kind != "f":
             what = f"an array of shape {value.shape}" if value.shape else "no real number"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import symgrad as sg
 from symgrad.errors import (
     ForeignExpressionError,
     InputError,
@@ -269,3 +270,34 @@ def test_deep_copies_are_the_same_expression_or_refused() -> None:
     (x,) = variables(1)
     y = copy.copy(x)
     assert y.graph is x.graph and y.id == x.id
+
+
+NUMBER_METHODS: dict[str, Any] = {
+    "sum": lambda x: x.sum(), "mean": lambda x: x.mean(), "prod": lambda x: x.prod(),
+    "var": lambda x: x.var(), "std": lambda x: x.std(), "max": lambda x: x.max(),
+    "min": lambda x: x.min(), "clip": lambda x: x.clip(0.0, 1.0), "round": lambda x: x.round(),
+    "ravel": lambda x: x.ravel(), "flatten": lambda x: x.flatten(), "T": lambda x: x.T,
+    "reshape": lambda x: x.reshape(1, -1), "reshape to axes": lambda x: x.reshape((1, 1)),
+    "squeeze": lambda x: x.squeeze(), "cumsum": lambda x: x.cumsum(),
+    "cumprod": lambda x: x.cumprod(), "repeat": lambda x: x.repeat(3), "conj": lambda x: x.conj(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBER_METHODS)
+@pytest.mark.parametrize("value", [2.5, -0.75])
+def test_a_number_has_the_methods_of_numpys(name: str, value: float) -> None:
+    """As a result of no axes has in functions of whole arrays."""
+    x, f = sg.var("x"), NUMBER_METHODS[name]
+    result, want = f(x), f(np.float64(value))
+    assert np.shape(result) == np.shape(want)
+    assert np.array_equal(sg.evaluate(result, {x: value}), want)
+
+
+def test_truths_and_integers_have_shapes_and_reductions() -> None:
+    x = sg.var("x")
+    for number in (x, x > 0, sg.int32(x)):
+        assert (number.shape, number.ndim, number.size) == ((), 0, 1)
+    kernel = sg.fused_forward(
+        1, lambda v: [(v[0] > 0).any(), (v[0] > 0).all(), sg.int32(v[0]).max()], device="cpu"
+    )
+    assert kernel.run([3.0]) == [1.0, 1.0, 3.0]

@@ -486,8 +486,9 @@ def array(values: Any) -> ExprArray:
         return result.view(ExprArray)
     if isinstance(values, TracedArray):
         return values.elements()
-    if isinstance(values, (list, tuple)) and (whole := whole_among(values)) is not None:
-        return whole.functions[np.stack](values)
+    nested = isinstance(values, (list, tuple))
+    if (whole := whole_among(values if nested else [values])) is not None:
+        return whole.functions[np.stack if nested else np.copy](values)
     return unpacked(np.asarray(values, dtype=object)).view(ExprArray)
 
 

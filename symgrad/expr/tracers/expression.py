@@ -82,11 +82,46 @@ def _of_truths(op: Op, of_integers: Callable[[Any, Any], Any]) -> Any:
     return method
 
 
+def _method(function: Callable[..., Any]) -> Any:
+    """A function of NumPy's as the method that its numbers have."""
+
+    def method(self: Scalar, *args: Any, **named: Any) -> Any:
+        return function(self, *args, **named)
+
+    method.__doc__ = f"See `numpy.{function.__name__}`."
+    return method
+
+
 class Scalar(Handle):
-    """A number: a real one, a truth value or an integer."""
+    """A number: a real one, a truth value or an integer.
+
+    It has the attributes and methods of NumPy's numbers, and so those of an array without axes.
+    """
 
     __slots__ = ()
     type: ClassVar[str]
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(object)
+    shape: ClassVar[tuple[int, ...]] = ()
+    ndim: ClassVar[int] = 0
+    size: ClassVar[int] = 1
+
+    @property
+    def T(self) -> Any:
+        """The number: it has no axes."""
+        return self
+
+    all, any = _method(np.all), _method(np.any)
+    clip, round, conj = _method(np.clip), _method(np.round), _method(np.conj)
+    cumprod, cumsum, repeat = _method(np.cumprod), _method(np.cumsum), _method(np.repeat)
+    max, min, mean = _method(np.max), _method(np.min), _method(np.mean)
+    prod, std, sum, var = _method(np.prod), _method(np.std), _method(np.sum), _method(np.var)
+    ravel = flatten = _method(np.ravel)
+    squeeze = _method(np.squeeze)
+
+    def reshape(self, *shape: Any, **named: Any) -> Any:
+        """See `numpy.reshape`; the lengths of axes may be arguments, too."""
+        number: Any = self
+        return np.reshape(number, shape[0] if len(shape) == 1 else shape, **named)
 
     def astype(self, dtype: Any, **_: Any) -> Any:
         """The number as another type: integers have 32 bits, as those of `int32` and `uint32`."""

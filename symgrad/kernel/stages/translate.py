@@ -352,6 +352,8 @@ class Translation:
     def _read(self, op: Read, index: Sequence[int]) -> int:
         """An element, at an index within the array, whatever the indices are."""
         array, stride = op.array, prod(op.array.shape)
+        if not stride:  # of no elements, none of which is ever asked for
+            return self.graph.constant(0.0) if array.kind == "f" else self.word(0)
         constant, terms = 0, list[tuple[int, int]]()
         total: int | None = None
         for i, n in zip(index, array.shape, strict=True):
