@@ -108,7 +108,8 @@ class Rows:
                 if not self._is_of_row(i, op, outer):
                     return False
                 along |= {*op.counters}
-        if not all(Access(s, (array.body,), ()).moves_along(c) for c in along):
+        access = Access(s, (array.body,), ())
+        if not all(access.moves_along(c) for c in along):
             return False
         return all(
             op.array not in self.members or self._is_in_row(i, op.array, outer, along)

@@ -87,7 +87,7 @@ def alike(
     All that they read is ``known``, and all of them together are not more than a kernel binds.
     """
     others = list[Tabulate]()
-    if not isinstance(array, Tabulate):
+    if not isinstance(array, Tabulate) or not isinstance(s.op(array.body), Reduce):
         return others
     read, many = {*sources(s, array)}, _width(s, array)
     for other in later:
