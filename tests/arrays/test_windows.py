@@ -38,6 +38,17 @@ def along_a_line(x: Any, w: Any) -> Any:
     return np.sum(np.tanh(np.einsum("kbtc,kco->bto", terms, w)))
 
 
+def strided(x: Any, w: Any) -> Any:
+    around = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(2, 3))
+    return np.sum(np.tanh(np.einsum("bchwij,ocij->bohw", windows[:, :, ::2, ::2], w)) ** 2)
+
+
+def flipped(x: Any, w: Any) -> Any:
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2], axis=2)
+    return np.sum(np.tanh(np.einsum("bclk,ock->bol", windows[..., ::-1], w)) ** 2)
+
+
 def heads(x: Any, w: Any) -> Any:
     """Attention whose queries, keys and values stand beside each other."""
     b, t, d = x.shape
@@ -56,6 +67,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "valid": (networked(0), drawn((3, 32, 10, 9), (16, 32, 2, 3), (48, 16, 3, 2))),
     "few channels": (networked(2), drawn((4, 3, 16, 16), (16, 3, 5, 5), (20, 16, 5, 5))),
     "line": (along_a_line, drawn((2, 40, 32), (3, 32, 24))),
+    "strided": (strided, drawn((2, 16, 16, 16), (32, 16, 3, 3))),
+    "flipped": (flipped, drawn((3, 32, 70), (48, 32, 5))),
     "heads": (heads, drawn((2, 48, 64), (64, 192))),
 }
 
