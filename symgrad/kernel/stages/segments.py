@@ -24,7 +24,7 @@ from symgrad.kernel.stages.host_steps import HostStep, places_of
 from symgrad.kernel.stages.panels import WIDTH, Group, by_groups
 from symgrad.kernel.stages.steps import Step
 
-COMPARED: Final = 2**27
+COMPARED: Final = 2**25
 """Terms, each of which elements ask whether it is theirs, that take a GPU as long as a sort."""
 
 AT_A_TIME: Final = 4
