@@ -11,6 +11,10 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+# Tests run side by side: threads of NumPy's BLAS, which wait for work by spinning, would take the
+# cores from them. It reads this when NumPy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Once as a package, before pytest takes its files one by one for their doctests: importlib mode
 # would load the first of them a second time, with classes of its own.
 import symgrad  # noqa: F401
