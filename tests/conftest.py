@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -33,6 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: set SYMGRAD_SLOW=1 to run it"))
+
+
+@pytest.fixture(scope="module")
+def quick_collection() -> None:
+    """Garbage is looked for among what the module's tests make, and not in all that a run holds."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError
 from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 
 @pytest.fixture
 def gpu() -> Gpu:

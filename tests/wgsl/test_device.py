@@ -32,6 +32,8 @@ from symgrad.wgsl.memory.pool import (
     rounded_down,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 MODULE = """
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @compute @workgroup_size(64)

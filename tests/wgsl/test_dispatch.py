@@ -33,6 +33,8 @@ from symgrad.wgsl.memory.encoding import Copy, NativeEncoder, PlainEncoder, Step
 from symgrad.wgsl.memory.mapping import PollingMapper, WaitingMapper
 from symgrad.wgsl.printing.source import Style
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 Poison = Callable[[Launched, int], None]
 
 PARAMS = """

@@ -19,6 +19,8 @@ from symgrad.wgsl.memory import queue as module
 from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.queue import GATHER_SECONDS, SOON, STEPS_GATHERED, Queue
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 
 class Told:
     """An encoder that notes what it is told, after an exception if there is one to be raised."""
