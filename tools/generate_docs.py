@@ -393,13 +393,16 @@ def required(bar: Mapping[str, Any]) -> str:
 
 def described(name: str) -> str:
     """What the script that writes a result says of itself, without the command line."""
-    scripts = [p for p in BENCHMARKS.glob("*.py") if f"{name}_".startswith(f"{p.stem}_")]
-    if not scripts:
+    paths = {p.relative_to(BENCHMARKS).with_suffix(""): p for p in BENCHMARKS.glob("**/*.py")}
+    scripts = {"_".join(where.parts): p for where, p in paths.items()}
+    fitting = [stem for stem in scripts if f"{name}_".startswith(f"{stem}_")]
+    if not fitting:
         return ""
-    script = max(scripts, key=lambda p: len(p.stem))
+    script = scripts[max(fitting, key=len)]
     text = ast.get_docstring(ast.parse(script.read_text("utf-8")), clean=False) or ""
     paragraphs = [p.strip() for p in text.split("\n\n") if not p.startswith(" ")]
-    return "\n\n".join([*map(stars, paragraphs), f"[{script.name}](../benchmarks/{script.name})"])
+    where = script.relative_to(BENCHMARKS).as_posix()
+    return "\n\n".join([*map(stars, paragraphs), f"[{script.name}](../benchmarks/{where})"])
 
 
 def place(machine: Mapping[str, Any], facts: Mapping[str, Any]) -> str:

@@ -8,12 +8,12 @@ costs less then. Inputs, outputs and constants stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from symgrad.arrays import algorithms
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.program import ArrayProgram, Counted, Result, Tabulate, ordered
+from symgrad.arrays.program import ArrayProgram, Counted, Result, Tabulate, ordered, sources
 from symgrad.arrays.scalars import COUNTER, Array, Scalars
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.stages import sizes
@@ -40,15 +40,15 @@ def laid_out(program: ArrayProgram, target: Target) -> ArrayProgram:
     movable = {a for a in arrays if isinstance(a, Tabulate) and a.size >= LEAST and a not in fixed}
     if not any(len(_moving(a)) > 1 for a in movable):
         return program
-    best, cost = program, _Costs(program, target).total
+    costs, best = _Costs(b, target), program
     for axes in _aligned(b, arrays, movable):
         (array, k), *_ = axes
         if array.shape[k] < VECTORS * target.width or all(_is_last(a, k) for a, k in axes):
             continue
-        other = _reordered(program, dict(axes))
-        new = _Costs(other, target).total
-        if new < GAIN * cost:
-            best, cost = other, new
+        new = _reordered(b, best.outputs, dict(axes))
+        changed = [(a, other) for a, other in new.items() if a is not other]
+        if costs.of(other for _, other in changed) < GAIN * costs.of(a for a, _ in changed):
+            best = ArrayProgram(b, program.inputs, tuple(new[o] for o in best.outputs))
     return best
 
 
@@ -81,25 +81,27 @@ def _aligned(b: Scalars, arrays: Sequence[Array], movable: Collection[Array]) ->
     return [g for g in distinct if len({a for a, _ in g}) == len(g)]
 
 
-def _reordered(program: ArrayProgram, last: Mapping[Array, int]) -> ArrayProgram:
-    """The program in which these axes of arrays are the last ones."""
-    b, new = program.scalars, dict[Array, Array]()
-    assert isinstance(b, Builder), "programs of tapes are built by one"
+def _reordered(
+    b: Builder, outputs: Sequence[Array], last: Mapping[Array, int]
+) -> dict[Array, Array]:
+    """The arrays that outputs need, by what they were before these axes were the last ones."""
+    new: dict[Array, Array] = {}
 
     def element(array: Array, index: Sequence[int]) -> int:
         return b.element(new[array], _moved(index, last.get(array)))
 
-    for array in ordered(b, program.outputs):
+    for array in ordered(b, outputs):
         new[array] = array
-        if isinstance(array, Counted):
-            roots = b.substituted(array.scalars, {}, element)
-            if isinstance(array, Tabulate):
-                new[array] = b.array(_moved(array.counters, last.get(array)), roots[0])
-            else:
-                new[array] = b.rebuilt(array, roots)
+        if array not in last and all(new[a] is a for a in sources(b, array)):
+            continue
+        if isinstance(array, Tabulate):
+            [body] = b.substituted([array.body], {}, element)
+            new[array] = b.array(_moved(array.counters, last.get(array)), body)
+        elif isinstance(array, Counted):
+            new[array] = b.rebuilt(array, b.substituted(array.scalars, {}, element))
         elif isinstance(array, Result):
             new[array] = algorithms.again(b, array, [new[a] for a in array.arguments])
-    return ArrayProgram(b, program.inputs, tuple(new[o] for o in program.outputs))
+    return new
 
 
 def _moved(index: Sequence[int], axis: int | None) -> list[int]:
@@ -110,12 +112,14 @@ def _moved(index: Sequence[int], axis: int | None) -> list[int]:
 
 
 class _Costs:
-    """About what the arrays of a program cost on the CPU, in additions of vectors."""
+    """About what arrays of a program cost on the CPU, in additions of vectors."""
 
-    def __init__(self, program: ArrayProgram, target: Target) -> None:
-        self._s, self._target = program.scalars, target
-        self._lanes = Lanes(program.scalars, target)
-        self.total = sum(sum(self._costs(a)) for a in program.arrays if isinstance(a, Tabulate))
+    def __init__(self, scalars: Scalars, target: Target) -> None:
+        self._s, self._target, self._lanes = scalars, target, Lanes(scalars, target)
+
+    def of(self, arrays: Iterable[Array]) -> float:
+        """The cost of some arrays together."""
+        return sum(sum(self._costs(a)) for a in arrays if isinstance(a, Tabulate))
 
     def _costs(self, array: Tabulate) -> Iterator[float]:
         access = Access(self._s, (array.body,), tuple(array.counters))
