@@ -22,6 +22,7 @@ from symgrad.arrays.shapes import (
     swapaxes,
 )
 from symgrad.arrays.whole import WholeArray
+from symgrad.expr import ops
 from symgrad.expr.graph.node import ElementsNeededError
 
 # --- missing numbers ------------------------------------------------------------------------------
@@ -130,13 +131,6 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> WholeArray:
     return turned[k % 4]()
 
 
-def sinc(x: Any) -> WholeArray:
-    """np.sinc."""
-    y = np.pi * whole(x)
-    safe = where(y == 0.0, 1.0, y)
-    return where(y == 0.0, 1.0 - y * y / 6.0, np.sin(safe) / safe)
-
-
 def divmod_(a: Any, b: Any) -> tuple[Any, Any]:
     """np.divmod."""
     return np.floor_divide(a, b), np.remainder(a, b)
@@ -165,7 +159,7 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.interp: interp,
     np.gradient: gradient,
     np.rot90: rot90,
-    np.sinc: sinc,
+    np.sinc: lambda x: whole(x).mapped(ops.sinc, (x,)),
     np.diagflat: lambda v, k=0: np.diag(ravel(whole(v)), k),
     (np.logaddexp, "accumulate"): logaddexp_accumulate,
     (np.logical_and, "accumulate"): truths_accumulate("min"),

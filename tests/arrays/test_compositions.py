@@ -295,3 +295,16 @@ def test_slopes_at_the_nodes_of_a_table_are_those_to_the_right() -> None:
     value, slope = sg.value_and_grad(lambda x: np.sum(np.interp(x, nodes, values)), **how)(x)
     assert value == 800.0
     np.testing.assert_array_equal(slope, np.tile([-2.0, 3.0, 1.0], 100))
+
+
+def test_sinc_and_its_derivatives_are_right_near_zero() -> None:
+    """As a quotient its first derivative has no right digit at 1e-4 in float32."""
+    x = np.tile(np.array([1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.9999], np.float32), 100)
+    z = (np.pi * x.astype(float)) ** 2
+    slope = np.where(z < 1e-2, -z / 3 * (1 - z / 10 + z**2 / 280), np.cos(z**0.5) - np.sinc(x))
+    _, first = sg.value_and_grad(lambda x: np.sum(np.sinc(x)), device="cpu")(x)
+    np.testing.assert_allclose(first, slope / x, rtol=3e-6)
+    curved = sg.jit(lambda x: sg.hvp(lambda x: np.sum(np.sinc(x)), x, np.ones(600)), device="cpu")
+    small = x < 0.02
+    series = -(np.pi**2) / 3 * (1 - 0.3 * z + z**2 / 56)
+    np.testing.assert_allclose(curved(x)[small], series[small], rtol=3e-6)
