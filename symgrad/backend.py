@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -118,6 +119,10 @@ class Backend:
     def owner(self) -> Gpu | None:
         """Whose memory arrays are in, another one after a device was lost; None for the host's."""
         return None
+
+    def together(self) -> AbstractContextManager[None]:
+        """A context whose launches start several at a time, where starting one takes the host."""
+        return nullcontext()
 
     def _refused(self, what: str) -> InputTypeError:
         """The refusal of what needs one device, and there are several."""
@@ -321,6 +326,10 @@ class Wgpu(Backend):
         if gpu is None:
             return 0, 0, None
         return gpu.pool.live, gpu.pool.idle + gpu.transfers.nbytes, gpu.pool.limit
+
+    def together(self) -> AbstractContextManager[None]:
+        """By the queue of the GPU: see `Backend`."""
+        return self.owner.queue.together()
 
     def array(self, values: np.ndarray, dtype: Any = None) -> DeviceArray:
         """In the memory of the GPU: see `Backend`."""

@@ -84,6 +84,7 @@ TASKS: dict[str, Callable[[], Any]] = {
     "softmax, layer norm and other functions of rows of a matrix":
         lambda: sg.rowwise(lambda x: x / np.sum(x)).run(np.ones((2, 3))),
     "a kernel written statement by statement": lambda: sg.program(copied).run(X),
+    "a gradient, Jacobian or Hessian at a point, as in JAX": lambda: sg.grad(loss)(POINT),
     "a derivative as a formula": at_three,
 }  # fmt: skip
 

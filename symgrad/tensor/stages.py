@@ -213,7 +213,8 @@ class CompiledArrays:
 
         def run(arrays: dict[Array, Any]) -> None:
             operands = [self._read(arrays, a) for a in call.operands]
-            results = loop.run(operands, lambda inputs: body.run(inputs, True), np.stack, counted)
+            with self.backend.together():
+                results = loop.run(operands, lambda x: body.run(x, True), np.stack, counted)
             arrays |= {array: results[k] for k, array in step.results.items()}
 
         return run

@@ -54,6 +54,7 @@ def host_dtype(dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.float64) if kind == PAIRS else kind
 
 
+@functools.cache
 def name_of(dtype: np.dtype[Any]) -> str:
     """The name of a dtype in a kernel's memory."""
     return "float32x2" if dtype == PAIRS else str(dtype)

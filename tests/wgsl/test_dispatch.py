@@ -352,7 +352,7 @@ def test_a_mistake_in_a_step_is_an_error(way: str, request: pytest.FixtureReques
     with pytest.raises(DeviceError, match="refused"), gpu.guard:
         gpu.submit([step])
     with pytest.raises(DeviceError, match="refused"), gpu.guard:
-        gpu.submit([], [Copy(buffer, 0, buffer, 128, 1024)])
+        gpu.submit([Copy(buffer, 0, buffer, 128, 1024)])
     program = squares_on(gpu)
     check(draw(5), program.run(draw(5)))
 

@@ -16,7 +16,7 @@ import pytest
 import symgrad as sg
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory import queue as module
-from symgrad.wgsl.memory.encoding import Copy, Step
+from symgrad.wgsl.memory.encoding import Copy, Step, Work
 from symgrad.wgsl.memory.queue import GATHER_SECONDS, SOON, STEPS_GATHERED, Queue
 
 pytestmark = pytest.mark.usefixtures("quick_collection")
@@ -32,11 +32,11 @@ class Told:
     def write(self, buffer: Any, start: int, data: np.ndarray) -> None:
         self.seen.append(("write", buffer))
 
-    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
+    def submit(self, work: Sequence[Work]) -> None:
         error, self.error = self.error, None
         if error:
             raise error
-        self.seen.append([step.pipeline for step in steps] + [copy.source for copy in copies])
+        self.seen.append([w.pipeline if isinstance(w, Step) else w.source for w in work])
 
 
 def step(name: Any) -> Step:
@@ -96,10 +96,10 @@ def test_steps_that_are_timed_start_one_by_one(queue: Queue, told: Told) -> None
 def test_all_that_comes_after_gathered_steps_stays_after_them(queue: Queue, told: Told) -> None:
     queue.add([step(1)])
     queue.write("a", 0, np.zeros(1))
-    queue.add([step(2), step(3)])
-    queue.submit([step(4)], [Copy("c", 0, "d", 0, 4)])
+    queue.add([step(2), Copy("b", 0, "c", 0, 4), step(3)])
+    queue.submit([step(4), Copy("c", 0, "d", 0, 4)])
     queue.submit([])
-    assert told.seen == [[0], [1], ("write", "a"), [2, 3, 4, "c"], []]
+    assert told.seen == [[0], [1], ("write", "a"), [2, "b", 3, 4, "c"], []]
 
 
 def test_a_thread_starts_what_nobody_asks_for(told: Told) -> None:

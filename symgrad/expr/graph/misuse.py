@@ -88,7 +88,8 @@ def _for_scipys(name: str) -> str:
 
 
 _FRAMEWORKS: Final = re.compile(
-    r"symgrad\.expr\.tracers\.|not a valid JAX array type|must be Tensor, not \w*(Expr|Condition)"
+    r"symgrad\.expr\.tracers\.|not a valid JAX array type|does not accept dtype object|"
+    r"must be Tensor, not \w*(Expr|Condition)"
 )
 """Complaints of JAX and PyTorch about expressions."""
 

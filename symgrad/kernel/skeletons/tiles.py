@@ -340,7 +340,7 @@ FEWEST_STEPS: Final = 128
 SPLITS: Final = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), 80, 96, 112)
 """Parts that a reduction may be done in."""
 
-ROUNDS: Final = 1
+ROUNDS: Final = 4
 """How often a device's groups begin anew, at most, for products whose reductions are in parts."""
 
 

@@ -92,7 +92,7 @@ class StoredArray(ResidentArray):
             copies.append(Copy(buffer, first, result.place[0], start, a.nbytes))
             start += a.nbytes
         with self.gpu.guard:
-            self.gpu.submit([], copies)
+            self.gpu.submit_unwaited(copies)
         return result
 
     # what it is -----------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class StoredArray(ResidentArray):
             start = view.itemsize * view.first
             copy = Copy(view.buffer, start, result.view.buffer, 0, result.nbytes)
             with self.gpu.guard:
-                self.gpu.submit([], [copy])
+                self.gpu.submit_unwaited([copy])
         else:
             lazy.arithmetic.of(self.gpu).copy(view, result.view)
         return result

@@ -23,7 +23,7 @@ from symgrad.kernel.host.threads import QUEUED_BYTES, converted
 from symgrad.values.arrays import PAIRS
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
 from symgrad.wgsl.device.timestamps import FEATURE, Timestamps
-from symgrad.wgsl.memory.encoding import Copy, Encoder, NativeEncoder, Step, choose_encoder
+from symgrad.wgsl.memory.encoding import Encoder, NativeEncoder, Work, choose_encoder
 from symgrad.wgsl.memory.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory.pool import Holder, Pool, Storage, rounded_down
 from symgrad.wgsl.memory.queue import Queue
@@ -447,13 +447,13 @@ class Gpu:
         """Write bytes to a buffer, ahead of the next submit."""
         self.queue.write(buffer, start, data)
 
-    def submit(self, steps: Sequence[Step], copies: Sequence[Copy] = ()) -> None:
-        """Start the steps, and then the copies."""
-        self.queue.submit(steps, copies)
+    def submit(self, work: Sequence[Work]) -> None:
+        """Start steps and copies."""
+        self.queue.submit(work)
 
-    def submit_unwaited(self, steps: Sequence[Step]) -> None:
+    def submit_unwaited(self, work: Sequence[Work]) -> None:
         """``submit``, soon, for a caller that waits for nothing: now and then it is waited."""
-        self.queue.add(steps)
+        self.queue.add(work)
         self._in_flight += 1
         if self._in_flight >= MAX_IN_FLIGHT:
             self._in_flight = 0

@@ -78,7 +78,7 @@ class Timestamps:
         encoder.resolve_query_set(self._set, 0, 2 * count, self._resolved, 0)
         self._device.queue.submit([encoder.finish()])
         nbytes = 2 * count * TIME_BYTES
-        self._encoder.submit([], [Copy(self._resolved, 0, self._read, 0, nbytes)])
+        self._encoder.submit([Copy(self._resolved, 0, self._read, 0, nbytes)])
         ticks = self._mapper.map(self._read, nbytes).view(np.uint64).reshape(-1, 2).copy()
         self._mapper.unmap(self._read)
         begun, ended = ticks.T

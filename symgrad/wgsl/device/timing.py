@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 from symgrad.kernel.host.watch import Watch
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.device.timestamps import Timestamps
-from symgrad.wgsl.memory.encoding import Copy, Step
+from symgrad.wgsl.memory.encoding import Step, Work
 from symgrad.wgsl.memory.mapping import Staging
 from symgrad.wgsl.memory.transfer import Download, Upload
 
@@ -73,29 +73,29 @@ class GpuWatch:
             yield
         self._finish()
 
-    def _watched_submit(self, steps: Iterable[Step], copies: Sequence[Copy]) -> None:
+    def _watched_submit(self, work: Sequence[Work]) -> None:
         """Submit, and wait for it if anything is computed."""
-        steps = list(steps)
         watch = self._watch
         self.used |= watch.is_mine
-        if not watch.is_mine or (not steps and watch.is_in_stage):
-            self._submit(steps, copies)
+        computes = any(isinstance(item, Step) for item in work)
+        if not watch.is_mine or (not computes and watch.is_in_stage):
+            self._submit(work)
             return
-        if not steps:
+        if not computes:
             with watch.stage("queue"):
-                self._submit(steps, copies)
+                self._submit(work)
             return
         with watch.stage("upload"):  # what is still on its way
             self._wait()
         with watch.stage("queue"):
-            self._run(steps, copies)
+            self._run(work)
 
-    def _run(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
+    def _run(self, work: Sequence[Work]) -> None:
         """Submit and wait, and add the time of the kernels, less that of waiting for nothing."""
         timed = self._times is not None and self._times.next()
         start = time.perf_counter()
         try:
-            self._submit(steps, copies)
+            self._submit(work)
             self._wait()
         finally:
             if self._times is not None:
@@ -106,7 +106,7 @@ class GpuWatch:
     def _idle(self) -> float:
         """How long it takes to have nothing done and to wait for it."""
         start = time.perf_counter()
-        self._submit([], [])
+        self._submit([])
         self._wait()
         return time.perf_counter() - start
 

@@ -350,7 +350,7 @@ class Launched:
             if x.size:
                 self.gpu.write(buffer, 0, converted(x, kind))
         target = space.staging.claim(frame.nbytes)
-        self.gpu.submit(frame.steps, frame.copies(target))
+        self.gpu.submit([*frame.steps, *frame.copies(target)])
         parts = zip(frame.starts, results, self._output_kinds, strict=True)
         space.staging.read(frame.nbytes, parts)
 

@@ -83,7 +83,7 @@ class PointData:
                 if self.by_columns:
                     transpose(self.gpu, source, target, count, self.floats)
                 else:
-                    self.gpu.submit([], [Copy(*source[:2], *target)])
+                    self.gpu.submit_unwaited([Copy(*source[:2], *target)])
         return result
 
     def in_rows(self, states: DeviceArray) -> DeviceArray:
@@ -329,7 +329,7 @@ class Steps:
         step = self._step(states, steps, data, chunk)
         target = self._staging.claim(nbytes)
         start = time.perf_counter()
-        self.gpu.submit([step], [Copy(self._progress.buffer, 0, target, 0, nbytes)])
+        self.gpu.submit([step, Copy(self._progress.buffer, 0, target, 0, nbytes)])
         progress = np.empty(PROGRESS_WORDS, np.uint32)
         self._staging.read(nbytes, [(0, progress, progress.dtype)])
         done, active = progress.tolist()

@@ -277,7 +277,7 @@ class Held:
         gpu.check()
         with self._lock, gpu.guard:
             frame = self._filled(inputs)
-            gpu.submit(frame.steps, frame.copies(space.staging.claim(frame.nbytes)))
+            gpu.submit([*frame.steps, *frame.copies(space.staging.claim(frame.nbytes))])
             yield
             data = POOL.empty((frame.nbytes,), BYTE, aligned=False)
             space.staging.read(frame.nbytes, [(0, data, BYTE)])

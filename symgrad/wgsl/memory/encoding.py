@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -30,6 +31,19 @@ class Copy(NamedTuple):
     nbytes: int
 
 
+Work = Step | Copy
+"""A piece of work of the device, which does it in the order of the queue."""
+
+
+def passes_of(work: Sequence[Work]) -> Iterator[list[Step] | Copy]:
+    """The work in order: steps that follow each other in a list, and single copies."""
+    for is_copy, items in itertools.groupby(work, key=lambda item: isinstance(item, Copy)):
+        if is_copy:
+            yield from cast("Iterator[Copy]", items)
+        else:
+            yield cast("list[Step]", list(items))
+
+
 class Encoder(Protocol):
     """A way to write to buffers and to have work done, in the order of the calls."""
 
@@ -37,8 +51,8 @@ class Encoder(Protocol):
         """Write the bytes of a contiguous array to a buffer, ahead of the next submit."""
         ...
 
-    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
-        """Start the steps, and then the copies; on a lost device this raises."""
+    def submit(self, work: Sequence[Work]) -> None:
+        """Start steps and copies; on a lost device this raises."""
         ...
 
 
@@ -46,7 +60,7 @@ def choose_encoder(device: Any, native: Any) -> Encoder:
     """The fast way to encode if this wgpu has it, else the documented one."""
     try:
         encoder = NativeEncoder(device, native)
-        encoder.submit([], [])
+        encoder.submit([])
     except Exception:  # whatever another version of wgpu raises
         return PlainEncoder(device)
     return encoder
@@ -62,17 +76,19 @@ class PlainEncoder:
         """See ``Encoder``."""
         self._device.queue.write_buffer(buffer, start, data)
 
-    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
+    def submit(self, work: Sequence[Work]) -> None:
         """See ``Encoder``. On a lost device ``finish`` raises, where submit would abort."""
         encoder = self._device.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        for step in steps:
-            compute.set_pipeline(step.pipeline)
-            compute.set_bind_group(0, step.bindings)
-            compute.dispatch_workgroups(step.across, step.down)
-        compute.end()
-        for copy in copies:
-            encoder.copy_buffer_to_buffer(*copy)
+        for part in passes_of(work):
+            if isinstance(part, Copy):
+                encoder.copy_buffer_to_buffer(*part)
+                continue
+            compute = encoder.begin_compute_pass()
+            for step in part:
+                compute.set_pipeline(step.pipeline)
+                compute.set_bind_group(0, step.bindings)
+                compute.dispatch_workgroups(step.across, step.down)
+            compute.end()
         self._device.queue.submit([encoder.finish()])
 
 
@@ -98,20 +114,20 @@ class NativeEncoder:
             self._queue._internal, buffer._internal, start, self._ffi.from_buffer(data), data.nbytes
         )
 
-    def submit(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
+    def submit(self, work: Sequence[Work]) -> None:
         """See ``Encoder``. On a lost device encoding raises, where submit would abort.
 
         Of many steps the device does the first while the next ones are encoded.
         """
         first = 0
         if self.passes == self._ffi.NULL:
-            while len(steps) - first > SUBMITTED_STEPS:
-                self._start(steps[first : first + SUBMITTED_STEPS], ())
+            while len(work) - first > SUBMITTED_STEPS:
+                self._start(work[first : first + SUBMITTED_STEPS])
                 first += SUBMITTED_STEPS
-        self._start(steps[first:], copies)
+        self._start(work[first:])
 
-    def _start(self, steps: Sequence[Step], copies: Sequence[Copy]) -> None:
-        commands = self._without_error(self._encode, steps, copies)
+    def _start(self, work: Sequence[Work]) -> None:
+        commands = self._without_error(self._encode, work)
         try:
             self._without_error(
                 self._lib.wgpuQueueSubmit,
@@ -133,16 +149,19 @@ class NativeEncoder:
             raise RuntimeError(error[1])
         return result
 
-    def _encode(self, steps: Sequence[Step], copies: Sequence[Copy]) -> Any:
+    def _encode(self, work: Sequence[Work]) -> Any:
         """The commands, which are not to be submitted if there is an error."""
         lib, none = self._lib, self._ffi.NULL
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device._internal, none)
         try:
-            self._compute(encoder, steps)
-            for source, start, target, place, nbytes in copies:
-                lib.wgpuCommandEncoderCopyBufferToBuffer(
-                    encoder, source._internal, start, target._internal, place, nbytes
-                )
+            for part in passes_of(work):
+                if isinstance(part, Copy):
+                    source, start, target, place, nbytes = part
+                    lib.wgpuCommandEncoderCopyBufferToBuffer(
+                        encoder, source._internal, start, target._internal, place, nbytes
+                    )
+                else:
+                    self._compute(encoder, part)
             return lib.wgpuCommandEncoderFinish(encoder, none)
         finally:
             lib.wgpuCommandEncoderRelease(encoder)

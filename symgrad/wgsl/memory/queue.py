@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.wgsl.memory.encoding import Copy, Encoder, Step
+from symgrad.wgsl.memory.encoding import Encoder, Work
 
 SOON: Final = 1e-4
 """Seconds after a submit in which steps are gathered: what it started keeps the device busy."""
@@ -50,7 +50,7 @@ class Queue:
         self.eager = False
         """Whether steps start at once, each by itself, as where they are timed."""
         self._lock = threading.RLock()
-        self._gathered: list[Step] = []
+        self._gathered: list[Work] = []
         self._refused: Exception | None = None
         self._submitted = 0.0
         self._gathering = 0
@@ -64,15 +64,15 @@ class Queue:
             self.flush()
             self.encoder.write(buffer, start, data)
 
-    def submit(self, steps: Sequence[Step], copies: Sequence[Copy] = ()) -> None:
-        """Start the steps, and then the copies; on a lost device this raises."""
+    def submit(self, work: Sequence[Work]) -> None:
+        """Start steps and copies; on a lost device this raises."""
         with self._lock:
             self._tell()
             gathered, self._gathered = self._gathered, []
             try:
-                self.encoder.submit([*gathered, *steps], copies)
+                self.encoder.submit([*gathered, *work])
             except Exception:
-                if gathered and (steps or copies):
+                if gathered and work:
                     self._start_alone(gathered)
                 raise
             except BaseException:
@@ -80,15 +80,15 @@ class Queue:
                 raise
             self._submitted = time.perf_counter()
 
-    def add(self, steps: Sequence[Step]) -> None:
-        """Start the steps soon."""
+    def add(self, work: Sequence[Work]) -> None:
+        """Start steps and copies soon."""
         with self._lock:
             now = time.perf_counter()
             late = not self._gathering and now - self._submitted > self.soon
-            if late or self.eager or len(self._gathered) + len(steps) >= STEPS_GATHERED:
-                self.submit(steps)
+            if late or self.eager or len(self._gathered) + len(work) >= STEPS_GATHERED:
+                self.submit(work)
                 return
-            self._gathered += steps
+            self._gathered += work
             self._tend()
 
     @contextlib.contextmanager
@@ -109,10 +109,10 @@ class Queue:
         if self._gathered:
             self.submit(())
 
-    def _start_alone(self, gathered: list[Step]) -> None:
+    def _start_alone(self, gathered: list[Work]) -> None:
         """Start gathered steps; that they are refused is told to the next who asks."""
         try:
-            self.encoder.submit(gathered, ())
+            self.encoder.submit(gathered)
         except Exception as error:
             self._refused = error
 

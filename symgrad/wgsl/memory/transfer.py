@@ -302,7 +302,7 @@ class Upload(_Transfer):
         few = self._pieces.per_submit
         while self._copying and (len(sent) < few or self._copying[0][1].done()):
             sent.append(self._back())
-        self._queue.submit([], [self._moves.popleft() for _ in sent])
+        self._queue.submit([self._moves.popleft() for _ in sent])
         self._written = False
         for slot in sent:
             slot.started = self._mapper.start(slot.buffer, self._pieces.nbytes, write=True)
@@ -316,7 +316,7 @@ class Upload(_Transfer):
     def _end(self) -> None:
         self.flush()
         if self._written:
-            self._queue.submit([], [])
+            self._queue.submit([])
         while self._flying:
             self._shelf.give(self._flying.popleft())
 
@@ -355,7 +355,7 @@ class Download(_Transfer):
                 for p, end in zip(load, ends, strict=True)
             ]
         if moves:
-            self._queue.submit([], moves)
+            self._queue.submit(moves)
         for slot, load, alone in self._requested:
             slot.started = self._mapper.start(slot.buffer, sum(part.nbytes for part in load))
             self._coming.append((slot, load, alone))
