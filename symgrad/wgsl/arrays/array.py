@@ -287,6 +287,8 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> DeviceArray:
         raise InputTypeError(f"arrays of {dtype} and of other dtypes do not go together")
     shape = list(parts[0].shape)
     shape[along] = sum(p.shape[along] for p in parts)
+    if not along:
+        return parts[0].joined(parts[1:]).reshape(shape)
     result = DeviceArray.empty(gpu, tuple(shape), dtype)
     start = 0
     for p in parts:

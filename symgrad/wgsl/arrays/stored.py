@@ -83,8 +83,8 @@ class StoredArray(ResidentArray):
         return self.empty(self.gpu, shape, self.dtype)
 
     def joined(self, others: Sequence[Any]) -> Self:
-        """Rows of numbers, one behind the other: this one, and others of its dtype."""
-        arrays = [self, *others]
+        """The elements of this array and of others of its dtype, one behind the other."""
+        arrays = [a for a in (self, *others) if a.size]
         result = self.empty_beside((sum(a.size for a in arrays),))
         copies, start = list[Copy](), 0
         for a in arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
@@ -114,6 +115,7 @@ class View:
         return replace(self, first=first, shape=tuple(shape), strides=tuple(strides))
 
 
+@functools.lru_cache(1024)
 def c_strides(shape: Shape) -> Shape:
     """The strides of a contiguous array, in elements."""
     return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
