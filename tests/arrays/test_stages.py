@@ -198,6 +198,22 @@ def test_sums_of_the_same_terms_are_one_kernel(case: str, small: None) -> None:
     assert_means(compiled.run([a.astype(np.float32) for a in inputs]), meant, 1e-5)
 
 
+def test_forces_among_points_of_one_array_are_computed_beside_their_energy() -> None:
+    """The sum reads an array twice, and so do the forces: both reads have to be the same."""
+    x = np.random.default_rng(5).normal(size=(300, 3)).astype(np.float32)
+    energy = sg.value_and_grad(
+        lambda x: np.sum(np.exp(-np.sum((x[:, None] - x[None]) ** 2, -1))), device="gpu"
+    )
+    value, forces = energy(x)
+    apart = x[:, None].astype(float) - x[None]
+    terms = np.exp(-np.sum(apart**2, -1))
+    np.testing.assert_allclose(value, terms.sum(), rtol=1e-5)
+    np.testing.assert_allclose(forces, -4 * np.einsum("ij,ijk->ik", terms, apart), atol=1e-4)
+    stages = sg.jit(energy, device="gpu")
+    stages(x)
+    assert str(stages.stages).splitlines()[0].startswith("s0[300], s1[300, 3] = ")
+
+
 def bodies_of(step: Any) -> Sequence[Any]:
     """The reductions of the kernel of a step."""
     return step.program.body.reductions if isinstance(step.program, StageProgram) else ()

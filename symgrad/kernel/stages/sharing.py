@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, product
+from itertools import accumulate, chain, islice, product
 from math import prod
 from typing import Final
 
@@ -245,7 +245,8 @@ class _Rewriting:
             return None
         nodes = set(b.walk(b.args(lead.node)))
         axes = {*other.array.counters} - own
-        for all_names in islice(self._renamings(lead, other), TRIES):
+        ways = (self._renamings(lead, other), self._by_several(lead, other))
+        for all_names in chain.from_iterable(islice(way, TRIES) for way in ways):
             names = {c: d for c, d in all_names.items() if c not in axes}
             of_space = {c: d for c, d in names.items() if c in own}
             if {*of_space.values()} != space or len(of_space) != len(own):
@@ -263,15 +264,34 @@ class _Rewriting:
         is_work = isinstance(op, Read) or op.cost >= sizes.SHARED_COST
         return is_work and space <= self.b.free(i)
 
-    def _renamings(self, lead: Sum, other: Sum) -> Iterator[Names]:
-        """Names with which reads of the other sum are reads of the lead."""
+    def _pairs(self, lead: Sum, other: Sum) -> list[list[tuple[int, int]]]:
+        """Reads of the other sum and of the lead that are of one array, by the arrays."""
         b = self.b
         reads: dict[Array, tuple[list[int], list[int]]] = {}
         for side, x in enumerate((lead, other)):
             for i, op in b.reads(b.args(x.node)):
                 reads.setdefault(op.array, ([], []))[side].append(i)
-        pairs = [[*product(q, p)] for p, q in reads.values() if p and q]
-        for choice in product(*pairs):
+        return [[*product(q, p)] for p, q in reads.values() if p and q]
+
+    def _by_several(self, lead: Sum, other: Sum) -> Iterator[Names]:
+        """Names with which several reads of an array are reads of the lead, as x[i] and x[j] are.
+
+        They are searched for by backtracking.
+        """
+        pairs = [*chain.from_iterable(self._pairs(lead, other))]
+
+        def extended(names: Names, first: int) -> Iterator[Names]:
+            for n in range(first, len(pairs)):
+                more = self._unified(names, *pairs[n])
+                if more is not None and more != names:
+                    yield more
+                    yield from extended(more, n + 1)
+
+        return extended({}, 0)
+
+    def _renamings(self, lead: Sum, other: Sum) -> Iterator[Names]:
+        """Names with which a read of each array of the other sum is one of the lead's."""
+        for choice in product(*self._pairs(lead, other)):
             names: Names | None = {}
             for i, j in choice:
                 names = self._unified(names, i, j) if names is not None else None
