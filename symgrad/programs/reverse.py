@@ -1,8 +1,8 @@
 """Reverse mode over the statements of a dispatch: what it did is undone from the last on.
 
 A block is done forward, and then in reverse in the same place, so all values that it has made are
-known there. A loop in it is done turn by turn from the last: a turn begins with what was kept of
-its beginning, is done forward once more, and then in reverse. So are the sides of an `If`.
+known there. A loop is done from its last iteration on: each begins with what was kept of its
+beginning, is done forward once more, and then in reverse. So are the sides of an `If`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from symgrad.errors import DifferentiationError
@@ -30,6 +32,7 @@ from symgrad.kernel.language.statements import (
     Scope,
     Statement,
     Store,
+    indices,
     scopes_of,
     within,
 )
@@ -253,6 +256,21 @@ class Reverse:
         """Where a statement reads or writes, in the new program."""
         return tuple(map(self.value, s.axes))
 
+    def unsure(self, s: Load | Store) -> dict[int, int]:
+        """The indices that may be beyond their axes, by their numbers, and the axes' lengths."""
+        access = self.source.facts.accesses.get(s)
+        lengths = [n for _, n in indices(s)]
+        numbers = range(len(lengths)) if access is None else access.unsure
+        return {k: lengths[k] for k in numbers}
+
+    def read_index(self, s: Load) -> tuple[Any, ...]:
+        """Where a statement reads: what is beyond its axis reads the last element of that."""
+        lengths = self.unsure(s)
+        return tuple(
+            ops.word_min(i, max(lengths[k] - 1, 0)) if k in lengths else i
+            for k, i in enumerate(self.index(s))
+        )
+
     def leaves(self, i: int) -> list[int]:
         """The floats that a value is made of."""
         graph = self.source.code.graph
@@ -341,7 +359,7 @@ class Reverse:
                     if a.space == "variable":
                         cotangents.add(a, g)
                     else:
-                        self._scatter(s, self.index(s), g)
+                        self._scatter(s, self.read_index(s), g)
             case Store(buffer=a, value=value):
                 if a.kind == "f":
                     self._back(s, value, self._seed(s, cotangents), cotangents)
@@ -368,15 +386,24 @@ class Reverse:
                 cotangents.add(leaf, Expr(graph, part))
 
     def _seed(self, s: Store, cotangents: Cotangents) -> Any:
-        """The cotangent of what is stored."""
+        """The cotangent of what is stored; of what is beyond an axis, and is not, it is 0."""
         a = s.buffer
         if a.space == "variable":
             return cotangents.take(a)
+        index = self.index(s)
+        g = self._at(s, index)
+        if g is None:
+            return None
+        inside = [index[k] < n for k, n in self.unsure(s).items()]
+        return ops.where(reduce(and_, inside), g, 0.0) if inside else g
+
+    def _at(self, s: Store, index: tuple[Any, ...]) -> Any:
+        """The cotangent of an element; unless the statement adds to it, it is zero then."""
+        a = s.buffer
         if a.space in BOUND:
-            return self.places.seed(a, self.index(s), s.add)
+            return self.places.seed(a, index, s.add)
         if a not in self.cotangents:
             return None
-        index = self.index(s)
         g = self.builder.load(self.cotangents[a], index)
         if not s.add:
             self.builder.store(self.cotangents[a], index, 0.0)

@@ -70,6 +70,43 @@ def test_a_column_beyond_its_row_is_the_last_of_the_row(device: DeviceChoice) ->
     assert y.tolist() == [0.0, 5.0, 8.0, 11.0]
 
 
+def squared_across(p: sg.Builder) -> None:
+    """Reads and writes of columns that an input says, beyond their rows among them."""
+    at, x = p.input("at", 4, "u32"), p.input("x", (4, 3))
+    y, z = p.output("y", 4), p.output("z", (4, 3))
+    with p.dispatch(4) as i:
+        column = p.load(at, i)
+        value = p.load(x, (i, column)) ** 2
+        p.store(y, i, value)
+        p.store(z, (i, column), 3.0 * value)
+
+
+def added_in_a_workgroup(p: sg.Builder) -> None:
+    """The same by an array of the workgroup."""
+    at, x, y = p.input("at", 4, "u32"), p.input("x", 4), p.output("y", 4)
+    with p.dispatch(4, 4) as i:
+        tile = p.workgroup("tile", 4)
+        p.store(tile, i, p.load(x, i) ** 2)
+        p.barrier()
+        p.store(y, i, p.load(tile, p.load(at, i)))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_at_indices_beyond_their_axes_are_those_of_the_values(
+    device: DeviceChoice,
+) -> None:
+    """The last element was read, and has the cotangent; what was not written has none."""
+    at, x = np.array([0, 2, 3, 9], np.uint32), np.arange(1.0, 13.0).reshape(4, 3)
+    g, h = np.array([1.0, 2.0, 3.0, 4.0]), np.arange(12.0).reshape(4, 3)
+    _, (_, slope) = sg.program(squared_across, device=device).vjp(at, x, g, h)
+    want, rows, read = np.zeros((4, 3)), np.arange(4), np.minimum(at, 2)
+    written = np.where(at < 3, h[rows, read], 0.0)
+    want[rows, read] = 2 * x[rows, read] * (g + 3.0 * written)
+    assert slope.tolist() == want.tolist()
+    _, (_, slope) = sg.program(added_in_a_workgroup, device=device).vjp(at, x[0, [0, 1, 2, 2]], g)
+    assert slope.tolist() == [2.0, 0.0, 12.0, 42.0]
+
+
 def read_if_positive(p: sg.Builder) -> None:
     """Reads at indices that are known, most of them beyond: whether it reads, an input says."""
     x, z, y = p.input("x", 512), p.input("z", 4), p.output("y", 512)
