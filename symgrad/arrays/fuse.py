@@ -42,7 +42,7 @@ def fused(b: Builder, outputs: Sequence[Array]) -> list[Array]:
     """The outputs, computed from fewer arrays."""
     order = list(ordered(b, outputs))
     whole = (a for array in order for a in array.arguments)
-    plan = _Plan(b, {*outputs, *whole})
+    plan = _Plan(b, {*outputs, *whole, *b.computed_once})
     for array in order:
         plan.count(array)
     for array in order:

@@ -32,6 +32,8 @@ from symgrad.expr.graph.region import Pick
 
 MOST_ADDED: Final = 8
 """Cotangents of an array that are added in one expression."""
+MOST_COMPARED: Final = 2**24
+"""Elements, at most, that are stored to find those that equal an extreme."""
 LONGEST: Final = 24
 """The nodes of a condition that is computed again with each derivative, at most."""
 
@@ -286,16 +288,41 @@ class _Pulling:
         """Hand the cotangent of a reduction to its body, at each of its counters."""
         b = self._b
         inner, [body] = b.opened(i)
-        value = self._stored(i, counters)
         if op.operator == "mul":
-            g = b.apply(ops.mul, g, self._others(i, counters, body, value))
+            g = b.apply(ops.mul, g, self._others(i, counters, body))
         elif op.operator in ("max", "min"):
-            beside = (body, value) if op.operator == "max" else (value, body)
-            g = b.where(
-                b.opposite(b.apply(ops.lt, *beside)),
-                b.apply(ops.mul, g, self._share(inner, body, value, counters)),
-            )
+            g = self._of_extreme(i, g, inner, body, counters)
         self.body(body, g, [*counters, *inner])
+
+    def _of_extreme(
+        self, i: int, g: int, inner: Sequence[int], body: int, counters: Sequence[int]
+    ) -> int:
+        """The cotangent of an element that an extreme may be: all that equal it share it.
+
+        Elements are compared as they are stored, for rounded otherwise the extreme were none of
+        them; where these are very many, the first extreme has all.
+        """
+        b, op = self._b, self._b.op(i)
+        assert isinstance(op, Reduce), "an extreme is one"
+        value = self._stored(i, counters)
+        if _is_exact(b, body):
+            b.computed_once.update(r.array for _, r in b.reads([body]))
+        else:
+            free = b.free(body)
+            axes = [*(c for c in counters if c in free), *inner]
+            if math.prod(map(b.extent, axes)) > MOST_COMPARED:
+                flat = b.plus(*zip(_strides(b, inner), inner, strict=True))
+                first = b.pick(b.reduction(op.operator, inner, body, flat), 1)
+                return b.where(b.same(flat, self._stored(first, counters)), g)
+            names = {c: b.counter(b.extent(c)) for c in axes}
+            [own] = b.substituted([body], names)
+            array = b.array(list(names.values()), own)
+            b.computed_once.add(array)
+            body = b.element(array, b.indices(axes))
+            value = self._stored(b.reduction(op.operator, inner, body), counters)
+        beside = (body, value) if op.operator == "max" else (value, body)
+        share = self._share(inner, body, value, counters)
+        return b.where(b.opposite(b.apply(ops.lt, *beside)), b.apply(ops.mul, g, share))
 
     def _share(self, inner: Sequence[int], body: int, value: int, counters: Sequence[int]) -> int:
         """The share that each of the elements that equal an extreme has of it; NaN at NaN."""
@@ -316,9 +343,12 @@ class _Pulling:
         [body] = b.substituted([i], names)
         return b.element(b.array(list(names.values()), body), b.indices(needed))
 
-    def _others(self, i: int, counters: Sequence[int], body: int, value: int) -> int:
-        """The product of all factors of a product but one: that of the others where one is 0."""
-        b = self._b
+    def _others(self, i: int, counters: Sequence[int], body: int) -> int:
+        """The product of all factors of a product but one: that of the others where one is 0.
+
+        Where two are 0, it is the other one times the rest, which is 0 and has a derivative.
+        """
+        b, value = self._b, self._stored(i, counters)
         zero, one = b.graph.constant(0.0), b.graph.constant(1.0)
         again, [factor] = b.opened(i)
         is_zero = b.apply(ops.eq, factor, zero)
@@ -326,5 +356,26 @@ class _Pulling:
         zeros = self._stored(b.total(again, b.where(is_zero, one)), counters)
         rest = self._stored(rest, counters)
         quotient = b.apply(ops.div, value, body)
-        alone = b.where(b.apply(ops.eq, zeros, one), rest)
+        vanishing = self._stored(b.total(again, b.where(is_zero, factor)), counters)
+        other = b.apply(ops.mul, b.apply(ops.sub, vanishing, body), rest)
+        are_two = b.apply(ops.eq, zeros, b.graph.constant(2.0))
+        alone = b.apply(
+            ops.add, b.where(b.apply(ops.eq, zeros, one), rest), b.where(are_two, other)
+        )
         return b.graph.add(ops.where, b.apply(ops.eq, body, zero), alone, quotient)
+
+
+EXACT: Final = {ops.neg, ops.abs, ops.minimum, ops.maximum, ops.where}
+"""Operations whose results are never rounded."""
+
+
+def _is_exact(b: Builder, body: int) -> bool:
+    """Whether a scalar has the same bits wherever it is computed, if what it reads has."""
+    nodes = (i for i in b.walk([body]) if b.graph.type(i) == "f" and b.args(i))
+    return all(isinstance(b.op(i), Read) or b.op(i) in EXACT for i in nodes)
+
+
+def _strides(b: Builder, counters: Sequence[int]) -> list[int]:
+    """How far apart the places of two neighbours are, for each counter, in C order."""
+    extents = [b.extent(c) for c in counters]
+    return [math.prod(extents[k + 1 :]) for k in range(len(extents))]

@@ -44,6 +44,8 @@ class Builder(Integers):
         """Loops of which others give the same results, and more of them, for derivatives."""
         self.apart: set[Array] = set()
         """Arrays that stay what they are, though they are others element by element."""
+        self.computed_once: set[Array] = set()
+        """Arrays whose elements are compared: computed again they might be rounded otherwise."""
         self._arrays: dict[Any, Tabulate] = {}
         """Arrays by their shapes and bodies."""
 
@@ -186,7 +188,10 @@ class Builder(Integers):
     def rebuilt(self, array: Tabulate | Scatter | Scan, roots: Sequence[int]) -> Array:
         """An array with other scalars in the place of its own."""
         if isinstance(array, Tabulate):
-            return self.array(array.counters, roots[0])
+            again = self.array(array.counters, roots[0])
+            if array in self.computed_once:
+                self.computed_once.add(again)
+            return again
         if isinstance(array, Scatter):
             return replace(array, index=tuple(roots[:-1]), body=roots[-1])
         return replace(array, body=roots[0])

@@ -11,6 +11,7 @@ import numpy as np
 from symgrad.arrays import products, rules
 from symgrad.arrays.algorithms import ALGORITHMS
 from symgrad.arrays.arguments import axes_of, axis_of, whole
+from symgrad.arrays.choices import where
 from symgrad.arrays.reductions import largest, smallest, total
 from symgrad.arrays.shapes import (
     broadcast_to,
@@ -205,10 +206,13 @@ def cond(x: Any, p: Any = None) -> WholeArray:
     """np.linalg.cond."""
     x = whole(x)
     if p not in (None, 2, -2):
-        return norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
-    values = svdvals(x)
-    first, last = values[..., 0], values[..., -1]
-    return last / first if p == -2 else first / last
+        result = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
+    else:
+        values = svdvals(x)
+        first, last = values[..., 0], values[..., -1]
+        result = last / first if p == -2 else first / last
+    is_singular = np.isnan(result) & ~np.any(np.isnan(x), axis=(-2, -1))
+    return where(is_singular, np.inf, result)
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:

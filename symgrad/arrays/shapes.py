@@ -264,10 +264,10 @@ def _padded_by_ends(
             count = 1 if mode == "linear_ramp" else min(lengths[k][side] or n, n)
             edge = index(a, (*lead, slice(n - count, n) if side else slice(0, count)))
             if mode == "linear_ramp":
-                share = np.arange(width) / width
-                share = (share[::-1] if side else share).reshape(-1, *[1] * (a.ndim - k - 1))
-                part = ends[k][side] + (edge - ends[k][side]) * share
-                part = np.floor(part) if a.kind == "i" else part
+                place = np.arange(width)[:: -1 if side else 1].reshape(-1, *[1] * (a.ndim - k - 1))
+                change = edge - ends[k][side]
+                part = change * place // width if a.kind == "i" else change * (place / width)
+                part = ends[k][side] + part
             else:
                 part = STATISTICS[mode](edge, axis=k, keepdims=True)
                 if a.kind == "i":

@@ -238,6 +238,7 @@ class _Reducing:
             nothing = int(np.clip(nothing, LEAST.min, LEAST.max))
         chosen = np.where(hits, values, nothing)
         if self._reduce in (np.max, np.min):  # of which all that are equal share the derivative
-            return self._reduce(np.concatenate([lines[:, None], chosen], axis=1), axis=1)
-        reduced = self._reduce(chosen, axis=1)
-        return np.where(np.any(hits, axis=1), self._combine(lines, reduced), lines)
+            updated = self._reduce(np.concatenate([lines[:, None], chosen], axis=1), axis=1)
+        else:
+            updated = self._combine(lines, self._reduce(chosen, axis=1))
+        return np.where(np.any(hits, axis=1), updated, lines)

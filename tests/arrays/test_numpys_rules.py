@@ -275,3 +275,78 @@ def test_arrays_of_whole_arrays_are_copies() -> None:
     result = sg.jit(f, device="cpu", dtype="float64")(X)
     assert (result["x"], result["y"]) == (X[0], 0.0)
     assert np.array_equal(result["rows"], [X[:3], X[1:4]])
+
+
+SCALES = RNG.normal(size=(33, 24))
+ROWS = 1 + np.arange(24) / 240
+EXTREMES: dict[str, Callable[[Any], Any]] = {
+    "of a product whose elements others add up": lambda x: (
+        np.sum(np.max(x * SCALES.sum(1) * 0.3, axis=0)) + np.sum(x * SCALES.sum(1) * 0.3 * X[:33])
+    ),
+    "of a contraction whose elements others add up": lambda x: (
+        np.sum(np.max(np.einsum("acb,cd->cba", x[..., None] * ROWS, SCALES), axis=-1))
+        + np.sum(np.einsum("acb,cd->cba", x[..., None] * ROWS, SCALES) * X[:8])
+    ),
+    "of distances": lambda x: np.sum(np.min(np.sum((x[:, None] - 1.1 * x[None]) ** 2, -1), 1)),
+    "of what is exact": lambda x: np.max(np.abs(np.maximum(x, -x[::-1]))) + np.sum(np.min(-x, 0)),
+}
+"""What is compared with an extreme is computed again elsewhere, and might be rounded otherwise."""
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_extremes_of_what_is_computed_have_their_slopes(name: str, device: DeviceChoice) -> None:
+    f, x, h = EXTREMES[name], RNG.normal(size=(8, 33)), 1e-6
+    _, slope = sg.value_and_grad(f, device=device, dtype="float64")(x)
+    for way in (RNG.normal(size=x.shape) for _ in range(3)):
+        moved = (f(x + h * way) - f(x - h * way)) / (2 * h)
+        assert np.isclose(np.sum(slope * way), moved, rtol=1e-6, atol=1e-6)
+
+
+def test_of_very_many_elements_the_first_extreme_has_the_slope() -> None:
+    """Nearest points of 17 million pairs, which are not stored."""
+    x, y = RNG.normal(size=(4200, 2)), RNG.normal(size=(4000, 2))
+    x[7] = x[8]
+    near = sg.value_and_grad(
+        lambda x: np.sum(np.min(np.sum((x[:, None] - y[None]) ** 2, -1), 1)),
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    value, slope = near(x)
+    nearest = np.concatenate([
+        np.argmin(((part[:, None] - y[None]) ** 2).sum(-1), 1) for part in np.split(x, 10)
+    ])  # fmt: skip
+    assert np.isclose(value, ((x - y[nearest]) ** 2).sum())
+    np.testing.assert_allclose(slope, 2 * (x - y[nearest]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("x", [[0.0, 0.0, 3.0], [0.0, 2.0, 3.0], [0.0] * 3, [1.0, 2.0, -3.0]])
+@pytest.mark.parametrize("many", [1, 200])
+def test_second_derivatives_of_products_with_zeros(x: list[float], many: int) -> None:
+    """Of one product, and of many in rows."""
+    want = np.array(
+        [[0 if i == j else np.prod(np.delete(x, [i, j])) for i in range(3)] for j in range(3)]
+    )
+    curved = sg.jit(
+        lambda x: sg.jacobian(lambda x: sg.grad(lambda x: np.sum(np.prod(x, 1)))(x)[0])(x),
+        device="cpu", dtype="float64",
+    )  # fmt: skip
+    rows = np.stack([x, *np.ones((many - 1, 3))])
+    assert np.array_equal(curved(rows)[:, 0], want)
+
+
+def test_integers_ramp_to_their_ends_as_numpys() -> None:
+    for width in range(1, 60, 7):
+        x = np.array([width, 5, 2 * width])
+        padded = sg.jit(
+            lambda x, w=width: np.pad(np.round(x).astype(int), w, mode="linear_ramp"), device="cpu"
+        )
+        assert np.array_equal(padded(x.astype(float)), np.pad(x, width, mode="linear_ramp"))
+
+
+def test_conditions_of_singular_matrices_are_infinite() -> None:
+    for a in (np.diag([1.0, 0.0]), np.zeros((2, 2)), np.full((3, 3), 2.0)):
+        norms: list[Any] = [None, 1, np.inf, "fro"]
+        for p in norms:
+            run = sg.jit(lambda a, p=p: np.linalg.cond(a, p), device="cpu", dtype="float64")
+            assert run(a) > 1e15
+    assert np.isnan(sg.jit(lambda a: np.linalg.cond(a, 1), device="cpu")(np.full((2, 2), np.nan)))

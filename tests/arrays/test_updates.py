@@ -150,6 +150,14 @@ def test_equal_values_share_the_slope_as_jaxs(name: str, verb: str) -> None:
         np.testing.assert_allclose(slope, want, rtol=1e-12)
 
 
+def test_what_no_index_meets_keeps_its_slope() -> None:
+    """Also where it is what an extreme begins with."""
+    x = np.full(300, -np.inf)
+    x[5] = 1.0
+    run = sg.value_and_grad(lambda x: np.sum(x.at[[0, 0, 1]].max([1.0, 2.0, 3.0])), **EXACT)
+    assert run(x)[1].tolist() == [0.0, 0.0, *[1.0] * 298]
+
+
 def test_results_that_are_numbers_have_no_axis() -> None:
     for f in (lambda x: x, lambda x: np.maximum(x, x), lambda x: x + 1.0):
         assert sg.jit(f, device="cpu")(np.array(2.0)).shape == ()

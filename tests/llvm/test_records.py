@@ -35,7 +35,7 @@ def expected(points: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 WIDTHS = {
     **dict.fromkeys((1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33), (5,)), 7: (1, 2, 5, 16, 18),
-    16: (1, 16), 33: (2, 18),
+    16: (1, 5, 16), 33: (2, 5, 18),
 }  # fmt: skip
 """Inputs, and with how many columns: what is read is transposed whatever is written."""
 

@@ -16,7 +16,7 @@ import pytest
 import symgrad as sg
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory import queue as module
-from symgrad.wgsl.memory.encoding import Copy, Step, Work
+from symgrad.wgsl.memory.encoding import SUBMITTED_STEPS, Copy, Step, Work
 from symgrad.wgsl.memory.queue import GATHER_SECONDS, SOON, STEPS_GATHERED, Queue
 
 pytestmark = pytest.mark.usefixtures("quick_collection")
@@ -134,6 +134,26 @@ def test_a_mistake_is_told_once(queue: Queue, told: Told) -> None:
         queue.submit([step(2)])
     queue.submit([step(3)])
     assert told.seen == [[0], [1], [3]], "what was gathered is not to blame"
+
+
+def test_gathered_steps_do_not_start_again_where_long_work_is_refused(
+    queue: Queue, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long work goes to the device in parts, of which the first have started by then."""
+    submit = told.submit
+
+    def refusing(work: Sequence[Work]) -> None:
+        submit(work[:SUBMITTED_STEPS])
+        if len(work) > SUBMITTED_STEPS:
+            raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(told, "submit", refusing)
+    queue.add([step(1)])
+    with pytest.raises(RuntimeError, match="a mistake"):
+        queue.submit([step(k) for k in range(2, SUBMITTED_STEPS + 2)] + [step("wrong")])
+    queue.submit([step(3)])
+    started = [k for steps in told.seen for k in steps]
+    assert started.count(1) == 1
 
 
 def test_who_asks_next_is_told_that_gathered_steps_were_refused(told: Told) -> None:

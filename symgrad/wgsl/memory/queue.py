@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.wgsl.memory.encoding import Encoder, Work
+from symgrad.wgsl.memory.encoding import SUBMITTED_STEPS, Encoder, Work
 
 SOON: Final = 1e-4
 """Seconds after a submit in which steps are gathered: what it started keeps the device busy."""
@@ -70,6 +70,9 @@ class Queue:
             self._tell()
             gathered, self._gathered = self._gathered, []
             try:
+                if gathered and len(gathered) + len(work) > SUBMITTED_STEPS:
+                    self._start_alone(gathered)  # or a later part's refusal would start them again
+                    gathered = []
                 self.encoder.submit([*gathered, *work])
             except Exception:
                 if gathered and work:
@@ -93,7 +96,7 @@ class Queue:
 
     @contextlib.contextmanager
     def together(self) -> Generator[None]:
-        """A context whose steps start at its end, all at once, and not the first of them before."""
+        """A context whose steps start several at a time, the last of them at its end."""
         with self._lock:
             self._gathering += 1
         try:
@@ -101,7 +104,8 @@ class Queue:
         finally:
             with self._lock:
                 self._gathering -= 1
-        self.flush()
+        with self._lock:
+            self.flush()
 
     def flush(self) -> None:
         """Start what was gathered."""
