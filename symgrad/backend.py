@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad import multi_device
+from symgrad.arrays.array_loop import ArrayLoop
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
 from symgrad.expr.derivatives.strips import MemoryBudget
@@ -42,6 +43,7 @@ from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
 from symgrad.wgsl.dispatch.compiled import fits, rows_together, steps_target
 from symgrad.wgsl.dispatch.joined import Rows as JoinedRows
+from symgrad.wgsl.dispatch.loops import RecordedLoop, recorded
 from symgrad.wgsl.dispatch.sums import WorkgroupSums
 from symgrad.wgsl.dispatch.workspace import in_blocks
 from symgrad.wgsl.printing.source import Style
@@ -194,6 +196,10 @@ class Backend:
         The ``title`` stands at the head of the sources.
         """
         raise self._refused("a launch is on")
+
+    def loop(self, loop: ArrayLoop, body: Plan, options: Options) -> RecordedLoop | None:
+        """A loop whose body's plan is compiled with it; None where Python runs each iteration."""
+        return None
 
     def map(self, computation: Computation, options: Options, title: str = "") -> Any:
         """The compiled launch of a computation at every point of a batch.
@@ -407,6 +413,13 @@ class Wgpu(Backend):
         owner, style = self.owner, Style(options.math, options.comments, title, dtype=options.dtype)
         make = partial(wgsl_launch.Launched, owner, launch, style)
         return _launches.get((launch, style, owner), make)
+
+    def loop(self, loop: ArrayLoop, body: Plan, options: Options) -> RecordedLoop | None:
+        """Where the host has no part in an iteration: see `Backend`."""
+        self.require(options.dtype)
+        return recorded(
+            self.owner, loop, body, Style(options.math, options.comments, dtype=options.dtype)
+        )
 
     def map(
         self, computation: Computation, options: Options, title: str = ""

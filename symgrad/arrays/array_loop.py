@@ -11,8 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays.interpret import interpret
+from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import ArrayProgram, Tabulate
-from symgrad.arrays.scalars import Array, Reduce
+from symgrad.arrays.scalars import Array, Reduce, integer_where
+from symgrad.expr import ops
 
 COUNTER, CARRY, ROW, AROUND = "counter", "carry", "row", "around"
 """Roles of inputs of a body: its number, a carry, a row of an array, an array from around."""
@@ -79,6 +81,26 @@ class ArrayLoop:
         begins = tuple(i for i, role in pairs if role == CARRY)
         outputs = (*self.body.outputs, *begins, *self.sums)
         return replace(self, body=ArrayProgram(self.body.scalars, self.body.inputs, outputs))
+
+    @cached_property
+    def staying(self) -> ArrayProgram:
+        """The body, with carries that stay as they are when the first one ends the loop."""
+        b, n = self.body.scalars, self.carries
+        assert isinstance(b, Builder), "bodies of tapes are built by one"
+        pairs = zip(self.body.inputs, self.roles, strict=True)
+        carries = [i for i, role in pairs if role == CARRY]
+
+        def kept(new: Array, old: Array) -> Array:
+            where = integer_where if new.kind == "i" else ops.where
+
+            def element(*index: int) -> int:
+                going = b.opposite(b.same(b.element(carries[0], ()), b.number(0)))
+                return b.apply(where, going, b.element(new, index), b.element(old, index))
+
+            return b.tabulate(new.shape, element)
+
+        outputs = tuple(map(kept, self.body.outputs[:n], carries))
+        return ArrayProgram(b, self.body.inputs, (*outputs, *self.body.outputs[n:]))
 
     def run(
         self,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.array_loop import ArrayLoop
+from symgrad.arrays.array_loop import ROW, ArrayLoop
 from symgrad.arrays.fuse import fused
 from symgrad.arrays.kernels import WHEREVER
 from symgrad.arrays.laws import Builder
@@ -20,7 +20,7 @@ from symgrad.arrays.strips import in_strips
 from symgrad.backend import Backend, backend_of, plan_on_host
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import Graph, paused_gc
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.resident import ResidentArray, ResidentRows
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Launch
@@ -78,7 +78,8 @@ def planned(program: ArrayProgram, target: Target, options: Options, binding: in
 
 def _body(loop: ArrayLoop, target: Target) -> ArrayProgram:
     """The program of a loop's body; one that is of strips is not computed in such again."""
-    program = loop.body
+    in_blocks = loop.tested and not loop.axis and not target.in_step
+    program = loop.staying if in_blocks else loop.body
     assert isinstance(program.scalars, Builder), "bodies of tapes are built by one"
     outputs = tuple(fused(program.scalars, program.outputs))
     body = ArrayProgram(program.scalars, program.inputs, outputs)
@@ -110,6 +111,7 @@ class CompiledArrays:
         self.options, self.backend = options, backend
         self._dtypes = {"f": options.floats, "i": np.dtype(np.int32)}
         self._on_host = plan_on_host(whole, options) if backend.on_host else None
+        self._rows = _rows(whole)
         self._parts = [] if backend.on_host else [self._part(part) for part in whole.parts]
         parts, outputs = whole.parts, self.program.outputs
         written = {a for part in parts if isinstance(part, Segment) for a in part.outputs}
@@ -205,7 +207,12 @@ class CompiledArrays:
     def _loop(self, call: Call, step: CallStep) -> Any:
         """A loop: its body is compiled once, and carries stay on the device."""
         loop: ArrayLoop = call.options[0]
-        body = CompiledArrays(self.plan.bodies[step][1], self.options, self.backend)
+        plan = self.plan.bodies[step][1]
+        recorded = self.backend.loop(loop, plan, self.options)
+        if recorded is not None:
+            rows = [k for k, array in step.results.items() if array in self._rows]
+            return partial(self._recorded, recorded, step, rows)
+        body = CompiledArrays(plan, self.options, self.backend)
 
         @functools.lru_cache(KEPT_NUMBERS)
         def counted(k: int) -> Any:
@@ -213,11 +220,22 @@ class CompiledArrays:
 
         def run(arrays: dict[Array, Any]) -> None:
             operands = [self._read(arrays, a) for a in call.operands]
+            operands = [
+                x.joined(loop.count, loop.axis) if isinstance(x, ResidentRows) else x
+                for x in operands
+            ]
             with self.backend.together():
                 results = loop.run(operands, lambda x: body.run(x, True), np.stack, counted)
             arrays |= {array: results[k] for k, array in step.results.items()}
 
         return run
+
+    def _recorded(
+        self, loop: Any, step: CallStep, rows: Sequence[int], arrays: dict[Array, Any]
+    ) -> None:
+        """Runs a loop that the device has by itself; results of these numbers stay rows."""
+        results = loop.run([self._read(arrays, a) for a in step.call.operands], rows)
+        arrays |= {array: results[k] for k, array in step.results.items()}
 
     def _wherever(self, step: CallStep, arrays: dict[Array, Any]) -> None:
         """Calls a kernel of its own, which takes arrays of the device or of the host."""
@@ -248,6 +266,20 @@ class CompiledArrays:
         for array, values in zip(step.writes, step.run(hosted), strict=True):
             values = np.ascontiguousarray(values, self._dtypes[array.kind])
             arrays[array] = values.reshape(array.shape)  # which has an axis too many of a number
+
+
+def _rows(whole: Plan) -> set[Array]:
+    """The results of loops that only loops read, row by row."""
+    rows, others = set[Array](), {*whole.program.outputs}
+    for part in whole.parts:
+        if part in whole.bodies and isinstance(part, CallStep):
+            loop: ArrayLoop = part.call.options[0]
+            rows |= {array for k, array in part.results.items() if k >= loop.carries}
+            pairs = zip(part.call.operands, loop.roles, strict=True)
+            others |= {a for a, role in pairs if role != ROW}
+        else:
+            others.update(part.inputs)
+    return rows - others
 
 
 def _launches(whole: Plan) -> Iterator[Launch]:

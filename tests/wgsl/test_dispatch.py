@@ -357,6 +357,21 @@ def test_a_mistake_in_a_step_is_an_error(way: str, request: pytest.FixtureReques
     check(draw(5), program.run(draw(5)))
 
 
+@pytest.mark.parametrize("way", ["own_gpu", "plain_gpu"])
+def test_steps_say_where_arrays_stand(way: str, request: pytest.FixtureRequest) -> None:
+    gpu: Gpu = request.getfixturevalue(way)
+    x, y = (DeviceArray.from_numpy(gpu, draw(192)[:, 0]) for _ in range(2))
+    ranges = [(*a.place, 256) for a in (x, y)]
+    pipeline = gpu.pipeline(SQUARES, 1, 1, moving=(0, 1))
+    bindings = gpu.bind(64, ranges, 1, moving=(0, 1))
+    with gpu.guard:
+        gpu.submit([Step(pipeline, bindings, 1, 1, o) for o in ((512, 0), (0, 256), (256, 512))])
+    parts = np.split(x.numpy(), 3)
+    np.testing.assert_array_equal(y.numpy(), np.concatenate([parts[2], *parts[:2]]) ** 2)
+    with pytest.raises(DeviceError, match="refused"), gpu.guard:
+        gpu.submit([Step(pipeline, bindings, 1, 1, (0, 1 << 20))])
+
+
 @pytest.mark.parametrize("broken", ["map", "unmap"])
 def test_a_call_after_an_interrupted_one(own_gpu: Gpu, broken: str) -> None:
     own_gpu.mapper = cast(Any, Interrupted(own_gpu.mapper, broken))

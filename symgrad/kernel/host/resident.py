@@ -91,3 +91,11 @@ class ResidentArray:
     def numpy(self) -> np.ndarray:
         """The elements on the host, in a new array."""
         raise NotImplementedError
+
+
+class ResidentRows:
+    """Rows of an array that loops go through, each of which stands by itself."""
+
+    def joined(self, count: int, axis: int) -> ResidentArray:
+        """The first rows as an array, one behind the other along an axis."""
+        raise NotImplementedError

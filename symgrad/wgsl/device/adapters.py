@@ -51,6 +51,7 @@ KINDS = {
 LIMITS = {
     "max-bind-groups": 4,
     "max-storage-buffers-per-shader-stage": 8,
+    "max-dynamic-storage-buffers-per-pipeline-layout": 4,
     "max-uniform-buffers-per-shader-stage": 12,
     "max-uniform-buffer-binding-size": 65_536,
     "max-storage-buffer-binding-size": 1 << 27,
@@ -135,8 +136,10 @@ def limits(adapter: Any) -> dict[str, int]:
     """The limits to open the adapter with: WebGPU's defaults, but its own sizes."""
     own = adapter.limits
     shared = "max-compute-workgroup-storage-size"
+    moving = "max-dynamic-storage-buffers-per-pipeline-layout"
     return LIMITS | {
         shared: min(own[shared], WIDE_SHARED),
+        moving: min(own[moving], LIMITS["max-storage-buffers-per-shader-stage"]),
         "max-storage-buffer-binding-size": min(own["max-storage-buffer-binding-size"], MAX_BINDING),
         "max-buffer-size": min(own["max-buffer-size"], MAX_BUFFER),
     }

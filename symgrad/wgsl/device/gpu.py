@@ -123,6 +123,9 @@ class TrustedModules:
 Range = tuple[Any, int, int]
 """A bound part of a buffer: the buffer, the first byte, and how many."""
 
+Bindings = tuple[int, int, tuple[int, ...]]
+"""How many arrays a kernel reads, how many it may write, and the numbers of those that move."""
+
 STORAGE = "STORAGE|COPY_SRC|COPY_DST"
 
 FLOAT = np.dtype(np.float32)
@@ -170,7 +173,7 @@ class Gpu:
        a kernel has it, or as it is among the last ``IDLE_PIPELINES``.
     3. Every wgpu object that outlives a call is in ``kept``: see ``_after_fork``.
     4. One binding has at most ``max_binding`` bytes, one buffer at most ``max_buffer``, and one
-       kernel at most ``max_arrays`` of them beside the uniform block.
+       kernel at most ``max_arrays`` of them beside the uniform block, of which ``max_moving`` move.
 
     Calls on arrays of the host go in one submit up to ``queued_bytes``, and in pieces of
     ``streamed_bytes`` beyond; ``scratch_bytes`` is the scratch memory that runs may take.
@@ -189,6 +192,7 @@ class Gpu:
         self.max_binding = wanted["max-storage-buffer-binding-size"]
         self.max_buffer = rounded_down(wanted["max-buffer-size"])
         self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
+        self.max_moving = wanted["max-dynamic-storage-buffers-per-pipeline-layout"]
         self.queued_bytes, self.streamed_bytes = QUEUED_BYTES, STREAMED_BYTES
         self.scratch_bytes = SOFTWARE_BYTES if info.kind == "software" else SCRATCH_BYTES
         self.max_shared = wanted["max-compute-workgroup-storage-size"]
@@ -199,9 +203,9 @@ class Gpu:
                 required_features=features, required_limits=wanted
             )
         self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self.device, self.device.queue])
-        self._layouts: Once[tuple[int, int], tuple[Any, Any]] = Once(16)
-        self._pipelines: Once[tuple[bytes, int, int], Any] = Once(IDLE_PIPELINES)
-        self._live: weakref.WeakValueDictionary[tuple[bytes, int, int], Any] = (
+        self._layouts: Once[Bindings, tuple[Any, Any]] = Once(16)
+        self._pipelines: Once[tuple[bytes, Bindings], Any] = Once(IDLE_PIPELINES)
+        self._live: weakref.WeakValueDictionary[tuple[bytes, Bindings], Any] = (
             weakref.WeakValueDictionary()
         )
         self._tools: Once[Callable[[Gpu], Any], Any] = Once(16)
@@ -244,38 +248,44 @@ class Gpu:
 
     # Compiling
 
-    def pipeline(self, source: str, writable: int, readable: int = 1) -> Any:
+    def pipeline(
+        self, source: str, writable: int, readable: int = 1, moving: tuple[int, ...] = ()
+    ) -> Any:
         """The compiled WGSL module, whose bindings from 1 on are storage buffers.
 
-        The first ``readable`` are only read, the other ``writable`` may be written.
+        The first ``readable`` are only read, the other ``writable`` may be written. Those of the
+        numbers ``moving``, from 0 on, begin where each step says (WebGPU's dynamic offsets).
         """
         self.check()
-        key = hashlib.sha256(source.encode()).digest(), readable, writable
+        key = hashlib.sha256(source.encode()).digest(), (readable, writable, moving)
         return self._pipelines.get(key, lambda: self._live_or_compiled(key, source))
 
-    def _live_or_compiled(self, key: tuple[bytes, int, int], source: str) -> Any:
+    def _live_or_compiled(self, key: tuple[bytes, Bindings], source: str) -> Any:
         """The pipeline that some kernel still has, or a new one."""
         pipeline = self._live.get(key)
         if pipeline is None:
-            pipeline = self._live[key] = self._compile(source, key[1:])
+            pipeline = self._live[key] = self._compile(source, key[1])
         return pipeline
 
-    def _compile(self, source: str, counts: tuple[int, int]) -> Any:
+    def _compile(self, source: str, bindings: Bindings) -> Any:
         """A compute pipeline with entry point "main"; naga's message if it refuses the source."""
-        layout = self._layout(counts)[1]
+        layout = self._layout(bindings)[1]
         with self.guard, watch.stage("compile"):
             stage = {"module": self._module(source), "entry_point": "main"}
             return self._keep(self.device.create_compute_pipeline(layout=layout, compute=stage))
 
-    def _layout(self, counts: tuple[int, int]) -> tuple[Any, Any]:
-        """Bind group layout and pipeline layout of a kernel that reads and writes so many."""
-        return self._layouts.get(counts, lambda: self._make_layout(*counts))
+    def _layout(self, bindings: Bindings) -> tuple[Any, Any]:
+        """Bind group layout and pipeline layout of a kernel that binds these."""
+        return self._layouts.get(bindings, lambda: self._make_layout(*bindings))
 
-    def _make_layout(self, readable: int, writable: int) -> tuple[Any, Any]:
+    def _make_layout(self, readable: int, writable: int, moving: Sequence[int]) -> tuple[Any, Any]:
         kinds = ["uniform"] + ["read-only-storage"] * readable + ["storage"] * writable
+        buffers = (
+            {"type": kind, "has_dynamic_offset": n - 1 in moving} for n, kind in enumerate(kinds)
+        )
         entries = [
-            {"binding": binding, "visibility": "COMPUTE", "buffer": {"type": kind}}
-            for binding, kind in enumerate(kinds)
+            {"binding": binding, "visibility": "COMPUTE", "buffer": buffer}
+            for binding, buffer in enumerate(buffers)
         ]
         with self.guard:
             group = self._keep(self.device.create_bind_group_layout(entries=entries))
@@ -393,16 +403,17 @@ class Gpu:
         readable: int = 1,
         arguments: Sequence[int] = (),
         dtype: np.dtype[Any] = FLOAT,
+        moving: tuple[int, ...] = (),
     ) -> Any:
         """The bind group of a dispatch: the block for ``count`` points, then the arrays in order.
 
-        The first ``readable`` arrays are only read; the block ends with the kernel's ``arguments``,
-        and has floats of the ``dtype`` that it computes in. It is kept, since the pool hands out
-        the same buffers again and again.
+        The first ``readable`` arrays are only read, and some are ``moving``: see `pipeline`. The
+        block ends with the kernel's ``arguments``, and has floats of the ``dtype`` that it computes
+        in. It is kept, since the pool hands out the same buffers again and again.
         """
-        block = dtype, count, *arguments
-        key = block, readable, *[(id(buffer), start, nbytes) for buffer, start, nbytes in arrays]
-        return self.bound(key, lambda: self._make_bindings(block, arrays, readable))
+        block, form = (dtype, count, *arguments), (readable, len(arrays) - readable, moving)
+        key = block, form, *[(id(buffer), start, nbytes) for buffer, start, nbytes in arrays]
+        return self.bound(key, lambda: self._make_bindings(block, arrays, form))
 
     def bound(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """Bind groups by a ``key`` that has the ids of all their buffers, kept as by ``bind``."""
@@ -415,14 +426,16 @@ class Gpu:
             self._bindings[key] = groups
         return groups
 
-    def _make_bindings(self, block: tuple[Any, ...], arrays: Sequence[Range], readable: int) -> Any:
+    def _make_bindings(
+        self, block: tuple[Any, ...], arrays: Sequence[Range], form: Bindings
+    ) -> Any:
         params = self._params.get(block, lambda: self._make_params(*block))
         ranges = [(params, 0, params.size), *arrays]
         entries = [
             {"binding": binding, "resource": {"buffer": buffer, "offset": start, "size": nbytes}}
             for binding, (buffer, start, nbytes) in enumerate(ranges)
         ]
-        layout = self._layout((readable, len(arrays) - readable))[0]
+        layout = self._layout(form)[0]
         return self._keep(self.device.create_bind_group(layout=layout, entries=entries))
 
     def _forget_bindings(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -190,15 +190,23 @@ CACHED_PIPELINES: Final = 256
 class Compiled:
     """A kernel of the language as pipelines, which run one after the other.
 
-    They may be made ``apart``, by threads, while others are planned.
+    They may be made ``apart``, by threads, while others are planned. Some buffers may be bound
+    where each step says: they are ``moving``, by their names.
     """
 
     def __init__(
-        self, gpu: Gpu, printed: Printed, floats: np.dtype[Any] = FLOAT, apart: bool = False
+        self,
+        gpu: Gpu,
+        printed: Printed,
+        floats: np.dtype[Any] = FLOAT,
+        apart: bool = False,
+        moving: Collection[str] = (),
     ) -> None:
         self.printed, self.bound = printed, printed.bound
         """The kernel's buffers that are bound, in the order of the bindings."""
         self.readable = sum(b.space == "read" for b in self.bound)
+        self.moving = tuple(n for n, b in enumerate(self.bound) if b.name in moving)
+        """The numbers of those whose place each step says."""
         self.tables = {b: gpu.constants(b.data, floats) for b in self.bound if b.data is not None}
         writable = len(self.bound) - self.readable + bool(printed.slots)
         if (needed := self.readable + writable) > gpu.max_arrays:
@@ -211,7 +219,9 @@ class Compiled:
                 f'for the {printed.shared:,} of a kernel in pairs: use dtype="float32", or '
                 'device="cpu"'
             )
-        self._make = partial(gpu.pipeline, writable=writable, readable=self.readable)
+        self._make = partial(
+            gpu.pipeline, writable=writable, readable=self.readable, moving=self.moving
+        )
         apart = apart and cores() > 1
         self._waiting = [threads().submit(self._make, m) for m in printed.modules] if apart else []
         self._pipelines: list[Any] = []
@@ -238,11 +248,16 @@ class Compiled:
 _compiled: Once[Any, Compiled] = Once(CACHED_PIPELINES)
 
 
-def compiled_kernel(gpu: Gpu, dispatch: Dispatch, style: Style, apart: bool) -> Compiled:
-    """A dispatch's kernel, compiled once for all launches, ``apart`` from this thread if said."""
-    key = gpu, dispatch.program, dispatch.target, style
-    floats = style.floats.dtype
-    return _compiled.get(key, lambda: Compiled(gpu, printed_kernel(dispatch, style), floats, apart))
+def compiled_kernel(
+    gpu: Gpu, dispatch: Dispatch, style: Style, apart: bool, moving: frozenset[str] = frozenset()
+) -> Compiled:
+    """A dispatch's kernel, compiled once for all launches: see `Compiled`."""
+    key, floats = (gpu, dispatch.program, dispatch.target, style, moving), style.floats.dtype
+
+    def compiled() -> Compiled:
+        return Compiled(gpu, printed_kernel(dispatch, style), floats, apart, moving)
+
+    return _compiled.get(key, compiled)
 
 
 def printed_kernel(dispatch: Dispatch, style: Style) -> Printed:

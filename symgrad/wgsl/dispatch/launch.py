@@ -12,7 +12,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -76,14 +76,18 @@ class Launched:
         launch: Launch,
         style: Style,
         kernels: Mapping[Program, Compiled] | None = None,
+        moving: Collection[str] = (),
     ) -> None:
-        """Some programs' kernels may be compiled already, of a launch that is known to be right."""
+        """Some programs' kernels may be compiled already, of a launch that is known to be right.
+
+        Arrays of the names ``moving`` stand where each step says: see `moving_steps`.
+        """
         start = time.perf_counter()
         if launch.has_batch:
             by_columns = launch.inputs[0].by_columns, launch.outputs[0].by_columns
             style = replace(style, columns_in=by_columns[0], columns_out=by_columns[1])
         self.gpu, self.launch, self._style = gpu, launch, style
-        self._kernels = kernels or {}
+        self._kernels, self._moving = kernels or {}, moving
         self.floats = floats = style.floats.dtype
         """The dtype that it computes in."""
         self._kinds = [a.dtype(floats) for a in launch.inputs]
@@ -143,7 +147,8 @@ class Launched:
             if not self.launch.until:
                 require_iterations(gpu, kernel.printed.iterations)
             return kernel
-        return compiled_kernel(gpu, d, style, apart=len(self.launch.dispatches) > 1)
+        moving = frozenset(b for b, array in d.names.items() if array in self._moving)
+        return compiled_kernel(gpu, d, style, len(self.launch.dispatches) > 1, moving)
 
     def _checked_chunk(self) -> int:
         """The points that one dispatch takes, or a DeviceError if it takes none."""
@@ -526,7 +531,26 @@ class Launched:
         """The bind group of a dispatch."""
         ranges = [s.range(places) for s in p.slots]
         count, *arguments = p.numbers
-        return self.gpu.bind(count, ranges, p.compiled.readable, arguments, self.floats)
+        c = p.compiled
+        return self.gpu.bind(count, ranges, c.readable, arguments, self.floats, c.moving)
+
+    @property
+    def scratch(self) -> Sequence[int]:
+        """The bytes of the scratch arrays of a launch without a batch."""
+        return self._plan(1).others
+
+    def moving_steps(self, places: Sequence[Place]) -> list[tuple[Step, list[int]]]:
+        """The dispatches of a launch without a batch, with inputs, outputs and scratch at places.
+
+        Beside each are the numbers of the arrays whose offsets from there it is to be given.
+        """
+        return [
+            (Step(pipeline, group, p.across, p.down), moved)
+            for p in self._plan(1).dispatches
+            for group in (self._bound(p, places),)
+            for moved in ([p.slots[n].array for n in p.compiled.moving],)
+            for pipeline in p.compiled.pipelines
+        ]
 
 
 def _identity(place: Place) -> tuple[int, ...]:

@@ -13,12 +13,16 @@ SUBMITTED_STEPS: Final = 64
 
 
 class Step(NamedTuple):
-    """A dispatch: a pipeline, what is bound, and the workgroups across and down."""
+    """A dispatch: a pipeline, what is bound, and the workgroups across and down.
+
+    The ``offsets`` are bytes, for each of the bound arrays that move.
+    """
 
     pipeline: Any
     bindings: Any
     across: int
     down: int = 1
+    offsets: tuple[int, ...] = ()
 
 
 class Copy(NamedTuple):
@@ -86,7 +90,7 @@ class PlainEncoder:
             compute = encoder.begin_compute_pass()
             for step in part:
                 compute.set_pipeline(step.pipeline)
-                compute.set_bind_group(0, step.bindings)
+                compute.set_bind_group(0, step.bindings, list(step.offsets))
                 compute.dispatch_workgroups(step.across, step.down)
             compute.end()
         self._device.queue.submit([encoder.finish()])
@@ -170,15 +174,19 @@ class NativeEncoder:
         """The compute pass, with what does not change from step to step set once."""
         lib, none = self._lib, self._ffi.NULL
         compute = lib.wgpuCommandEncoderBeginComputePass(encoder, self.passes)
+        bind = lib.wgpuComputePassEncoderSetBindGroup
+        dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
         last = last_bound = None
         try:
-            for pipeline, bindings, across, down in steps:
+            for pipeline, bindings, across, down, offsets in steps:
                 if pipeline is not last:
                     lib.wgpuComputePassEncoderSetPipeline(compute, pipeline._internal)
-                if bindings is not last_bound:
-                    lib.wgpuComputePassEncoderSetBindGroup(compute, 0, bindings._internal, 0, none)
+                if offsets:
+                    bind(compute, 0, bindings._internal, len(offsets), offsets)
+                elif bindings is not last_bound:
+                    bind(compute, 0, bindings._internal, 0, none)
                 last, last_bound = pipeline, bindings
-                lib.wgpuComputePassEncoderDispatchWorkgroups(compute, across, down, 1)
+                dispatch(compute, across, down, 1)
             lib.wgpuComputePassEncoderEnd(compute)
         finally:
             lib.wgpuComputePassEncoderRelease(compute)
