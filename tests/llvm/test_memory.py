@@ -20,6 +20,7 @@ from symgrad.kernel.skeletons.map import map_program
 from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.functions import UNROLLED_COLUMNS
 from symgrad.llvm.printing.operations import Shape
+from symgrad.llvm.printing.printer import print_kernel
 
 from .programs import run_kernel
 from .running import aligned, computation
@@ -165,6 +166,33 @@ def test_lanes_before_the_first_row_read_and_write_nothing(start: int, stride: i
     found = np.zeros(4 * WIDEST, np.float32)
     both_ways(k, "float32", [points, found], 4 * WIDEST, 4 * WIDEST)
     np.testing.assert_array_equal(found[:-start], points[:-start, -1])
+
+
+@pytest.mark.parametrize("start", [-3 * WIDEST, -WIDEST, -1, 0, 1, WIDEST - 1, 3 * WIDEST])
+@pytest.mark.parametrize("size", [1, WIDEST - 2, WIDEST - 1, WIDEST, WIDEST + 1, 3 * WIDEST])
+@pytest.mark.parametrize("some", [False, True])
+def test_lanes_beyond_a_limit_read_what_stands_there(start: int, size: int, some: bool) -> None:
+    """Whether that is one lane of a vector, or all; below 0 a word is beyond it as well."""
+    k = KernelIR(SimdTarget(WIDEST))
+    x, out = k.buffer("x", "read"), k.buffer("out", "write")
+    word = k.add(ops.word_add if start > 0 else ops.word_sub, k.cell, k.word(abs(start)))
+    place = k.add(ops.word_add, k.add(ops.word_min, word, k.word(size - 1)), k.word(size))
+
+    def copy() -> None:
+        k.store(out, k.cell, k.load(x, place))
+
+    if some:
+        k.when(k.add(ops.word_lt, k.cell, k.count), copy)
+    else:
+        copy()
+    cells = 5 * WIDEST
+    count = cells - WIDEST - 1 if some else cells
+    points, found = at_the_end_of_memory((2, size)), np.zeros(cells, np.float32)
+    both_ways(k, "float32", [points, found], count, cells)
+    wanted = points[1, np.minimum((np.arange(count) + start) % 2**32, size - 1)]
+    np.testing.assert_array_equal(found, [*wanted, *np.zeros(cells - count)])
+    gathered = "gather" in print_kernel(k, {}, Shape("float32", WIDEST, True)).text
+    assert gathered == (WIDEST == 4)  # small vectors are not read in part by one instruction
 
 
 def test_rows_within_a_loop_are_stored_whole_where_all_lanes_are() -> None:

@@ -20,6 +20,7 @@ from symgrad.kernel.language.statements import (
     scopes_of,
 )
 from symgrad.llvm.printing.analysis import Records
+from symgrad.llvm.printing.indices import Bounded
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.records import Addresses, Transposed, tiles, transpose
 from symgrad.llvm.printing.values import Values
@@ -204,6 +205,9 @@ def _sizes(width: int, shape: Shape) -> list[int]:
     return [most] * whole + ([1 << (rest - 1).bit_length()] if rest else [])
 
 
+SMALL = 16
+"""Bytes of vectors of which no lanes alone are read from memory by one instruction."""
+
 FILLED = 8
 """Numbers of an array that are set to zero without a loop."""
 
@@ -273,9 +277,77 @@ class Memory:
                 return write.value(f"load {wide}, ptr {at}, align {align}")
             call = f"call {wide} @llvm.masked.load.{name}.p0(ptr {at}, i32 {align}"
             return write.value(f"{call}, {mask}, {zeros})")
+        bounded = self._analysis.indices.bounded(index) if self._is_masked(buffer) else None
+        if bounded is not None:
+            return self._within(buffer, bounded)
         at = self._addresses.anywhere(buffer, index)
         call = f"call {wide} @llvm.masked.gather.{name}.v{self._lanes}p0(<{self._lanes} x ptr> {at}"
         return write.value(f"{call}, i32 {align}, {mask}, {zeros})")
+
+    def _is_masked(self, buffer: Buffer) -> bool:
+        """Whether lanes of a vector may be read from memory and others not, by one instruction."""
+        return buffer.space != "own" and self._lanes * self._arrangement.size(buffer.kind) > SMALL
+
+    def _within(self, buffer: Buffer, index: Bounded) -> str:
+        """The numbers side by side up to a limit, and beyond it the one that stands at the limit.
+
+        Where all lanes go on, few vectors are at the limit: the others take another branch.
+        """
+        values, write, wide = self._values, self._write, self._values.type(buffer.kind, True)
+        if values.mask:
+            return self._edge(buffer, index)
+        name, limit = write.label("read"), values.operand(index.limit, False)
+        first, lanes = self._addresses.first(index.word), self._lanes
+        least = write.value(f"call i32 @llvm.usub.sat.i32(i32 {limit}, i32 {lanes - 2})")
+        below = write.value(f"icmp ult i32 {first}, {least}")
+        write.do(f"br i1 {below}, label %{name}.side, label %{name}.edge")
+        write.begin(f"{name}.side")
+        base, unit = self._addresses.of(buffer), values.type(buffer.kind, False)
+        with values.inside():
+            at = self._addresses.element(base, unit, self._summed(first, index.rest))
+        side = write.value(f"load {wide}, ptr {at}, align {self._arrangement.size(buffer.kind)}")
+        write.do(f"br label %{name}.end")
+        write.begin(f"{name}.edge")
+        with values.inside():
+            edge = self._edge(buffer, index)
+        write.do(f"br label %{name}.end")
+        write.begin(f"{name}.end")
+        return write.phis([wide], [(f"{name}.side", [side]), (f"{name}.edge", [edge])])[0]
+
+    def _edge(self, buffer: Buffer, index: Bounded) -> str:
+        """Such numbers of lanes of which some are beyond the limit, or none of those that go on.
+
+        What no lane is to have is read from the beginning.
+        """
+        values, write, kind = self._values, self._write, buffer.kind
+        one, wide, words = values.type(kind, False), values.type(kind, True), values.type("u", True)
+        word, limit = (values.operand(i, True) for i in (index.word, index.limit))
+
+        def where(mask: str, place: str) -> str:
+            """The address of a place that some lane of a mask has."""
+            return write.value(f"select i1 {values.any_lane(mask)}, i64 {place}, i64 0")
+
+        last = self._summed(values.operand(index.limit, False), index.rest)
+        last = write.value(f"zext i32 {last} to i64")
+        inside = write.value(f"icmp ule {words} {word}, {limit}")
+        if values.mask:
+            beyond = write.value(f"icmp ugt {words} {word}, {limit}")
+            last = where(values.both(values.mask, beyond), last)
+            inside = values.both(values.mask, inside)
+        base = self._addresses.of(buffer)
+        at = write.value(f"getelementptr {one}, ptr {base}, i64 {last}")
+        others = values.spread(kind, write.value(f"load {one}, ptr {at}"))
+        first = where(inside, self._addresses.counted_back(index.word, index.rest))
+        at = write.value(f"getelementptr {one}, ptr {base}, i64 {first}")
+        align, name = self._arrangement.size(kind), f"v{self._lanes}{self._scalar(kind)}"
+        call = f"call {wide} @llvm.masked.load.{name}.p0(ptr {at}, i32 {align}"
+        return write.value(f"{call}, <{self._lanes} x i1> {inside}, {wide} {others})")
+
+    def _summed(self, word: str, more: Sequence[int]) -> str:
+        """A scalar word, and others that all lanes have."""
+        for i in more:
+            word = self._write.folded("add", word, self._values.operand(i, False))
+        return word
 
     def _whole_vector(self, buffer: Buffer, at: str) -> str:
         wide, align = self._values.type(buffer.kind, True), self._addresses.alignment(buffer)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from symgrad.expr.graph.node import WORD
 from symgrad.kernel.language.statements import Buffer, ReadRow, Scope, Store, StoreRow
-from symgrad.llvm.printing.analysis import LINEAR, Records
+from symgrad.llvm.printing.analysis import Records
 from symgrad.llvm.printing.builder import Builder
+from symgrad.llvm.printing.indices import LINEAR
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.source import CACHE_LINE_BYTES
 from symgrad.llvm.printing.values import Values
@@ -94,17 +95,27 @@ class Addresses:
     def side_by_side(self, buffer: Buffer, index: int) -> str:
         """The address of the first lane's number, where those of the others follow.
 
-        Of lanes that are masked a word may be below 0, where it is the largest ones: so it is
-        counted back from the lane behind the last, whose word is then small.
+        Of lanes that are masked a word may be below 0.
         """
         values, write = self._values, self._write
         if not values.mask or values.graph.nodes[index][0] not in LINEAR:
             return self.one(buffer, index)
-        behind = write.value(f"add i32 {self.first(index)}, {values.lanes}")
-        wide = write.value(f"zext i32 {behind} to i64")
-        at = write.value(f"sub i64 {wide}, {values.lanes}")
+        at = self.counted_back(index)
         unit = values.type(buffer.kind, False)
         return write.value(f"getelementptr {unit}, ptr {self.of(buffer)}, i64 {at}")
+
+    def counted_back(self, index: int, more: Sequence[int] = ()) -> str:
+        """The first lane's word, and ``more`` of all lanes, in 64 bits.
+
+        One below 0 is among the largest: so it is counted back from the lane behind the last, whose
+        word is then small.
+        """
+        write, lanes = self._write, self._values.lanes
+        behind = write.value(f"add i32 {self.first(index)}, {lanes}")
+        for i in more:
+            behind = write.folded("add", behind, self._values.operand(i, False))
+        wide = write.value(f"zext i32 {behind} to i64")
+        return write.value(f"sub i64 {wide}, {lanes}")
 
     def anywhere(self, buffer: Buffer, index: int) -> str:
         """The addresses of the lanes' numbers."""

@@ -204,13 +204,23 @@ class Body:
             span = self.values.chosen(
                 self.values.mask, self.values.type("u", True), span, "zeroinitializer"
             )
-        trips = self.values.extreme("umax", span) if varies else span
+        least, trips = self._extremes(s, span) if varies else (span, span)
         iterations = _Iterations(self, s, trips, span if varies else None, self.values.mask)
         whole = "0"
         if self.values.mask is None and _size(s.scope) <= self.values.shape.sizes.written_twice:
-            whole = self.values.extreme("umin", span) if varies else trips
+            whole = least
         self._end(s, self._whole_and_masked(iterations, whole))
         self._count_apart(s, iterations, span, varies)
+
+    def _extremes(self, s: For, span: str) -> tuple[str, str]:
+        """The least and the most iterations that a lane takes, if not all take the same ones."""
+        values, write, lanes = self.values, self.write, self.values.lanes
+        dealt = self._arrangement.analysis.indices.dealt_out(s.hi, lanes)
+        if dealt is None or values.mask or values.operand(s.lo, False) != "0":
+            return values.extreme("umin", span), values.extreme("umax", span)
+        count = values.operand(dealt, False)
+        more = write.value(f"add i32 {count}, {lanes - 1}")
+        return write.value(f"udiv i32 {count}, {lanes}"), write.value(f"udiv i32 {more}, {lanes}")
 
     def _whole_and_masked(self, iterations: _Iterations, whole: str) -> Sequence[str]:
         """Carries after all iterations of a loop: no lane leaves out ``whole`` of them."""
