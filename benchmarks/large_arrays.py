@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from measure import bar, interleaved, report
@@ -33,14 +33,22 @@ Function = Callable[..., Any]
 Case = tuple[Function, tuple[np.ndarray, ...], tuple[int, ...]]
 
 
+class Library(NamedTuple):
+    """The functions of symgrad or of JAX."""
+
+    np: Any
+    solve_triangular: Any
+    convolved: Any
+
+
 def drawn(*shape: int, scale: float = 1.0) -> np.ndarray:
     """Normal numbers in float32."""
     return (scale * DRAW.normal(size=shape)).astype(np.float32)
 
 
-def standardised(xp: Any, a: Any) -> Any:
+def standardised(lib: Library, a: Any) -> Any:
     """A power of columns without their means and spreads."""
-    return xp.sum(((a - a.mean(0)) ** 2 / (a.var(0) + 1e-5)) ** 1.5)
+    return lib.np.sum(((a - a.mean(0)) ** 2 / (a.var(0) + 1e-5)) ** 1.5)
 
 
 def layer_norm(xp: Any, x: Any, gain: Any, bias: Any) -> Any:
@@ -57,7 +65,8 @@ def gelu(xp: Any, x: Any) -> Any:
 def block(heads: int) -> Function:
     """A block of a causal transformer, with so many heads of attention."""
 
-    def loss(xp: Any, x: Any, mask: Any, *p: Any) -> Any:
+    def loss(lib: Library, x: Any, mask: Any, *p: Any) -> Any:
+        xp = lib.np
         g1, b1, wq, bq, wo, bo, g2, b2, w1, c1, w2, c2 = p
         batch, length, width = x.shape
         size = width // heads
@@ -74,11 +83,8 @@ def block(heads: int) -> Function:
     return loss
 
 
-def convolved(xp: Any, x: Any, w: Any) -> Any:
+def convolved(x: Any, w: Any) -> Any:
     """A 3 x 3 convolution that keeps the size, of channels by filters."""
-    if xp is not np:
-        jax: Any = importlib.import_module("jax")
-        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))  # pyright: ignore[reportCallIssue, reportArgumentType]
     return np.einsum("bchwij,ocij->bohw", windows, w)
@@ -91,27 +97,37 @@ def normalised(xp: Any, x: Any, gain: Any, bias: Any) -> Any:
     return c / spread * gain[:, None, None] + bias[:, None, None]
 
 
-def residual_block(xp: Any, x: Any, w1: Any, g1: Any, b1: Any, w2: Any, g2: Any, b2: Any) -> Any:
+def residual_block(
+    lib: Library, x: Any, w1: Any, g1: Any, b1: Any, w2: Any, g2: Any, b2: Any
+) -> Any:
     """Two convolutions with norms, and what they are added to."""
-    h = xp.maximum(normalised(xp, convolved(xp, x, w1), g1, b1), 0.0)
-    out = xp.maximum(normalised(xp, convolved(xp, h, w2), g2, b2) + x, 0.0)
+    xp = lib.np
+    h = xp.maximum(normalised(xp, lib.convolved(x, w1), g1, b1), 0.0)
+    out = xp.maximum(normalised(xp, lib.convolved(h, w2), g2, b2) + x, 0.0)
     return (out * out).mean()
 
 
-def gaussian_process(xp: Any, p: Any, x: Any, y: Any) -> Any:
+def gaussian_process(lib: Library, p: Any, x: Any, y: Any) -> Any:
     """The negative logarithm of a likelihood, by a Cholesky factor."""
-    linalg: Any = sg.linalg if xp is np else importlib.import_module("jax.scipy.linalg")
+    xp = lib.np
     d = x[:, None] - x[None]
     k = xp.exp(p[0]) * xp.exp(-0.5 * d * d * xp.exp(p[1])) + xp.exp(p[2]) * xp.eye(len(x))
     factor = xp.linalg.cholesky(k)
-    z = linalg.solve_triangular(factor, y, lower=True)
+    z = lib.solve_triangular(factor, y, lower=True)
     return 0.5 * xp.sum(z * z) + xp.sum(xp.log(xp.diagonal(factor)))
+
+
+def pairs(lib: Library, x: Any) -> Any:
+    """The sum of a Gaussian kernel over all pairs of points."""
+    xp = lib.np
+    return xp.sum(xp.exp(-xp.sum((x[:, None] - x[None]) ** 2, -1)))
 
 
 def sinkhorn(count: int) -> Function:
     """The cost of a transport plan after some iterations, written out by Python."""
 
-    def cost(xp: Any, c: Any, a: Any, b: Any) -> Any:
+    def cost(lib: Library, c: Any, a: Any, b: Any) -> Any:
+        xp = lib.np
         k = xp.exp(-c)
         u, v = a, b
         for _ in range(count):
@@ -163,18 +179,15 @@ def cases(small: bool) -> dict[str, Callable[[], Case]]:
     n = size(8192, 512)
     return {
         "tanh squares": lambda: (
-            lambda xp, a: xp.sum(xp.tanh(a) ** 2), (drawn(size(10_000, 512), n),), (0,),
+            lambda lib, a: lib.np.sum(lib.np.tanh(a) ** 2), (drawn(size(10_000, 512), n),), (0,),
         ),
         "standardised columns": lambda: (standardised, (drawn(n, n),), (0,)),
         "tanh(A @ x)": lambda: (
-            lambda xp, a, x: xp.sum(xp.tanh(a @ x)), (drawn(n, n), drawn(n)), (0, 1),
+            lambda lib, a, x: lib.np.sum(lib.np.tanh(a @ x)), (drawn(n, n), drawn(n)), (0, 1),
         ),
         "GPT block": transformer,
         "ResNet block": residual,
-        "pairs": lambda: (
-            lambda xp, x: xp.sum(xp.exp(-xp.sum((x[:, None] - x[None]) ** 2, -1))),
-            (drawn(size(20_000, 1000), 3),), (0,),
-        ),
+        "pairs": lambda: (pairs, (drawn(size(20_000, 1000), 3),), (0,)),
         "Gaussian process": process,
         "Sinkhorn": transport,
     }  # fmt: skip
@@ -183,7 +196,8 @@ def cases(small: bool) -> dict[str, Callable[[], Case]]:
 def own(case: Case, device: Any) -> Callable[[], Any]:
     """The case by symgrad: a call, until it is done."""
     f, arrays, argnums = case
-    run = sg.value_and_grad(lambda *x: f(np, *x), argnums, device=device)
+    lib = Library(np, sg.linalg.solve_triangular, convolved)
+    run = sg.value_and_grad(lambda *x: f(lib, *x), argnums, device=device)
     there = [sg.device_array(a, device) for a in arrays]
 
     def calls(count: int = CALLS) -> Any:
@@ -201,7 +215,13 @@ def peer(case: Case, device: Any) -> Callable[[], Any]:
     jax: Any = importlib.import_module("jax")
     jax.config.update("jax_default_matmul_precision", "highest")
     f, arrays, argnums = case
-    run = jax.jit(jax.value_and_grad(lambda *x: f(jax.numpy, *x), argnums))
+
+    def convolve(x: Any, w: Any) -> Any:
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
+
+    solve = importlib.import_module("jax.scipy.linalg").solve_triangular
+    lib = Library(jax.numpy, solve, convolve)
+    run = jax.jit(jax.value_and_grad(lambda *x: f(lib, *x), argnums))
     there = jax.device_put(arrays)
 
     def calls(count: int = CALLS) -> Any:

@@ -2,7 +2,8 @@
 
 The text is one, with NumPy's names as ``np``, for symgrad and for JAX, whose functions are compiled
 by `jit`, and whose arguments are its arrays already. First calls are in processes of their own,
-without a cache of compiled code.
+where the library has compiled another function before, without a cache of compiled code; making
+the arrays is a part of them.
 
     python benchmarks/gradbench/arrays.py [gmm ba ...]
 """
@@ -105,12 +106,15 @@ def lse(lib: Library) -> Function:
 
 
 def llsq(lib: Library) -> Function:
-    """A polynomial's misfit to the signs of 10,000 numbers, by powers."""
+    """A polynomial's misfit to the signs of 10,000 numbers, by powers.
+
+    The powers are NumPy's numbers, which neither library computes again at each call.
+    """
     np, n = lib.np, 10_000
+    t = -1 + numpy.arange(n) * 2 / (n - 1)
 
     def misfit(p: Any) -> Any:
-        t = -1 + np.arange(n) * 2 / (n - 1)
-        powers = t[:, None] ** np.arange(len(p))
+        powers = t[:, None] ** numpy.arange(len(p))
         return 0.5 * np.sum((np.sign(t) - powers @ p) ** 2)
 
     return misfit

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -235,3 +239,221 @@ def test_arrays_of_every_type_are_followed(dtype: str) -> None:
         assert run(A)[0] == pytest.approx(np.sum(A), abs=1e-12)
     factors[0] = 0
     assert run(A)[0] == pytest.approx(np.sum(A[1:]), abs=1e-12)
+
+
+# --- models that are objects ----------------------------------------------------------------------
+
+
+class State(NamedTuple):
+    position: Any
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    rate: float = 0.5
+    names: dict[str, float] = field(default_factory=lambda: {"power": 2.0})
+
+
+class Layer:
+    __slots__ = ("factors", "shift")
+
+    def __init__(self, factors: Any, shift: float) -> None:
+        self.factors, self.shift = factors, shift
+
+    def __call__(self, x: Any) -> Any:
+        return np.tanh(self.factors * x + self.shift)
+
+
+class Base:
+    scale = 1.0
+
+    def loss(self, a: Any) -> Any:
+        return np.sum(np.exp(a)) * self.scale
+
+
+class Library(NamedTuple):
+    xp: Any
+    power: int = 2
+
+
+class Model(Base):
+    """A model as research code has it: layers, settings, a base, properties, checks."""
+
+    def __init__(self) -> None:
+        self.layers = [Layer(SHARES.copy(), 0.1), Layer(SHARES + 1.0, 0.2)]
+        self.settings = Settings()
+        self.lib = Library(np)
+        self.scaled = functools.partial(scaled, power=self.lib.power)
+
+    @property
+    def rate(self) -> float:
+        return self.settings.rate * math.sqrt(4.0)
+
+    @staticmethod
+    def checked(a: Any) -> Any:
+        if a.ndim != 2 or not isinstance(a.shape, tuple):
+            raise ValueError(f"an array of {a.ndim} axes")
+        return a
+
+    def loss(self, a: Any) -> Any:
+        state = State(self.checked(a))
+        for layer in self.layers:
+            state = State(layer(state.position), state.steps + 1)
+        squares = self.scaled(a) * self.settings.names["power"]
+        total = functools.reduce(lambda u, v: u + v, itertools.islice(state.position, 1))
+        sums = self.lib.xp.sum(state.position) * self.rate + self.lib.xp.sum(total)
+        return sums + super().loss(a) + squares
+
+
+def wanted_of(model: Model, a: Any) -> float:
+    """The model's loss, by NumPy."""
+    return float(model.loss(a))
+
+
+def replace_the_rate(model: Model) -> None:
+    model.settings = Settings(0.75)
+
+
+def change_a_setting(model: Model) -> None:
+    model.settings.names["power"] = 3.0
+
+
+def change_an_array(model: Model) -> None:
+    model.layers[0].factors[2] = 9.0
+
+
+def change_a_slot(model: Model) -> None:
+    model.layers[1].shift = -1.0
+
+
+def drop_a_layer(model: Model) -> None:
+    del model.layers[0]
+
+
+def shadow_the_class(model: Model) -> None:
+    model.scale = 4.0
+
+
+def change_the_base(_: Model) -> None:
+    Base.scale = 2.0
+
+
+def change_a_method(_: Model) -> None:
+    Layer.__call__ = lambda self, x: np.sin(self.factors * x)  # type: ignore[method-assign]
+
+
+def change_a_property(_: Model) -> None:
+    Model.rate = property(lambda self: 7.0)  # type: ignore[assignment]
+
+
+def become_another(model: Model) -> None:
+    model.__class__ = type("Another", (Model,), {"checked": staticmethod(lambda a: 2.0 * a)})
+
+
+def have_other_attributes(model: Model) -> None:
+    model.__dict__ = {**model.__dict__, "scale": 3.0}
+
+
+CHANGES = [
+    replace_the_rate, change_a_setting, change_an_array, change_a_slot, drop_a_layer,
+    shadow_the_class, change_the_base, change_a_method, change_a_property, become_another,
+    have_other_attributes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_objects_are_followed(
+    change: Callable[[Model], None], traces: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind, name in ((Base, "scale"), (Layer, "__call__"), (Model, "rate")):
+        monkeypatch.setattr(kind, name, vars(kind)[name])  # which is undone at the end
+    model = Model()
+    run = sg.value_and_grad(model.loss, **OPTIONS)
+    before = wanted_of(model, A)
+    assert [run(A)[0] for _ in range(3)] == [pytest.approx(before)] * 3
+    assert len(traces) == 1
+    change(model)
+    assert wanted_of(model, A) != pytest.approx(before)
+    assert [run(A)[0] for _ in range(2)] == [pytest.approx(wanted_of(model, A))] * 2
+    assert len(traces) == 2
+
+
+class Counter:
+    """An object that counts its calls, in what only a subclass of built-in types has."""
+
+    def __init__(self) -> None:
+        self.calls = itertools.count(1)
+
+    def loss(self, a: Any) -> Any:
+        return np.sum(a) * next(self.calls)
+
+
+class Growing:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def loss(self, a: Any) -> Any:
+        self.calls += 1
+        return np.sum(a) * self.calls
+
+
+class ByName:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls += 1
+        return self.calls
+
+    def loss(self, a: Any) -> Any:
+        return np.sum(a) * self.anything
+
+
+class Hidden:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def loss(self, a: Any) -> Any:
+        self.__dict__["calls"] += 1
+        return np.sum(a) * self.calls
+
+
+@pytest.mark.parametrize("kind", [Counter, Growing, ByName, Hidden])
+def test_objects_that_count_are_traced_at_every_call(kind: Any, traces: list[int]) -> None:
+    run = sg.value_and_grad(kind().loss, **OPTIONS)
+    values = [run(A + 1.0)[0] for _ in range(3)]
+    np.testing.assert_allclose(values, np.sum(A + 1.0) * np.arange(1, 4), rtol=1e-14)
+    assert len(traces) == 3
+
+
+def test_attributes_of_functions_are_followed(traces: list[int]) -> None:
+    def loss(a: Any) -> Any:
+        return np.sum(a) * scaling.scale
+
+    scaling: Any = of_module(np)
+    scaling.scale = 2.0
+    run = sg.value_and_grad(loss, **OPTIONS)
+    assert [run(A + 1.0)[0] for _ in range(2)] == [pytest.approx(2.0 * np.sum(A + 1.0))] * 2
+    assert len(traces) == 1
+    scaling.scale = 3.0
+    assert run(A + 1.0)[0] == pytest.approx(3.0 * np.sum(A + 1.0))
+
+
+@pytest.mark.parametrize("axes", [0, 1])
+def test_functions_that_are_mapped_are_followed(axes: int, traces: list[int]) -> None:
+    """What `sg.vmap`, `sg.grad` and `sg.jit` make of a function is what it is made of."""
+    rows = np.ones((4, 4)) * np.arange(4.0)
+    scale = np.array([1.0])
+    mapped = sg.vmap(sg.grad(lambda x: scale[0] * np.sum(x**2) * x[0]), in_axes=axes)
+    run = sg.jit(lambda r: np.sum(mapped(r), axis=1), **OPTIONS)
+
+    def wanted() -> Any:
+        of_rows = rows.T if axes else rows
+        return scale[0] * (2.0 * of_rows.sum(1) * of_rows[:, 0] + (of_rows**2).sum(1))
+
+    for _ in range(2):
+        np.testing.assert_allclose(run(rows), wanted(), rtol=1e-13)
+    assert len(traces) == 1
+    scale[0] = -3.0
+    np.testing.assert_allclose(run(rows), wanted(), rtol=1e-13)

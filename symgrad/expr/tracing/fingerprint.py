@@ -1,8 +1,9 @@
 """Fingerprints of plain functions: where two are equal, so are the functions' values.
 
 A trace shows all that a function computes, but takes longer than a small fit. A function whose code
-refers to numbers, other such functions, and NumPy's or symgrad's elementwise functions alone always
-computes the same, so that what was made of it serves again. Whatever else may have changed since.
+refers to numbers, other such functions, objects and classes of such attributes and methods, and
+NumPy's or symgrad's functions alone always computes the same, so that what was made of it serves
+again. Whatever else may have changed since.
 
 `Fingerprint` also notes where everything was read, so that a later call sees in a few microseconds
 that nothing has changed; and it may take small arrays, which it compares by their bytes.
@@ -10,26 +11,44 @@ that nothing has changed; and it may take small arrays, which it compares by the
 
 from __future__ import annotations
 
+import abc
 import builtins
 import dis
 import functools
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections import namedtuple
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
-from typing import Any, Final
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any, Final, Generic, Protocol
 
 import numpy as np
 
-PURE: Final = frozenset(
-    {abs, all, any, bool, dict, divmod, enumerate, float, int, len, list, map, max, min, pow, range,
-     reversed, round, sorted, sum, tuple, zip}
-)  # fmt: skip
+EXCEPTIONS: Final = frozenset(
+    v for v in vars(builtins).values() if isinstance(v, type) and issubclass(v, BaseException)
+)
+
+PURE: Final = EXCEPTIONS | {
+    abs, all, any, bool, callable, complex, dict, divmod, enumerate, filter, float, frozenset, int,
+    isinstance, issubclass, iter, len, list, map, max, min, next, object, pow, range, reversed,
+    round, set, slice, sorted, sum, super, tuple, tuple.__new__, type, zip,
+}  # fmt: skip
 """The builtins that depend on nothing but their arguments."""
 
-CONSTRUCTORS: Final = frozenset(
+MAKERS: Final = frozenset(
     {np.arange, np.array, np.asarray, np.ascontiguousarray, np.diag_indices, np.eye, np.full,
      np.identity, np.indices, np.ones, np.tri, np.tril_indices, np.triu_indices, np.zeros}
 )  # fmt: skip
@@ -38,7 +57,13 @@ CONSTRUCTORS: Final = frozenset(
 DISPATCHER: Final = type(np.where)
 """The type of NumPy's functions of arrays; those of files are of another."""
 
-KNOWN: Final = PURE | CONSTRUCTORS
+KNOWN: Final = PURE | MAKERS | {np.ndarray, functools.partial, functools.reduce}
+
+MATHEMATICS: Final = (
+    (BuiltinFunctionType, "math"), (BuiltinFunctionType, "cmath"),
+    (BuiltinFunctionType, "_operator"), (type, "itertools"),
+)  # fmt: skip
+"""The types and modules of functions that depend on nothing but their arguments."""
 
 OWN: Final = "symgrad.expr.", "symgrad.ode.", "symgrad.front.functional", "symgrad.front.jit"
 """How the names of the modules begin of symgrad's functions of numbers, arrays, and functions."""
@@ -47,18 +72,61 @@ ELEMENTWISE: Final = "symgrad.expr.tracers.functions"
 """The module of those that are made from the table of operations."""
 
 OTHER_WAYS: Final = (
-    "IMPORT", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_NAME", "DELETE"
+    "IMPORT", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_NAME", "DELETE", "MATCH_CLASS"
 )  # fmt: skip
 """How the names of instructions begin by which code reaches, or changes, what is not its own.
 
-Elements may be stored: of arrays and lists that are not its own it is seen that they have changed.
+Elements may be stored: of arrays and lists that are not its own it is seen that they have changed;
+and attributes of what ``__init__`` makes.
 """
+
+BY_NAME: Final = frozenset(
+    {"__builtins__", "__closure__", "__code__", "__defaults__", "__dict__", "__getattribute__",
+     "__globals__", "__kwdefaults__", "__setattr__", "__subclasses__"}
+)  # fmt: skip
+"""The attributes by which code reaches what it does not name."""
+
+CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
+"""The methods that a class calls, with an object that nobody else has seen yet."""
+
+COMPARISONS: Final = frozenset({"__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__"})
+"""The methods of data classes that ask for the class of an object, and make none of it."""
 
 COMPARED: Final = "?bBhHiIlLqQefd"
 """The types of arrays whose bits are compared, by NumPy's characters: not long doubles."""
 
-MOST_BYTES: Final = 2**18
+MOST_BYTES: Final = 2**21
 """Bytes of an array that is a part of a fingerprint, at most: comparing more costs a trace."""
+
+WRAPPERS: Final = (
+    "symgrad.expr.calls.transforms", "symgrad.front.functional", "symgrad.front.jit",
+    "symgrad.front.network",
+)  # fmt: skip
+"""The modules whose functions of functions depend on nothing but what they wrap."""
+
+SPECIAL: Final = frozenset(
+    {n for t in (complex, dict, int, np.ndarray, set) for n in vars(t)
+     if n.startswith("__") and callable(getattr(t, n))}
+    | {"__array_function__", "__call__", "__enter__", "__exit__", "__get__", "__missing__",
+       "__next__"}
+) - {
+    "__class_getitem__", "__copy__", "__deepcopy__", "__delattr__", "__dir__", "__format__",
+    "__getattribute__", "__getnewargs__", "__getstate__", "__hash__", "__init__", "__new__",
+    "__reduce__", "__reduce_ex__", "__repr__", "__setattr__", "__setstate__", "__sizeof__",
+    "__str__",
+}  # fmt: skip
+"""The methods that operators and NumPy call; not those of printing, copies and changes."""
+
+PLAIN_BASES: Final = frozenset({object, tuple, abc.ABC, Generic, Protocol}) | EXCEPTIONS
+"""The classes of which nothing is read."""
+
+COMPILED: Final = (
+    BuiltinFunctionType, ClassMethodDescriptorType, MethodDescriptorType, WrapperDescriptorType
+)  # fmt: skip
+"""The types of methods that are not Python's code."""
+
+FIELD: Final = type(vars(namedtuple("_Pair", "x"))["x"])
+"""The type of a named tuple's fields."""
 
 Part = tuple[Hashable, ...]
 
@@ -131,52 +199,73 @@ class Fingerprint:
 
     def __init__(self, f: Callable[..., Any], arrays: bool = False, lists: bool = False) -> None:
         self._takes_arrays, self._takes_lists = arrays, lists
-        self._functions: list[tuple[FunctionType, CodeType, Any, Any]] = []
-        self._cells: list[tuple[CellType, Any]] = []
-        self._names: list[tuple[dict[str, Any], str, Any]] = []
-        self._arrays: list[tuple[np.ndarray, np.ndarray]] = []
-        self._lists: list[tuple[list[Any], list[Any]]] = []
+        self._functions: dict[FunctionType, tuple[CodeType, Any, Any]] = {}
+        self._cells: dict[int, tuple[CellType, Any]] = {}
+        self._names: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+        self._arrays: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._lists: dict[int, tuple[list[Any], list[Any]]] = {}
+        self._dicts: dict[int, tuple[dict[Any, Any], dict[Any, Any]]] = {}
+        self._objects: dict[int, tuple[Any, type, Any]] = {}
+        self._slots: list[tuple[Any, str, Any]] = []
+        self._classes: dict[type, tuple[type, ...]] = {}
+        self._called: dict[type, None] = {}
+        self._members: dict[type, Mapping[str, Any]] = {}
         self._modules: dict[ModuleType, None] = {}
         self._attributes: set[str] = set()
         try:
             function = self._of_value(f, ())
+            self.key: Hashable = function, *self._of_attributes()
         except ValueError as error:  # a cell has no contents: its name is bound later
             raise UnknownStateError from error
-        self.key: Hashable = function, *self._of_modules()
 
     def holds(self) -> bool:
         """Whether all is still what it was: the same objects, and arrays of the same numbers."""
         try:
             return (
                 all(
-                    f.__code__ is code
-                    and f.__defaults__ is defaults
-                    and f.__kwdefaults__ is named
-                    and not f.__dict__
-                    for f, code, defaults, named in self._functions
+                    f.__code__ is code and f.__defaults__ is defaults and f.__kwdefaults__ is named
+                    for f, (code, defaults, named) in self._functions.items()
                 )
-                and all(cell.cell_contents is value for cell, value in self._cells)
-                and all(_looked_up(names, name) is value for names, name, value in self._names)
+                and all(cell.cell_contents is value for cell, value in self._cells.values())
+                and all(_looked_up(names, n) is value for names, n, value in self._names.values())
                 and all(
                     len(values) == len(before) and all(map(operator.is_, values, before))
-                    for values, before in self._lists
+                    for values, before in self._lists.values()
                 )
-                and all(_same_bits(array, before) for array, before in self._arrays)
+                and all(_same_items(values, before) for values, before in self._dicts.values())
+                and all(
+                    type(value) is kind and getattr(value, "__dict__", None) is names
+                    for value, kind, names in self._objects.values()
+                )
+                and all(getattr(value, n, _MISSING) is slot for value, n, slot in self._slots)
+                and all(kind.__mro__ is order for kind, order in self._classes.items())
+                and all(_same_bits(array, before) for array, before in self._arrays.values())
             )
         except ValueError:  # a cell has lost its contents
             return False
 
     def contents(self) -> list[bytes]:
         """The bytes of all arrays, in the order in which they were read."""
-        return [before.tobytes() for _, before in self._arrays]
+        return [before.tobytes() for _, before in self._arrays.values()]
 
-    def _of_modules(self) -> list[Part]:
-        """The modules: a function of one may read more attributes of others."""
+    def _note(self, names: Mapping[str, Any], name: str, value: Any) -> None:
+        self._names[id(names), name] = names, name, value
+
+    def _of_attributes(self) -> list[Part]:
+        """Modules, classes and objects: a function of one may read more attributes of others."""
         while True:
-            before = len(self._modules), len(self._attributes)
+            before = self._sizes()
+            self._slots.clear()
             parts = [(m, *self._of_module(m)) for m in list(self._modules)]
-            if before == (len(self._modules), len(self._attributes)):
+            parts += [(kind, *self._of_class(kind)) for kind in list(self._classes)]
+            parts += [self._of_fields(value) for value, *_ in list(self._objects.values())]
+            parts += [self._of_fields(f) for f in list(self._functions) if vars(f)]
+            if before == self._sizes():
                 return parts
+
+    def _sizes(self) -> tuple[int, ...]:
+        of = self._modules, self._classes, self._called, self._objects, self._attributes
+        return tuple(map(len, of))
 
     def _of_value(self, value: Any, within: tuple[Any, ...]) -> Part:
         kind = type(value)
@@ -185,7 +274,8 @@ class Fingerprint:
         if value is None or kind in (bool, int, str):
             return kind, value
         if kind in (np.ufunc, DISPATCHER) or (
-            kind in (type, BuiltinFunctionType, FunctionType) and value in KNOWN
+            kind in (type, BuiltinFunctionType, FunctionType)
+            and (value in KNOWN or (kind, value.__module__) in MATHEMATICS)
         ):
             return kind, value
         if kind is FunctionType and value not in within:
@@ -196,47 +286,78 @@ class Fingerprint:
             return (value,)
         if kind is tuple:
             return kind, *(self._of_value(v, within) for v in value)
+        if kind is slice:
+            return kind, *(self._of_value(v, within) for v in (value.start, value.stop, value.step))
+        if kind is MethodType:
+            parts = value.__func__, value.__self__
+            return kind, *(self._of_value(v, within) for v in parts)
+        if kind is functools.partial:
+            parts = value.func, value.args, value.keywords
+            return kind, *(self._of_value(v, within) for v in parts)
         if self._takes_arrays and kind is np.ndarray:
             return self._of_array(value)
         if self._takes_lists and kind is list:
             return self._of_list(value, within)
+        if self._takes_lists and kind is dict:
+            return self._of_dict(value, within)
         if self._takes_arrays and isinstance(value, np.number):
             return kind, value.tobytes()
-        raise UnknownStateError
+        if value is NotImplemented:
+            return (kind,)
+        if isinstance(value, type):
+            self._add_class(value)
+            self._called[value] = None
+            return (value,)
+        return self._of_object(value, within)
 
     def _of_list(self, values: list[Any], within: tuple[Any, ...]) -> Part:
-        for n, (seen, _) in enumerate(self._lists):
-            if seen is values:  # another reference, or one within itself
-                return list, n
-        self._lists.append((values, [*values]))
-        return list, *(self._of_value(v, within) for v in self._lists[-1][1])
+        if id(values) in self._lists:  # another reference, or one within itself
+            return list, list(self._lists).index(id(values))
+        self._lists[id(values)] = values, [*values]
+        return list, *(self._of_value(v, within) for v in [*values])
+
+    def _of_dict(self, values: dict[Any, Any], within: tuple[Any, ...]) -> Part:
+        if id(values) in self._dicts:
+            return dict, list(self._dicts).index(id(values))
+        self._dicts[id(values)] = values, {**values}
+        parts = [(self._of_value(k, within), self._of_value(v, within)) for k, v in values.items()]
+        return dict, *parts
 
     def _of_array(self, array: np.ndarray) -> Part:
         if array.dtype.char not in COMPARED or array.nbytes > MOST_BYTES:
             raise UnknownStateError
-        self._arrays.append((array, array.copy()))
-        return np.ndarray, array.shape, array.dtype
+        if id(array) not in self._arrays:
+            self._arrays[id(array)] = array, array.copy()
+        number = list(self._arrays).index(id(array))
+        return np.ndarray, number, array.shape, array.dtype
 
     def _of_function(self, f: FunctionType, within: tuple[Any, ...]) -> Part:
         if _is_own(f):
             return (f,)
-        if vars(f):
-            raise UnknownStateError
+        if _wraps(f.__globals__.get("__name__"), f):
+            return f, self._of_value(vars(f)["__wrapped__"], within)
         references = _references(f.__code__)
         if references.elsewhere:
             raise UnknownStateError
         self._attributes.update(references.attributes)
-        self._functions.append((f, f.__code__, f.__defaults__, f.__kwdefaults__))
-        cells = [(cell, cell.cell_contents) for cell in f.__closure__ or ()]
-        names = [(f.__globals__, name, _global(f, name)) for name in references.names]
-        self._cells += cells
-        self._names += names
-        parts = [
-            self._of_reference(v, within) for v in (*(v for _, v in cells), *(v for *_, v in names))
-        ]
+        self._functions[f] = f.__code__, f.__defaults__, f.__kwdefaults__
+        values = []
+        for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
+            self._cells[id(cell)] = cell, cell.cell_contents
+            if name == "__class__":  # that of a method, for `super`
+                self._add_class(cell.cell_contents)
+            else:
+                values.append(cell.cell_contents)
+        for name in references.names:
+            values.append(_global(f, name))
+            self._note(f.__globals__, name, values[-1])
+            if values[-1] is type:  # it gives the class of an object, which may be called
+                self._attributes.add("__class__")
+        parts = [self._of_reference(v, within) for v in values]
         positional = tuple(self._of_value(v, within) for v in f.__defaults__ or ())
         named = f.__kwdefaults__ or {}
-        self._names += [(named, name, v) for name, v in named.items()]
+        for name, v in named.items():
+            self._note(named, name, v)
         keywords = tuple((name, self._of_value(v, within)) for name, v in named.items())
         return f.__code__, tuple(parts), positional, keywords
 
@@ -254,13 +375,84 @@ class Fingerprint:
             values = [getattr(module, name) for name in names]
         else:
             values = [has.get(name, module) for name in names]
-        self._names += [(has, n, v) for n, v in zip(names, values, strict=True) if v is not module]
-        return tuple((n, self._of_attribute(v, module)) for n, v in zip(names, values, strict=True))
+        if any(v is module for v in values):
+            raise UnknownStateError
+        for n, v in zip(names, values, strict=True):
+            self._note(has, n, v)
+        return tuple((n, self._of_reference(v, ())) for n, v in zip(names, values, strict=True))
 
-    def _of_attribute(self, value: Any, module: ModuleType) -> Part:
-        if value is module:
+    def _add_class(self, kind: type) -> None:
+        """Note a class, whose attributes are read later.
+
+        Raises:
+            UnknownStateError: for one that is not Python's code alone.
+        """
+        if kind in self._classes:
+            return
+        if type(kind) not in (type, abc.ABCMeta, type(Protocol)):
+            raise UnknownStateError
+        for base in kind.__mro__:
+            has = {} if base in PLAIN_BASES else vars(base)
+            by_name = "__getattr__" in has or "__getattribute__" in has
+            if by_name or any(isinstance(v, COMPILED) for v in has.values()):
+                raise UnknownStateError
+        self._classes[kind] = kind.__mro__
+
+    def _of_class(self, kind: type) -> tuple[Part, ...]:
+        """The methods and attributes that are read of a class and, for `super`, its bases."""
+        read = (base for base in kind.__mro__ if base not in PLAIN_BASES)
+        bases = [self._members.setdefault(base, vars(base)) for base in read]
+        is_called = kind in self._called or "__class__" in self._attributes
+        parts = []
+        for name in sorted(SPECIAL | self._attributes | (CONSTRUCTORS if is_called else set())):
+            if not any(name in has for has in bases):
+                continue
+            for has in bases:
+                self._note(has, name, has.get(name, _MISSING))
+                if name in has:
+                    parts.append((name, self._of_member(has[name])))
+        return tuple(parts)
+
+    def _of_member(self, value: Any) -> Part:
+        """The part of a member of a class: of a method, property, slot, or value of all objects."""
+        kind = type(value)
+        if kind in (staticmethod, classmethod):
+            return kind, self._of_reference(value.__func__, ())
+        if kind is property:
+            return kind, self._of_value(value.fget, ())
+        if kind in (FIELD, MemberDescriptorType):
+            return (kind,)
+        if hasattr(kind, "__get__") and kind is not FunctionType:
             raise UnknownStateError
         return self._of_reference(value, ())
+
+    def _of_object(self, value: Any, within: tuple[Any, ...]) -> Part:
+        """An object of a class of Python's code, whose attributes are read later."""
+        kind = type(value)
+        if _wraps(kind.__module__, value):
+            return value, self._of_value(value.__wrapped__, within)
+        self._add_class(kind)
+        if id(value) not in self._objects:
+            self._objects[id(value)] = value, kind, getattr(value, "__dict__", None)
+        number = list(self._objects).index(id(value))
+        items = tuple.__iter__(value) if isinstance(value, tuple) else ()
+        return kind, number, *(self._of_reference(v, within) for v in items)
+
+    def _of_fields(self, value: Any) -> Part:
+        """The attributes of an object that are read, and are not its class's."""
+        kind, parts = type(value), list[Hashable]()
+        has = getattr(value, "__dict__", {})
+        for name in sorted(self._attributes):
+            of_class = next((vars(b)[name] for b in kind.__mro__ if name in vars(b)), _MISSING)
+            if name in has or of_class is not _MISSING:
+                self._note(has, name, has.get(name, _MISSING))
+            if type(of_class) is MemberDescriptorType:
+                self._slots.append((value, name, getattr(value, name, _MISSING)))
+                if self._slots[-1][2] is not _MISSING:
+                    parts.append((name, self._of_reference(self._slots[-1][2], ())))
+            elif name in has:
+                parts.append((name, self._of_reference(has[name], ())))
+        return tuple(parts)
 
 
 MOST_SEEN: Final = 64
@@ -280,6 +472,18 @@ def _is_own(f: FunctionType) -> bool:
     return f.__globals__ is vars(module)
 
 
+def _wraps(module: str | None, value: Any) -> bool:
+    """Whether it is a function of a module of `WRAPPERS`, made of another one."""
+    return module in WRAPPERS and "__wrapped__" in getattr(value, "__dict__", ())
+
+
+def _same_items(values: dict[Any, Any], before: dict[Any, Any]) -> bool:
+    """Whether a dictionary has the keys, in their order, and the values that it had."""
+    return len(values) == len(before) and all(
+        a is b and values[a] is before[b] for a, b in zip(values, before, strict=True)
+    )
+
+
 def _same_bits(array: np.ndarray, before: np.ndarray) -> bool:
     """Whether an array has the shape, the type and the bits that it had."""
     if array.shape != before.shape or array.dtype != before.dtype:
@@ -291,7 +495,7 @@ def _same_bits(array: np.ndarray, before: np.ndarray) -> bool:
 _MISSING: Final = object()
 
 
-def _looked_up(names: dict[str, Any], name: str) -> Any:
+def _looked_up(names: Mapping[str, Any], name: str) -> Any:
     value = names.get(name, _MISSING)
     return vars(builtins).get(name, _MISSING) if value is _MISSING else value
 
@@ -315,10 +519,27 @@ def _is_lazy(module: ModuleType, name: str) -> bool:
 def _references(code: CodeType) -> _References:
     instructions = [i for part in _within(code) for i in dis.get_instructions(part)]
     names = {i.argval for i in instructions if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    attributes = {i.argval for i in instructions if i.opname in ("LOAD_ATTR", "LOAD_METHOD")}
-    own = (i for i in instructions if i.opname != "STORE_DEREF" or i.argval in code.co_freevars)
+    reads = "LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER"
+    attributes = {i.argval for i in instructions if i.opname.startswith(reads)}
+    attributes -= {"__class__"} if code.co_name in COMPARISONS else set()
+    lasting = (i for part in _within(code) for i in _lasting(part))
+    own = (i for i in lasting if i.opname != "STORE_DEREF" or i.argval in code.co_freevars)
     elsewhere = any(i.opname.startswith(OTHER_WAYS) for i in own)
+    elsewhere |= bool(attributes & BY_NAME) and code.co_name not in CONSTRUCTORS
     return _References(tuple(sorted(names)), tuple(sorted(attributes)), elsewhere)
+
+
+def _lasting(code: CodeType) -> Iterator[dis.Instruction]:
+    """The instructions of code, less those by which ``__init__`` fills the object that is new."""
+    first = code.co_varnames[0] if code.co_argcount and code.co_name in CONSTRUCTORS else None
+    before = None
+    for i in dis.get_instructions(code):
+        of_first = before is not None and before.opname.startswith("LOAD_FAST") and (
+            before.argval == first or (type(before.argval) is tuple and before.argval[-1] == first)
+        )  # fmt: skip
+        if not (of_first and i.opname == "STORE_ATTR"):
+            yield i
+        before = i
 
 
 def _within(code: CodeType) -> Iterator[CodeType]:
