@@ -53,9 +53,22 @@ class ArrayWork:
     cotangents: tuple[str, ...] = ("cotangent",)
 
     def results(self, shapes: Sequence[Shape]) -> list[Shape]:
-        """One result: see `Work`."""
+        """The shapes of the results: see `Work`."""
         self.require(self.arguments, shapes)
-        return [self._traced("run", shapes)[1][0].shape]
+        return [result.shape for result in self._traced("run", shapes)[1]]
+
+    def called(self, kind: str, arrays: Sequence[WholeArray]) -> list[WholeArray]:
+        """The results of a call with these arrays; of "vjp" also the gradients, behind them."""
+        many = len(self.arguments)
+        result = self.f(*[a.copied() for a in arrays[:many]])
+        if kind == "run":
+            return [result]
+        return [result, *pulled_back([result], arrays[many:], arrays[:many])]
+
+    def names(self, kind: str) -> list[str]:
+        """The names of what a call gives."""
+        result, before = self.outputs
+        return [result, *(before + name for name in self.arguments if kind == "vjp")]
 
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """All stages of the program: see `Work`.
@@ -69,11 +82,9 @@ class ArrayWork:
             raise InputError(
                 f"what {self.name} runs is no list of kernels: the host does a part, such as a sort"
             )
-        result, before = self.outputs
-        gradients = [before + name for name in self.arguments] if kind == "vjp" else []
-        inputs = [*self.arguments, *(self.cotangents if gradients else ())]
+        inputs = [*self.arguments, *(self.cotangents if kind == "vjp" else ())]
         inputs += [f"taken{n}" for n in range(len(program.inputs) - len(inputs))]
-        names = dict(zip(program.outputs, [result, *gradients], strict=True))
+        names = dict(zip(program.outputs, self.names(kind), strict=True))
         names |= {a: inputs[a.number] for a in program.inputs}
         return _named(segment, program, names, f"{self.name}_{kind}")
 
@@ -90,20 +101,17 @@ class ArrayWork:
 
     def _traced(self, kind: str, shapes: Sequence[Shape]) -> tuple[Tape, list[WholeArray]]:
         """The tape of a call and its results."""
-        key = self.f, kind, tuple(map(tuple, shapes))
+        key = self, kind, tuple(map(tuple, shapes))
         return _traces.get(key, lambda: self._trace(kind, shapes))
 
     def _trace(self, kind: str, shapes: Sequence[Shape]) -> tuple[Tape, list[WholeArray]]:
-        tape, many = Tape(), len(self.arguments)
+        tape = Tape()
         given = variables(tape, [np.broadcast_to(0.0, shape) for shape in shapes])
         with opened(tape), Tracing(Graph()):
             try:
-                result = self.f(*[v.copied() for v in given[:many]])
+                return tape, self.called(kind, given)
             except ElementsNeededError as error:
                 raise TraceError(f"{self.name} cannot be traced as a whole: {error}") from error
-        if kind == "run":
-            return tape, [result]
-        return tape, [result, *pulled_back([result], given[many:], given[:many])]
 
     def _program(self, kind: str, shapes: Sequence[Shape]) -> ArrayProgram:
         """The program of a call, each of whose outputs is computed, and an array of its own."""

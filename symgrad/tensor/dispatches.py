@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 from symgrad.kernel.language.ir import Target
-from symgrad.kernel.launch import Array, Dispatch, Program
+from symgrad.kernel.launch import Dispatch, Program
 from symgrad.kernel.skeletons.parts import SumOfParts
 
 ALONE_INVOCATIONS: Final = 256
@@ -27,10 +26,6 @@ def each_of(
     return Dispatch(program, target, tuple(arrays), count, arguments=tuple(words))
 
 
-ROWS_PER_CHUNK: Final = 64
-"""Rows up to which the sums of columns are made in one go."""
-
-
 def sums_of(
     table: str, rows: int, n: int, each: int, out: str, device_target: Target, start: int = 0
 ) -> Dispatch:
@@ -44,16 +39,3 @@ def sums_of(
         count = chunks * -(-n // device_target.width) * device_target.width
         return Dispatch(SumOfParts(), device_target, arrays, count, 0, numbers)
     return each_of(SumOfParts(), device_target, arrays, chunks * n, numbers)
-
-
-def column_sums(
-    table: str, rows: int, n: int, out: str, device_target: Target
-) -> tuple[list[Dispatch], list[Array]]:
-    """The sums of all rows, in chunks if there are many, and the memory that this takes."""
-    if rows <= ROWS_PER_CHUNK:
-        return [sums_of(table, rows, n, max(rows, 1), out, device_target)], []
-    each = max(ROWS_PER_CHUNK // 2, math.isqrt(rows))
-    chunks = -(-rows // each)
-    partial = Array(f"chunks_of_{out}", (chunks, n))
-    first = sums_of(table, rows, n, each, partial.name, device_target)
-    return [first, sums_of(partial.name, chunks, n, chunks, out, device_target)], [partial]

@@ -2,176 +2,102 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from symgrad.backend import Backend
+from symgrad.arrays.trace import pulled_back
+from symgrad.arrays.whole import WholeArray, Written, written_out
 from symgrad.errors import InputError
-from symgrad.kernel.language.ir import Target
-from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.skeletons.epilogue import FinishProgram
+from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
-from symgrad.tensor.activation import Activation, epilogue
-from symgrad.tensor.kernel import Runner, TensorKernel, Work, launched
-from symgrad.tensor.shapes import (
-    Problem,
-    Shape,
-    problem,
-    require_columns,
-)
-from symgrad.tensor.steps import Epilogues, Layer, Steps
+from symgrad.tensor.activation import Activation, of_one_number
+from symgrad.tensor.array_work import ArrayWork
+from symgrad.tensor.kernel import Shape, TensorKernel, Work
 
 
 @dataclass(frozen=True)
-class Products(Layer):
-    """The work ``f(a b + bias)``, b being ``transposed`` in memory or not: see `Work`.
+class Layer(ArrayWork):
+    """The work ``f(a b + bias)``: an ``activation`` of ``sums`` of the arguments.
 
     If it ``keeps`` what f is of, "run" gives that behind the result, and "vjp" takes it behind the
     cotangent.
     """
 
-    cotangents: tuple[str, ...] = ("cotangent",)
+    sums: Callable[..., WholeArray] = np.matmul
+    activation: Activation = np.positive
     keeps: bool = False
 
-    def results(self, shapes: Sequence[Shape]) -> list[Shape]:
-        """One result: see `Work`."""
-        (a, b), names = self._matrices(shapes), self.arguments
-        if a[-1] != b[-2]:
-            raise InputError(
-                f"{names[1]} has shape {shapes[1]}: it must have {a[-1]} "
-                f"{'columns' if self.transposed else 'rows'}, for {names[0]} has shape {shapes[0]}"
-            )
-        if len(names) == 3:
-            require_columns(names[2], tuple(shapes[2]), b[-1])
-        try:
-            batch = np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))
-        except ValueError as error:
-            raise InputError(
-                f"{names[1]} has shape {shapes[1]}, {names[0]} {shapes[0]}: their batches do not "
-                "broadcast"
-            ) from error
-        full_shape = (*batch, a[-2], b[-1])
-        shape = (*full_shape[:-2], full_shape[-1]) if len(shapes[0]) == 1 else full_shape
-        return [shape] * (1 + self.keeps)
+    def called(self, kind: str, arrays: Sequence[WholeArray]) -> list[WholeArray]:
+        """The results of a call; gradients of what was kept compute no product but their own."""
+        if not self.keeps:
+            return super().called(kind, arrays)
+        many = len(self.arguments)
+        arguments, behind = arrays[:many], arrays[many:]
+        sums = self.sums(*arguments)
+        if kind == "run":
+            return [_of_each(self.activation, sums), sums]
+        cotangent, kept = behind
+        result = _of_each(self.activation, kept)
+        slope = pulled_back([result], [cotangent], [kept])
+        return [result, *pulled_back([sums], slope, arguments)]
 
-    def _matrices(self, shapes: Sequence[Shape]) -> tuple[Shape, Shape]:
-        """The shapes of the operands, as they are multiplied."""
-        a, b = map(tuple, shapes[:2])
-        least = 1 if self.transposed else 2
-        if len(a) < least or len(b) < 2 or (self.transposed and len(b) > 2):
-            name, shape = (self.arguments[0], a) if len(a) < least else (self.arguments[1], b)
-            wanted = "(out, in)" if self.transposed else "(.., rows, columns)"
-            raise InputError(f"{name} has shape {shape}: it must be a matrix, {wanted}")
-        if self.transposed:
-            return (a if len(a) > 1 else (1, *a)), (b[1], b[0])
-        return a, b
-
-    def problem(self, shapes: Sequence[Shape]) -> Problem:
-        """The sizes of the product."""
-        return problem(*self._matrices(shapes))
-
-    def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
-        """The launch of a call on a GPU: see `Work`."""
-        result = self.results(shapes[: len(self.arguments)])[0]
-        what, p = self.pass_of(kind), self.problem(shapes)
-        return Steps(self, what, shapes, p, result, device_target.itemsize).launch
-
-    def pass_of(self, kind: str) -> str:
-        """Which epilogue a kind of call has: see `Epilogues`."""
-        return {"run": "keep", "vjp": "kept"}[kind] if self.keeps else kind
-
-    def runner(
-        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-    ) -> Runner:
-        """NumPy's products on the host, for which it has a BLAS: see `Work`."""
-        if backend.on_host:
-            return OnHost(self, kind, shapes, backend, options)
-        return launched(self, kind, shapes, backend, options)
+    def names(self, kind: str) -> list[str]:
+        """The names of what a call gives."""
+        return [*super().names(kind), *["kept"] * (self.keeps and kind == "run")]
 
 
-class OnHost:
-    """Calls on the host: products by NumPy, and what comes after them compiled."""
-
-    def __init__(
-        self, work: Products, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-    ) -> None:
-        self.work, self.kind = work, work.pass_of(kind)
-        self.shape = work.results(shapes[: len(work.arguments)])[0]
-        self.finish = None
-        if math.prod(self.shape):
-            self.finish = backend.launch(self._launch(backend, options), options)
-
-    def _launch(self, backend: Backend, options: Options) -> Launch:
-        """The launch that makes results of sums."""
-        epilogue = self.work.epilogues.of(self.kind)
-        graph, shape = epilogue.computation.graph, self.shape
-        names = ["parts", *graph.names[1:]]
-        arrays = {n: (shape[-1:] if n == "bias" else shape) for n in names}
-        outputs = [o.name for o in epilogue.computation.outputs]
-        bound = tuple((n, n) for n in (*names, *outputs))
-        numbers = ("n", shape[-1]), ("size", math.prod(shape))
-        device_target = backend.device_target(options.dtype, options.math)
-        step = Dispatch(FinishProgram(epilogue), device_target, bound, math.prod(shape), 0, numbers)
-        inputs = tuple(Array(n, s) for n, s in arrays.items())
-        return Launch(self.work.name, inputs, tuple(Array(n, shape) for n in outputs), (), (step,))
-
-    def run(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        """The results: see `Runner`."""
-        with np.errstate(all="ignore"):
-            return self._computed(*arrays)
-
-    def _computed(self, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:
-        many = len(self.work.arguments) - 2
-        biases, others = rest[:many], rest[many:]
-        if self.kind == "kept":
-            operands = [others[1], others[0]]
-        else:
-            operands = [np.matmul(a, b.mT if self.work.transposed else b), *biases, *others]
-        results = self._finished(operands)
-        if self.kind in ("run", "keep"):
-            return results
-        result, slope = results if len(results) > 1 else (*results, others[0])
-        return [result, *self._gradients(a, b, slope), *[_over_rows(slope) for _ in biases]]
-
-    def _finished(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The results of the epilogue."""
-        if self.finish is not None:
-            return self.finish.run(*operands)
-        return [np.empty(self.shape, operands[0].dtype) for _ in range(1 + (self.kind != "run"))]
-
-    def _gradients(
-        self, a: np.ndarray, b: np.ndarray, slope: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The gradients of the operands."""
-        of_a = np.matmul(slope, b if self.work.transposed else b.mT)
-        if b.ndim > 2:
-            return _summed(of_a, a.shape), _summed(np.matmul(a.mT, slope), b.shape)
-        rows, slopes = _rows(a), _rows(slope)
-        of_b = slopes.T @ rows if self.work.transposed else rows.T @ slopes
-        return of_a, of_b
+def _activated(
+    activation: Activation, sums: Callable[..., WholeArray], *arguments: WholeArray
+) -> WholeArray:
+    """The activation of sums."""
+    return _of_each(activation, sums(*arguments))
 
 
-def _over_rows(x: np.ndarray) -> np.ndarray:
-    """The sums of columns."""
-    rows = _rows(x)
-    return np.ones(len(rows), x.dtype) @ rows
+def _of_each(activation: Activation, z: WholeArray) -> WholeArray:
+    """The activation of each element."""
+    if isinstance(activation, Written):
+        return z.mapped(activation, [z]).astype(float)
+    result: Any = np.broadcast_to(z.lift(activation(z)), z.shape)
+    return result.astype(float)
 
 
-def _rows(x: np.ndarray) -> np.ndarray:
-    """All rows, as those of a matrix."""
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+def _sums(transposed: bool, a: WholeArray, b: WholeArray, bias: Any = None) -> WholeArray:
+    """``a b + bias``, b being transposed in memory or not."""
+    product = a @ (b.T if transposed else b)
+    return product if bias is None else product + bias
 
 
-def _summed(x: np.ndarray, shape: Shape) -> np.ndarray:
-    """The sum over what was broadcast."""
-    more = x.ndim - len(shape)
-    axes = tuple(k for k, n in enumerate(x.shape) if k < more or (shape[k - more] == 1 and n != 1))
-    return x.sum(axes).reshape(shape) if axes else x
+def _require(transposed: bool, names: Sequence[str], shapes: Sequence[Shape]) -> None:
+    """Refuse shapes that do not go together."""
+    a, b = map(tuple, shapes[:2])
+    least = 1 if transposed else 2
+    if len(a) < least or len(b) < 2 or (transposed and len(b) > 2):
+        name, shape = (names[0], a) if len(a) < least else (names[1], b)
+        wanted = "(out, in)" if transposed else "(.., rows, columns)"
+        raise InputError(f"{name} has shape {shape}: it must be a matrix, {wanted}")
+    depth, columns = b[-2:] if not transposed else b[::-1]
+    if a[-1] != depth:
+        raise InputError(
+            f"{names[1]} has shape {shapes[1]}: it must have {a[-1]} "
+            f"{'columns' if transposed else 'rows'}, for {names[0]} has shape {shapes[0]}"
+        )
+    if len(names) == 3 and tuple(shapes[2]) != (columns,):
+        raise InputError(
+            f"{names[2]} has shape {tuple(shapes[2])}: the result has {columns} columns, "
+            f"so ({columns},)"
+        )
+    try:
+        np.broadcast_shapes(a[:-2], b[:-2])
+    except ValueError as error:
+        raise InputError(
+            f"{names[1]} has shape {shapes[1]}, {names[0]} {shapes[0]}: their batches do not "
+            "broadcast"
+        ) from error
 
 
 class LayerKernel(TensorKernel):
@@ -233,7 +159,7 @@ class LayerKernel(TensorKernel):
     def _keeping(self, extra_inputs: tuple[str, ...]) -> Work:
         """The work of calls that keep what the activation is of, or take it (``extra_inputs``)."""
         work = self._work
-        assert isinstance(work, Products), "a layer is a product"
+        assert isinstance(work, Layer), "it is the work of a layer"
         more = (*work.cotangents, *extra_inputs)
         return self._known(extra_inputs, lambda: replace(work, keeps=True, cotangents=more))
 
@@ -308,14 +234,16 @@ def _kernel(
     dtype: Any,
 ) -> LayerKernel:
     options = Options(name, math=math, dtype=dtype_name(dtype), comments=False)
-    summed = "" if not bias else "gradient" if activation is None else "slope"
-    epilogues = Epilogues(
-        run=epilogue(activation, options, bias),
-        keep=epilogue(activation, options, bias, kept=True),
-        vjp=epilogue(activation, options, bias, gradient=True, summed=summed),
-        kept=epilogue(activation, options, bias=False, gradient=True),
-        none=epilogue(None, options, bias=False),
-        identity=activation is None,
-    )
-    work = Products(name, arguments if bias else arguments[:2], transposed, epilogues)
+    function = _elementwise(of_one_number(activation))
+    names, sums = arguments if bias else arguments[:2], partial(_sums, transposed)
+    whole, require = partial(_activated, function, sums), partial(_require, transposed)
+    work = Layer(name, names, whole, require, options, sums=sums, activation=function)
     return LayerKernel(work, options, device)
+
+
+def _elementwise(activation: Activation) -> Activation:
+    """An activation as its operations, where these are all that it is: no loops, no constant."""
+    try:
+        return written_out(activation, "f")[0]
+    except ElementsNeededError:
+        return activation

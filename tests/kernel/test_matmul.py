@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,24 +11,39 @@ from tint import check_with_tint, tint_available
 
 import symgrad as sg
 from symgrad.expr import ops
+from symgrad.expr.graph.node import Graph
+from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.language.execute import execute
 from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.language.verify import verify
 from symgrad.kernel.launch import Array, Launch
+from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
 from symgrad.kernel.skeletons.tiles import CHOICES, Operand, Tiles
 from symgrad.mathlib.define import functions
-from symgrad.pipeline import Options
-from symgrad.tensor.activation import epilogue
 from symgrad.tensor.dispatches import sums_of
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
 
 SMALL = [Tiles(16, 16, 8, 4, 4), Tiles(32, 16, 8, 4, 4), Tiles(16, 16, 16, 8, 4)]
 SIZES = [(16, 16, 16), (20, 12, 20), (5, 7, 3)]
-FULL = epilogue(sg.tanh, Options("gemm"), bias=True, kept=True, gradient=True)
+
+
+def epilogue(activation: Any, *names: str) -> Epilogue:
+    """An activation of a sum, and of a bias, and its slope, times a gradient, if they are named."""
+    graph = Graph()
+    total, *others = [Expr(graph, graph.input(name)) for name in ("sum", *names)]
+    z = total + others[0] if "bias" in names else total
+    values = {"result": activation(z)}
+    if "gradient" in names:
+        values |= {"kept": z, "slope": others[-1] * (1.0 - values["result"] * values["result"])}
+    outputs = tuple(Output(name, (value.id,)) for name, value in values.items())
+    return Epilogue(Computation("gemm", graph, outputs), ("bias",))
+
+
+FULL = epilogue(sg.tanh, "bias", "gradient")
 
 
 def words(
@@ -75,40 +91,11 @@ def test_products_of_any_size_and_layout(tiles: Tiles, a: bool, b: bool, quads: 
         np.testing.assert_allclose(outputs["slope"], slope, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("tiles", SMALL, ids=str)
-@pytest.mark.parametrize("size", [(32, 16, 8), (20, 12, 20), (5, 7, 3)], ids=str)
-@pytest.mark.parametrize("summed", ["slope", "gradient"])
-def test_columns_of_a_tile_are_summed(
-    tiles: Tiles, size: tuple[int, int, int], summed: str
-) -> None:
-    rng = np.random.default_rng(4)
-    m, n, k = size
-    down = -(-m // tiles.rows)
-    of = epilogue(sg.tanh, Options("gemm"), bias=True, gradient=True, summed=summed)
-    edges = bool(m % tiles.rows or n % tiles.columns)
-    operands = Operand(True, False), Operand(False, False)
-    program = MatmulProgram(tiles, *operands, of, k % tiles.depth > 0, edges, n % 4 == 0)
-    kernel = program(program.target)
-    verify(kernel)
-    given = words(tiles, size, operands, 1)
-    arrays = {
-        "a": rng.normal(size=(2, m, k)), "b": rng.normal(size=(k, n)), "bias": np.zeros(n),
-        "gradient": rng.normal(size=(2, m, n)), "sums": np.full((2, down, n), np.nan),
-        "result": np.zeros((2, m, n)), "slope": np.zeros((2, m, n)),
-    }  # fmt: skip
-    if summed == "gradient":
-        del arrays["slope"]
-    execute(kernel, arrays, 1, groups=given["total"], arguments=given)
-    rows = arrays[summed]
-    wanted = [rows[:, d * tiles.rows : (d + 1) * tiles.rows].sum(1) for d in range(down)]
-    np.testing.assert_allclose(arrays["sums"], np.stack(wanted, 1), rtol=1e-10, atol=1e-12)
-
-
 def test_parts_of_a_reduction_are_added_up_before_the_epilogue() -> None:
     rng = np.random.default_rng(2)
     tiles, operands, splits = SMALL[0], (Operand(True, False), Operand(False, False)), 3
     m, n, k = 9, 5, 50
-    plain = epilogue(None, Options("gemm"), bias=False)
+    plain = epilogue(lambda z: z)
     program = MatmulProgram(tiles, *operands, plain)
     left, right, bias = rng.normal(size=(2, m, k)), rng.normal(size=(k, n)), rng.normal(size=n)
     given = words(tiles, (m, n, k), operands, splits)
@@ -117,9 +104,7 @@ def test_parts_of_a_reduction_are_added_up_before_the_epilogue() -> None:
     execute(program(program.target), arrays, 1, groups=given["total"], arguments=given)
     np.testing.assert_allclose(parts.sum(1), left @ right, rtol=1e-12, atol=1e-12)
     result = np.zeros((2, m, n))
-    finish = FinishProgram(epilogue(sg.tanh, Options("gemm"), bias=True), splits)(
-        WorkgroupTarget(64)
-    )
+    finish = FinishProgram(epilogue(sg.tanh, "bias"), splits)(WorkgroupTarget(64))
     verify(finish)
     sizes = {"n": n, "size": m * n}
     execute(finish, {"parts": parts, "bias": bias, "result": result}, 2 * m * n, arguments=sizes)

@@ -24,6 +24,7 @@ SHAPES: list[tuple[Shape, Shape]] = [
     ((2, 3, 16, 8), (3, 8, 12)), ((5, 4), (6, 4, 9)), ((3, 1, 8, 8), (4, 8, 8)),
     ((2, 1, 3, 4), (5, 4, 2)), ((130, 260), (260, 132)), ((1, 300), (300, 1)),
     ((64, 2049), (2049, 5)),
+    ((2, 1, 2, 2, 2), (3, 1, 2, 2)),
     ((0, 4), (4, 3)), ((3, 0), (0, 2)), ((0, 3, 4), (4, 2)), ((2, 0, 5), (2, 5, 3)),
 ]  # fmt: skip
 
@@ -96,7 +97,7 @@ def test_gemm_bias_and_its_gradients(shapes: tuple[Shape, Shape], device: Device
     assert max(found) <= BOUND["float32"]
     alone = kernel.run(a, b, bias)
     assert alone.dtype == result.dtype == np.float32
-    assert np.array_equal(alone, result)
+    assert max(errors([alone], [of(a @ b + bias)[0]])) <= BOUND["float32"]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -233,9 +234,6 @@ def test_wrong_values_are_refused() -> None:
         sg.gemm_bias("relu", device="cpu")  # pyright: ignore[reportArgumentType]
     with pytest.raises(sg.TraceError, match=r"the activation returned \(.*one number is needed"):
         sg.linear(lambda z: (z, z), device="cpu")
-    a, b = np.ones((2, 1, 2, 2, 2)), np.ones((3, 1, 2, 2))
-    with pytest.raises(sg.UnsupportedError, match="neighbours"):
-        sg.gemm_bias(device="gpu").run(a, b, np.ones(2))
 
 
 def test_a_kernel_tells_what_it_runs() -> None:
@@ -278,10 +276,10 @@ def test_what_the_activation_is_of_can_be_kept(name: str, device: DeviceChoice) 
 
 def test_gradients_from_what_was_kept_need_a_product_less() -> None:
     kernel = sg.linear(sg.gelu, device="cpu")
-    arrays = np.ones((64, 32)), np.ones((48, 32)), np.ones(48), np.ones((64, 48))
+    arrays = np.ones((256, 128)), np.ones((192, 128)), np.ones(192), np.ones((256, 192))
     kernel.vjp(*arrays)
     products = kernel.stats.flops
-    kernel.vjp(*arrays, kept=np.ones((64, 48)))
+    kernel.vjp(*arrays, kept=np.ones((256, 192)))
     assert kernel.stats.flops < 0.8 * products
     empty = np.ones((0, 32)), np.ones((48, 32)), np.ones(48)
     result, kept = kernel.run(*empty, keep=True)

@@ -21,13 +21,11 @@ class Epilogue:
 
     Its other inputs are buffers with a number for each element, or, ``by_column``, for each column,
     or, ``by_matrix``, for each element of a matrix of a batch, the same for all of these; its
-    outputs, of a number each, are buffers too. If one of either is to be ``summed``, programs
-    of tiles write what each column of a tile of it sums up to, to the buffer ``sums``.
+    outputs, of a number each, are buffers too.
     """
 
     computation: Computation
     by_column: tuple[str, ...] = ()
-    summed: str = ""
     by_matrix: tuple[str, ...] = ()
 
 
@@ -49,7 +47,6 @@ class Written:
         others = {*epilogue.by_column, *epilogue.by_matrix}
         self.by_element = [n for n in names if n not in others]
         self.writes = [k.buffer(o.name, "write", vector=vector) for o in self.outputs]
-        self.summed = epilogue.summed
         nodes = enumerate(self.graph.nodes)
         self.nodes = {self.graph.names[node[1]]: i for i, node in nodes if node[0] is INPUT}
 
@@ -68,37 +65,28 @@ class Written:
             for place in four.at_most(count // FOUR - 1).lanes(FOUR)
         ]
 
-    def one(self, place: Index, within: Index, total: int, columns: Mapping[str, int]) -> list[int]:
-        """Write what is made of a sum to a place; what is to be summed of it, if anything is.
-
-        The place is that ``within`` the matrix of a batch.
-        """
+    def one(self, place: Index, within: Index, total: int, columns: Mapping[str, int]) -> None:
+        """Write what is made of a sum to a place, that ``within`` the matrix of a batch."""
         loaded = {n: self.k.load(self.reads[n], place.id) for n in self.by_element}
         loaded |= {n: self.k.load(self.reads[n], within.id) for n in self.by_matrix}
-        return self._put([place.id], [total], [loaded | dict(columns)])
+        self._put([place.id], [total], [loaded | dict(columns)])
 
-    def four(
-        self, four: Index, within: Index, totals: Sequence[int], columns: Columns
-    ) -> list[int]:
+    def four(self, four: Index, within: Index, totals: Sequence[int], columns: Columns) -> None:
         """As `one`, for four sums, and a four of places."""
         places, inner = four.lanes(FOUR), within.lanes(FOUR)
         loaded = {n: [self.k.load(self.reads[n], p) for p in places] for n in self.by_element}
         loaded |= {n: [self.k.load(self.reads[n], p) for p in inner] for n in self.by_matrix}
         inputs = [{n: loaded[n][c] for n in loaded} | dict(columns[c]) for c in range(FOUR)]
-        return self._put(places, totals, inputs)
+        self._put(places, totals, inputs)
 
     def _put(
         self, places: Sequence[int], totals: Sequence[int], inputs: Sequence[Mapping[str, int]]
-    ) -> list[int]:
-        """Write what is made of some sums to places; what is to be summed of it."""
+    ) -> None:
+        """Write what is made of some sums to places."""
         results = [self._values(t, i) for t, i in zip(totals, inputs, strict=True)]
         for n, buffer in enumerate(self.writes):
             for place, values in zip(places, results, strict=True):
                 self.k.store(buffer, place, values[n])
-        names = [o.name for o in self.outputs]
-        if self.summed in names:
-            return [values[names.index(self.summed)] for values in results]
-        return [i[self.summed] for i in inputs] if self.summed else []
 
     def _values(self, total: int, inputs: Mapping[str, int]) -> list[int]:
         """The values for all buffers."""

@@ -17,7 +17,6 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.language.index import Index, all_hold
 from symgrad.kernel.language.ir import KernelIR, Target
-from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.skeletons.epilogue import Columns, Epilogue, Written
 from symgrad.kernel.skeletons.tiles import FOUR, Loads, Operand, Share, Tiles
@@ -169,70 +168,12 @@ class _Matmul:
         first = self.first[1] // FOUR
         fours = [first + (self.x + q * t.x) for q in range(t.across // FOUR)]
         shared = [self.written.columns_of_four(four, n) for four in fours]
-        columns = [[self.k.constant(0.0)] * FOUR for _ in fours]
         for r in range(t.down):
             row = self._row(r)
             before = self.result * self.g["m"] + row
             for q, four in enumerate(fours):
                 start = r * t.across + q * FOUR
-                results = self._four(row, before, four, sums[start : start + FOUR], shared[q])
-                if results:
-                    columns[q] = [
-                        self.k.add(ops.add, a, b) for a, b in zip(columns[q], results, strict=True)
-                    ]
-        if self.written.summed:
-            self._sum_columns(columns)
-
-    def _sum_columns(self, columns: Sequence[Sequence[int]]) -> None:
-        """Write the sums of the tile's columns, of which the invocation has some rows' share."""
-        k, t = self.k, self.tiles
-        sums = k.buffer("sums", "write", vector=FOUR if self.p.quads else 1)
-        shared = k.buffer("shares", "group", size=t.y * t.columns, vector=FOUR)
-        fours = t.columns // FOUR
-        for q, values in enumerate(columns):
-            four = (self.y * fours + self.x).shifted(q * t.x)
-            for place, value in zip(four.lanes(FOUR), values, strict=True):
-                k.store(shared, place, value)
-        k.barrier()
-        local = Index(k, k.local)
-        mine = local.at_most(fours - 1)
-
-        def add(y: int, totals: Sequence[int]) -> Sequence[int]:
-            four = Index(k, y) * fours + mine
-            shares = [k.load(shared, place) for place in four.lanes(FOUR)]
-            return [k.add(ops.add, a, b) for a, b in zip(totals, shares, strict=True)]
-
-        totals, _ = k.loop(k.word(0), k.word(t.y), [k.constant(0.0)] * FOUR, add)
-        down = self.first[0] // t.rows
-        tiles = self.g["m"].ceil_div(t.rows)
-        row = self.result * tiles + down
-        four = self.first[1] // FOUR + mine
-        first = local.below(fours)
-        inside = [first, self.exists] if self.p.edges else [first]
-        self._store_sums(sums, row, four, totals, inside)
-
-    def _store_sums(
-        self, sums: Buffer, row: Index, four: Index, totals: Sequence[int], inside: Sequence[int]
-    ) -> None:
-        """Write the sums of four columns, or of as many as there are."""
-        k, n = self.k, self.g["n"]
-        if self.p.quads:
-            fours = n // FOUR
-            place = row * fours + four
-
-            def put() -> None:
-                for at, total in zip(place.lanes(FOUR), totals, strict=True):
-                    k.store(sums, at, total)
-
-            k.when(all_hold(k, *inside, four.below(fours)), put)
-            return
-        for c, total in enumerate(totals):
-            column = four * FOUR + c
-            place = row * n + column
-            k.when(
-                all_hold(k, *inside, column.below(n)),
-                lambda place=place, total=total: k.store(sums, place.id, total),
-            )
+                self._four(row, before, four, sums[start : start + FOUR], shared[q])
 
     def _row(self, r: int) -> Index:
         """The row of the result that is the invocation's row number r."""
@@ -241,38 +182,33 @@ class _Matmul:
 
     def _four(
         self, row: Index, before: Index, four: Index, sums: Sequence[int], shared: Columns
-    ) -> list[int]:
-        """Four results, or as many of them as there are; so many rows are before theirs.
-
-        What is to be summed of them.
-        """
+    ) -> None:
+        """Four results, or as many of them as there are; so many rows are before theirs."""
         n = self.g["n"]
         conditions = self._inside(row)
         if self.p.quads:
             fours = n // FOUR
             place, within = before * fours + four, row * fours + four
-            return self._where(
+            self._where(
                 conditions and [*conditions, four.below(fours)],
                 lambda: self.written.four(place, within, sums, shared),
             )
-        results: list[int] = []
+            return
         for c in range(FOUR):
             column = four * FOUR + c
             place, within = before * n + column, row * n + column
-            results += self._where(
+            self._where(
                 [*conditions, column.below(n)],
                 lambda places=(place, within), c=c: self.written.one(*places, sums[c], shared[c]),
             )
-        return results
 
     def _inside(self, row: Index) -> list[int]:
         """The condition that a row exists, if it may not."""
         return [self.exists, row.below(self.g["m"])] if self.p.edges else []
 
-    def _where(self, conditions: Sequence[int], body: Callable[[], list[int]]) -> list[int]:
-        """Do what is to be done where all conditions hold; what that gives, or zeros."""
-        if not conditions:
-            return body()
-        many = 0 if not self.written.summed else FOUR if self.p.quads else 1
-        zeros = [self.k.constant(0.0)] * many
-        return self.k.choose(all_hold(self.k, *conditions), body, lambda: zeros)
+    def _where(self, conditions: Sequence[int], body: Callable[[], None]) -> None:
+        """Do what is to be done where all conditions hold."""
+        if conditions:
+            self.k.when(all_hold(self.k, *conditions), body)
+        else:
+            body()

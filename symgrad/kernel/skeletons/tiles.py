@@ -290,30 +290,6 @@ class Loads:
         return [self.k.load(self.memory[which], place) for place in four.lanes(FOUR)]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Which of an operand's ``count`` matrices the product number z has: ``z / each % count``."""
-
-    each: int = 1
-    count: int = 1
-
-
-ONE: Final = Batch()
-"""There is a single one."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """``batch`` products of matrices (m, k) and (k, n)."""
-
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    a: Batch = ONE
-    b: Batch = ONE
-
-
 CHOICES: Final = (
     (Tiles(), 1.0),
     (Tiles(32, 32, 32, 4, 4), 0.5),
