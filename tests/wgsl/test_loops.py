@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from poison import POISONED
 
 import symgrad as sg
 from symgrad.wgsl.device.gpus import Gpu
@@ -144,6 +145,21 @@ def test_a_loop_that_does_not_end_gives_nan(gpu: Gpu) -> None:
         device="gpu",
     )
     assert np.isnan(run(np.ones(5))).all()
+
+
+def test_what_is_written_to_new_memory_is_kept(gpu: Gpu) -> None:
+    """wgpu clears what it takes for unwritten, here what lies behind the tests' poison."""
+    x, count = RNG.normal(size=POISONED // 8), 20
+    run = sg.jit(
+        lambda x: sg.scan(lambda c, _: (np.sin(c) + c, c), x, None, length=count), device="gpu"
+    )
+    gpu.free()
+    end, rows = run(x)
+    wanted = [x]
+    for _ in range(count):
+        wanted.append(np.sin(wanted[-1]) + wanted[-1])
+    np.testing.assert_allclose(end, wanted[-1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(rows, wanted[:-1], rtol=1e-5, atol=1e-5)
 
 
 def test_results_of_a_call_stay_as_they_are(gpu: Gpu) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +23,7 @@ from symgrad.kernel.host.threads import QUEUED_BYTES, converted
 from symgrad.values.arrays import PAIRS
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
 from symgrad.wgsl.device.timestamps import FEATURE, Timestamps
-from symgrad.wgsl.memory.encoding import Encoder, NativeEncoder, Work, choose_encoder
+from symgrad.wgsl.memory.encoding import Clear, Encoder, NativeEncoder, Work, choose_encoder
 from symgrad.wgsl.memory.mapping import STAGING, Staging, choose_mapper
 from symgrad.wgsl.memory.pool import Holder, Pool, Storage, rounded_down
 from symgrad.wgsl.memory.queue import Queue
@@ -203,6 +203,7 @@ class Gpu:
                 required_features=features, required_limits=wanted
             )
         self.kept: weakref.WeakSet[Any] = weakref.WeakSet([self.device, self.device.queue])
+        self._cleared: weakref.WeakSet[Any] = weakref.WeakSet()
         self._layouts: Once[Bindings, tuple[Any, Any]] = Once(16)
         self._pipelines: Once[tuple[bytes, Bindings], Any] = Once(IDLE_PIPELINES)
         self._live: weakref.WeakValueDictionary[tuple[bytes, Bindings], Any] = (
@@ -344,6 +345,16 @@ class Gpu:
             self._require_size(nbytes)
         self.free()
         return Storage(self.pool, nbytes)
+
+    def clear(self, storages: Iterable[Storage]) -> None:
+        """Clear storage buffers that kernels are to write to where steps say, each once for all.
+
+        wgpu clears what it takes for unwritten before that is read, and sees no such writes.
+        """
+        new = [s.buffer for s in storages if s.buffer not in self._cleared]
+        if new:
+            self.submit_unwaited([*map(Clear, new)])
+            self._cleared.update(new)
 
     def constants(self, numbers: Sequence[float], dtype: np.dtype[Any] = FLOAT) -> Storage:
         """Floats of a dtype in a storage buffer, which nobody changes."""

@@ -262,7 +262,7 @@ class RecordedLoop:
         """A run of these inputs, and the copies that it begins with."""
         homes, loop = self._homes, self._loop
         places = {**self._fixed}
-        inits = dict[Array, DeviceArray]()
+        inits, copies = dict[Array, DeviceArray](), list[Copy]()
         for x, value in given.items():
             if isinstance(value, Rows):
                 places[x] = value
@@ -277,7 +277,9 @@ class RecordedLoop:
             moves = pitch if home.slots > 1 else 0
             shift = 0 if loop.reverse else home.depth
             places[y] = Rows(self.gpu, y.shape, self._dtypes[y.kind], storages, moves, shift)
-        copies, first = list[Copy](), loop.count - 1 if loop.reverse else 0
+            if moves:
+                self.gpu.clear(storages)
+        first = loop.count - 1 if loop.reverse else 0
         for x, (y, depth) in homes.carried.items():
             rows = places[y]
             places[x] = rows.shifted(rows.shift + (depth if loop.reverse else -depth))

@@ -35,17 +35,23 @@ class Copy(NamedTuple):
     nbytes: int
 
 
-Work = Step | Copy
+class Clear(NamedTuple):
+    """Zeros for all bytes of a buffer."""
+
+    buffer: Any
+
+
+Work = Step | Copy | Clear
 """A piece of work of the device, which does it in the order of the queue."""
 
 
-def passes_of(work: Sequence[Work]) -> Iterator[list[Step] | Copy]:
-    """The work in order: steps that follow each other in a list, and single copies."""
-    for is_copy, items in itertools.groupby(work, key=lambda item: isinstance(item, Copy)):
-        if is_copy:
-            yield from cast("Iterator[Copy]", items)
-        else:
+def passes_of(work: Sequence[Work]) -> Iterator[list[Step] | Copy | Clear]:
+    """The work in order: steps that follow each other in a list, and all else one by one."""
+    for are_steps, items in itertools.groupby(work, key=lambda item: isinstance(item, Step)):
+        if are_steps:
             yield cast("list[Step]", list(items))
+        else:
+            yield from cast("Iterator[Copy | Clear]", items)
 
 
 class Encoder(Protocol):
@@ -86,6 +92,9 @@ class PlainEncoder:
         for part in passes_of(work):
             if isinstance(part, Copy):
                 encoder.copy_buffer_to_buffer(*part)
+                continue
+            if isinstance(part, Clear):
+                encoder.clear_buffer(part.buffer)
                 continue
             compute = encoder.begin_compute_pass()
             for step in part:
@@ -164,6 +173,9 @@ class NativeEncoder:
                     lib.wgpuCommandEncoderCopyBufferToBuffer(
                         encoder, source._internal, start, target._internal, place, nbytes
                     )
+                elif isinstance(part, Clear):
+                    buffer = part.buffer
+                    lib.wgpuCommandEncoderClearBuffer(encoder, buffer._internal, 0, buffer.size)
                 else:
                     self._compute(encoder, part)
             return lib.wgpuCommandEncoderFinish(encoder, none)
