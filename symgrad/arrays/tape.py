@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from symgrad.expr.graph.node import OPEN_TAPE
+from symgrad.expr.tracing.snapshot import snapshot
 
 Rule = Callable[..., Any]
 """``rule(lowering, attribute, shape, *views)`` is the view that an operation becomes."""
@@ -56,7 +57,7 @@ class Tape:
         self.arrays: list[Any] = []
         self._index: dict[Operation, int] = {}
         self._operands: dict[int, int] = {}
-        self._arrays: dict[int, tuple[Any, int, int]] = {}
+        self._arrays: dict[int, tuple[Any, int]] = {}
 
     def add(
         self, rule: Rule, attribute: Any, operands: tuple[int, ...], shape: tuple[int, ...],
@@ -85,11 +86,11 @@ class Tape:
         """
         if self.outer is not None:
             return self.operand(self.outer.captured(array))
-        known = self._arrays.get(id(array))
-        if known is None or not _is_as_before(array, self.arrays[known[1]]):
-            now = array.copy() if isinstance(array, np.ndarray) else array
-            known = self._arrays[id(array)] = array, len(self.arrays), self.input(now)
-        return known[2]
+        now = snapshot(array) if isinstance(array, np.ndarray) else array
+        known = self._arrays.get(id(now))
+        if known is None:
+            known = self._arrays[id(now)] = now, self.input(now)
+        return known[1]
 
     def operand(self, number: int, axis: int | None = None, fresh: bool = False) -> int:
         """The number of an operand of a function that is mapped: one along an axis, or whole.
@@ -112,13 +113,6 @@ class Tape:
     def key(self) -> tuple[Operation, ...]:
         """All that what is compiled depends on."""
         return tuple(self.operations)
-
-
-def _is_as_before(array: Any, before: Any) -> bool:
-    """Whether an array of NumPy's still has the numbers that were copied; others never change."""
-    if not isinstance(array, np.ndarray):
-        return True
-    return np.array_equal(array, before, equal_nan=array.dtype.kind == "f")
 
 
 def open_tape() -> Tape | None:

@@ -241,6 +241,38 @@ def test_arrays_of_every_type_are_followed(dtype: str) -> None:
     assert run(A)[0] == pytest.approx(np.sum(A[1:]), abs=1e-12)
 
 
+def test_large_arrays_are_followed_and_frozen_ones_kept(traces: list[int]) -> None:
+    large = np.linspace(0.0, 1.0, 400_000)
+    run = sg.value_and_grad(lambda a: np.sum(a) * np.sum(large), **OPTIONS)
+
+    def wanted() -> Any:
+        return [pytest.approx(np.sum(A + 1.0) * np.sum(large))] * 2
+
+    assert [run(A + 1.0)[0] for _ in range(2)] == wanted()
+    assert len(traces) == 1
+    large[-1] = 1e6
+    assert [run(A + 1.0)[0] for _ in range(2)] == wanted()
+    assert len(traces) == 2
+    large.flags.writeable = False
+    run = sg.value_and_grad(lambda a: np.sum(a) * np.sum(large), **OPTIONS)
+    assert [run(A + 1.0)[0] for _ in range(2)] == wanted()
+    assert len(traces) == 3
+    large.flags.writeable = True
+    large[0] = -1e6
+    assert [run(A + 1.0)[0] for _ in range(2)] == wanted()
+
+
+def test_a_view_that_cannot_be_written_to_is_followed() -> None:
+    """Others may write to the memory of a read-only view."""
+    table = np.ones(300)
+    view = table[:]
+    view.flags.writeable = False
+    run = sg.value_and_grad(lambda a: np.sum(a) * np.sum(view), **OPTIONS)
+    for factor in (1.0, 2.0):
+        table[:] = factor
+        assert run(A + 1.0)[0] == pytest.approx(factor * 300 * np.sum(A + 1.0))
+
+
 # --- models that are objects ----------------------------------------------------------------------
 
 

@@ -37,6 +37,8 @@ from typing import Any, Final, Generic, Protocol
 
 import numpy as np
 
+from symgrad.expr.tracing.snapshot import COMPARED, is_frozen, same_bits, snapshot
+
 EXCEPTIONS: Final = frozenset(
     v for v in vars(builtins).values() if isinstance(v, type) and issubclass(v, BaseException)
 )
@@ -92,11 +94,11 @@ CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
 COMPARISONS: Final = frozenset({"__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__"})
 """The methods of data classes that ask for the class of an object, and make none of it."""
 
-COMPARED: Final = "?bBhHiIlLqQefd"
-"""The types of arrays whose bits are compared, by NumPy's characters: not long doubles."""
+MOST_BYTES: Final = 2**18
+"""Bytes of an array that is a part of the key of a fingerprint, at most."""
 
-MOST_BYTES: Final = 2**21
-"""Bytes of an array that is a part of a fingerprint, at most: comparing more costs a trace."""
+MOST_COMPARED: Final = 2**28
+"""Bytes of an array that is compared with a copy, at most: larger ones are not kept twice."""
 
 WRAPPERS: Final = (
     "symgrad.expr.calls.transforms", "symgrad.front.functional", "symgrad.front.jit",
@@ -180,8 +182,8 @@ class Fingerprint:
     """All that decides the values of a function: as a ``key``, and where it was read.
 
     With ``arrays``, arrays of numbers that the function takes from its closure or from globals are
-    a part of it, and with ``lists`` lists of what may be; arrays are copied, and are none of the
-    key.
+    a part of it, and with ``lists`` large ones, lists and dictionaries of what may be; arrays are
+    copied, and are none of the key.
 
     Raises:
         UnknownStateError: where something else may decide them.
@@ -239,7 +241,7 @@ class Fingerprint:
                 )
                 and all(getattr(value, n, _MISSING) is slot for value, n, slot in self._slots)
                 and all(kind.__mro__ is order for kind, order in self._classes.items())
-                and all(_same_bits(array, before) for array, before in self._arrays.values())
+                and all(same_bits(array, before) for array, before in self._arrays.values())
             )
         except ValueError:  # a cell has lost its contents
             return False
@@ -324,10 +326,12 @@ class Fingerprint:
         return dict, *parts
 
     def _of_array(self, array: np.ndarray) -> Part:
-        if array.dtype.char not in COMPARED or array.nbytes > MOST_BYTES:
+        most = MOST_COMPARED if self._takes_lists else MOST_BYTES
+        is_small = array.nbytes <= most or (self._takes_lists and is_frozen(array))
+        if array.dtype.char not in COMPARED or not is_small:
             raise UnknownStateError
         if id(array) not in self._arrays:
-            self._arrays[id(array)] = array, array.copy()
+            self._arrays[id(array)] = array, snapshot(array)
         number = list(self._arrays).index(id(array))
         return np.ndarray, number, array.shape, array.dtype
 
@@ -482,14 +486,6 @@ def _same_items(values: dict[Any, Any], before: dict[Any, Any]) -> bool:
     return len(values) == len(before) and all(
         a is b and values[a] is before[b] for a, b in zip(values, before, strict=True)
     )
-
-
-def _same_bits(array: np.ndarray, before: np.ndarray) -> bool:
-    """Whether an array has the shape, the type and the bits that it had."""
-    if array.shape != before.shape or array.dtype != before.dtype:
-        return False
-    kind = f"u{array.itemsize}"
-    return bool((array.view(kind) == before.view(kind)).all())
 
 
 _MISSING: Final = object()
