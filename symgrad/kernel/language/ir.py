@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -216,104 +217,97 @@ wide_add: Final = Op(
 )
 
 
-class Target(Protocol):
+@dataclass(frozen=True)
+class Target:
     """The traits that programs ask of the target that they are written for."""
 
-    @property
-    def width(self) -> int:
-        """The invocations of a group."""
-        ...
+    width: int
+    """The invocations of a group."""
+    whole: bool = False
+    """Whether the host runs whole groups only: every invocation has a point of its own."""
+    block: int = 16
+    """How many rows an invocation adds up in floats before they go to a wide sum."""
+    carried: int = 1024
+    """The numbers that a loop carries as values, at most: more stand in an array."""
+    together: int = 1
+    """How many rows stand one behind the other in a turn of a loop over them."""
+    wide: str = "ff"
+    """The kinds of the parts of a wide sum: "d", or "ff" for a pair of floats."""
+    grid: bool = False
+    """Whether groups stand in several rows, as many of them as the host likes."""
+    bindings: int | None = None
+    """How many of the host's arrays a kernel takes, at most; None for any number."""
+    itemsize: int = 4
+    """The bytes of a float, as far as they matter: registers hold fewer wide ones."""
+    in_step: ClassVar[bool]
+    """Whether a group's invocations see at once what one of them stores."""
 
     @property
     def threads(self) -> int:
         """The invocations that share a problem, where there is much to do for each: 1 is alone."""
-        ...
-
-    @property
-    def grid(self) -> bool:
-        """Whether groups stand in several rows, as many of them as the host likes."""
-        ...
-
-    @property
-    def whole(self) -> bool:
-        """Whether the host runs whole groups only: every invocation has a point of its own."""
-        ...
-
-    @property
-    def block(self) -> int:
-        """How many rows an invocation adds up in floats before they go to a wide sum."""
-        ...
-
-    @property
-    def together(self) -> int:
-        """How many rows stand one behind the other in a turn of a loop over them."""
-        ...
+        return 1
 
     @property
     def by_columns(self) -> bool:
         """Whether the host's arrays are transposed: a number of all points is contiguous."""
-        ...
-
-    @property
-    def carried(self) -> int:
-        """The numbers that a loop carries as values, at most: more stand in an array."""
-        ...
-
-    @property
-    def wide(self) -> str:
-        """The kinds of the parts of a wide sum: "d", or "ff" for a pair of floats."""
-        ...
-
-    @property
-    def in_step(self) -> bool:
-        """Whether a group's invocations see at once what one of them stores."""
-        ...
-
-    @property
-    def itemsize(self) -> int:
-        """The bytes of a float, as far as they matter: registers hold fewer wide ones."""
-        ...
-
-    @property
-    def bindings(self) -> int | None:
-        """How many of the host's arrays a kernel takes, at most; None for any number."""
-        ...
+        return False
 
     def of_width(self, width: int) -> Target:
         """This target with groups of so many invocations; itself where a vector is a group."""
-        ...
+        return self
 
     def working_alone(self) -> Target:
         """This target with invocations that each work for themselves."""
-        ...
+        return self
 
     def in_grid(self, groups: int) -> Target:
         """This target for so many groups: in several rows if they are too many for one."""
-        ...
+        return self
 
     def point(self, k: KernelIR) -> int:
-        """The number of the invocation's point, which exists also where ``k.cell`` does not."""
-        ...
+        """The number of the invocation's point, or past the end that of the last."""
+        if self.whole:
+            return k.cell
+        last = k.add(ops.word_sub, k.count, k.word(1))
+        point = k.add(ops.word_min, k.cell, last)
+        k.names[point] = "point"
+        return point
 
     def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
         """The parts of wide sums in a row, those of each sum together."""
-        ...
+        return list(zip(*[iter(totals)] * len(self.wide), strict=True))
 
     def wide_zero(self, k: KernelIR) -> tuple[int, ...]:
         """A wide sum of nothing."""
-        ...
+        zero = k.constant(0.0)
+        return (zero, zero) if self.wide == "ff" else (k.add(widen, zero),)
 
     def wide_add(self, k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
         """A wide sum and a float."""
-        ...
+        if self.wide == "ff":
+            return pair_add(k, total, x)
+        return (k.add(wide_add, total[0], k.add(widen, x)),)
 
     def narrow(self, k: KernelIR, total: tuple[int, ...]) -> int:
-        """A wide sum as a float."""
-        ...
+        """A wide sum as a float; what an infinite one has lost is no number."""
+        raise NotImplementedError
 
     def sum_group(self, k: KernelIR, values: Sequence[int]) -> list[int]:
         """The sums of values over the group, known to all of its invocations."""
-        ...
+        raise NotImplementedError
+
+
+def pair_add(k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
+    """Knuth's TwoSum: the sum of a pair's first float and another, with its rounding error.
+
+    Rounded numbers are opaque, so that no compiler simplifies their differences.
+    """
+    high, low = total
+    after = k.add(ops.opaque, k.add(ops.add, high, x))
+    part = k.add(ops.opaque, k.add(ops.sub, after, high))
+    before = k.add(ops.opaque, k.add(ops.sub, after, part))
+    error = k.add(ops.add, k.add(ops.sub, high, before), k.add(ops.sub, x, part))
+    return after, k.add(ops.add, low, error)
 
 
 class KernelIR(Arena):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from symgrad.expr import ops
-from symgrad.kernel.language.index import Index, Number
-from symgrad.kernel.language.ir import KernelIR, narrow, wide_add, widen
+from symgrad.kernel.language.ir import KernelIR, Target, narrow, widen
 from symgrad.kernel.language.statements import lane_sum, wide_lane_sum
 from symgrad.kernel.language.thread_group import known_to_all
 
@@ -85,50 +84,21 @@ WEBGPU_BINDINGS: Final = 8
 """Arrays that kernels on a GPU bind, at most, if it grants no more than WebGPU promises."""
 
 
-def in_pairs(totals: Sequence[int]) -> list[tuple[int, ...]]:
-    """Values in twos."""
-    return list(zip(totals[::2], totals[1::2], strict=True))
-
-
-def pair_add(k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
-    """Knuth's TwoSum: the sum of a pair's first float and another, with its rounding error."""
-    high, low, term = (Number(k, i) for i in (*total, x))
-    after = (high + term).opaque()
-    part = (after - high).opaque()
-    before = (after - part).opaque()
-    error = (high - before) + (term - part)
-    return after.id, (low + error).id
-
-
-def last_or_before(k: KernelIR) -> int:
-    """The number of the invocation's point, or past the end that of the last."""
-    point = Index(k, k.cell).at_most(Index(k, k.count) - 1).id
-    k.names[point] = "point"
-    return point
-
-
 @dataclass(frozen=True)
-class SimdTarget:
+class SimdTarget(Target):
     """A group is a vector, whose lanes run in step: there is nothing to wait for. See `Target`.
 
     Where floats are as wide as any, a wide sum is a pair of them. Of kernels that are long, a
     ``quick`` one is compiled in the quickest way at first even if it has loops.
     """
 
-    width: int
     whole: bool = True
     block: int = 8
     carried: int = 160
-    together: int = 1
-    by_columns: bool = False
     wide: str = "d"
-    in_step: bool = True
-    threads: int = 1
-    grid: bool = False
     summing: Summing = field(default_factory=Summing)
-    bindings: int | None = None
-    itemsize: int = 4
     quick: bool = False
+    in_step: ClassVar[bool] = True
 
     @property
     def thorough(self) -> SimdTarget:
@@ -136,39 +106,8 @@ class SimdTarget:
         together = self.summing.together
         return replace(self, summing=replace(self.summing, brief=False, operations=together))
 
-    def of_width(self, width: int) -> SimdTarget:
-        """Itself: see `Target`."""
-        return self
-
-    def working_alone(self) -> SimdTarget:
-        """Itself: see `Target`."""
-        return self
-
-    def in_grid(self, groups: int) -> SimdTarget:
-        """Itself: see `Target`."""
-        return self
-
-    def point(self, k: KernelIR) -> int:
-        """The number of the invocation's point: see `Target`."""
-        return k.cell if self.whole else last_or_before(k)
-
-    def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
-        """The parts of each: see `Target`."""
-        return in_pairs(totals) if self.wide == "ff" else [(t,) for t in totals]
-
-    def wide_add(self, k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
-        """A sum in float64: see `Target`."""
-        if self.wide == "ff":
-            return pair_add(k, total, x)
-        return (k.add(wide_add, total[0], k.add(widen, x)),)
-
-    def wide_zero(self, k: KernelIR) -> tuple[int, ...]:
-        """Zero in float64: see `Target`."""
-        zero = k.constant(0.0)
-        return (zero, zero) if self.wide == "ff" else (k.add(widen, zero),)
-
     def narrow(self, k: KernelIR, total: tuple[int, ...]) -> int:
-        """A wide sum as a float; what an infinite one has lost is no number: see `Target`."""
+        """The sum of the parts, or one in float64: see `Target`."""
         if self.wide == "d":
             return k.add(narrow, total[0])
         high, low = total
@@ -187,7 +126,7 @@ class SimdTarget:
 
 
 @dataclass(frozen=True)
-class WorkgroupTarget:
+class WorkgroupTarget(Target):
     """Invocations that share arrays, and wait for each other at barriers. See `Target`.
 
     There is no float64: a wide sum is a pair of floats, the second what rounding took. In a
@@ -195,16 +134,10 @@ class WorkgroupTarget:
     """
 
     width: int = 64
-    whole: bool = False
-    block: int = 16
-    carried: int = 1024
     together: int = 4
     alone: bool = False
-    wide: str = "ff"
-    in_step: bool = False
-    grid: bool = False
     bindings: int | None = WEBGPU_BINDINGS
-    itemsize: int = 4
+    in_step: ClassVar[bool] = False
 
     def of_width(self, width: int) -> WorkgroupTarget:
         """Groups of this width: see `Target`."""
@@ -228,24 +161,8 @@ class WorkgroupTarget:
         """Where an invocation works alone: see `Target`."""
         return self.alone
 
-    def point(self, k: KernelIR) -> int:
-        """The invocation's point, or past the end the last one again: see `Target`."""
-        return last_or_before(k)
-
-    def grouped(self, totals: Sequence[int]) -> list[tuple[int, ...]]:
-        """The pairs: see `Target`."""
-        return in_pairs(totals)
-
-    def wide_add(self, k: KernelIR, total: tuple[int, ...], x: int) -> tuple[int, ...]:
-        """A sum in two floats: see `Target`."""
-        return pair_add(k, total, x)
-
-    def wide_zero(self, k: KernelIR) -> tuple[int, ...]:
-        """Two zeros: see `Target`."""
-        return (k.constant(0.0),) * 2
-
     def narrow(self, k: KernelIR, total: tuple[int, ...]) -> int:
-        """A wide sum as a float; where it is infinite, what was lost is no number: see `Target`."""
+        """The sum of the pair; where it is infinite, what was lost is left out: see `Target`."""
         high, low = total
         return k.add(ops.where, k.add(ops.isfinite, low), k.add(ops.add, high, low), high)
 

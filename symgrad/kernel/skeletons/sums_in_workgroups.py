@@ -21,9 +21,9 @@ from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.kernel.host.memory import POOL
 from symgrad.kernel.language.index import Index
-from symgrad.kernel.language.ir import KernelIR, Target
+from symgrad.kernel.language.ir import KernelIR, Target, pair_add
 from symgrad.kernel.language.statements import Buffer
-from symgrad.kernel.language.target import WorkgroupTarget, pair_add
+from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.language.thread_group import in_halves
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
 from symgrad.kernel.row_sums import PartialSums, Read, Results
