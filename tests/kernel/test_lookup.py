@@ -10,7 +10,7 @@ import pytest
 from symgrad.kernel.language.execute import execute
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.language.verify import verify
-from symgrad.kernel.skeletons.lookup import ROWS_PER_TILE, STEP, Place, runs_program
+from symgrad.kernel.skeletons.lookup import ROWS_PER_TILE, STEP, Place, RunSums
 
 COLUMNS = 3
 LENGTHS = np.array([0, 1, 7, 8, 9, 32, ROWS_PER_TILE + 5, 0, 3, 2 * ROWS_PER_TILE, 1, 5])
@@ -30,7 +30,7 @@ def test_runs(place: Place | None) -> None:
     runs = len(LENGTHS)
     size = COLUMNS * padded(runs) * 4 if place is None else runs * place.width
     sums = np.full(size, np.nan)
-    kernel = runs_program(COLUMNS, place, WorkgroupTarget(8, grid=True))
+    kernel = RunSums(COLUMNS, place, int(LENGTHS.max()))(WorkgroupTarget(8, grid=True))
     verify(kernel)
     execute(kernel, {"starts": starts, "order": order, "quads": quads, "sums": sums}, runs, 3)
     parts = [quads[:, order[a:b]].sum(1) for a, b in pairwise(starts)]

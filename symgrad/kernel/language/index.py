@@ -262,6 +262,12 @@ def where(condition: Truth | int, a: Number, b: Number | float) -> Number:
     return Number(a.k, a.k.add(ops.where, holds, a.id, other))
 
 
+def word_where(condition: int, a: Index, b: Index | int) -> Index:
+    """The first of two words where a condition holds, else the second."""
+    other = b.id if isinstance(b, Index) else a.k.word(b)
+    return Index(a.k, a.k.add(ops.word_where, condition, a.id, other))
+
+
 @dataclass(frozen=True)
 class Numbers:
     """An array of floats, of which ``numbers[i]`` is what stands at an index."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from symgrad.expr import ops
+from symgrad.kernel.language.index import Index, word_where
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.passes.lower import inlined
 from symgrad.kernel.row_tile import NO_FACTOR, Tile, cut, products_of
@@ -153,25 +154,23 @@ class _Program(Rows):
         """Quads from one row in the group's memory to the next."""
         size = 4 * max(self.stride, 4) * WIDTH
         self.memory = k.buffer("tile", "group", size=size, vector=4)
-        self.mine = [_Mine(k, step) for step in self.steps]
+        self.local, self.mine = Index(k, k.local), [_Mine(k, step) for step in self.steps]
 
     def kernel(self) -> KernelIR:
         """The whole program."""
         k, zero = self.k, self.k.constant(0.0)
-        width = k.word(WIDTH)
-        begin, jump = k.add(ops.word_mul, k.group, width), k.add(ops.word_mul, k.groups, width)
-        last = k.add(ops.word_add, k.count, k.add(ops.word_sub, jump, k.word(1)))
-        iterations = k.add(ops.word_div, k.add(ops.word_sub, last, begin), jump)
+        begin, jump = Index(k, k.group) * WIDTH, Index(k, k.groups) * WIDTH
+        iterations = (Index(k, k.count) + (jump - 1) - begin) // jump
 
         def iteration(t: int, sums: list[int]) -> list[int]:
-            first = k.add(ops.word_add, begin, k.add(ops.word_mul, t, jump))
-            factors, added = self._factors(k.add(ops.word_add, first, k.local)), list[int]()
+            first = begin + Index(k, t) * jump
+            factors, added = self._factors(first + self.local), list[int]()
             for mine, some in zip(self.mine, _cut(sums, CELLS_OF_PAIR), strict=True):
                 added += self._added(mine, factors, some)
             return added
 
         inits = [zero] * (CELLS_OF_PAIR * len(self.steps))
-        sums, _ = k.loop(k.word(0), iterations, inits, iteration, most=self.tile.most)
+        sums, _ = k.loop(k.word(0), iterations.id, inits, iteration, most=self.tile.most)
         start = 0
         for mine, some in zip(self.mine, _cut(sums, CELLS_OF_PAIR), strict=True):
             self._write(mine, some, start)
@@ -179,11 +178,11 @@ class _Program(Rows):
         self.store_fixed()
         return k
 
-    def _factors(self, row: int) -> dict[int, int]:
+    def _factors(self, row: Index) -> dict[int, int]:
         """The factors at a row, or 0 for each past the end."""
         k, zero = self.k, self.k.constant(0.0)
-        inside = k.add(ops.word_lt, row, k.count)
-        at = k.add(ops.word_min, row, k.add(ops.word_sub, k.count, k.word(1)))
+        inside = row.below(Index(k, k.count))
+        at = row.at_most(Index(k, k.count) - 1).id
         k.names[at] = "row"
         wanted = sorted({i for s in self.steps for quad in s.quads for i in quad} - {NO_FACTOR})
         values = inlined(k, self.graph, wanted, self.invariants, lambda i: self.column(at, 0, i))
@@ -195,19 +194,15 @@ class _Program(Rows):
     def _added(self, mine: _Mine, factors: Mapping[int, int], sums: Sequence[int]) -> list[int]:
         """The sums of a pair after the rows in the group's memory, where factors are written."""
         k, step, zero = self.k, mine.step, self.k.constant(0.0)
-        row = k.add(ops.word_mul, k.local, k.word(self.stride))
+        row = self.local * self.stride
         for c, quad in enumerate(step.quads):
             values = [factors[i] for i in quad] + [zero] * (4 - len(quad))
-            self._put(k.add(ops.word_add, row, k.word(c)), values)
+            self._put(row + c, values)
         k.barrier()
 
         def iteration(t: int, parts: list[int]) -> list[int]:
-            threads = k.add(
-                ops.word_add, mine.threads, k.add(ops.word_mul, t, k.word(step.thread_groups))
-            )
-            at = k.add(ops.word_mul, threads, k.word(self.stride))
-            left = self._got(k.add(ops.word_add, at, mine.left))
-            right = self._got(k.add(ops.word_add, at, mine.right))
+            at = (mine.threads + Index(k, t) * step.thread_groups) * self.stride
+            left, right = self._got(at + mine.left), self._got(at + mine.right)
             pairs = zip(parts, itertools.product(left, right), strict=True)
             return [k.add(ops.add, part, k.add(ops.mul, a, b)) for part, (a, b) in pairs]
 
@@ -219,54 +214,52 @@ class _Program(Rows):
 
     def _write(self, mine: _Mine, sums: Sequence[int], start: int) -> None:
         """Add up the sums of thread groups, and write them from quad number ``start`` on."""
-        k, step, first = self.k, mine.step, self.k.add(ops.word_mul, self.k.local, self.k.word(4))
+        k, step, first = self.k, mine.step, self.local * 4
         for c, quad in enumerate(_cut(sums, 4)):
-            self._put(k.add(ops.word_add, first, k.word(c)), quad)
+            self._put(first + c, quad)
         k.barrier()
         count = 4 * len(step.blocks)
 
         def store() -> None:
             def iteration(t: int, parts: list[int]) -> list[int]:
-                threads = k.add(ops.word_mul, t, k.word(count))
-                more = self._got(k.add(ops.word_add, k.local, threads))
+                more = self._got(self.local + Index(k, t) * count)
                 return [k.add(ops.add, a, b) for a, b in zip(parts, more, strict=True)]
 
-            totals, _ = k.loop(k.word(1), k.word(step.thread_groups), self._got(k.local), iteration)
+            inits, groups = self._got(self.local), Index(k, k.groups)
+            totals, _ = k.loop(k.word(1), k.word(step.thread_groups), inits, iteration)
             for c, value in enumerate(totals):
-                number = k.offset(k.add(ops.word_add, k.local, k.word(start)), 4, c)
-                to = k.add(ops.word_add, k.group, k.add(ops.word_mul, number, k.groups))
-                k.store(self.partials, k.add(ops.word_add, to, k.word(self.head)), value)
+                number = Index(k, (self.local + start).lanes(4)[c])
+                to = Index(k, k.group) + number * groups + self.head
+                k.store(self.partials, to.id, value)
 
-        k.when(k.add(ops.word_lt, k.local, k.word(count)), store)
+        k.when(self.local.below(count), store)
         k.barrier()
 
-    def _put(self, quad: int, values: Sequence[int]) -> None:
-        for c, value in enumerate(values):
-            self.k.store(self.memory, self.k.offset(quad, 4, c), value)
+    def _put(self, quad: Index, values: Sequence[int]) -> None:
+        for place, value in zip(quad.lanes(4), values, strict=True):
+            self.k.store(self.memory, place, value)
 
-    def _got(self, quad: int) -> list[int]:
-        return [self.k.load(self.memory, self.k.offset(quad, 4, c)) for c in range(4)]
+    def _got(self, quad: Index) -> list[int]:
+        return [self.k.load(self.memory, place) for place in quad.lanes(4)]
 
 
 class _Mine:
     """The sums of an invocation in a step: its pair of quads, and its thread group's rows."""
 
     def __init__(self, k: KernelIR, step: Step) -> None:
-        self.step, count = step, k.word(len(step.blocks))
-        threads = k.add(ops.word_div, k.local, count)
-        pair = k.add(ops.word_sub, k.local, k.add(ops.word_mul, threads, count))
-        self.threads = k.add(ops.word_min, threads, k.word(step.thread_groups - 1))
-        self.left, self.right = (_chosen(k, pair, side) for side in zip(*step.blocks, strict=True))
+        self.step = step
+        threads, pair = divmod(Index(k, k.local), Index(k, k.word(len(step.blocks))))
+        self.threads = threads.at_most(step.thread_groups - 1)
+        self.left, self.right = (_chosen(pair, side) for side in zip(*step.blocks, strict=True))
 
 
-def _chosen(k: KernelIR, which: int, words: Sequence[int]) -> int:
+def _chosen(which: Index, words: Sequence[int]) -> Index:
     """The word number ``which`` of some constants, chosen at run time."""
-    chosen = k.word(words[0])
+    k = which.k
+    chosen = Index(k, k.word(words[0]))
     for n, word in enumerate(words[1:], 1):
         if word != words[n - 1]:
-            chosen = k.add(
-                ops.word_where, k.add(ops.word_lt, which, k.word(n)), chosen, k.word(word)
-            )
+            chosen = word_where(which.below(n), chosen, word)
     return chosen
 
 

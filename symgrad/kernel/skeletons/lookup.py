@@ -20,6 +20,7 @@ from symgrad.expr.graph.arrays import ADD_AT, GET, ZEROS, length
 from symgrad.expr.graph.node import HOLES, INPUT, STRUCTURED, WORD, Graph, Op, reachable
 from symgrad.expr.graph.rebuild import Copy, Make, continued, rebuild
 from symgrad.expr.graph.region import Loop, Pick, Region
+from symgrad.kernel.language.index import Index, word_where
 from symgrad.kernel.language.ir import KernelIR, Target, widen
 from symgrad.kernel.shapes import Output, Reduction
 from symgrad.kernel.table_gradients import ROWS_PER_RUN, indices_of, place_of
@@ -319,66 +320,58 @@ def tiles_of(count: int) -> list[range]:
     return [range(count * k // number, count * (k + 1) // number) for k in range(number)]
 
 
-def padded(k: KernelIR, count: int) -> int:
+def padded(count: Index) -> Index:
     """Rows from one column to the next, of so many rows."""
-    up = k.add(ops.word_add, count, k.word(STEP - 1))
-    return k.add(ops.word_mul, k.add(ops.word_div, up, k.word(STEP)), k.word(STEP))
+    return count.ceil_div(STEP) * STEP
 
 
 @dataclass(frozen=True)
 class RunSums:
-    """The program of the kernel of runs of at most `ROWS_PER_RUN` rows: see `runs_program`."""
-
-    columns: int
-    place: Place | None
-
-    def __call__(self, target: Target) -> KernelIR:
-        """The kernel for a target."""
-        return runs_program(self.columns, self.place, target, ROWS_PER_RUN)
-
-
-def runs_program(
-    columns: int, place: Place | None, target: Target, longest: int | None = None
-) -> KernelIR:
-    """The kernel that adds up so many columns of quads over ``count`` runs, a group's width each.
+    """The program that adds up so many ``columns`` of quads over ``count`` runs, a group's each.
 
     Its buffers are ``starts``, the place at which each run starts in the order, and the end of the
     last; ``order``, the rows in their order, padded; ``quads``, as many columns of them as rows are
-    padded to; and ``sums``, as many columns for the runs, padded likewise, or else, at a place,
-    entries of numbers. The ``longest`` run has so many rows, if that is known.
+    padded to; and ``sums``, as many columns for the runs, padded likewise, or else, at a ``place``,
+    entries of numbers. A run has at most `ROWS_PER_RUN` rows, or so many.
     """
-    return _Runs(columns, place, target, longest).k
+
+    columns: int
+    place: Place | None
+    longest: int = ROWS_PER_RUN
+
+    def __call__(self, target: Target) -> KernelIR:
+        """The kernel for a target."""
+        return _Runs(self, target).k
 
 
 class _Runs:
-    def __init__(
-        self, columns: int, place: Place | None, target: Target, longest: int | None
-    ) -> None:
-        self.columns, self.place, self.width, self.longest = columns, place, target.width, longest
+    def __init__(self, program: RunSums, target: Target) -> None:
+        self.columns, self.place, self.width = program.columns, program.place, target.width
         self.k = k = KernelIR(target, "runs")
         self.starts, self.order = k.buffer("starts", "read", "u"), k.buffer("order", "read", "u")
         self.quads = k.buffer("quads", "read", vector=QUAD)
-        self.sums = k.buffer("sums", "write", vector=1 if place else QUAD)
-        self.tile = k.buffer("some", "group", size=QUAD * columns * ROWS_PER_TILE, vector=QUAD)
-        start = k.add(ops.word_mul, k.group, k.word(self.width))
-        self.first = k.add(ops.word_min, start, k.count)
-        self.last = k.add(
-            ops.word_min, k.add(ops.word_add, self.first, k.word(self.width)), k.count
-        )
-        self.begin, self.end = k.load(self.starts, self.first), k.load(self.starts, self.last)
-        k.names |= {self.first: "first_run", self.last: "last_run", self.end: "end"}
-        self.mine = [_Mine(self, j) for j in range(columns)]
-        self._write()
+        self.sums = k.buffer("sums", "write", vector=1 if self.place else QUAD)
+        size = QUAD * self.columns * ROWS_PER_TILE
+        self.tile = k.buffer("some", "group", size=size, vector=QUAD)
+        self.local, count = Index(k, k.local), Index(k, k.count)
+        self.first = (Index(k, k.group) * self.width).at_most(count)
+        self.last = (self.first + self.width).at_most(count)
+        self.begin, self.end = self.start_of(self.first), self.start_of(self.last)
+        k.names |= {self.first.id: "first_run", self.last.id: "last_run", self.end.id: "end"}
+        self.mine = [_Mine(self, j) for j in range(self.columns)]
+        self._write(-(-self.width * program.longest // ROWS_PER_TILE))
 
-    def _write(self) -> None:
+    def start_of(self, run: Index) -> Index:
+        """Where a run begins in the order."""
+        return Index(self.k, self.k.load(self.starts, run.id))
+
+    def _write(self, most: int) -> None:
         k, zero = self.k, self.k.constant(0.0)
-        up = k.add(
-            ops.word_sub, k.add(ops.word_add, self.end, k.word(ROWS_PER_TILE - 1)), self.begin
-        )
+        up = self.end + (ROWS_PER_TILE - 1) - self.begin
 
         def tile(t: int, sums: list[int]) -> list[int]:
-            base = k.add(ops.word_add, self.begin, k.add(ops.word_mul, t, k.word(ROWS_PER_TILE)))
-            k.names |= {base: "base", **{x: f"sum{n}" for n, x in enumerate(sums)}}
+            base = self.begin + Index(k, t) * ROWS_PER_TILE
+            k.names |= {base.id: "base", **{x: f"sum{n}" for n, x in enumerate(sums)}}
             self._fill(base)
             k.barrier()
             added = [
@@ -389,100 +382,79 @@ class _Runs:
             k.barrier()
             return added
 
-        tiles = k.add(ops.word_div, up, k.word(ROWS_PER_TILE))
-        most = None if self.longest is None else -(-self.width * self.longest // ROWS_PER_TILE)
-        sums, _ = k.loop(k.word(0), tiles, [zero] * (QUAD * self.columns), tile, most=most)
+        tiles = up // ROWS_PER_TILE
+        sums, _ = k.loop(k.word(0), tiles.id, [zero] * (QUAD * self.columns), tile, most=most)
         for j, mine in enumerate(self.mine):
             mine.store(sums[QUAD * j : QUAD * (j + 1)])
 
-    def _fill(self, base: int) -> None:
+    def _fill(self, base: Index) -> None:
         """Read the quads of some rows; past the end, those of the last row again."""
-        k = self.k
-        last, rows = k.add(ops.word_sub, self.end, k.word(1)), k.length(self.order)
-        cells = [
-            k.add(ops.word_add, k.word(n * self.width), k.local)
-            for n in range(ROWS_PER_TILE // self.width)
-        ]
-        order = [
-            k.load(self.order, k.add(ops.word_min, k.add(ops.word_add, base, cell), last))
-            for cell in cells
-        ]
+        k, last = self.k, self.end - 1
+        rows = Index(k, k.length(self.order))
+        cells = [Index(k, k.word(n)) + self.local for n in range(0, ROWS_PER_TILE, self.width)]
+        order = [Index(k, k.load(self.order, (base + c).at_most(last).id)) for c in cells]
         for c in range(self.columns):
-            column = k.add(ops.word_mul, k.word(c), rows)
+            column = Index(k, k.word(c)) * rows
             for cell, row in zip(cells, order, strict=True):
-                quad = k.add(ops.word_add, column, row)
-                at = k.add(ops.word_add, k.word(c * ROWS_PER_TILE), cell)
-                for n in range(QUAD):
-                    value = k.load(self.quads, k.offset(quad, QUAD, n))
-                    k.store(self.tile, k.offset(at, QUAD, n), value)
+                quad, at = column + row, Index(k, k.word(c * ROWS_PER_TILE)) + cell
+                for i, to in zip(quad.lanes(QUAD), at.lanes(QUAD), strict=True):
+                    k.store(self.tile, to, k.load(self.quads, i))
 
 
 class _Mine:
     """The sums of an invocation as number j: one of the quads of one of the group's runs."""
 
     def __init__(self, runs: _Runs, j: int) -> None:
-        self.runs, self.k = runs, runs.k
-        k, columns = self.k, self.k.word(runs.columns)
-        number = k.add(ops.word_add, k.word(runs.width * j), k.local)
-        row = k.add(ops.word_div, number, columns)
-        self.quad = k.add(ops.word_sub, number, k.add(ops.word_mul, row, columns))
-        self.run = k.add(ops.word_add, runs.first, row)
-        self.start = k.load(runs.starts, k.add(ops.word_min, self.run, runs.last))
-        after = k.add(ops.word_add, self.run, k.word(1))
-        self.end = k.load(runs.starts, k.add(ops.word_min, after, runs.last))
-        k.names |= {self.quad: f"quad{j}", self.run: f"run{j}"}
-        k.names |= {self.start: f"from{j}", self.end: f"to{j}"}
+        self.runs, self.k, k = runs, runs.k, runs.k
+        row, self.quad = divmod(Index(k, k.word(runs.width * j)) + runs.local, runs.columns)
+        self.run = runs.first + row
+        self.start = runs.start_of(self.run.at_most(runs.last))
+        self.end = runs.start_of((self.run + 1).at_most(runs.last))
+        k.names |= {self.quad.id: f"quad{j}", self.run.id: f"run{j}"}
+        k.names |= {self.start.id: f"from{j}", self.end.id: f"to{j}"}
 
-    def added(self, base: int, sums: list[int]) -> list[int]:
+    def added(self, base: Index, sums: list[int]) -> list[int]:
         """The sums, and what of the run is in the tile that begins at ``base``."""
-        k, block = self.k, self.k.word(ROWS_PER_PARTIAL_SUM)
-        high = k.add(ops.word_min, self.end, k.add(ops.word_add, base, k.word(ROWS_PER_TILE)))
-        low = k.add(ops.word_where, k.add(ops.word_lt, self.start, base), base, self.start)
-        some = k.add(
-            ops.word_where, k.add(ops.word_lt, low, high), k.add(ops.word_sub, high, low), k.word(0)
-        )
-        blocks = k.add(
-            ops.word_div, k.add(ops.word_add, some, k.word(ROWS_PER_PARTIAL_SUM - 1)), block
-        )
-        column = k.add(ops.word_mul, self.quad, k.word(ROWS_PER_TILE))
+        k = self.k
+        high = self.end.at_most(base + ROWS_PER_TILE)
+        low = word_where(self.start.below(base), base, self.start)
+        some = word_where(low.below(high), high - low, 0)
+        blocks, column = some.ceil_div(ROWS_PER_PARTIAL_SUM), self.quad * ROWS_PER_TILE
 
         def add_block(b: int, sums: list[int]) -> list[int]:
-            first = k.add(ops.word_add, low, k.add(ops.word_mul, b, block))
-            last = k.add(ops.word_min, k.add(ops.word_add, first, block), high)
+            first = low + Index(k, b) * ROWS_PER_PARTIAL_SUM
+            last = (first + ROWS_PER_PARTIAL_SUM).at_most(high)
 
             def add_row(i: int, part: list[int]) -> list[int]:
                 k.names |= {x: f"part{n}" for n, x in enumerate(part)}
-                at = k.add(ops.word_sub, k.add(ops.word_add, column, i), base)
-                numbers = [k.load(self.runs.tile, k.offset(at, QUAD, n)) for n in range(QUAD)]
+                numbers = [
+                    k.load(self.runs.tile, at) for at in (column + Index(k, i) - base).lanes(QUAD)
+                ]
                 return [k.add(ops.add, a, b) for a, b in zip(part, numbers, strict=True)]
 
             zeros, most = [k.constant(0.0)] * QUAD, ROWS_PER_PARTIAL_SUM
-            part, _ = k.loop(first, last, zeros, add_row, most=most)
+            part, _ = k.loop(first.id, last.id, zeros, add_row, most=most)
             return [k.add(ops.add, a, b) for a, b in zip(sums, part, strict=True)]
 
         most = ROWS_PER_TILE // ROWS_PER_PARTIAL_SUM
-        return k.loop(k.word(0), blocks, sums, add_block, most=most)[0]
+        return k.loop(k.word(0), blocks.id, sums, add_block, most=most)[0]
 
     def store(self, sums: list[int]) -> None:
         """Write the quad of the run, if there is one."""
         k, place = self.k, self.runs.place
 
         def column() -> None:
-            step = k.add(ops.word_mul, self.quad, padded(k, k.count))
-            at = k.add(ops.word_add, step, self.run)
-            for n, value in enumerate(sums):
-                k.store(self.runs.sums, k.offset(at, QUAD, n), value)
+            at = self.quad * padded(Index(k, k.count)) + self.run
+            for to, value in zip(at.lanes(QUAD), sums, strict=True):
+                k.store(self.runs.sums, to, value)
 
         def entry(place: Place) -> None:
-            first = k.offset(self.run, place.width, place.first)
-            at = k.add(ops.word_add, first, k.add(ops.word_mul, self.quad, k.word(QUAD)))
+            at = (self.run * place.width).shifted(place.first) + self.quad * QUAD
             for n, value in enumerate(sums):
-                inside = k.add(ops.word_lt, k.offset(self.quad, QUAD, n), k.word(place.count))
-                index = k.add(ops.word_add, at, k.word(n))
-                k.when(inside, lambda a=index, v=value: k.store(self.runs.sums, a, v))
+                inside = (self.quad * QUAD).shifted(n).below(place.count)
+                k.when(inside, lambda a=at + n, v=value: k.store(self.runs.sums, a.id, v))
 
-        exists = k.add(ops.word_lt, self.run, self.runs.last)
-        k.when(exists, (lambda: entry(place)) if place else column)
+        k.when(self.run.below(self.runs.last), (lambda: entry(place)) if place else column)
 
 
 class Entries:
@@ -547,42 +519,40 @@ class GroupEntries:
     Buffers are ``indices``, the words by which rows name entries, column by column, padded; and
     ``tables``, which are the places where the tables begin and then their numbers: ``in_words``, as
     small words are no normal float32, or all as float64, which has every word. Slopes are added to
-    entries afterwards: see `runs_program`.
+    entries afterwards: see `RunSums`.
     """
 
-    def __init__(self, k: KernelIR, reduction: Reduction, in_words: bool = True) -> None:
+    def __init__(self, k: KernelIR, reduction: Reduction, in_words: bool) -> None:
         self.k, self.reduction, self.in_words = k, reduction, in_words
         if reduction.lookups:
             self.indices = k.buffer("indices", "read", "u")
             self.tables = k.buffer("tables", "read", "u" if in_words else "f")
-            self.rows = padded(k, k.count)
-            k.names[self.rows] = "padded"
+            self.rows = padded(Index(k, k.count))
+            k.names[self.rows.id] = "padded"
 
     def write_to(self) -> None:
         """Have the buffer ``slopes``, of quads that stand column by column, padded."""
         if self.reduction.lookups:
             self.slopes = self.k.buffer("slopes", "write", vector=QUAD)
 
-    def _place(self, column: int, row: int) -> int:
-        k = self.k
-        return k.add(ops.word_add, k.add(ops.word_mul, self.rows, k.word(column)), row)
+    def _place(self, column: int, row: int) -> Index:
+        return self.rows * column + Index(self.k, row)
 
     def value(self, row: int, number: int) -> int:
         """A value that a row looks up, as the input with this number among those of all lookups."""
         k, (n, column) = self.k, place_of(self.reduction, number)
         lookup = self.reduction.lookups[n]
-        index = k.load(self.indices, self._place(lookup.index, row))
-        first = k.add(ops.word_mul, index, k.word(lookup.width))
+        first = Index(k, k.load(self.indices, self._place(lookup.index, row).id)) * lookup.width
         start = k.load(self.tables, k.word(n))
         start = start if self.in_words else k.add(ops.nearest_word, start)
-        entry = k.add(ops.word_add, start, first)
-        k.names[entry] = f"entry{n}"
-        number_there = k.load(self.tables, k.shifted(entry, column))
-        return k.add(ops.bits_float, number_there) if self.in_words else number_there
+        entry = Index(k, start) + first
+        k.names[entry.id] = f"entry{n}"
+        bits = k.load(self.tables, entry.shifted(column).id)
+        return k.add(ops.bits_float, bits) if self.in_words else bits
 
     def write(self, row: int, column: int, values: Sequence[int]) -> None:
         """Write a quad of slopes of a row, which may be fewer numbers."""
-        k, zeros = self.k, [self.k.constant(0.0)] * (QUAD - len(values))
-        quad = self._place(column, row)
-        for n, value in enumerate([*values, *zeros]):
-            k.store(self.slopes, k.offset(quad, QUAD, n), value)
+        zeros = [self.k.constant(0.0)] * (QUAD - len(values))
+        places = self._place(column, row).lanes(QUAD)
+        for place, value in zip(places, [*values, *zeros], strict=True):
+            self.k.store(self.slopes, place, value)

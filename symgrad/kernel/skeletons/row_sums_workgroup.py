@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, reachable
+from symgrad.kernel.language.index import Index
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.language.target import WorkgroupTarget
@@ -117,7 +117,7 @@ class Rows:
                 k.store(self.partials, k.word(c), value)
 
         if values:
-            k.when(k.add(ops.word_lt, k.cell, k.word(1)), store)
+            k.when(Index(k, k.cell).below(1), store)
 
 
 class _Sums(Rows):
@@ -134,13 +134,11 @@ class _Sums(Rows):
         self.totals = k.buffer("totals", "own", size=max(self.count, 1)) if two_levels else None
         """The sums of blocks, if there are any: those of rows are of a block then."""
         self.add_row = self._routine() if tile.rows > 1 or tile.flat else self._add
-        self.jump = k.add(ops.word_mul, k.groups, k.word(width))
-        up = k.add(ops.word_add, k.count, k.word(tile.rows - 1))
-        loads = k.add(ops.word_div, up, k.word(tile.rows)) if tile.rows > 1 else k.count
-        last = k.add(ops.word_add, loads, k.add(ops.word_sub, self.jump, k.word(1)))
-        self.loads = k.add(ops.word_div, k.add(ops.word_sub, last, k.cell), self.jump)
+        self.cell, self.jump = Index(k, k.cell), Index(k, k.groups) * width
+        loads = Index(k, k.count).ceil_div(tile.rows)
+        self.loads = (loads + (self.jump - 1) - self.cell) // self.jump
         """How many loads of the table an invocation has."""
-        k.names |= {self.jump: "jump", self.loads: "loads"}
+        k.names |= {self.jump.id: "jump", self.loads.id: "loads"}
 
     def kernel(self) -> KernelIR:
         """The whole program."""
@@ -149,7 +147,7 @@ class _Sums(Rows):
             if self.totals:
                 self._blocks(self.totals)
             else:
-                self._loads(self.k.word(0), self.loads)
+                self._loads(self.k.word(0), self.loads.id)
             self._write(self.totals or self.sums)
         self.store_fixed()
         return self.k
@@ -158,24 +156,23 @@ class _Sums(Rows):
 
     def _blocks(self, totals: Buffer) -> None:
         """Add up blocks of rows."""
-        k, block = self.k, self.k.word(self.block)
+        k = self.k
         k.fill(totals)
 
         def iteration(b: int, start: Sequence[int]) -> Sequence[int]:
-            first = k.add(ops.word_mul, b, block)
-            last = k.add(ops.word_min, k.add(ops.word_add, first, block), self.loads)
-            k.names |= {b: "block", last: "last"}
+            first = Index(k, b) * self.block
+            last = (first + self.block).at_most(self.loads)
+            k.names |= {b: "block", last.id: "last"}
             if self.tile.flat:
-                self._flat(start[0], first, last)
+                self._flat(Index(k, start[0]), first.id, last.id)
             else:
-                self._loads(first, last)
+                self._loads(first.id, last.id)
             for n in map(k.word, range(self.count)):
                 k.store(totals, n, k.load(self.sums, n), add=True)
             k.fill(self.sums)
-            return [k.add(ops.word_add, at, k.add(ops.word_mul, self.jump, block)) for at in start]
+            return [(Index(k, at) + self.jump * self.block).id for at in start]
 
-        up = k.add(ops.word_add, self.loads, k.word(self.block - 1))
-        blocks = k.add(ops.word_div, up, block)
+        blocks = self.loads.ceil_div(self.block).id
         k.names[blocks] = "blocks"
         most = -(-self.most // (self.block * self.tile.rows))
         k.loop(k.word(0), blocks, [k.cell] * self.tile.flat, iteration, most=most)
@@ -185,43 +182,43 @@ class _Sums(Rows):
         k, rows = self.k, self.tile.rows
 
         def iteration(t: int, _: Sequence[int]) -> Sequence[int]:
-            at = k.add(ops.word_add, k.cell, k.add(ops.word_mul, t, self.jump))
+            at = (self.cell + Index(k, t) * self.jump).id
             k.names[at] = "row" if rows == 1 else "load"
             if rows > 1 or self.tile.whole.is_structured:
                 self._load(at)
             self.add_row(at, 0)
             for part in range(1, rows):
-                exists = k.add(ops.word_lt, k.offset(at, rows, part), k.count)
+                exists = Index(k, k.offset(at, rows, part)).below(Index(k, k.count))
                 k.when(exists, partial(self.add_row, at, part))
             return ()
 
         k.loop(first, last, (), iteration, most=self.block if self.totals else self.most // rows)
 
-    def _flat(self, start: int, first: int, last: int) -> None:
+    def _flat(self, start: Index, first: int, last: int) -> None:
         """Add up a block without the loop, all loads before the work, unless the end cuts it.
 
         ``start`` is the first load, and ``first`` its number among those of the invocation.
         """
         k, rows = self.k, self.tile.rows
-        steps = [k.add(ops.word_mul, self.jump, k.word(j)) for j in range(self.block)]
-        places = [k.add(ops.word_add, start, step) if j else start for j, step in enumerate(steps)]
-        k.names |= {start: "start"} | {at: f"load{j}" for j, at in enumerate(places) if j}
+        steps = [self.jump * j for j in range(self.block)]
+        places = [start, *((start + step) for step in steps[1:])]
+        k.names |= {start.id: "start"} | {at.id: f"load{j}" for j, at in enumerate(places) if j}
 
         def whole() -> Sequence[int]:
             for at in places:
-                self._load(at)
+                self._load(at.id)
             for at in places:
                 for part in range(rows):
-                    self.add_row(at, part)
+                    self.add_row(at.id, part)
             return ()
 
         def cut() -> Sequence[int]:
             self._loads(first, last)
             return ()
 
-        ends = k.add(ops.word_div, k.count, k.word(rows)) if rows > 1 else k.count
-        k.names[ends] = "end"
-        k.choose(k.add(ops.word_lt, places[-1], ends), whole, cut)
+        ends = Index(k, k.count) // rows
+        k.names[ends.id] = "end"
+        k.choose(places[-1].below(ends), whole, cut)
 
     def _load(self, at: int) -> None:
         """Read all columns of all rows of a load."""
@@ -281,8 +278,5 @@ class _Sums(Rows):
     def _write_sum(self, start: int, total: int) -> None:
         """Write the sum that an invocation has, of those from a number on."""
         k = self.k
-        number = k.add(ops.word_add, k.local, k.word(start))
-        first = k.add(ops.word_add, k.group, k.word(self.head))
-        k.store(
-            self.partials, k.add(ops.word_add, first, k.add(ops.word_mul, number, k.groups)), total
-        )
+        number, first = Index(k, k.local) + start, Index(k, k.group) + self.head
+        k.store(self.partials, (first + number * Index(k, k.groups)).id, total)
