@@ -20,8 +20,7 @@ from symgrad.backend import Backend
 from symgrad.errors import InputError
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.skeletons.accumulation import Chunk, Input, Recipe
-from symgrad.kernel.skeletons.group_scan import Accumulate
+from symgrad.kernel.skeletons.group_scan import Accumulate, Chunk, Input, Recipe
 from symgrad.kernel.skeletons.parts import Joined
 from symgrad.pipeline import Options
 from symgrad.tensor.dispatches import each_of, sums_of

@@ -18,7 +18,7 @@ from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracing.trace import Trace, trace
-from symgrad.kernel.skeletons.accumulation import LAST, Input, Recipe
+from symgrad.kernel.skeletons.group_scan import LAST, Input, Recipe
 from symgrad.kernel.stage import Formula
 from symgrad.pipeline import Options
 from symgrad.tensor.formulas import Formulas, cotangents

@@ -24,7 +24,10 @@ from symgrad.kernel.host.resident import ResidentArray, ResidentRows
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.stages.host_steps import (
+from symgrad.kernel.stages.layouts import laid_out
+from symgrad.kernel.stages.overlaps import added_up
+from symgrad.kernel.stages.plan import Plan, Segment, plan
+from symgrad.kernel.stages.steps import (
     CallStep,
     HostStep,
     JoinStep,
@@ -33,9 +36,6 @@ from symgrad.kernel.stages.host_steps import (
     ScanStep,
     ScatterStep,
 )
-from symgrad.kernel.stages.layouts import laid_out
-from symgrad.kernel.stages.overlaps import added_up
-from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.pipeline import Options, simplified
 from symgrad.report.kernel import sources_of
 from symgrad.targets import Device

@@ -19,8 +19,7 @@ from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 from symgrad.kernel.language.verify import verify
 from symgrad.kernel.launch import Array, Launch
 from symgrad.kernel.shapes import Computation, Output
-from symgrad.kernel.skeletons.epilogue import Epilogue, FinishProgram
-from symgrad.kernel.skeletons.matmul import ARGUMENTS, MatmulProgram
+from symgrad.kernel.skeletons.matmul import ARGUMENTS, Epilogue, FinishProgram, MatmulProgram
 from symgrad.kernel.skeletons.tiles import CHOICES, Operand, Tiles
 from symgrad.mathlib.define import functions
 from symgrad.tensor.dispatches import sums_of

@@ -15,7 +15,7 @@ import pytest
 
 from symgrad.llvm import compiler
 from symgrad.llvm.device import cpu as device
-from symgrad.llvm.device.files import CodeFiles
+from symgrad.llvm.device.cpu import CodeFiles
 from symgrad.llvm.printing.source import Source
 
 from .running import run
@@ -205,7 +205,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from symgrad.llvm.device.files import CodeFiles
+from symgrad.llvm.device.cpu import CodeFiles
 files = CodeFiles(Path(sys.argv[1]), 3000)
 keys = [f"{int(sys.argv[2]) * 100 + k:064x}" for k in range(40)]
 for key in keys:

@@ -26,9 +26,8 @@ from symgrad.kernel.passes import uses
 from symgrad.kernel.passes.schedule import Limits
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.mathlib import define
-from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.printer import plan_map, print_map
-from symgrad.wgsl.printing.source import Style
+from symgrad.wgsl.printing.source import Style, printable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TINY = Limits(statements=10, transcendentals=4, accesses=8, crossing=10**9, private=10**9)

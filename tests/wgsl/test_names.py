@@ -12,9 +12,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.kernel.shapes import Computation, Output, unique
 from symgrad.mathlib.define import functions
-from symgrad.wgsl.printing.names import identifier
 from symgrad.wgsl.printing.printer import print_map
-from symgrad.wgsl.printing.source import Style
+from symgrad.wgsl.printing.source import Style, identifier
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 RESERVED = [

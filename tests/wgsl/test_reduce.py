@@ -25,7 +25,7 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel import row_tile
 from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Computation, Output, Reduction
-from symgrad.kernel.skeletons import group_products
+from symgrad.kernel.skeletons import row_sums_workgroup
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
@@ -154,7 +154,7 @@ def test_limits(name: str) -> None:
         tile = re.search(r"tile: array<(f32|vec4<f32>), (\d+)>", module.source)
         size = 4 if tile and tile[1] == "f32" else 16
         assert (int(tile[2]) if tile else 0) * size <= 16_384
-        assert len(module.program.results.numbers) <= group_products.MOST_RESULTS
+        assert len(module.program.results.numbers) <= row_sums_workgroup.MOST_RESULTS
         assert all(len(line) < 1500 for line in module.source.splitlines())
 
 

@@ -18,8 +18,8 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.row_tile import NO_FACTOR
 from symgrad.kernel.shapes import Output, Reduction
-from symgrad.kernel.skeletons import group_products
-from symgrad.kernel.skeletons.group_products import QUADS, WIDTH, in_products
+from symgrad.kernel.skeletons import row_sums_workgroup
+from symgrad.kernel.skeletons.row_sums_workgroup import QUADS, WIDTH, in_products
 from symgrad.kernel.stage import hoisted
 from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
@@ -87,7 +87,7 @@ def test_partial_sums_that_are_added_on_the_device(gpu: Gpu) -> None:
 
 
 def test_blocks_of_rows_and_tiles_of_results(own_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_products, "MOST_RESULTS", 70)
+    monkeypatch.setattr(row_sums_workgroup, "MOST_RESULTS", 70)
     own_gpu.max_binding = 12 * 1024
     assert len(in_products(MADE["network"]())) == 2
     agree(own_gpu, MADE["network"](), 3000)

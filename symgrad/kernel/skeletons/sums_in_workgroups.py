@@ -29,9 +29,8 @@ from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
 from symgrad.kernel.row_sums import PartialSums, Read, Results
 from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.group_products import Products, group_products
 from symgrad.kernel.skeletons.lookup import QUAD, RUNS_PER_GROUP, STEP, Place, RunSums, tiles_of
-from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
+from symgrad.kernel.skeletons.row_sums_workgroup import Products, group_products, row_sums_workgroup
 from symgrad.kernel.table_gradients import EntrySums, Quad, Segments, indices_of, quads, segments
 
 

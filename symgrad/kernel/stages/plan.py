@@ -15,11 +15,10 @@ from symgrad.kernel import launch as launches
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.stages.device_algorithms import DeviceAlgorithms
-from symgrad.kernel.stages.host_steps import CallStep, HostStep, JoinStep, PartStep
 from symgrad.kernel.stages.rows import rows_of
 from symgrad.kernel.stages.schedule import Scheduler
 from symgrad.kernel.stages.sharing import together
-from symgrad.kernel.stages.steps import AnyStep, Step
+from symgrad.kernel.stages.steps import AnyStep, CallStep, HostStep, JoinStep, PartStep, Step
 from symgrad.kernel.stages.translate import Simplify
 
 

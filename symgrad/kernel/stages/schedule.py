@@ -15,16 +15,29 @@ from symgrad.kernel.launch import Program
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access, Lanes
 from symgrad.kernel.stages.finishing import finishing, roots_of
-from symgrad.kernel.stages.gather import gathered, is_list, listed
-from symgrad.kernel.stages.host_steps import ScanStep, ScatterStep
 from symgrad.kernel.stages.multiplied import Products
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass, pass_length
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
-from symgrad.kernel.stages.repeated import Repeated
 from symgrad.kernel.stages.rows import RowElements, Rows
-from symgrad.kernel.stages.segments import Segments, SortStep, segments_of, summed
+from symgrad.kernel.stages.segments import (
+    Segments,
+    SortStep,
+    gathered,
+    is_list,
+    listed,
+    segments_of,
+    summed,
+)
 from symgrad.kernel.stages.sharing import alike
-from symgrad.kernel.stages.steps import AnyStep, Step, numbered, widths
+from symgrad.kernel.stages.steps import (
+    AnyStep,
+    Repeated,
+    ScanStep,
+    ScatterStep,
+    Step,
+    numbered,
+    widths,
+)
 from symgrad.kernel.stages.translate import Share, Simplify, Translation
 from symgrad.kernel.stages.unrolling import (
     along_short,

@@ -25,9 +25,8 @@ from symgrad.kernel.host import watch
 from symgrad.kernel.host.memory import ALIGNMENT_BYTES, POOL
 from symgrad.kernel.host.threads import share_out, worth
 from symgrad.kernel.launch import Dispatch
-from symgrad.kernel.stages.host_steps import CallStep, HostStep, ProductStep
 from symgrad.kernel.stages.plan import Plan, Segment
-from symgrad.kernel.stages.steps import Step
+from symgrad.kernel.stages.steps import CallStep, HostStep, ProductStep, Step
 from symgrad.llvm.compiler import llvm
 from symgrad.llvm.device.cpu import NULL, Code, address, at, compile_source, function, pointers
 from symgrad.llvm.device.recompile import Function

@@ -26,9 +26,8 @@ from symgrad.kernel.skeletons.steps import Iterate, cost_of
 from symgrad.mathlib.define import Function, functions
 from symgrad.wgsl.device.gpu import FLOAT
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.printer import print_kernel, printed_map
-from symgrad.wgsl.printing.source import Printed, Style
+from symgrad.wgsl.printing.source import Printed, Style, printable
 
 # --- steps of iterations --------------------------------------------------------------------------
 # Iteration -> WGSL: how problems are shared out, and what fits in a kernel.

@@ -29,7 +29,7 @@ from symgrad.kernel.passes.split import MOST_ITERATIONS
 from symgrad.kernel.row_sums import ROWS_ALIGNED, RowSums
 from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.group_products import WIDTH, Products, in_products
+from symgrad.kernel.skeletons.row_sums_workgroup import WIDTH, Products, in_products
 from symgrad.kernel.skeletons.sums_in_workgroups import (
     SUMS_FOLDED_ON_HOST,
     TileSums,
@@ -44,9 +44,8 @@ from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.dispatch.workspace import Held
-from symgrad.wgsl.printing.names import printable
 from symgrad.wgsl.printing.printer import print_kernel
-from symgrad.wgsl.printing.source import Printed, Style
+from symgrad.wgsl.printing.source import Printed, Style, printable
 
 SUM_INVOCATIONS: Final = 256
 """Invocations of a workgroup, unless something else is better."""

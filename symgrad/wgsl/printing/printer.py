@@ -23,7 +23,6 @@ from symgrad.mathlib.define import functions as functions_of
 from symgrad.mathlib.pair.expression import TAKEN_APART
 from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.functions import Shader, place_of
-from symgrad.wgsl.printing.names import identifier, is_reserved
 from symgrad.wgsl.printing.operations import (
     FLOATS,
     OPAQUE,
@@ -35,7 +34,7 @@ from symgrad.wgsl.printing.operations import (
     Text,
     render,
 )
-from symgrad.wgsl.printing.source import Printed, Style, header
+from symgrad.wgsl.printing.source import Printed, Style, header, identifier, is_reserved
 from symgrad.wgsl.printing.statements import Body
 from symgrad.wgsl.printing.values import OURS, STAGED
 

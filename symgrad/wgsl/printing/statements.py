@@ -30,10 +30,9 @@ from symgrad.kernel.passes.schedule import Column
 from symgrad.kernel.passes.uses import Uses
 from symgrad.wgsl.printing.analysis import Own, Together, Vectors
 from symgrad.wgsl.printing.memory import Memory
-from symgrad.wgsl.printing.names import identifier, is_reserved
 from symgrad.wgsl.printing.operations import PRIMARY, SUM
 from symgrad.wgsl.printing.records import Records
-from symgrad.wgsl.printing.source import Style
+from symgrad.wgsl.printing.source import Style, identifier, is_reserved
 from symgrad.wgsl.printing.values import Values
 
 

@@ -13,9 +13,8 @@ from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.passes.uses import Uses
 from symgrad.mathlib.quotient import LARGE
 from symgrad.wgsl.printing.analysis import Own
-from symgrad.wgsl.printing.names import identifier, is_reserved, printable
 from symgrad.wgsl.printing.operations import PRIMARY, Text, render, render_wide
-from symgrad.wgsl.printing.source import Style
+from symgrad.wgsl.printing.source import Style, identifier, is_reserved, printable
 
 COMMENT_COLUMN = 56
 
