@@ -31,7 +31,7 @@ from symgrad.llvm.dispatch import until as llvm_until
 from symgrad.llvm.dispatch.compiled import bound, repeated
 from symgrad.llvm.dispatch.plans import CompiledPlan
 from symgrad.llvm.dispatch.sums import SimdSums
-from symgrad.mathlib.define import Math, functions
+from symgrad.mathlib.define import Math
 from symgrad.multi_device import SharedSums
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any
@@ -379,9 +379,9 @@ class Wgpu(Backend):
     def sums(self, reduction: Reduction, options: Options, title: str) -> RowSums:
         """By workgroups: see `Backend`."""
         self.require(options.dtype)
-        owner, library = self.owner, functions(options.math, options.dtype)
+        owner = self.owner
         style = Style(options.math, options.comments, title, dtype=options.dtype)
-        sums = WorkgroupSums(owner, reduction, library, style)
+        sums = WorkgroupSums(owner, reduction, style)
         owner.hold(sums)
         return sums
 

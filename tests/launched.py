@@ -12,7 +12,6 @@ import numpy as np
 from symgrad.kernel.row_sums import Added
 from symgrad.kernel.shapes import Reduction
 from symgrad.llvm.dispatch.sums import SimdSums
-from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.sums import WorkgroupSums
 from symgrad.wgsl.memory.mapping import Mapper
@@ -81,7 +80,7 @@ def sums_on(
     """Compiled sums over rows on a GPU, or on the "cpu"."""
     if isinstance(device, str):
         return SimdSums(reduction, math, dtype)
-    sums = WorkgroupSums(device, reduction, functions(math), Style(math))
+    sums = WorkgroupSums(device, reduction, Style(math))
     device.hold(sums)
     return sums
 

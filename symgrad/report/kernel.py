@@ -11,7 +11,6 @@ from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.passes.schedule import Plan
 from symgrad.kernel.shapes import Computation, Reduction
-from symgrad.mathlib.define import functions
 from symgrad.pipeline import Clock, DTypeName, Options
 from symgrad.report.profiling import Size
 from symgrad.report.progress import html
@@ -28,17 +27,14 @@ def style_of(options: Options, title: str) -> Style:
 
 def sources_of(launch: Launch, options: Options, title: str) -> tuple[str, ...]:
     """The WGSL of a launch of known sizes: each kernel once, in the order in which they run."""
-    style, library = style_of(options, title), functions(options.math, options.dtype)
-    kernels = [
-        print_kernel(d.kernel, library, style, [f"// {d.kernel.name}"]) for d in launch.dispatches
-    ]
+    style = style_of(options, title)
+    kernels = [print_kernel(d.kernel, style, [f"// {d.kernel.name}"]) for d in launch.dispatches]
     return tuple(dict.fromkeys(m for printed in kernels for m in printed.modules))
 
 
 def summations_of(reduction: Reduction, options: Options, title: str) -> tuple[Summation, ...]:
     """The WGSL modules of sums over rows, and where they write which sums."""
-    style = Style(options.math, options.comments, title, dtype=options.dtype)
-    return emit_reduction(reduction, functions(options.math, options.dtype), style)
+    return emit_reduction(reduction, style_of(options, title))
 
 
 class KernelBase:

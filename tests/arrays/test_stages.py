@@ -25,7 +25,6 @@ from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.one_pass import PassProgram
 from symgrad.kernel.stages.plan import Plan, Segment
 from symgrad.kernel.stages.programs import StageProgram
-from symgrad.mathlib.define import functions
 from symgrad.pipeline import DTypeName, Options
 from symgrad.tensor.stages import compile_arrays, planned
 from symgrad.wgsl.printing.printer import print_kernel
@@ -376,7 +375,7 @@ def test_tint_takes_the_kernels(small: None) -> None:
         parts = (p for p in plan.parts if isinstance(p, Segment))
         for d in (d for p in parts for d in p.launch.dispatches):
             style = Style("accurate", True, d.kernel.name)
-            sources += print_kernel(d.kernel, functions("accurate"), style).modules
+            sources += print_kernel(d.kernel, style).modules
     different = list(dict.fromkeys(sources))
     assert len(different) > 20
     assert check_with_tint(different) == [None] * len(different)

@@ -21,7 +21,6 @@ from symgrad.kernel.launch import Array, Launch
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.matmul import ARGUMENTS, Epilogue, FinishProgram, MatmulProgram
 from symgrad.kernel.skeletons.tiles import CHOICES, Operand, Tiles
-from symgrad.mathlib.define import functions
 from symgrad.tensor.dispatches import sums_of
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
@@ -131,7 +130,7 @@ def test_a_group_has_no_more_memory_than_webgpu_gives() -> None:
 def module(tiles: Tiles, a: Operand, b: Operand, of: Epilogue, exact: bool) -> str:
     program = MatmulProgram(tiles, a, b, of, not exact, not exact, a.quads)
     style = Style("accurate", False, "gemm")
-    (found,) = print_kernel(program(program.target), functions("accurate"), style).modules
+    (found,) = print_kernel(program(program.target), style).modules
     return found
 
 
@@ -157,7 +156,7 @@ def test_a_column_stays_within_its_row(shift: int, known: bool) -> None:
     k.store(out, k.cell, k.load(table, k.shifted(half, 8 + shift)))
     if not known:  # the last column is one beyond
         k.store(out, k.cell, k.load(table, k.shifted(k.local, 8 + shift)))
-    (source,) = print_kernel(k, functions("accurate"), Style("accurate", False, "")).modules
+    (source,) = print_kernel(k, Style("accurate", False, "")).modules
     assert "array<array<f32, 8>, 4>" in source and "table[3u][local]" in source
     found = np.zeros(8)
     if known:

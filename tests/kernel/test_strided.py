@@ -17,7 +17,6 @@ from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.launch import Array, Dispatch, Launch, Program
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stages.strided import TARGET, Elementwise, Layout, Reduce
-from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.strided import View, c_strides
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
@@ -164,8 +163,6 @@ def test_tint_takes_them() -> None:
     sources = [
         module
         for program, dtype in programs
-        for module in print_kernel(
-            program(TARGET), functions("accurate", dtype), Style(dtype=dtype)
-        ).modules
+        for module in print_kernel(program(TARGET), Style(dtype=dtype)).modules
     ]
     assert [fault for fault in check_with_tint(sources) if fault] == []

@@ -14,7 +14,6 @@ from tint import check_with_tint, needs_tint
 import symgrad as sg
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Launch
-from symgrad.mathlib.define import functions
 from symgrad.pipeline import Options
 from symgrad.programs.code import Code
 from symgrad.programs.program import launch_of as launch_of_program
@@ -94,7 +93,7 @@ def test_tint_takes_their_kernels() -> None:
     for seed in SEEDS:
         launches = launch_of(program(seed).code), launch_of(gradient(seed).code)
         for d in (d for launch in launches for d in launch.dispatches):
-            sources += print_kernel(d.kernel, functions("accurate"), Style(comments=False)).modules
+            sources += print_kernel(d.kernel, Style(comments=False)).modules
     assert check_with_tint(sources) == [None] * len(sources)
 
 

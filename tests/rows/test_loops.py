@@ -18,8 +18,8 @@ from symgrad.kernel.language.verify import verify
 from symgrad.kernel.row_tile import tiles
 from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
 from symgrad.kernel.skeletons.sums_in_lanes import row_sums_simd
-from symgrad.mathlib.define import functions
 from symgrad.wgsl.dispatch.sums import emit_reduction
+from symgrad.wgsl.printing.source import Style
 
 PARAMETERS = [0.5, 0.3, 1.2]
 
@@ -127,9 +127,7 @@ def test_what_loops_keep_on_a_gpu_may_be_more_than_variables_hold() -> None:
 def test_rows_of_an_invocation_are_fewer_where_loops_are_long() -> None:
     """Some drivers end all loops of an invocation after 65,535 iterations together."""
     most = {
-        steps: emit_reduction(
-            reduction(lambda p, r, n=steps: euler(p, r, n), 3, 3), functions("accurate")
-        )
+        steps: emit_reduction(reduction(lambda p, r, n=steps: euler(p, r, n), 3, 3), Style())
         for steps in (40, 2_000, 10_000)
     }
     iterations = {steps: module.printed.iterations for steps, (module,) in most.items()}

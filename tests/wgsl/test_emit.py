@@ -61,7 +61,7 @@ def sources(
     made: Computation, limits: Limits | None = None, math: Any = "accurate", **style: Any
 ) -> tuple[str, ...]:
     plan, shown = plan_map(made, limits), Style(math, **style)
-    return print_map(made, define.functions(math), shown, plan).modules
+    return print_map(made, shown, plan).modules
 
 
 def emitted(f: Callable[[Any], Any], n: int, limits: Limits | None = None, names: Any = None,

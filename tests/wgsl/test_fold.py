@@ -61,4 +61,4 @@ def test_other_numbers_come_along(head: int, gpu: Gpu) -> None:
 @needs_tint
 def test_tint_takes_it() -> None:
     kernel = fold_program(WorkgroupTarget(FOLD_INVOCATIONS))
-    assert check_with_tint([*print_kernel(kernel, {}, Style()).modules]) == [None]
+    assert check_with_tint([*print_kernel(kernel, Style()).modules]) == [None]

@@ -145,5 +145,5 @@ def test_points_are_side_by_side(pattern: Pattern) -> None:
 @needs_tint
 def test_tint_takes_it() -> None:
     kernels = [pattern(WorkgroupTarget(256, grid=True)) for pattern in PATTERNS]
-    sources = [m for k in kernels for m in print_kernel(k, {}, Style()).modules]
+    sources = [m for k in kernels for m in print_kernel(k, Style()).modules]
     assert check_with_tint(sources) == [None] * 3

@@ -34,7 +34,6 @@ from symgrad.kernel.table_gradients import (
     segments,
     sorted_order,
 )
-from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.sums import Summation, emit_reduction
@@ -153,7 +152,7 @@ CASES: dict[str, tuple[Reduction, tuple[int, ...]]] = {
 
 
 def emitted(name: str, math: str = "accurate") -> tuple[Summation, ...]:
-    return emit_reduction(CASES[name][0], functions(math), Style(math))
+    return emit_reduction(CASES[name][0], Style(math))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -166,7 +165,7 @@ def test_naga_takes_it(name: str, math: str, gpu: Gpu) -> None:
 def run_sums(columns: int, place: Place | None) -> str:
     """The source of the kernel that adds up runs."""
     kernel = RunSums(columns, place)(WorkgroupTarget(RUNS_PER_GROUP, grid=True))
-    (source,) = print_kernel(kernel, {}, Style()).modules
+    (source,) = print_kernel(kernel, Style()).modules
     return source
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.kernel.shapes import Computation, Output, unique
-from symgrad.mathlib.define import functions
 from symgrad.wgsl.printing.printer import print_map
 from symgrad.wgsl.printing.source import Style, identifier
 
@@ -43,7 +42,7 @@ def names(*given: str) -> list[str]:
     graph = Graph()
     roots = tuple(graph.add(ops.neg, graph.input(name)) for name in given)
     made = Computation("f", graph, (Output("loss", roots),))
-    (source,) = print_map(made, functions("accurate"), Style()).modules
+    (source,) = print_map(made, Style()).modules
     read = re.findall(r"let (\w+) = \w+(?:\[point.*\]|\.[xyzw]);", source)
     return [name for name in read if f" {name}.x;" not in source]
 

@@ -28,7 +28,6 @@ from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch
 from symgrad.kernel.passes.split import split
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons.map import map_launch
-from symgrad.mathlib.define import functions
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.launch import Launched
@@ -41,7 +40,7 @@ every = pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name
 
 def printed(kernel: KernelIR, comments: bool = True) -> Printed:
     verify(kernel)
-    return print_kernel(kernel, functions("accurate"), Style(comments=comments))
+    return print_kernel(kernel, Style(comments=comments))
 
 
 def launched(gpu: Gpu, kernel: KernelIR, columns: int = 3) -> Launched:
@@ -105,7 +104,7 @@ def test_a_map_is_what_its_computation_says(gpu: Gpu) -> None:
     one, *others = traced.outputs
     outputs = Output("one", (one,)), Output("others", tuple(others))
     computation = Computation("f", traced.graph, outputs)
-    found = print_map(computation, functions("accurate"), Style(title="a map"))
+    found = print_map(computation, Style(title="a map"))
     assert found.modules[0].startswith(
         "// a map\n// in: x (B, 2); out: one (B, 1), others (B, 2); float32, C order"
     )

@@ -27,7 +27,6 @@ from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Computation, Output, Reduction
 from symgrad.kernel.skeletons import row_sums_workgroup
 from symgrad.kernel.stage import hoisted
-from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.sums import (
@@ -76,7 +75,7 @@ def powers(results: int) -> Reduction:
 
 
 def emitted(made: Reduction, math: str = "accurate", **style: Any) -> tuple[Summation, ...]:
-    return emit_reduction(made, functions(math), Style(math, **style))
+    return emit_reduction(made, Style(math, **style))
 
 
 def data(count: int, columns: int = 2, n: int = 6) -> tuple[np.ndarray, np.ndarray]:

@@ -21,9 +21,9 @@ from symgrad.kernel.shapes import Output, Reduction
 from symgrad.kernel.skeletons import row_sums_workgroup
 from symgrad.kernel.skeletons.row_sums_workgroup import QUADS, WIDTH, in_products
 from symgrad.kernel.stage import hoisted
-from symgrad.mathlib.define import functions
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.sums import emit_reduction
+from symgrad.wgsl.printing.source import Style
 
 
 def network(p: Any, r: Any) -> Any:
@@ -136,7 +136,7 @@ def test_stages_fit_and_have_all_products(name: str) -> None:
 
 
 def test_a_network_is_one_module_that_computes_each_row_once() -> None:
-    (module,) = emit_reduction(MADE["network"](), functions("accurate"))
+    (module,) = emit_reduction(MADE["network"](), Style())
     assert module.source.count("sg_tanh(") == 1 + 16
     assert len(module.program.results.numbers) == 98
 
@@ -156,12 +156,12 @@ def test_the_loss_and_what_is_a_factor_are_multiplied_by_1() -> None:
 
 @needs_tint
 def test_tint_takes_them() -> None:
-    sources = [m.source for f in MADE.values() for m in emit_reduction(f(), functions("accurate"))]
+    sources = [m.source for f in MADE.values() for m in emit_reduction(f(), Style())]
     assert [v for v in check_with_tint(sources) if v] == []
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_naga_takes_them_in_any_mode(gpu: Gpu, name: str) -> None:
-    for module in emit_reduction(MADE[name](), functions("strict")):
+    for module in emit_reduction(MADE[name](), Style("strict")):
         gpu.pipeline(module.source, 1, module.readable)
         assert all(len(line) < 1500 for line in module.source.splitlines())

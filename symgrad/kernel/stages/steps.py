@@ -240,8 +240,8 @@ AnyStep = Step | HostStep
 
 # --- steps like earlier ones ----------------------------------------------------------------------
 # A loop of Python's leaves the arrays of its iterations behind, which are like each other: the same
-# scalars of other arrays of the same shapes, by counters of the same extents. Then their kernels are
-# the same too, so that steps are planned for the first ones, and other arrays are bound to them.
+# scalars of other arrays of the same shapes, by counters of the same extents. Their kernels are the
+# same too, so that steps are planned for the first ones, and other arrays are bound to them.
 
 
 class _Form:

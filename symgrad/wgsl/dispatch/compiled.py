@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputError
-from symgrad.expr.graph.node import Op
 from symgrad.kernel.host import watch
 from symgrad.kernel.host.threads import cores, threads
 from symgrad.kernel.language.ir import KernelIR
@@ -23,7 +22,6 @@ from symgrad.kernel.skeletons.map import Map
 from symgrad.kernel.skeletons.products import blocks, tile_numbers
 from symgrad.kernel.skeletons.solve import half
 from symgrad.kernel.skeletons.steps import Iterate, cost_of
-from symgrad.mathlib.define import Function, functions
 from symgrad.wgsl.device.gpu import FLOAT
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.printing.printer import print_kernel, printed_map
@@ -109,9 +107,7 @@ def sums_of(iteration: Iteration) -> int:
     return sum(len(o.nodes) for o in iteration.rows.outputs) if iteration.rows else 0
 
 
-def printed_steps(
-    iteration: Iteration, kernel: KernelIR, functions: Mapping[Op, Function], style: Style
-) -> Printed:
+def printed_steps(iteration: Iteration, kernel: KernelIR, style: Style) -> Printed:
     """The module of steps of an iteration; entry point "main".
 
     Its arguments are those of `iterate_program`. Own data are (R, own, S) for invocations, and
@@ -125,7 +121,7 @@ def printed_steps(
         if iteration.matrix
         else _head(iteration, kernel.target.threads > 1, style)
     )
-    printed = print_kernel(kernel, functions, style, [*head])
+    printed = print_kernel(kernel, style, [*head])
     if (lines := printed.modules[0].count("\n")) > MOST_LINES:
         n = iteration.matrix and iteration.matrix.n
         raise _too_large(n, lines) if n else _too_long(iteration, lines)
@@ -265,10 +261,9 @@ def printed_kernel(dispatch: Dispatch, style: Style) -> Printed:
     if isinstance(program, Map):
         return printed_map(program.computation, style)
     kernel = dispatch.kernel
-    library = functions(style.math, style.dtype)
     if isinstance(program, Iterate):
-        return printed_steps(program.iteration, kernel, library, style)
-    return print_kernel(kernel, library, style, [f"// {kernel.name}"])
+        return printed_steps(program.iteration, kernel, style)
+    return print_kernel(kernel, style, [f"// {kernel.name}"])
 
 
 def can_end(gpu: Gpu, iterations: int) -> bool:

@@ -21,7 +21,6 @@ from typing import Final
 import numpy as np
 
 from symgrad.errors import DeviceError
-from symgrad.expr.graph.node import Op
 from symgrad.kernel.host import watch
 from symgrad.kernel.language.target import MAX_WORKGROUPS
 from symgrad.kernel.launch import Program
@@ -37,7 +36,6 @@ from symgrad.kernel.skeletons.sums_in_workgroups import (
     workgroup_sums_launch,
 )
 from symgrad.kernel.table_gradients import in_order, quads
-from symgrad.mathlib.define import Function
 from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
@@ -85,11 +83,9 @@ class Summation:
         return self.itemsize * self.printed.slots * self.program.width * groups
 
 
-def emit_reduction(
-    reduction: Reduction, functions: Mapping[Op, Function], style: Style | None = None
-) -> tuple[Summation, ...]:
+def emit_reduction(reduction: Reduction, style: Style) -> tuple[Summation, ...]:
     """The modules of a reduction; together they sum all results."""
-    emit = _Emit(functions, style or Style())
+    emit = _Emit(style)
     if reduction.is_structured:
         return tuple(emit.long(tile) for tile in cut(reduction, min(RESULTS_PER_MODULE)))
     plain = tiles(reduction)
@@ -100,9 +96,8 @@ def emit_reduction(
 
 @dataclass(frozen=True)
 class _Emit:
-    """The maker of modules, of one choice of mathematics."""
+    """The maker of modules, in one style."""
 
-    functions: Mapping[Op, Function]
     style: Style
 
     def sums(self, tile: Tile) -> Summation:
@@ -136,7 +131,7 @@ class _Emit:
 
     def _printed(self, program: TileSums) -> Summation:
         head = [*_header(program.tile, self.style)]
-        printed = print_kernel(program(program.target), self.functions, self.style, head)
+        printed = print_kernel(program(program.target), self.style, head)
         return Summation(program, printed, self.style.floats.dtype.itemsize)
 
 
@@ -198,8 +193,7 @@ class WorkgroupSums(RowSums):
     Args:
         gpu: where they run.
         reduction: what is summed.
-        functions: the library's functions, for the choice of mathematics.
-        style: what the source says beside the code.
+        style: the mathematics and the dtype, and what the source says beside the code.
 
     Raises:
         DeviceError: the GPU binds too few arrays, cannot hold a row, or refuses a module, which
@@ -208,19 +202,13 @@ class WorkgroupSums(RowSums):
 
     needs_sizes = False
 
-    def __init__(
-        self,
-        gpu: Gpu,
-        reduction: Reduction,
-        functions: Mapping[Op, Function],
-        style: Style | None = None,
-    ) -> None:
+    def __init__(self, gpu: Gpu, reduction: Reduction, style: Style) -> None:
         start = time.perf_counter()
         super().__init__(reduction)
-        self.gpu, self._style = gpu, style or Style()
+        self.gpu, self._style = gpu, style
         self._floats = self._style.floats.dtype
         with watch.stage("emit"):
-            self.modules = emit_reduction(reduction, functions, self._style)
+            self.modules = emit_reduction(reduction, style)
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
         self.host_bytes, self.most_partials = HOST_BYTES, SUMS_FOLDED_ON_HOST
         self._scratch = {m.program: m.scratch(1) for m in self.modules}

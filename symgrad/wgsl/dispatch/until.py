@@ -350,7 +350,7 @@ def printed_transpose(dtype: str = "float32") -> Printed:
     """The WGSL that transposes the arrays of points: see `transpose_program`."""
     kernel = transpose_program(TRANSPOSING)
     style = Style(dtype=dtype)
-    return print_kernel(kernel, {}, style, ["// the transpose of x, tile by tile"])
+    return print_kernel(kernel, style, ["// the transpose of x, tile by tile"])
 
 
 def _even(now: int, steps: int) -> int:

@@ -18,8 +18,7 @@ from symgrad.kernel.passes.split import MOST_ITERATIONS, Split, split
 from symgrad.kernel.passes.uses import Uses, bind
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.mathlib.define import Function, name_of
-from symgrad.mathlib.define import functions as functions_of
+from symgrad.mathlib.define import Function, functions, name_of
 from symgrad.mathlib.pair.expression import TAKEN_APART
 from symgrad.wgsl.printing.analysis import Own
 from symgrad.wgsl.printing.functions import Shader, place_of
@@ -43,7 +42,7 @@ from symgrad.wgsl.printing.values import OURS, STAGED
 
 
 class Library:
-    """The functions that a kernel may call, and their texts, each written once for all shaders."""
+    """The functions that kernels may call, and their texts, each written once for all of them."""
 
     def __init__(self, functions: Mapping[Op, Function], floats: Floats = SINGLE) -> None:
         self.names = {op: name_of(op) for op in functions}
@@ -60,6 +59,12 @@ class Library:
             if op not in self._texts:
                 self._texts[op] = list(_function(self._functions[op], self.names, self._floats))
             yield from self._texts[op]
+
+
+@cache
+def library_of(math: str, dtype: str) -> Library:
+    """The functions for some mathematics in a dtype."""
+    return Library(functions(math, dtype), FLOATS[dtype])
 
 
 def _in_order(used: Iterable[Op], functions: Mapping[Op, Function]) -> list[Op]:
@@ -144,22 +149,17 @@ def plan_map(computation: Computation, limits: Limits | None = None) -> Plan:
     return schedule(map_program(computation, WorkgroupTarget(computation.workgroup)), limits)
 
 
-def print_map(
-    computation: Computation,
-    functions: Mapping[Op, Function],
-    style: Style,
-    plan: Plan | None = None,
-) -> Printed:
+def print_map(computation: Computation, style: Style, plan: Plan | None = None) -> Printed:
     """The WGSL of a computation at every point of a batch; see `map_program` for its buffers.
 
     If there are no loops, ``plan`` says what stands in which module.
     """
     if computation.is_structured:
         kernel = map_program(computation, WorkgroupTarget(computation.workgroup))
-        return print_kernel(kernel, functions, style, [*header(computation, style)])
+        return print_kernel(kernel, style, [*header(computation, style)])
     plan = plan or plan_map(computation)
     head = header(computation, style, len(plan.kernel.computed))
-    return print_plan(plan, functions, style, [*head])
+    return print_plan(plan, style, [*head])
 
 
 CACHED_NODES: Final = 2**17
@@ -170,16 +170,13 @@ _maps: Once[Any, Printed] = Once(CACHED_NODES)
 
 def printed_map(computation: Computation, style: Style, plan: Plan | None = None) -> Printed:
     """`print_map`, once for all who ask for the same: those who read it, and those who run it."""
-    library, nodes = functions_of(style.math, style.dtype), len(computation.graph)
-    print_once = partial(print_map, computation, library, style, plan)
+    nodes, print_once = len(computation.graph), partial(print_map, computation, style, plan)
     return _maps.get((computation, style), print_once, max(nodes, CACHED_NODES // 256))
 
 
-def print_plan(
-    plan: Plan, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
-) -> Printed:
+def print_plan(plan: Plan, style: Style, head: Sequence[str] = ()) -> Printed:
     """The WGSL of a straight kernel, a module for each of its pieces; ``head`` begins each."""
-    kernel, library = plan.kernel, Library(functions, style.floats)
+    kernel, library = plan.kernel, library_of(style.math, style.dtype)
     if is_verified(len(kernel.graph)):
         verify(kernel)
     if plan.scratch:  # its rows are of whole workgroups of the least size
@@ -202,9 +199,7 @@ MOST_SHARED: Final = 16_384
 """Bytes that the invocations of a group share, at most, on any device: WebGPU's default."""
 
 
-def print_kernel(
-    kernel: KernelIR, functions: Mapping[Op, Function], style: Style, head: Sequence[str] = ()
-) -> Printed:
+def print_kernel(kernel: KernelIR, style: Style, head: Sequence[str] = ()) -> Printed:
     """The WGSL of a kernel, its long loops in modules of their own; ``head`` begins each."""
     if is_verified(len(kernel.graph)):
         verify(kernel)
@@ -213,7 +208,7 @@ def print_kernel(
     parts = split(kernel)
     kernels = list(dict.fromkeys(parts.kernels))
     own = Own.placed(_names_of_buffers(kernels), kernels, style.floats)
-    library = Library(functions, style.floats)
+    library = library_of(style.math, style.dtype)
     sources: dict[KernelIR, str] = {}
     for k in kernels:
         body = Body(k, own, library.names, style, parts.iterations <= STAGED_ITERATIONS)
