@@ -77,6 +77,12 @@ def test_long_axes_are_the_last_ones() -> None:
     assert "[6, 10, 700]" in plan and "[700, 6, 10]" not in plan
 
 
+def test_arrays_that_read_reordered_ones_are_reordered_with_them() -> None:
+    program = gradient_program(short_axes, arrays(5))
+    plan = str(compile_arrays(program, Options("f", dtype="float64"), choose_any("cpu")).plan)
+    assert plan.count("[6, 5, 700] =") > 1 and "[700, 6, 5]" not in plan
+
+
 @pytest.mark.parametrize("d", [10, 40])
 def test_what_was_broadcast_before_a_product_is_summed_before_its_transpose(d: int) -> None:
     text = listing(gradient_program(distances, arrays(d)))

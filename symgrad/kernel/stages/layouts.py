@@ -41,14 +41,20 @@ def laid_out(program: ArrayProgram, target: Target) -> ArrayProgram:
     if not any(len(_moving(a)) > 1 for a in movable):
         return program
     costs, best = _Costs(b, target), program
+    now: dict[Array, tuple[Array, list[int]]] = {a: (a, [*range(len(a.shape))]) for a in movable}
+    """What arrays have become, and their axes in the order in which they stand then."""
     for axes in _aligned(b, arrays, movable):
         (array, k), *_ = axes
-        if array.shape[k] < VECTORS * target.width or all(_is_last(a, k) for a, k in axes):
+        last = {now[a][0]: now[a][1].index(k) for a, k in axes}
+        if array.shape[k] < VECTORS * target.width or all(_is_last(*pair) for pair in last.items()):
             continue
-        new = _reordered(b, best.outputs, dict(axes))
+        new = _reordered(b, best.outputs, last)
         changed = [(a, other) for a, other in new.items() if a is not other]
         if costs.of(other for _, other in changed) < GAIN * costs.of(a for a, _ in changed):
             best = ArrayProgram(b, program.inputs, tuple(new[o] for o in best.outputs))
+            for a, k in axes:
+                now[a][1].append(now[a][1].pop(now[a][1].index(k)))
+            now = {a: (new.get(array, array), order) for a, (array, order) in now.items()}
     return best
 
 
