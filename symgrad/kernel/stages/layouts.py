@@ -42,7 +42,7 @@ def laid_out(program: ArrayProgram, target: Target) -> ArrayProgram:
         return program
     costs, best = _Costs(b, target), program
     now: dict[Array, tuple[Array, list[int]]] = {a: (a, [*range(len(a.shape))]) for a in movable}
-    """What arrays have become, and their axes in the order in which they stand then."""
+    """The arrays that these have become, and their axes in the order in which they stand."""
     for axes in _aligned(b, arrays, movable):
         (array, k), *_ = axes
         last = {now[a][0]: now[a][1].index(k) for a, k in axes}
