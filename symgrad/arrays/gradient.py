@@ -321,16 +321,22 @@ class _Pulling:
             body = b.element(array, b.indices(axes))
             value = self._stored(b.reduction(op.operator, inner, body), counters)
         beside = (body, value) if op.operator == "max" else (value, body)
-        share = self._share(inner, body, value, counters)
+        share = self._share(inner, body, value, g, counters)
         return b.where(b.opposite(b.apply(ops.lt, *beside)), b.apply(ops.mul, g, share))
 
-    def _share(self, inner: Sequence[int], body: int, value: int, counters: Sequence[int]) -> int:
-        """The share that each of the elements that equal an extreme has of it; NaN at NaN."""
-        b, one = self._b, self._b.graph.constant(1.0)
+    def _share(
+        self, inner: Sequence[int], body: int, value: int, g: int, counters: Sequence[int]
+    ) -> int:
+        """The share that each of the elements that equal an extreme has of it.
+
+        It is NaN at NaN, unless nothing comes of that: 0 of it is 0.
+        """
+        b, zero, one = self._b, *map(self._b.graph.constant, (0.0, 1.0))
         ties = b.total(inner, b.where(b.apply(ops.eq, body, value), one))
         ties = self._stored(ties, counters)
-        nothing = b.apply(ops.lt, ties, one)
-        return b.apply(ops.where, nothing, b.graph.constant(math.nan), b.apply(ops.div, one, ties))
+        none = b.graph.constant(math.nan)
+        none = b.apply(ops.where, b.apply(ops.eq, g, zero), zero, none)
+        return b.apply(ops.where, b.apply(ops.lt, ties, one), none, b.apply(ops.div, one, ties))
 
     def _stored(self, i: int, counters: Sequence[int]) -> int:
         """A scalar as an element of an array, computed once for each value of the counters."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,9 @@ Entry = tuple[int | None, int | None, int]
 
 Of an index that is computed: (None, None, its number among such indices).
 """
+
+Beyond = Literal["nearest", "dropped"]
+"""What an index that is computed does beyond its axis."""
 
 
 def parts_of(a: WholeArray, key: Any) -> list[Any]:
@@ -60,11 +63,11 @@ def parts_of(a: WholeArray, key: Any) -> list[Any]:
     return [*parts[:place], *missing, *parts[place + 1 :]]
 
 
-def index(a: WholeArray, key: Any) -> WholeArray:
+def index(a: WholeArray, key: Any, beyond: Beyond = "nearest") -> WholeArray:
     """``a[key]``."""
     parts = parts_of(a, key)
     if any(isinstance(p, (np.ndarray, WholeArray)) and not _is_number(p) for p in parts):
-        return _gathered(a, parts)
+        return _gathered(a, parts, beyond)
     entries, shape = basic(a, parts)
     if shape == a.shape and all(e == (k, 0, 1) for k, e in enumerate(entries)):
         return a
@@ -104,7 +107,7 @@ def _position(part: Any, n: int) -> int:
     return k % n
 
 
-def _gathered(a: WholeArray, parts: Sequence[Any]) -> WholeArray:
+def _gathered(a: WholeArray, parts: Sequence[Any], beyond: Beyond) -> WholeArray:
     """An index with arrays of integers, which broadcast against each other."""
     a = innermost([a, *parts]).lift(a)
     numbers = (int, np.integer)
@@ -117,7 +120,6 @@ def _gathered(a: WholeArray, parts: Sequence[Any]) -> WholeArray:
         shape += common
     entries: list[tuple[Any, ...]] = []
     indices: list[WholeArray] = []
-    wraps = False
     for part in parts:
         if part is None:
             shape.append(1)
@@ -131,26 +133,24 @@ def _gathered(a: WholeArray, parts: Sequence[Any]) -> WholeArray:
         if first is None:
             first = len(shape)
             shape += common
-        at, negative = _index_array(a, part, n)
-        wraps |= negative
-        entries.append(("at", len(indices), 0, 1))
+        at = _index_array(a, part, n)
+        how = beyond if isinstance(part, WholeArray) else "at"
+        entries.append((how, len(indices), 0, 1))
         indices.append(at)
-    attribute = tuple(entries), first or 0, wraps
-    return a.then(rules.gathered, attribute, tuple(shape), *indices)
+    return a.then(rules.gathered, (tuple(entries), first or 0), tuple(shape), *indices)
 
 
-def _index_array(a: WholeArray, part: Any, n: int) -> tuple[WholeArray, bool]:
-    """An array of indices, none negative if they are known, and whether some may be."""
+def _index_array(a: WholeArray, part: Any, n: int) -> WholeArray:
+    """An array of indices, none negative if they are known."""
     if isinstance(part, WholeArray):
-        return a.lift(part), True
+        return a.lift(part)
     array = np.asarray(part)
     if array.dtype.kind not in "iu":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     if array.size and not (-n <= array.min() and array.max() < n):
         wrong = array.max() if array.max() >= n else array.min()
         raise IndexError(f"index {wrong} is out of bounds for an axis of size {n}")
-    negative = bool(array.size and array.min() < 0)
-    return a.lift(np.where(array < 0, array + n, array) if negative else array), False
+    return a.lift(np.where(array < 0, array + n, array))
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeArray:

@@ -35,6 +35,9 @@ ANY: Final[Span] = (-math.inf, math.inf)
 MOST_TRIED: Final = 4096
 """Values of an integer that are tried, at most, to see whether a condition always holds."""
 
+LOGICAL: Final = (ops.logical_and, ops.logical_or, ops.logical_not)
+"""The operations of truth values."""
+
 
 class Integers(Scalars):
     """Scalars with the laws of integers, and of truth values about them."""
@@ -143,33 +146,43 @@ class Integers(Scalars):
                 return one if truth else other
         if a == b:
             return a
-        atoms = self._atoms(a) | self._atoms(b)
-        atom = atoms.pop() if len(atoms) == 1 else None
+        atom = self._atom(a, b)
         low, high = ANY if atom is None else self.span(atom)
         if high - low < MOST_TRIED:
             values = np.arange(low, high + 1)
-            if np.all(self._truths(a, values) | self._truths(b, values)):
+            if np.all(np.logical_or(*self._truths((a, b), values))):
                 return self.truth(True)
         return self.graph.add(ops.logical_or, a, b)
 
-    def _atoms(self, condition: int) -> set[int | None]:
-        """The integers that a condition is on, and None if it is on anything else."""
-        op, args = self.op(condition), self.args(condition)
-        if op in (is_negative, is_zero):
-            return {atom for _, atom in self.terms(args[0])[1]}
-        if op in (ops.logical_and, ops.logical_or, ops.logical_not):
-            return {atom for a in args for atom in self._atoms(a)}
-        return {None}
+    def _atom(self, *conditions: int) -> int | None:
+        """The one integer that conditions are on; None if they are on others, or anything else."""
+        stack, seen, atoms = [*conditions], set(conditions), set[int]()
+        while stack:
+            i = stack.pop()
+            op, args = self.op(i), self.args(i)
+            if op in (is_negative, is_zero):
+                atoms |= {atom for _, atom in self.terms(args[0])[1]}
+            elif op not in LOGICAL:
+                return None
+            elif new := set(args) - seen:
+                seen |= new
+                stack += new
+            if len(atoms) > 1:
+                return None
+        return atoms.pop() if atoms else None
 
-    def _truths(self, condition: int, values: np.ndarray) -> np.ndarray:
-        """Whether a condition on one integer holds for some values of it."""
-        op, args = self.op(condition), self.args(condition)
-        if op in (is_negative, is_zero):
-            constant, terms = self.terms(args[0])
-            difference = constant + sum((c * values for c, _ in terms), np.zeros_like(values))
-            return difference < 0 if op is is_negative else difference == 0
-        truths: np.ndarray = op.reference(*(self._truths(a, values) for a in args))
-        return truths
+    def _truths(self, conditions: Sequence[int], values: np.ndarray) -> list[np.ndarray]:
+        """Whether conditions on one integer hold for some values of it."""
+        truths: dict[int, np.ndarray] = {}
+        for i in self.walk(conditions):
+            op, args = self.op(i), self.args(i)
+            if op in (is_negative, is_zero):
+                constant, terms = self.terms(args[0])
+                difference = constant + sum((c * values for c, _ in terms), np.zeros_like(values))
+                truths[i] = difference < 0 if op is is_negative else difference == 0
+            elif op in LOGICAL:
+                truths[i] = op.reference(*(truths[a] for a in args))
+        return [truths[c] for c in conditions]
 
     def all_of(self, conditions: Sequence[int]) -> int:
         """Whether all hold."""
@@ -180,7 +193,11 @@ class Integers(Scalars):
 
     def conditions(self, i: int) -> list[int]:
         """The conditions that one is the conjunction of."""
-        node = self.graph.nodes[i]
-        if node[0] is ops.logical_and:
-            return [c for a in node[1:] for c in self.conditions(a)]
-        return [i]
+        stack, seen = [i], dict[int, None]()
+        while stack:
+            k = stack.pop()
+            if k not in seen:
+                seen[k] = None
+                if self.op(k) is ops.logical_and:
+                    stack += reversed(self.args(k))
+        return [k for k in seen if self.op(k) is not ops.logical_and]

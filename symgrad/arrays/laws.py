@@ -14,6 +14,7 @@ from typing import Any, Final
 from symgrad.arrays.integers import Integers
 from symgrad.arrays.program import Call, Constant, Result, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import (
+    MOST_FACTORS,
     Affine,
     Array,
     Read,
@@ -28,6 +29,9 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, Op
 from symgrad.expr.graph.region import Pick
 
+PRODUCTS: Final = (ops.mul, ops.div, ops.reciprocal)
+"""The operations whose arguments are factors."""
+
 Reader = Callable[[Array, Sequence[int]], int]
 """``reader(array, index)``: the scalar that stands for an element."""
 
@@ -38,6 +42,7 @@ class Builder(Integers):
     def __init__(self) -> None:
         super().__init__()
         self._bound: list[frozenset[int]] = []
+        self._widths: list[int] = []
         self.calls: dict[Any, tuple[Call, dict[int, Result]]] = {}
         """Calls and their results, by algorithms, operands and options."""
         self.keeping: dict[Call, Call] = {}
@@ -376,13 +381,15 @@ class Builder(Integers):
         op, *args = self.graph.nodes[i]
         if i in factors:
             return self.graph.constant(1.0)
-        if op not in (ops.mul, ops.div, ops.reciprocal):
+        if not factors or op not in PRODUCTS:
             return i
         return self.apply(op, *[self.without(a, factors) for a in args])
 
     def fraction(self, i: int) -> tuple[list[int], list[int]]:
-        """The factors of a node above and below the line."""
+        """The factors of a node above and below the line; of very many, the node is one."""
         node = self.graph.nodes[i]
+        if self._factors(i) > MOST_FACTORS:
+            return [i], []
         if node[0] is ops.reciprocal:
             over, under = self.fraction(node[1])
             return under, over
@@ -390,6 +397,15 @@ class Builder(Integers):
             return [i], []
         (a, b), (c, d) = map(self.fraction, node[1:])
         return (a + c, b + d) if node[0] is ops.mul else (a + d, b + c)
+
+    def _factors(self, i: int) -> int:
+        """How many factors a node has, one that is shared as often as it is multiplied."""
+        known = self._widths
+        for k in range(len(known), i + 1):
+            within = self.op(k) in PRODUCTS
+            many = sum(known[a] for a in self.args(k)) if within else 1
+            known.append(min(many, MOST_FACTORS + 1))
+        return known[i]
 
     def product(self, factors: Sequence[int]) -> int:
         """The product of factors, constants first."""

@@ -7,8 +7,9 @@ change how; so do truths and integers, which cost little. Floats are arrays of t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from symgrad.arrays.laws import Builder
@@ -28,6 +29,11 @@ class View:
     kind: str
     read: Callable[[Index], int]
     stored: Array | None = None
+
+    def remembered(self) -> View:
+        """The same view, which reads an element once: those of its operands may be its own."""
+        read = functools.cache(lambda *index: self.read(index))
+        return replace(self, read=lambda index: read(*index))
 
 
 class Lowering:
@@ -51,7 +57,8 @@ class Lowering:
     def run(self, operations: Sequence[Operation]) -> list[View]:
         """The views of operations, each of those before it."""
         for rule, attribute, operands, shape in operations:
-            self.views.append(rule(self, attribute, shape, *[self.views[k] for k in operands]))
+            view = rule(self, attribute, shape, *[self.views[k] for k in operands])
+            self.views.append(view if view.stored else view.remembered())
         return self.views
 
     def input(self, number: int, shape: tuple[int, ...], kind: str) -> View:

@@ -195,21 +195,20 @@ def gathered(lowering: Lowering, attribute: Any, shape: Shape, view: View, *indi
     """An index with arrays of integers: for each axis of the operand (how, what).
 
     ("axis", k) reads axis k of the result from a start by a step; ("at", k) index array k, which
-    stands at axes ``first`` and on of the result.
+    stands at axes ``first`` and on of the result. Of what is computed, and may lie beyond the axis,
+    "nearest" takes the nearest element; "dropped" any, and nothing of its derivative goes anywhere.
     """
-    entries, first, wraps = attribute
+    entries, first = attribute
     b = lowering.builder
     common = max((len(v.shape) for v in indices), default=0)
-
-    def integer(v: View, index: Index, n: int) -> int:
-        at = lowering.at(v, index[first : first + common])
-        return wrapped(b, at, n) if wraps else at
 
     def read(index: Index) -> int:
         places = []
         for n, (how, what, start, step) in zip(view.shape, entries, strict=True):
-            if how == "at":
-                places.append(integer(indices[what], index, n))
+            if how != "axis":
+                at = lowering.at(indices[what], index[first : first + common])
+                at = at if how == "at" else wrapped(b, at, n)
+                places.append(nearest(b, at, n) if how == "nearest" else at)
             elif what is None:
                 places.append(b.number(start))
             else:
@@ -224,6 +223,14 @@ def wrapped(b: Builder, i: int, n: int) -> int:
     if b.span(i)[0] >= 0:
         return i
     return b.apply(integer_where, b.apply(is_negative, i), b.plus(i, offset=n), i)
+
+
+def nearest(b: Builder, i: int, n: int) -> int:
+    """An index within an axis of n elements: 0 where it is less, and the last where it is more."""
+    (low, high), zero, last = b.span(i), b.number(0), b.number(n - 1)
+    if low < 0:
+        i = b.apply(integer_where, b.below(i, zero), zero, i)
+    return b.apply(integer_where, b.below(last, i), last, i) if high >= n else i
 
 
 def written(

@@ -29,6 +29,9 @@ import numpy as np
 from symgrad.expr.graph.node import INTEGER, TRUTH, Graph, Op
 from symgrad.expr.graph.region import pick_op
 
+MOST_FACTORS: Final = 256
+"""The factors of a product that are told apart, at most."""
+
 
 def _unbound(*_: Any) -> Any:
     raise AssertionError("a counter has no value of its own")

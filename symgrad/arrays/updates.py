@@ -98,7 +98,7 @@ class Updates:
         a = self._array
         zeros = a.lift(np.zeros(())).then(rules.broadcast_to, None, a.shape)
         variable = zeros.then(rules.fresh, (a.number, len(a.tape.operations)), a.shape)
-        read = index(variable, self._key)
+        read = index(variable, self._key, "dropped")
         if not read.size:
             return zeros
         seed = a.functions[np.broadcast_to](a.lift(values).astype(a.dtype), read.shape)

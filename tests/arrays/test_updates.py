@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -173,3 +174,58 @@ def test_arrays_of_no_elements_join_and_pad() -> None:
 
     for got, wanted in zip(sg.jit(joined, **EXACT)(x), joined(x), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+FAR = np.array([7.0, -9.0, 1.0])
+"""Places of which two lie beyond an axis of five."""
+
+BEYOND: dict[str, tuple[Callable[..., Any], float, list[float]]] = {
+    "read": (lambda x, k: np.sum(x[k] ** 2), 30, [2, 4, 0, 0, 10]),
+    "read as a number": (lambda x, k: x[k[0]] ** 2 + x[k[1]], 26, [1, 0, 0, 0, 10]),
+    "read backwards": (lambda x, k: np.sum(x[::-1][k] ** 2), 42, [2, 0, 0, 8, 10]),
+    "read of counters": (lambda x, k: np.sum((x[0] * np.arange(5))[k]), 5, [5, 0, 0, 0, 0]),
+    "read of parts": (lambda x, k: np.sum(np.concatenate([x, x])[k + 4]), 7, [2, 0, 0, 0, 1]),
+    "taken": (lambda x, k: np.sum(np.take(x, k) ** 2), 30, [2, 4, 0, 0, 10]),
+    "taken along": (lambda x, k: np.sum(np.take_along_axis(x, k, 0) ** 2), 30, [2, 4, 0, 0, 10]),
+    "got": (lambda x, k: np.sum(x.at[k].get() ** 2), 30, [2, 4, 0, 0, 10]),
+    "two axes": (lambda x, k: np.sum(np.outer(x, x)[k, k]), 30, [2, 4, 0, 0, 10]),
+    "set": (lambda x, k: np.sum(x.at[k].set(0.0) ** 2), 51, [2, 0, 6, 8, 10]),
+    "added": (lambda x, k: np.sum(x.at[k].add(1.0) ** 2), 60, [2, 6, 6, 8, 10]),
+    "multiplied": (lambda x, k: np.sum(x.at[k].multiply(2.0) ** 2), 67, [2, 16, 6, 8, 10]),
+    "raised": (lambda x, k: np.sum(x.at[k].max(9.0) ** 2), 132, [2, 0, 6, 8, 10]),
+    "added to a number": (lambda x, k: np.sum(x.at[k[0]].add(1.0) ** 2), 55, [2, 4, 6, 8, 10]),
+}  # fmt: skip
+"""Functions, their values and slopes."""
+
+
+@pytest.mark.parametrize("name", BEYOND)
+@pytest.mark.parametrize("verb", ["jit", "value_and_grad"])
+def test_beyond_an_axis_the_nearest_is_read_and_nothing_written(name: str, verb: str) -> None:
+    f, value, slope = BEYOND[name]
+    x = np.arange(1.0, 6.0)
+
+    def loss(x: Any, k: Any) -> Any:
+        return f(x, k.astype(int))
+
+    if verb == "jit":
+        computed, by_x = sg.jit(sg.value_and_grad(loss), **EXACT)(x, FAR)
+    else:
+        computed, (by_x, _) = sg.value_and_grad(loss, (0, 1), **EXACT)(x, FAR)
+    assert computed == value and by_x.tolist() == slope
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_nan_does_not_reach_the_slopes_of_others(name: str, is_known: bool) -> None:
+    """Neither of an element nor of a value that is NaN: what the loss leaves out has no slope."""
+    x, v = np.array([1.0, np.nan, 3.0, 4.0, np.nan]), np.array([10.0, 2.0, 3.0, np.nan])
+    places = np.array([0, 0, 2, 1])
+
+    def loss(x: Any, v: Any, k: Any) -> Any:
+        y = getattr(x.at[places if is_known else k.astype(int)], name)(v)
+        return y[0] + 2.0 * y[2] + 3.0 * y[3]
+
+    step = sg.jit(sg.grad(loss, (0, 1)), **EXACT)
+    by_x, by_v = step(x, v, places.astype(float))
+    assert by_x.tolist() == [0.0 if name == "max" else 1.0, 0.0, 1.0, 3.0, 0.0]
+    assert by_v.tolist() == [1.0 if name == "max" else 0.0, 0.0, 1.0, 0.0]

@@ -69,7 +69,7 @@ def _product(b: Builder, reader: Tabulate, r: int, once: Mapping[int, Array]) ->
         counters, (term,) = b.opened(inner)
     elif b.truth_of(condition) is not None:
         return None
-    factors = [*factors_of(b, b.substituted([term], names)[0])]
+    factors = factors_of(b, b.substituted([term], names)[0])
     wanted = b.free(condition)
     masked = max(factors, key=lambda f: len(wanted & b.free(f)))
     factors[factors.index(masked)] = b.where(condition, masked)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from symgrad.arrays.scalars import Array, Read, Reduce, Scalars
+from symgrad.arrays.scalars import MOST_FACTORS, Array, Read, Reduce, Scalars
 from symgrad.expr import ops
 from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.sizes import FOUR, TILE_PRODUCT
@@ -72,7 +72,7 @@ def contraction(access: Access, in_order: bool = False) -> Contraction | None:
     assert isinstance(op, Reduce), "a reduction"
     if op.operator != "add" or s.op(part) is not ops.mul or s.graph.type(part) != "f":
         return None
-    factors, summed = list(factors_of(s, part)), op.counters
+    factors, summed = factors_of(s, part), op.counters
     moving = [c for c in access.parallel if s.extent(c) > 1]
     sides = _sides(s, factors, moving)
     if sides is None:
@@ -115,15 +115,18 @@ def _in_order(
     return (tuple(moving[:first]), *parts) if is_long else None
 
 
-def factors_of(s: Scalars, part: int) -> Iterator[int]:
-    """The factors of a product."""
-    stack = [part]
+def factors_of(s: Scalars, part: int) -> list[int]:
+    """The factors of a product; of very many, it is one itself."""
+    stack, factors = [part], list[int]()
     while stack:
         i = stack.pop()
         if s.op(i) is ops.mul:
             stack += reversed(s.args(i))
         else:
-            yield i
+            factors.append(i)
+        if len(stack) + len(factors) > MOST_FACTORS:
+            return [part]
+    return factors
 
 
 def _sides(

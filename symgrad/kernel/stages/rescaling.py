@@ -76,7 +76,7 @@ def _sum_beside(
     assert isinstance(op, Reduce) and isinstance(largest, Reduce), "reductions"
     if op.operator != "add" or [*map(s.extent, op.counters)] != [*map(s.extent, largest.counters)]:
         return None
-    factors = list(factors_of(s, s.args(i)[0]))
+    factors = factors_of(s, s.args(i)[0])
     for n, factor in enumerate(factors):
         difference = s.args(factor)[0] if s.op(factor) is ops.exp else None
         if difference is None or s.op(difference) is not ops.sub:
