@@ -21,7 +21,7 @@ Of an index that is computed: (None, None, its number among such indices).
 """
 
 Beyond = Literal["nearest", "dropped"]
-"""What an index that is computed does beyond its axis."""
+"""The element that a computed index beyond an axis takes: the nearest, or none."""
 
 
 def parts_of(a: WholeArray, key: Any) -> list[Any]:

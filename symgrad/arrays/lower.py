@@ -31,7 +31,7 @@ class View:
     stored: Array | None = None
 
     def remembered(self) -> View:
-        """The same view, which reads an element once: those of its operands may be its own."""
+        """A view that reads each element once, however many paths lead to it."""
         read = functools.cache(lambda *index: self.read(index))
         return replace(self, read=lambda index: read(*index))
 
