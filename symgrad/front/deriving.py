@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.expression import lift
 from symgrad.expr.tracers.tree import Sizes, Tree
 from symgrad.expr.tracing.trace import Trace, require_feasible, scalar, variables
+from symgrad.front.choice import LARGE_POINT, whole_or_elements
 from symgrad.front.kernels import Kernel, assemble
 from symgrad.front.running import Inputs
-from symgrad.front.whole_kernels import gradient_of_whole, whole_or_elements
+from symgrad.front.whole_kernels import gradient_of_whole
 from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name
@@ -106,12 +108,6 @@ def gradient_kernel(
     tree = variables_of(n)
     result = derivatives(tree) if wrt is None else Array((wrt,))
 
-    def whole() -> Kernel:
-        return gradient_of_whole(f, tree, making.options, making.device)
-
-    def by_elements() -> Kernel:
-        return kernel_of(f, tree, derivation, "loss and gradient", making)
-
     def derive(traced: Trace) -> list[Wanted]:
         traced, more = _with_aux(traced, f) if aux else (traced, [])
         loss = scalar(traced, f).outputs[0]
@@ -122,9 +118,14 @@ def gradient_kernel(
         return [Wanted("loss", (loss,), Scalar()), wanted, *more]
 
     derivation = Derivation(("gradient", result, aux, mode), derive)
+    by_elements = partial(kernel_of, f, tree, derivation, "loss and gradient", making)
     if wrt is not None or aux or mode != "reverse":
         return by_elements()
-    return whole_or_elements(tree, whole, by_elements)
+    return whole_or_elements(
+        lambda _: gradient_of_whole(f, tree, making.options, making.device),
+        by_elements,
+        large=tree.size > LARGE_POINT,
+    )
 
 
 def values_kernel(f: Function, tree: Tree, making: Making) -> Kernel:

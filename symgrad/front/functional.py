@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -14,31 +13,25 @@ from symgrad.arrays.tape import open_tape
 from symgrad.arrays.trace import gradients, nested_gradient
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of
-from symgrad.errors import TraceError
 from symgrad.expr.calls.transforms import chosen as chosen_of
 from symgrad.expr.calls.transforms import value_and_grad_at
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.node import Handle
-from symgrad.expr.graph.written_out import (
-    AlgorithmError,
-    ManyElementsError,
-    prefer_whole,
-    whole_instead,
-)
+from symgrad.expr.graph.written_out import prefer_whole
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
 from symgrad.expr.tracers.tree import Block, Tree, flatten
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
+from symgrad.front.choice import LEAST_WHOLE, How, whole_or_elements
 from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
 from symgrad.front.kernels import Kernel, shared
 from symgrad.front.whole import (
-    BY_ELEMENTS,
     Recall,
     Recallable,
     TracedCall,
     WholeTrace,
-    is_large,
+    require_countable,
     runner,
 )
 from symgrad.kernel.host.resident import ResidentArray
@@ -46,14 +39,11 @@ from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType, Options
 from symgrad.report.progress import Asked, staged
-from symgrad.targets import DeviceChoice
+from symgrad.targets import Device, DeviceChoice
 from symgrad.values.arrays import real_numbers, warn_if_rounded
 
 EXPRESSIONS = Handle, ExprArray, TracedArray
 """Arguments of whose trace the derivatives are."""
-
-MISFITS = TraceError, AttributeError, TypeError, ValueError, IndexError, ZeroDivisionError
-"""Errors of a trace by elements where one of whole arrays may be without them."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +121,18 @@ class Arguments:
         return nested(self.nests[k], arrays)
 
     @property
-    def device_arrays(self) -> list[ResidentArray]:
+    def _device_arrays(self) -> list[ResidentArray]:
         """The arrays that are on a GPU."""
         return [a for a in self.arrays if isinstance(a, ResidentArray)]
+
+    def device(self, choice: DeviceChoice) -> Any:
+        """The device of a call: the user's choice, and without one that of the arrays."""
+        arrays = self._device_arrays
+        return target_of(None, *arrays) if arrays and choice is None else choice
+
+    def stay(self, device: Device) -> bool:
+        """Whether results stay on a device, as some of the arrays are on one."""
+        return bool(self._device_arrays) and not backend_of(device).on_host
 
 
 def flat_of(arrays: Sequence[Any], stays: bool) -> np.ndarray | ResidentArray:
@@ -154,9 +153,20 @@ def nested(nest: tuple[list[Any], Tree], arrays: Iterator[Any]) -> Any:
     return tree.nest(next(arrays) if isinstance(b, Block) else b for b in leaves)
 
 
-def places_of(leaves: Sequence[Any]) -> list[Any]:
-    """Leaves of a result, with blocks in the place of whole arrays."""
-    return [Block("", 0, ()) if isinstance(leaf, WholeArray) else leaf for leaf in leaves]
+class Returned:
+    """What a function of whole arrays returned: ``arrays``, and ``others`` beside them or not."""
+
+    def __init__(self, result: Any) -> None:
+        leaves, tree = flatten(result)
+        self.arrays = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
+        self.others = len(self.arrays) < len(leaves)
+        whole = [isinstance(leaf, WholeArray) for leaf in leaves]
+        places = [Block("", 0, ()) if w else v for w, v in zip(whole, leaves, strict=True)]
+        self.leaves, self.tree, self._nest = leaves, tree, (places, tree)
+
+    def nested(self, values: Iterator[Any]) -> Any:
+        """The result, with the next values in the place of its arrays."""
+        return nested(self._nest, values)
 
 
 def _is_there(leaf: Any) -> TypeGuard[ResidentArray]:
@@ -234,28 +244,18 @@ def value_and_grad(
         arguments = Arguments([*args, named], chosen)
         warn_of(arguments.data)
 
-        def traced(trace: Callable[..., Recallable]) -> tuple[Any, Any]:
+        def traced(trace: Callable[..., Recallable], *how: Any) -> tuple[Any, Any]:
             before = recall.state()
-            program = trace(f, arguments, chosen, has_aux, options, device)
+            program = trace(f, arguments, chosen, has_aux, options, device, *how)
             recall.note(before, args, named, chosen, program)
             return alone(program.run(arguments.real))
 
-        if is_large(arguments.arrays) or not arguments.size:
-            with suppress(*BY_ELEMENTS):
-                return traced(_whole)
-        try:
-            with whole_instead(one_call=True) if not is_large(arguments.arrays) else nullcontext():
-                return traced(_by_elements)
-        except ManyElementsError as error:
-            small = not isinstance(error, AlgorithmError)
-            with suppress(*BY_ELEMENTS, TraceError):
-                return traced(functools.partial(_whole, small=small))
-            return traced(_by_elements)
-        except MISFITS as error:  # such as that of a factor of too large a matrix
-            try:
-                return traced(functools.partial(_whole, by_elements=False))
-            except Exception:
-                raise error from None
+        return whole_or_elements(
+            functools.partial(traced, _whole),
+            functools.partial(traced, _by_elements),
+            large=require_countable(arguments.arrays) >= LEAST_WHOLE or not arguments.size,
+            one_call=True,
+        )
 
     def warn_of(data: Sequence[Any]) -> None:
         for array in data:
@@ -279,34 +279,30 @@ def value_and_grad(
 
 def _whole(
     f: Callable[..., Any], arguments: Arguments, chosen: Sequence[int], has_aux: bool,
-    options: Options, device: DeviceChoice, by_elements: bool = True, small: bool = False,
+    options: Options, device: DeviceChoice, how: How,
 ) -> TracedCall:  # fmt: skip
     """A call as a program of whole arrays: its value, what else f returns, and the gradients.
 
     Raises:
         ElementsNeededError: where f has to be traced by its elements.
     """
-    on_device = arguments.device_arrays
-    run = runner(options, target_of(None, *on_device) if on_device and device is None else device)
-    traced = WholeTrace(f, arguments.real, options.checkpoint, by_elements)
+    run = runner(options, arguments.device(device))
+    traced = WholeTrace(f, arguments.real, options.checkpoint, how.by_elements)
     result = traced.call(lambda leaves: arguments.whole(leaves, chosen))
-    traced.require_whole(small)
+    traced.require_whole(how.small)
     value, aux = pair_of(f, result) if has_aux else (result, None)
     variables = traced.variables[: len(arguments.arrays) - len(arguments.data)]
-    leaves, tree = flatten(aux)
-    kept = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
-    loss = traced.number(value)
-    outputs = [loss, *gradients(loss, variables), *kept]
-    stays = bool(on_device) and not backend_of(run.device).on_host
-    nests, more = [arguments.nests[k] for k in chosen], places_of(leaves)
+    loss, more = traced.number(value), Returned(aux)
+    outputs = [loss, *gradients(loss, variables), *more.arrays]
+    nests = [arguments.nests[k] for k in chosen]
 
     def nest(results: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
         first = next(results)
         number = first if isinstance(first, ResidentArray) else first.item()
         grads = tuple([nested(n, results) for n in nests])
-        return ((number, nested((more, tree), results)) if has_aux else number), grads
+        return ((number, more.nested(results)) if has_aux else number), grads
 
-    return run.call(traced, outputs, stays, nest, has_aux and len(kept) < len(leaves))
+    return run.call(traced, outputs, arguments.stay(run.device), nest, has_aux and more.others)
 
 
 @dataclass(frozen=True)
@@ -331,11 +327,9 @@ def _by_elements(
     options: Options, device: DeviceChoice,
 ) -> ByElements:  # fmt: skip
     """The value and the gradients of a call, by a kernel of the elements of its arrays."""
-    call, on_device = _GradientCall(f, arguments, has_aux), arguments.device_arrays
-    target = target_of(None, *on_device) if on_device and device is None else device
-    making = Making(options, target, make=shared)
+    call = ElementsCall(f, arguments, has_aux)
+    making = Making(options, arguments.device(device), make=shared)
     kernel = gradient_kernel(arguments.size, call.of_flat, making, arguments.wanted, has_aux)
-    stays = bool(on_device) and not backend_of(kernel.device).on_host
     nests = [arguments.nests[k] for k in chosen]
 
     def nest(results: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -343,27 +337,33 @@ def _by_elements(
         grads = tuple([of_flat(nest, gradient) for nest in nests])
         return (value, call.nested(aux[0])) if has_aux else value, grads
 
-    return ByElements(kernel, stays, nest, has_aux and not call.is_traced)
+    return ByElements(kernel, arguments.stay(kernel.device), nest, has_aux and not call.is_traced)
 
 
 class ElementsCall:
-    """f as a function of one flat array, which gives the expressions in what f returns."""
+    """f as a function of one flat array, which gives the expressions in what f returns.
 
-    def __init__(self, f: Callable[..., Any], arguments: Arguments) -> None:
+    If that is a loss, ``has_aux`` says whether something stands beside it.
+    """
+
+    def __init__(
+        self, f: Callable[..., Any], arguments: Arguments, has_aux: bool | None = None
+    ) -> None:
         nests = arguments.nests
 
         @functools.wraps(f, ("__qualname__",), ())  # the name, and what is wrapped: all takes long
         def flat_function(v: Any) -> Any:
             *args, named = (of_flat(nest, v) for nest in nests)
-            return self.returned(f(*args, **named))
+            result = f(*args, **named)
+            if has_aux is None:
+                return self._traced_of(result)
+            prefer_whole(0, traced_graph())
+            is_pair = has_aux and isinstance(result, tuple) and len(result) == 2
+            return (result[0], self._traced_of(result[1])) if is_pair else result
 
         self.of_flat = flat_function
 
-    def returned(self, result: Any) -> Any:
-        """The result of the function of one flat array, for that of f."""
-        return self.traced_of(result)
-
-    def traced_of(self, result: Any) -> list[Any]:
+    def _traced_of(self, result: Any) -> list[Any]:
         """The expressions in it, and arrays of them: the kernel computes these."""
         traced: list[Any] = []
 
@@ -387,17 +387,3 @@ class ElementsCall:
         return self._tree.nest(
             values[leaf.k] if isinstance(leaf, Kth) else leaf for leaf in self._leaves
         )
-
-
-class _GradientCall(ElementsCall):
-    """f as a function of one flat array, and what it returns beside its value."""
-
-    def __init__(self, f: Callable[..., Any], arguments: Arguments, has_aux: bool) -> None:
-        super().__init__(f, arguments)
-        self._has_aux = has_aux
-
-    def returned(self, result: Any) -> Any:
-        """The value, and the expressions in what stands beside it."""
-        is_pair = self._has_aux and isinstance(result, tuple) and len(result) == 2
-        prefer_whole(0, traced_graph())
-        return (result[0], self.traced_of(result[1])) if is_pair else result

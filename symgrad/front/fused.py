@@ -17,6 +17,7 @@ from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracers.tree import Sizes
 from symgrad.expr.tracing.trace import EVERY_CALL, Trace, frozen_for, require_feasible, scalar
+from symgrad.front.choice import LARGE_POINT, whole_or_elements
 from symgrad.front.deriving import (
     Making,
     dense,
@@ -45,7 +46,7 @@ from symgrad.front.keywords import (
     penalty_of,
 )
 from symgrad.front.running import Inputs
-from symgrad.front.whole_kernels import values_of_whole, whole_or_elements
+from symgrad.front.whole_kernels import values_of_whole
 from symgrad.front.whole_rows import summed_over_rows
 from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
@@ -268,9 +269,9 @@ def fused_forward(
 
         tree, making = variables_of(n), Making(options, device, names)
         return whole_or_elements(
-            tree,
-            lambda: values_of_whole(f, tree, options, device),
+            lambda _: values_of_whole(f, tree, options, device),
             lambda: values_kernel(f, tree, making),
+            large=tree.size > LARGE_POINT,
         )
 
 

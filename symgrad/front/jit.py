@@ -10,20 +10,16 @@ import numpy as np
 
 from symgrad.arrays.mapping import mapped
 from symgrad.arrays.tape import open_tape
-from symgrad.arrays.whole import WholeArray
-from symgrad.backend import backend_of
 from symgrad.errors import InputError, UnsupportedError
 from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.graph.written_out import ManyElementsError
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
-from symgrad.expr.tracers.tree import flatten
 from symgrad.front.deriving import Making, options_of, values_kernel
-from symgrad.front.functional import Arguments, ByElements, ElementsCall, nested, places_of
+from symgrad.front.functional import Arguments, ByElements, ElementsCall, Returned
 from symgrad.front.kernels import Kernel, shared
 from symgrad.front.whole import ManyOnNumbersError, Recall, TracedCall, WholeTrace, runner
 from symgrad.mathlib.define import Math
-from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.stages import CompiledArrays
@@ -104,31 +100,23 @@ class Jitted:
     def _traced(self, arguments: Arguments) -> TracedCall:
         """A call as a program."""
         traced = WholeTrace(self._f, arguments.arrays, by_elements=False)
-        leaves, tree = flatten(traced.call(lambda arrays: arguments.whole(arrays, ())))
+        result = Returned(traced.call(lambda arrays: arguments.whole(arrays, ())))
         traced.require_whole()
-        outputs = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
-        on_device = arguments.device_arrays
-        is_free = bool(on_device) and self._device is None
-        run = runner(self._options, target_of(None, *on_device) if is_free else self._device)
-        stays = bool(on_device) and not backend_of(run.device).on_host
-        nest = functools.partial(nested, (places_of(leaves), tree))
-        return run.call(traced, outputs, stays, nest, len(outputs) < len(leaves))
+        run = runner(self._options, arguments.device(self._device))
+        stays = arguments.stay(run.device)
+        return run.call(traced, result.arrays, stays, result.nested, result.others)
 
     def _by_elements(self, arguments: Arguments) -> ByElements:
         """A call of a function that works on the elements of its arrays one by one."""
-        call, on_device = ElementsCall(self._f, arguments), arguments.device_arrays
-        is_free = bool(on_device) and self._device is None
-        making = Making(
-            self._options, target_of(None, *on_device) if is_free else self._device, make=shared
-        )
+        call = ElementsCall(self._f, arguments)
+        making = Making(self._options, arguments.device(self._device), make=shared)
         kernel = values_kernel(call.of_flat, variables_of(arguments.size), making)
-        stays = bool(on_device) and not backend_of(kernel.device).on_host
         floats = self._options.floats.type
 
         def nest(values: Any) -> Any:
             return call.nested([floats(v) if isinstance(v, float) else v for v in values])
 
-        return ByElements(kernel, stays, nest, not call.is_traced)
+        return ByElements(kernel, arguments.stay(kernel.device), nest, not call.is_traced)
 
     @property
     def stages(self) -> Any:

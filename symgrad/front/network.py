@@ -15,7 +15,7 @@ from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tracers.tree import Tree, flatten
-from symgrad.front.functional import nested, places_of
+from symgrad.front.functional import Returned
 from symgrad.front.whole import Recall, Runner, TracedCall, WholeTrace, runner
 from symgrad.kernel.host.resident import ResidentArray
 from symgrad.optimize.starts import target_of
@@ -141,24 +141,22 @@ class _Calls:
             given = iter(whole)
             return iter([*(tree.nest(given, None) for tree in primals), {}])
 
-        leaves, outer = flatten(traced.call(filled))
-        outputs = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
+        returned = Returned(traced.call(filled))
         gradients: list[WholeArray] = []
         if self._has_cotangent:
-            seeds = outer.parts(cotangent.nest(iter(traced.variables[start:])), "the cotangent")
-            gradients = _gradients(leaves, list(seeds), traced.variables[:start])
+            given = cotangent.nest(iter(traced.variables[start:]))
+            seeds = list(returned.tree.parts(given, "the cotangent"))
+            gradients = _gradients(returned.leaves, seeds, traced.variables[:start])
         on_device = [a for a in arrays if isinstance(a, ResidentArray)]
         run = _runner(kernels_of(traced.tape), arrays, on_device)
         stays = bool(on_device) and not backend_of(run.device).on_host
-        form = places_of(leaves), outer
 
         def nest(values: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
-            result = nested(form, values)
+            result = returned.nested(values)
             slopes = primals if gradients else ()
             return result, tuple([tree.nest(values, None) for tree in slopes])
 
-        others = len(outputs) < len(leaves)
-        return run.call(traced, [*outputs, *gradients], stays, nest, others)
+        return run.call(traced, [*returned.arrays, *gradients], stays, nest, returned.others)
 
 
 def _gradients(

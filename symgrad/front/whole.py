@@ -24,7 +24,7 @@ from symgrad.arrays.trace import program_of, variables
 from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of, placed
 from symgrad.cache import Once
-from symgrad.errors import InputError, SizeWarning, TraceError, UnsupportedError, warn
+from symgrad.errors import InputError, SizeWarning, TraceError, warn
 from symgrad.expr.derivatives.strips import Checkpoint
 from symgrad.expr.graph.node import ElementsNeededError, Graph
 from symgrad.expr.graph.place import describe
@@ -36,9 +36,6 @@ from symgrad.pipeline import Options
 from symgrad.targets import Device, DeviceChoice, choose_any
 from symgrad.tensor.stages import CompiledArrays, compile_arrays
 from symgrad.values.arrays import warn_if_rounded
-
-LEAST_WHOLE: Final = 256
-"""Elements of the largest argument from which on arrays are traced as a whole."""
 
 MOST_ELEMENTS: Final = 2**31 - 1
 """Elements of the largest array that there may be: indices have 32 bits."""
@@ -60,21 +57,9 @@ MOST_READ_ALONE: Final = 200
 
 _compiled: Once[Any, CompiledArrays] = Once(CACHED_PROGRAMS)
 
-BY_ELEMENTS: Final = (ElementsNeededError, UnsupportedError)
-"""Errors of functions that have to be traced by their elements."""
-
 
 class ManyOnNumbersError(ElementsNeededError):
     """A function works on the elements of arrays one by one: it is sooner traced by them."""
-
-
-def is_large(arrays: Sequence[Any]) -> bool:
-    """Whether these arguments are traced as a whole.
-
-    Raises:
-        InputError: for an array of more elements than 32 bits count.
-    """
-    return require_countable(arrays) >= LEAST_WHOLE
 
 
 def require_countable(arrays: Sequence[Any]) -> int:

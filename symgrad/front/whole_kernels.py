@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -16,43 +16,16 @@ from symgrad.arrays.tape import Tape
 from symgrad.arrays.trace import gradients
 from symgrad.arrays.whole import WholeArray
 from symgrad.cache import Once
-from symgrad.errors import InputError, TraceError
+from symgrad.errors import InputError
 from symgrad.expr.graph.node import ElementsNeededError
-from symgrad.expr.graph.written_out import ManyElementsError, whole_instead
 from symgrad.expr.tracers.tree import Blocks, Tree, flatten
 from symgrad.front.kernels import Kernel
 from symgrad.front.running import Inputs, Interface, Running
-from symgrad.front.whole import BY_ELEMENTS, Runner, WholeTrace, require_countable, runner
+from symgrad.front.whole import Runner, WholeTrace, require_countable, runner
 from symgrad.kernel.host.resident import ResidentArray
 from symgrad.kernel.stats import Stats
 from symgrad.pipeline import Clock, Options
 from symgrad.values.results import Result, Scalar, derivatives, nested_result
-
-Made = TypeVar("Made")
-
-MOST_SYMBOLS_FIRST: Final = 2**15
-"""Variables up to which a function is traced by its elements first, in well under a second."""
-
-
-def whole_or_elements(tree: Tree, whole: Callable[[], Made], elements: Callable[[], Made]) -> Made:
-    """A kernel of whole arrays where variables are large, or operations on the way; or of elements.
-
-    A function that needs elements is traced by them in any case.
-    """
-    if tree.size > MOST_SYMBOLS_FIRST:
-        try:
-            return whole()
-        except BY_ELEMENTS:
-            return elements()
-    try:
-        with whole_instead():
-            return elements()
-    except ManyElementsError:
-        pass
-    try:
-        return whole()
-    except (*BY_ELEMENTS, TraceError):
-        return elements()
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ from symgrad.arrays.tape import Operation, operand_rule
 from symgrad.arrays.trace import gradients
 from symgrad.cache import Once
 from symgrad.errors import InputError, PickleError, TraceError
+from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.graph.place import describe
-from symgrad.expr.graph.written_out import ManyElementsError, whole_instead
 from symgrad.expr.tracers.tree import Blocks, Tree, tree_of
 from symgrad.expr.tracing.gather import TracedRow
-from symgrad.front.whole import BY_ELEMENTS, Runner, WholeTrace, runner
+from symgrad.front.choice import How, whole_or_elements
+from symgrad.front.whole import Runner, WholeTrace, runner
 from symgrad.front.whole_kernels import blanks
 from symgrad.kernel.host.memory import ALIGNMENT_BYTES
 from symgrad.kernel.host.resident import ResidentArray
@@ -50,18 +51,17 @@ CACHED_BLOCKS: Final = 16
 
 def summed_over_rows(request: Request, device: Any) -> DataKernel:
     """The kernel of a loss over data: of whole arrays where rows have large ones."""
-    try:
-        with whole_instead():
-            return data_kernel(request, device)
-    except ManyElementsError:
-        pass
-    if not request.columns.codes and not isinstance(choose_any(device), Devices):
+
+    def whole(_: How) -> DataKernel:
+        if request.columns.codes or isinstance(choose_any(device), Devices):
+            raise ElementsNeededError("codes of columns, or several devices")
         try:
             rows: Any = WholeRows.of(request)
             return WholeDataKernel(request, device, rows)
-        except (*BY_ELEMENTS, TraceError, IndexError):  # a column may be an index
-            pass
-    return data_kernel(request, device)
+        except IndexError as error:
+            raise ElementsNeededError("a column that is an index") from error
+
+    return whole_or_elements(whole, lambda: data_kernel(request, device), large=False)
 
 
 class Sample(NamedTuple):
