@@ -115,14 +115,14 @@ if TYPE_CHECKING:
     from symgrad.rows.squares import LeastSquaresKernel
     from symgrad.rows.sums import SumsKernel
     from symgrad.targets import Device, device_array, devices
-    from symgrad.tensor.convolution import causal_convolution
+    from symgrad.tensor.associative import associative_scan
     from symgrad.tensor.kernel import TensorKernel, TensorStats
     from symgrad.tensor.layers import gemm_bias, linear
     from symgrad.tensor.nests import device_put, load_arrays, save_arrays
     from symgrad.tensor.optimizers import adamw_update, clip_by_global_norm
     from symgrad.tensor.rowwise import rowwise
-    from symgrad.tensor.scans import associative_scan, selective_scan
-    from symgrad.tensor.stencil import stencil
+    from symgrad.tensor.selective import selective_scan
+    from symgrad.tensor.stencil import causal_convolution, stencil
     from symgrad.web.model import export_html, export_js
     from symgrad.wgsl.arrays.array import DeviceArray
 
@@ -326,22 +326,22 @@ _LATER = {
     "symgrad.rows.squares": "LeastSquaresKernel",
     "symgrad.kernel.stats": "Stats",
     "symgrad.targets": "Device device_array devices",
-    "symgrad.tensor.convolution": "causal_convolution",
     "symgrad.tensor.kernel": "TensorKernel TensorStats",
     "symgrad.tensor.layers": "gemm_bias linear",
     "symgrad.tensor.nests": "device_put load_arrays save_arrays",
     "symgrad.front.network": "Network network",
     "symgrad.tensor.optimizers": "adamw_update clip_by_global_norm",
-    "symgrad.tensor.scans": "associative_scan selective_scan",
+    "symgrad.tensor.associative": "associative_scan",
+    "symgrad.tensor.selective": "selective_scan",
     "symgrad.tensor.rowwise": "rowwise",
-    "symgrad.tensor.stencil": "stencil",
+    "symgrad.tensor.stencil": "causal_convolution stencil",
     "symgrad.web.model": "export_html export_js",
     "symgrad.wgsl.arrays.array": "DeviceArray",
 }
 """Names by their modules, which are loaded when one is asked for: few programs need all of them."""
 
 _arithmetic.stands_for = "symgrad.wgsl.dispatch.arithmetic"
-_cumulative.stands_for = "symgrad.tensor.scans"
+_cumulative.stands_for = "symgrad.tensor.associative"
 _kernels.stands_for = "symgrad"
 
 _HOMES = {name: module for module, names in _LATER.items() for name in names.split()}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exact import evaluate_exactly
 from programs import Kinds, Numbers, called, points, program, random_program
 from strategies import OPS, Drawn
 
@@ -18,7 +19,6 @@ from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws.facts import Facts
 from symgrad.expr.laws.simplify import simplify
 from symgrad.expr.semantics.evaluate import evaluate_graph
-from symgrad.expr.semantics.exact import evaluate_exactly
 from symgrad.expr.semantics.show import REPR, dot, latex, text
 
 SEEDS = range(60)

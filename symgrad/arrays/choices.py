@@ -26,13 +26,6 @@ def where(condition: Any, *branches: Any) -> WholeArray:
     return first.mapped(ops.where, (condition, *branches))
 
 
-def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
-    """np.clip; limits of None leave that side open."""
-    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
-    a = a if low is None else np.maximum(a, low)
-    return a if high is None else np.minimum(a, high)
-
-
 def like(value: float | None) -> Callable[..., Any]:
     """np.zeros_like and its kin: an array of numbers."""
 

@@ -23,6 +23,7 @@ from symgrad.arrays.shapes import (
 )
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr import ops
+from symgrad.expr.calls.compositions import matvec, vecdot, vecmat
 from symgrad.expr.graph.node import ElementsNeededError
 
 # --- missing numbers ------------------------------------------------------------------------------
@@ -167,8 +168,8 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     (np.bitwise_count, "__call__"): bitwise_count,
     (np.divmod, "__call__"): divmod_,
     (np.modf, "__call__"): modf,
-    (np.vecdot, "__call__"): lambda a, b: np.sum(whole(a, b) * whole(b, a), axis=-1),
-    (np.matvec, "__call__"): lambda a, b: matmul(whole(a, b), whole(b, a)[..., None])[..., 0],
-    (np.vecmat, "__call__"): lambda a, b: matmul(whole(a, b)[..., None, :], whole(b, a))[..., 0, :],
+    (np.vecdot, "__call__"): vecdot,
+    (np.matvec, "__call__"): matvec,
+    (np.vecmat, "__call__"): vecmat,
 }
 """NumPy's functions, and ufuncs of their own, on whole arrays."""

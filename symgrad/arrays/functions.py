@@ -8,17 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays.arguments import axes_of, whole
-from symgrad.arrays.choices import clip, diag, like, triangle, where
+from symgrad.arrays.choices import diag, like, triangle, where
 from symgrad.arrays.indexing import diagonal, index
-from symgrad.arrays.products import (
-    dot,
-    einsum,
-    matmul,
-    norm,
-    outer,
-    tensordot,
-    trace,
-)
+from symgrad.arrays.products import einsum, length, matmul, tensordot
 from symgrad.arrays.reductions import (
     all_of,
     any_of,
@@ -185,7 +177,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.iscomplexobj: lambda x: False,
     np.isrealobj: lambda x: True,
     np.where: where,
-    np.clip: clip,
     np.sum: total,
     np.prod: product,
     np.max: largest,
@@ -204,15 +195,8 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.cumprod: running("mul"),
     np.matmul: matmul,
     (np.matmul, "__call__"): matmul,
-    np.dot: dot,
-    np.inner: lambda a, b: tensordot(a, b, ([-1], [-1])),
-    np.outer: outer,
     np.tensordot: tensordot,
     np.einsum: einsum,
-    np.trace: trace,
-    np.linalg.vector_norm: lambda x, *, axis=None, keepdims=False, ord=2: norm(
-        x if axis is not None else ravel(x), ord, 0 if axis is None else axis, keepdims
-    ),
     np.round: lambda a, decimals=0, out=None: (
         np.rint(a * 10.0**decimals) / 10.0**decimals if decimals else np.rint(a)
     ),
@@ -228,6 +212,7 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     (np.multiply, "accumulate"): lambda a, axis=0, **_: running("mul")(a, axis),
     (np.maximum, "accumulate"): lambda a, axis=0, **_: running("max")(a, axis),
     (np.minimum, "accumulate"): lambda a, axis=0, **_: running("min")(a, axis),
+    "length": length,
     "logsumexp": logsumexp,
     "softmax": softmax,
     "log_softmax": log_softmax,

@@ -8,17 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays import products, rules
+from symgrad.arrays import rules
 from symgrad.arrays.algorithms import ALGORITHMS
-from symgrad.arrays.arguments import axes_of, axis_of, whole
+from symgrad.arrays.arguments import whole
 from symgrad.arrays.choices import where
-from symgrad.arrays.reductions import largest, smallest, total
+from symgrad.arrays.reductions import total
 from symgrad.arrays.shapes import (
     broadcast_to,
-    expand_dims,
     moveaxis,
     ravel,
-    squeeze,
     swapaxes,
     take_along_axis,
 )
@@ -147,27 +145,6 @@ def svdvals(x: Any) -> WholeArray:
     return called("svd", whole(x))[1]
 
 
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> WholeArray:
-    """np.linalg.norm, of vectors and of matrices."""
-    x = whole(x)
-    axes = axes_of(x, None) if axis is None else [axis_of(k, x.ndim) for k in np.ravel(axis)]
-    if ord in (None, "fro") or len(axes) != 2:
-        return products.norm(x, ord, axis, keepdims)
-    if ord in (1, -1, np.inf, -np.inf):
-        rows, columns = axes if ord in (1, -1) else axes[::-1]
-        sums = total(abs(x), rows, keepdims=True)
-        result = (largest if ord > 0 else smallest)(sums, columns, keepdims=True)
-        return result if keepdims else squeeze(result, axes)
-    values = svdvals(moveaxis(x, axes, (-2, -1)))
-    if ord == "nuc":
-        result = total(values, -1)
-    elif ord in (2, -2):
-        result = values[..., 0 if ord > 0 else -1]
-    else:
-        raise ValueError("Invalid norm order for matrices.")
-    return expand_dims(result, axes) if keepdims else result
-
-
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> WholeArray:
     """np.linalg.pinv: singular values count as 0 up to the precision of their type, if not said."""
     return _pinv("pinv", a, rcond if _is_none(rtol) else rtol)[0]
@@ -206,7 +183,7 @@ def cond(x: Any, p: Any = None) -> WholeArray:
     """np.linalg.cond."""
     x = whole(x)
     if p not in (None, 2, -2):
-        result = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
+        result = np.linalg.norm(x, p, (-2, -1)) * np.linalg.norm(inv(x), p, (-2, -1))
     else:
         values = svdvals(x)
         first, last = values[..., 0], values[..., -1]
@@ -261,8 +238,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.qr: qr,
     np.linalg.svd: svd,
     np.linalg.svdvals: svdvals,
-    np.linalg.norm: norm,
-    np.linalg.matrix_norm: lambda x, *, keepdims=False, ord="fro": norm(x, ord, (-2, -1), keepdims),
     np.linalg.lstsq: lstsq,
     np.linalg.pinv: pinv,
     np.linalg.matrix_rank: matrix_rank,

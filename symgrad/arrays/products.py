@@ -1,4 +1,4 @@
-"""NumPy's products of whole arrays, and norms."""
+"""NumPy's products of whole arrays, and lengths."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy as np
 from symgrad.arrays import rules
 from symgrad.arrays.arguments import axes_of, refuse, whole
 from symgrad.arrays.choices import where
-from symgrad.arrays.indexing import diagonal
-from symgrad.arrays.reductions import largest, smallest, total
-from symgrad.arrays.shapes import ravel, squeeze
+from symgrad.arrays.reductions import largest, total
+from symgrad.arrays.shapes import squeeze
 from symgrad.arrays.tape import broadcast
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr import ops
-from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.linear.einsum import letters_of, pairs_of
 from symgrad.expr.linear.matrices import powers
 
@@ -62,17 +60,6 @@ def matmul(a: Any, b: Any, /, out: None = None) -> WholeArray:
     return contract([f"{first}{rows}y", f"{second}y{columns}"], output, a, b)
 
 
-def dot(a: Any, b: Any, out: None = None) -> WholeArray:
-    """np.dot."""
-    refuse(out=out)
-    a, b = whole(a, b), whole(b, a)
-    if not a.ndim or not b.ndim:
-        return a * b
-    if b.ndim <= 2:
-        return matmul(a, b)
-    return tensordot(a, b, ([-1], [-2]))
-
-
 def tensordot(a: Any, b: Any, axes: Any = 2) -> WholeArray:
     """np.tensordot."""
     a, b = whole(a, b), whole(b, a)
@@ -109,35 +96,12 @@ def einsum(*operands: Any, optimize: Any = True) -> WholeArray:
     return contract(inputs, output, *arrays)
 
 
-def outer(a: Any, b: Any, out: None = None) -> WholeArray:
-    """np.outer."""
-    refuse(out=out)
-    return contract(["x", "y"], "xy", ravel(whole(a, b)), ravel(whole(b, a)))
-
-
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeArray:
-    """np.trace."""
-    return total(diagonal(whole(a), offset, axis1, axis2), -1)
-
-
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> WholeArray:
-    """np.linalg.norm of vectors, and of matrices those that need no singular values."""
-    x = whole(x)
-    if axis is None and ord is None:
-        return _length(x, axes_of(x, None), keepdims)
-    axes = axes_of(x, axis)
-    if len(axes) == 1:
-        return _vector_norm(x, axes, keepdims, 2 if ord is None else ord)
-    if ord not in (None, "fro"):
-        raise ElementsNeededError("a norm of matrices")
-    return _length(x, axes, keepdims)
-
-
-def _length(x: WholeArray, axes: Sequence[int], keepdims: bool) -> WholeArray:
+def length(x: WholeArray, axis: Any, keepdims: bool) -> WholeArray:
     """The root of the sum of squares, scaled by a power of two: none overflows or vanishes.
 
     Its derivative is 0 at 0, as that of `numpy.linalg.norm` is here.
     """
+    axes = axes_of(x, axis)
     if not x.size:
         return total(abs(x), axes, keepdims=keepdims)
     size = largest(abs(x.mapped(ops.stop_gradient, (x,))), axes, keepdims=True)
@@ -145,8 +109,8 @@ def _length(x: WholeArray, axes: Sequence[int], keepdims: bool) -> WholeArray:
     squares = total(scaled * scaled, axes, keepdims=True)
     nothing = squares == 0.0
     root = where(nothing, 0.0, np.sqrt(where(nothing, 1.0, squares)))
-    length = root * size.mapped(_down, (size,))
-    return length if keepdims else squeeze(length, axes)
+    result = root * size.mapped(_down, (size,))
+    return result if keepdims else squeeze(result, axes)
 
 
 def _up(size: Any) -> Any:
@@ -157,15 +121,3 @@ def _up(size: Any) -> Any:
 def _down(size: Any) -> Any:
     """The inverse of `_up`."""
     return powers(size)[1]
-
-
-def _vector_norm(x: WholeArray, axes: Any, keepdims: bool, ord: Any) -> WholeArray:
-    if ord == 2:
-        return _length(x, axes, keepdims)
-    if ord in (np.inf, -np.inf):
-        return (largest if ord > 0 else smallest)(abs(x), axes, keepdims=keepdims)
-    if ord == 0:
-        return total(where(x != 0, 1.0, 0.0), axes, keepdims=keepdims)
-    if ord == 1:
-        return total(abs(x), axes, keepdims=keepdims)
-    return total(abs(x) ** ord, axes, keepdims=keepdims) ** (1.0 / ord)

@@ -46,7 +46,7 @@ def whole_or_elements(
     large: bool,
     one_call: bool = False,
 ) -> Made:
-    """What is made of a function, by whole arrays or by elements.
+    """The kernel or program of a function, by whole arrays or by elements.
 
     1. Of ``large`` arguments by whole arrays, unless the function needs elements.
     2. Of others by elements, as long as no operation has many (`whole_instead`); of ``one_call``

@@ -154,7 +154,7 @@ def nested(nest: tuple[list[Any], Tree], arrays: Iterator[Any]) -> Any:
 
 
 class Returned:
-    """What a function of whole arrays returned: ``arrays``, and ``others`` beside them or not."""
+    """The result of a function of whole arrays: its ``arrays``, and if there are ``others``."""
 
     def __init__(self, result: Any) -> None:
         leaves, tree = flatten(result)

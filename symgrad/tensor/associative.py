@@ -1,4 +1,4 @@
-"""Scans by an associative operation: the dispatches of their calls.
+"""`associative_scan`, and NumPy's `accumulate`: scans by an associative operation.
 
 Elements are read twice. A pass that looks back reads them once (Merrill and Garland, 2016,
 "Single-pass parallel prefix scan with decoupled look-back"; with decoupled fallback, for devices
@@ -10,22 +10,28 @@ on an H200, which these dispatches take 60 us for.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from symgrad.backend import Backend
-from symgrad.errors import InputError
+from symgrad.errors import InputError, InputTypeError
+from symgrad.kernel.host.resident import ResidentArray
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.group_scan import Accumulate, Chunk, Input, Recipe
 from symgrad.kernel.skeletons.parts import Joined
-from symgrad.pipeline import Options
+from symgrad.pipeline import Options, dtype_name
+from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import each_of, sums_of
 from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
-from symgrad.tensor.recipes import Recipes
+from symgrad.tensor.recipes import Combine, Recipes
+from symgrad.values.arrays import name_of
 
 BUSY_GROUPS: Final = 2_112
 """Groups that are enough to keep large devices busy, each with a part."""
@@ -291,3 +297,64 @@ def require_elements(shapes: Sequence[Shape], axis: int) -> tuple[int, int, int]
     for n in first[: len(first) + axis]:
         rows *= n
     return rows, first[axis], first[-1] if axis == -2 else 1
+
+
+def associative_scan(
+    combine: Combine,
+    *,
+    axis: int = -1,
+    reverse: bool = False,
+    device: DeviceChoice = None,
+    math: Any = "accurate",
+    dtype: Any = "float32",
+) -> ScanKernel:
+    """The kernel of a scan by an associative operation: ``y[0] = x[0], y[t] = f(y[t - 1], x[t])``.
+
+    ``combine(a, b)`` is any function that can be traced, such as ``np.add``, ``np.multiply``,
+    ``np.maximum`` or ``np.logaddexp``, of which the scans are the cumulative sum, product, maximum
+    and log-sum-exp. Elements may be tuples: ``run(x0, x1)`` has ``combine`` take and return tuples
+    of two numbers, and gives two arrays. All arrays have one shape, (.., length), or with
+    ``axis=-2`` (.., length, k). A ``reverse`` scan begins at the last element. ``vjp`` takes a
+    cotangent of each result behind the arrays; the gradient is derived, and is a scan itself.
+
+    Sequences are done in parts, which are put together in a fixed order: ``combine`` has to be
+    associative up to rounding, and need not commute.
+
+    Raises:
+        InputError: for another axis, or what is no function; of ``run`` and ``vjp``, for arrays of
+            different shapes.
+        TraceError: of these, if ``combine`` cannot be traced, or returns more or fewer numbers.
+        DeviceError: for float64 on a GPU that has none.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> sg.associative_scan(np.add, device="cpu").run([1.0, 2.0, 3.0]).tolist()
+        [1.0, 3.0, 6.0]
+        >>> line = lambda f, g: (g[0] * f[0], g[0] * f[1] + g[1])  # g after f, of slope and value
+        >>> both = sg.associative_scan(line, device="cpu")
+        >>> both.run([0.5, 0.5, 0.5], [1.0, 1.0, 1.0])[1].tolist()
+        [1.0, 1.5, 1.75]
+        >>> (y, _), (dslope, dvalue) = both.vjp([0.5] * 3, [1.0] * 3, [0.0] * 3, [0.0, 0.0, 1.0])
+        >>> dvalue.tolist()
+        [0.25, 0.5, 1.0]
+    """
+    if not callable(combine):
+        raise InputTypeError(f"combine={combine!r}: use a function of two elements such as np.add")
+    if axis not in (-1, -2):
+        raise InputError(f"axis={axis!r}: use -1 for arrays (.., length), -2 for (.., length, k)")
+    options = Options("associative_scan", math=math, dtype=dtype_name(dtype), comments=False)
+    work = AssociativeScan(Recipes(combine, 1, bool(reverse), options), axis)
+    return ScanKernel(work, options, device)
+
+
+@functools.cache
+def _kernel(ufunc: np.ufunc, axis: int, device: int, dtype: Any) -> TensorKernel:
+    return associative_scan(ufunc, axis=axis, device=device, dtype=dtype)
+
+
+def accumulated(ufunc: np.ufunc, x: ResidentArray, axis: int) -> ResidentArray:
+    """The array that ``ufunc.accumulate`` gives along an axis, counted from the first."""
+    rows, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    shape = (rows, x.shape[axis], columns) if columns > 1 else (rows, x.shape[axis])
+    kernel = _kernel(ufunc, -2 if columns > 1 else -1, x.device.index, name_of(x.dtype))
+    return kernel.run(x.reshape(shape)).reshape(x.shape)

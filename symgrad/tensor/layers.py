@@ -11,13 +11,35 @@ import numpy as np
 
 from symgrad.arrays.trace import pulled_back
 from symgrad.arrays.whole import WholeArray, Written, written_out
-from symgrad.errors import InputError
+from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
-from symgrad.tensor.activation import Activation, of_one_number
 from symgrad.tensor.array_work import ArrayWork
 from symgrad.tensor.kernel import Shape, TensorKernel, Work
+
+Activation = Callable[[Any], Any]
+"""A function of one number, of symgrad's or NumPy's operations."""
+
+
+def of_one_number(f: Activation | None) -> Activation:
+    """An activation as a function, to be traced.
+
+    Raises:
+        InputTypeError: if f is no function. TraceError: when it is called, and gives several.
+    """
+    if f is None:
+        return lambda z: z
+    if not callable(f):
+        raise InputTypeError(f"activation={f!r}: use a function such as sg.gelu, or None")
+
+    def traced(z: Any) -> Any:
+        result = f(z)
+        if isinstance(result, tuple | list | dict | np.ndarray):
+            raise TraceError(f"the activation returned {result!r}: one number is needed")
+        return result
+
+    return traced
 
 
 @dataclass(frozen=True)

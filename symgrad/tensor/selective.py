@@ -1,4 +1,4 @@
-"""The selective scan of state-space models: what its calls run."""
+"""`selective_scan`: the selective scan of state-space models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from symgrad.backend import Backend
 from symgrad.errors import InputError
@@ -17,10 +17,11 @@ from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.parts import Joined
 from symgrad.kernel.skeletons.selective import Recurrence, Split
 from symgrad.kernel.skeletons.selective_passes import Backward, Forward
-from symgrad.pipeline import Options
+from symgrad.pipeline import Options, dtype_name
+from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import each_of, sums_of
 from symgrad.tensor.formulas import Formulas
-from symgrad.tensor.kernel import Runner, Shape, launched
+from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
 
 Discretization = Literal["zoh", "euler"]
 
@@ -250,3 +251,49 @@ class _Call:
         outer = max(self.batch, 1) if parts and name in ("dB", "dC") else 1
         n, each = sizes[name] // outer, max(parts, 1)
         return sums_of(source, outer * parts, n, each, name, self.device_target, start)
+
+
+def selective_scan(
+    delta_softplus: bool = False,
+    discretization: Literal["zoh", "euler"] = "zoh",
+    *,
+    state: bool = False,
+    device: DeviceChoice = None,
+    math: Any = "accurate",
+    dtype: Any = "float32",
+) -> TensorKernel:
+    """The kernel of a selective state-space model's scan (S6), with all its gradients.
+
+    Every channel has N states h, which are 0 at first. At each step they decay, and the input is
+    added to them: ``h = exp(d A) h + w B u``, where d is the step's size ``delta``, or its softplus
+    if ``delta_softplus`` says so. With "zoh" ``w`` is d (exp(d A) - 1)/(d A), for inputs that do
+    not change within a step; with "euler" it is d, as in Mamba (Gu and Dao, 2023, "Mamba:
+    linear-time sequence modeling with selective state spaces"). The output is ``y = C h + D u``.
+
+    ``run(u, delta, A, B, C, D)`` takes u and delta (batch, length, channels), A (channels, N), B
+    and C (batch, length, N) and D (channels,), and gives y, of the shape of u. ``vjp(u, delta, A,
+    B, C, D, dy)`` gives y and the gradients of the six. With ``state``, the states before the first
+    step, (batch, channels, N), come behind D, and those behind the last one come with y, as
+    ``(y, last)``: a long sequence is done in pieces. ``vjp`` then takes the cotangents of both.
+
+    Results have the same bits every time: sums over channels are made in a fixed order. ``vjp``
+    keeps the states of every 16th step and goes through the steps between twice.
+
+    Raises:
+        InputError: for another discretization; of ``run`` and ``vjp``, for shapes that do not go
+            together.
+        DeviceError: for float64 on a GPU that has none.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> scan = sg.selective_scan(discretization="euler", device="cpu")
+        >>> u, one = np.array([[[1.0], [0.0], [0.0]]]), np.ones((1, 3, 1))
+        >>> decay = np.full((1, 1), np.log(0.5))
+        >>> scan.run(u, one, decay, one, one, np.zeros(1)).ravel().tolist()
+        [1.0, 0.5, 0.25]
+    """
+    if discretization not in get_args(Discretization):
+        raise InputError(f'discretization={discretization!r}: use "zoh" or "euler"')
+    options = Options("selective_scan", math=math, dtype=dtype_name(dtype), comments=False)
+    work = SelectiveScan(bool(delta_softplus), discretization, bool(state), options)
+    return TensorKernel(work, options, device)

@@ -1,9 +1,9 @@
-"""`stencil`: a traced function of the neighbours of every element of a grid, and its gradient.
+"""`stencil` and `causal_convolution`: functions of the neighbours of every element, with gradients.
 
-It is an array program: a function of the grid, shifted to each offset. The gradient is derived, by
-reverse mode of the function and by transposition of the reads: what an element gave to the result
-at p as its neighbour with offset d, it gathers from p = q - d, if it is q itself. Nothing is
-scattered, so sums are in a fixed order.
+They are array programs: functions of arrays that are shifted to each neighbour. The gradient is
+derived, by reverse mode of the function and by transposition of the reads: what an element gave to
+the result at p as its neighbour with offset d, it gathers from p = q - d, if it is q itself.
+Nothing is scattered, so sums are in a fixed order.
 """
 
 from __future__ import annotations
@@ -25,6 +25,60 @@ from symgrad.pipeline import DType, Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.array_work import ArrayWork, shifted
 from symgrad.tensor.kernel import Shape, TensorKernel
+from symgrad.tensor.layers import Activation, of_one_number
+
+
+def causal_convolution(
+    activation: Activation | None = None,
+    *,
+    device: DeviceChoice = None,
+    math: Any = "accurate",
+    dtype: Any = "float32",
+) -> TensorKernel:
+    """The kernel of a convolution along sequences, of each channel by itself, with its gradients.
+
+    ``run(u, weights, bias)`` takes u (batch, length, channels), weights (channels, taps) and bias
+    (channels,) and gives, of the shape of u, ``f(bias + sum_j weights[j] u[t - taps + 1 + j])``:
+    nothing is seen of later steps, and what would be before the first one is 0. ``vjp(u, weights,
+    bias, dy)`` gives that and the gradients of the three. ``activation`` is as for `linear`.
+
+    Raises:
+        InputTypeError: if the activation is no function. TraceError: if it cannot be traced.
+        InputError: of ``run`` and ``vjp``, for shapes that do not go together.
+        DeviceError: for float64 on a GPU that has none.
+
+    Example:
+        >>> import numpy as np, symgrad as sg
+        >>> echo = sg.causal_convolution(device="cpu")
+        >>> u = np.array([1.0, 0.0, 0.0, 2.0]).reshape(1, 4, 1)
+        >>> echo.run(u, [[0.25, 0.5, 1.0]], [0.0]).ravel().tolist()
+        [1.0, 0.5, 0.25, 2.0]
+    """
+    options = Options("causal_convolution", math=math, dtype=dtype_name(dtype), comments=False)
+    function, _ = written_out(of_one_number(activation), "f")
+    names, whole = ("u", "weights", "bias"), partial(_convolved, function)
+    work = ArrayWork(options.name, names, whole, _require_sequences, options, ("y", "d"))
+    return TensorKernel(work, options, device)
+
+
+def _require_sequences(_: Sequence[str], shapes: Sequence[Shape]) -> None:
+    """Refuse shapes that do not go together."""
+    u, weights, bias = map(tuple, shapes)
+    if len(u) != 3:
+        raise InputError(f"u has shape {u}: (batch, length, channels) is needed")
+    if len(weights) != 2 or weights[0] != u[2] or not weights[1]:
+        raise InputError(f"weights has shape {weights}: with u {u} ({u[2]}, taps) is needed")
+    if bias != u[2:]:
+        raise InputError(f"bias has shape {bias}: with u {u} {u[2:]} is needed")
+
+
+def _convolved(f: Written, u: WholeArray, weights: WholeArray, bias: WholeArray) -> WholeArray:
+    """A function of the sums of what each step and those before it give, and of the bias."""
+    taps, total = weights.shape[1], bias
+    for j in range(taps):
+        total = total + shifted(u * weights[:, j], taps - 1 - j, 1)
+    return u.mapped(f, [total])
+
 
 Mode = Literal["constant", "wrap"]
 """Values beyond the edges: zeros, or the other side of the grid; SciPy's words."""
@@ -88,11 +142,11 @@ def stencil(
     options = Options(shown, math=math, dtype=dtype_name(dtype), comments=False)
     function, _ = written_out(partial(_of_neighbours, f), "f" * len(pairs))
     whole = partial(_of_grid, function, pairs, mode)
-    work = ArrayWork(shown, ("u",), whole, _require, options, ("y", "d"))
+    work = ArrayWork(shown, ("u",), whole, _require_grid, options, ("y", "d"))
     return TensorKernel(work, options, device)
 
 
-def _require(_: Sequence[str], shapes: Sequence[Shape]) -> None:
+def _require_grid(_: Sequence[str], shapes: Sequence[Shape]) -> None:
     """Refuse an array that is no grid."""
     (u,) = map(tuple, shapes)
     if len(u) < 2:

@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 import sympy as sp
+from exact import EXACT, evaluate_exactly
 from tables import row
 
 from symgrad.errors import InputError, InputTypeError
@@ -23,7 +24,6 @@ from symgrad.expr.calls.sympy_bridge import (
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import LEAVES, Graph, Handle, Op
 from symgrad.expr.semantics.evaluate import evaluate_graph
-from symgrad.expr.semantics.exact import EXACT, evaluate_exactly
 from symgrad.expr.tracers import functions as F
 from symgrad.expr.tracers.expression import Expr, symbols, var
 

@@ -16,7 +16,7 @@ from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
 from symgrad.optimize.rules import AdamW
 from symgrad.pipeline import Options
 from symgrad.targets import DeviceChoice
-from symgrad.tensor.updates import Update
+from symgrad.tensor.optimizers import Update
 
 DEVICES: list[Literal["cpu", "gpu"]] = ["cpu", "gpu"]
 BOUND = 2e-5

@@ -13,7 +13,8 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, Whole, whole_among
-from symgrad.expr.tracers.along import reals
+from symgrad.expr.linear.matrices import powers
+from symgrad.expr.tracers.along import add_elements, balanced, is_zero, reals, reduce_lists
 from symgrad.expr.tracers.array import array, call, map_elements
 
 
@@ -168,6 +169,140 @@ def kron(a: Any, b: Any) -> Any:
     return np.reshape(left * right, [m * n for m, n in zip(a.shape, b.shape, strict=True)])
 
 
+# --- products -------------------------------------------------------------------------------------
+
+
+def dot(a: Any, b: Any) -> Any:
+    """np.dot."""
+    a, b = traced(a, b), traced(b, a)
+    if not a.ndim or not b.ndim:
+        return a * b
+    return a @ b if b.ndim <= 2 else np.tensordot(a, b, ([-1], [-2]))
+
+
+def inner(a: Any, b: Any) -> Any:
+    """np.inner: along the last axes of both."""
+    a, b = traced(a, b), traced(b, a)
+    return np.tensordot(a, b, ([-1], [-1])) if a.ndim and b.ndim else a * b
+
+
+def outer(a: Any, b: Any) -> Any:
+    """np.outer: of all elements, whatever the shapes."""
+    return np.reshape(traced(a, b), (-1, 1)) * np.ravel(traced(b, a))
+
+
+def vecdot(a: Any, b: Any, axis: int = -1) -> Any:
+    """np.vecdot: the sums of products along an axis."""
+    return np.sum(traced(a, b) * traced(b, a), axis=axis)
+
+
+def matvec(a: Any, x: Any) -> Any:
+    """np.matvec: matrices times vectors, along the last axes."""
+    return (traced(a, x) @ traced(x, a)[..., :, None])[..., 0]
+
+
+def vecmat(x: Any, a: Any) -> Any:
+    """np.vecmat: vectors times matrices, along the last axes."""
+    return (traced(x, a)[..., None, :] @ traced(a, x))[..., 0, :]
+
+
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """np.trace."""
+    return np.sum(np.diagonal(traced(a), offset, axis1, axis2), axis=-1)
+
+
+# --- norms ----------------------------------------------------------------------------------------
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.linalg.norm: every norm of vectors; of matrices of expressions those without svd."""
+    x = _real(x)
+    axes = tuple(range(x.ndim)) if axis is None else tuple(np.atleast_1d(axis).tolist())
+    if axis is None and ord is None:
+        return _length(x, axes, keepdims)
+    if len(axes) > 2:
+        raise TraceError(located("np.linalg.norm takes one axis, or two of a matrix"))
+    if len(axes) < 2:
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+    return _matrix_norm(x, axes, keepdims, "fro" if ord is None else ord)
+
+
+def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """np.linalg.vector_norm, of any order."""
+    x = _real(x)
+    if ord == 2:
+        return _length(x, axis, keepdims)
+    if ord == 0:
+        return np.sum(np.where(x != 0.0, 1.0, 0.0), axis=axis, keepdims=keepdims)
+    size = np.abs(x)
+    if np.isinf(ord):
+        return (np.max if ord > 0 else np.min)(size, axis=axis, keepdims=keepdims)
+    if ord == 1:
+        return np.sum(size, axis=axis, keepdims=keepdims)
+    return np.sum(size**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
+
+
+def _matrix_norm(x: Any, axes: tuple[int, ...], keepdims: bool, ord: Any) -> Any:
+    if ord == "fro":
+        return _length(x, axes, keepdims)
+    if ord in (1, -1, np.inf, -np.inf):
+        summed, other = axes if abs(ord) == 1 else axes[::-1]
+        sums = np.sum(np.abs(x), axis=summed, keepdims=True)
+        result = (np.max if ord > 0 else np.min)(sums, axis=other, keepdims=True)
+        return result if keepdims else np.squeeze(result, axes)[()]
+    if ord not in ("nuc", 2, -2):
+        raise ValueError("Invalid norm order for matrices.")
+    if not isinstance(x, Whole):
+        raise TraceError(
+            located(f"np.linalg.norm(ord={ord!r}) of a matrix needs its singular values")
+        )
+    values = np.linalg.svdvals(np.moveaxis(x, axes, (-2, -1)))  # type: ignore[arg-type]
+    result = np.sum(values, axis=-1) if ord == "nuc" else values[..., 0 if ord > 0 else -1]
+    return np.expand_dims(result, axes) if keepdims else result
+
+
+def _length(x: Any, axis: Any, keepdims: bool) -> Any:
+    """The root of the sum of squares, of which none overflows or vanishes."""
+    if isinstance(x, Whole):
+        return x.functions["length"](x, axis, keepdims)
+    return reduce_lists(length_of, x, axis, keepdims)
+
+
+def length_of(elements: list[Any]) -> Any:
+    """The root of the sum of squares, scaled by a power of two: none overflows or vanishes.
+
+    The largest element stands apart from the others, the smaller ones of all pairs on its way.
+    """
+    elements = [v for v in elements if not is_zero(v)]
+    if len(elements) <= 2 or not any(isinstance(v, Handle) for v in elements):
+        return balanced(lambda a, b: call(ops.hypot, a, b), [abs(v) for v in elements], 0.0)
+    smaller: list[Any] = []
+
+    def larger(a: Any, b: Any) -> Any:
+        beyond = abs(b) > abs(a)
+        smaller.append(call(ops.where, beyond, a, b))
+        return call(ops.where, beyond, b, a)
+
+    largest = balanced(larger, elements)
+    up, down = powers(abs(largest))
+    others = balanced(add_elements, [(v * up) * (v * up) for v in smaller])
+    return _root(largest * up, others) * down
+
+
+def _root(a: Any, others: Any) -> Any:
+    """sqrt(a**2 + others), for a small sum of others as |a| sqrt(1 + others/a**2).
+
+    The second derivative by ``a`` is others/root**3. Of sqrt(a**2 + others) it is the difference of
+    1/root and a**2/root**3, which cancels where ``a`` is large, and of the other form a sum that
+    does not. It is 0 for zeros.
+    """
+    square = a * a
+    share = others / (square + call(ops.where, square > 0.0, 0.0, 1.0))
+    is_small = (others < square) | (square == 0.0)
+    near, far = abs(a) * call(ops.sqrt, 1.0 + share), call(ops.sqrt, square + others)
+    return call(ops.where, is_small, near, far)
+
+
 # --- by order -------------------------------------------------------------------------------------
 
 
@@ -273,6 +408,13 @@ def nan_to_num(
 # --- choices --------------------------------------------------------------------------------------
 
 
+def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    """np.clip; limits of None leave that side open."""
+    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    a = a if low is None else np.maximum(a, low)
+    return a if high is None else np.minimum(a, high)
+
+
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """np.select: the choice of the first condition that holds."""
     if len(condlist) != len(choicelist):
@@ -323,6 +465,14 @@ COMPOSITIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.nan_to_num: nan_to_num,
     np.select: select,
     np.piecewise: piecewise,
+    np.clip: clip,
+    np.dot: dot,
+    np.inner: inner,
+    np.outer: outer,
+    np.trace: trace,
+    np.linalg.norm: norm,
+    np.linalg.vector_norm: vector_norm,
+    np.linalg.matrix_norm: lambda x, *, keepdims=False, ord="fro": norm(x, ord, (-2, -1), keepdims),
     np.vdot: lambda a, b: np.dot(np.ravel(traced(a, b)), np.ravel(traced(b, a))),
     np.linalg.multi_dot: lambda arrays: functools.reduce(np.matmul, arrays),
     np.linalg.matmul: lambda x1, x2: np.matmul(x1, x2),

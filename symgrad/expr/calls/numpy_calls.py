@@ -19,9 +19,9 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.calls.numpy_choices import clip, heaviside, where
+from symgrad.expr.calls.compositions import clip, matvec, vecdot, vecmat
+from symgrad.expr.calls.numpy_choices import heaviside, where
 from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
-from symgrad.expr.calls.numpy_linear import matvec, vecdot, vecmat
 from symgrad.expr.calls.special import INSTEAD, SCIPY, UNDERNEATH, logsumexp
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ElementsNeededError, Handle, real_number

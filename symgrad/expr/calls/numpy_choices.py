@@ -37,7 +37,11 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     """np.choose by integers, or by expressions: those that are none of 0, 1, .. give NaN."""
     options = list(choices)
     if mode != "raise":
-        a = clip(a, 0, len(options) - 1) if mode == "clip" else call(ops.remainder, a, len(options))
+        a = (
+            np.clip(a, 0, len(options) - 1)
+            if mode == "clip"
+            else call(ops.remainder, a, len(options))
+        )
     elif not holds_expressions(a) and not np.isin(a, range(len(options))).all():
         raise TraceError(located(f"np.choose of {len(options)} takes none of number {a}"))
     conditions = [call(ops.eq, a, i) for i in range(len(options))]
@@ -82,13 +86,6 @@ def heaviside(x: Any, middle: Any) -> Any:
     middle_or_nan = call(ops.where, x == 0.0, middle, call(ops.stop_gradient, x))
     step = call(ops.where, x < 0.0, 0.0, middle_or_nan)
     return call(ops.where, x > 0.0, 1.0, step)
-
-
-def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
-    """np.clip; limits of None leave that side open."""
-    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
-    a = a if low is None else call(ops.maximum, a, low)
-    return a if high is None else call(ops.minimum, a, high)
 
 
 def any_of(a: Any, axis: Any = None, keepdims: bool = False) -> Any:

@@ -1,6 +1,6 @@
 """The table of NumPy's functions on arrays of expressions: reductions, differences, and all others.
 
-Functions that take more than a line stand here, in `numpy_linear`, `numpy_choices` and `einsum`;
+Functions that take more than a line stand here, in `compositions`, `numpy_choices` and `einsum`;
 the ufuncs are in `numpy_calls`.
 """
 
@@ -16,7 +16,6 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls import numpy_choices as choices
-from symgrad.expr.calls import numpy_linear as linear
 from symgrad.expr.calls.compositions import COMPOSITIONS
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.linear.einsum import einsum, tensordot
@@ -240,7 +239,6 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.choose: choices.choose,
     np.take: choices.take,
     np.take_along_axis: choices.take_along_axis,
-    np.clip: choices.clip,
     np.nanmax: nanmax,
     np.nanmin: nanmin,
     np.sort: choices.sort,
@@ -256,10 +254,6 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.apply_along_axis: _apply_along_axis,
     np.einsum: einsum,
     np.tensordot: tensordot,
-    np.dot: linear.dot,
-    np.inner: lambda a, b: linear.dot(a, plain(b).T),
-    np.outer: linear.outer,
-    np.trace: linear.trace,
     np.linalg.solve: lambda a, b: linalg.solve(a, b),
     np.linalg.inv: lambda a: linalg.inv(a),
     np.linalg.det: lambda a: linalg.det(a),
@@ -268,9 +262,6 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.linalg.eigh: lambda a, UPLO="L": linalg.eigh(a, UPLO),
     np.linalg.eigvalsh: lambda a, UPLO="L": linalg.eigvalsh(a, UPLO),
     np.linalg.lstsq: lambda a, b, rcond=None: linalg.lstsq(a, b, rcond),
-    np.linalg.norm: linear.norm,
-    np.linalg.vector_norm: linear.vector_norm,
-    np.linalg.matrix_norm: linear.matrix_norm,
 }
 """NumPy's functions, for expressions."""
 

@@ -30,7 +30,6 @@ from symgrad.expr.graph.node import (
     users,
 )
 from symgrad.expr.graph.region import require_straight
-from symgrad.expr.semantics.exact import EXACT, real_or_nan
 from symgrad.expr.tracers.expression import Expr
 
 sp: Final[Any] = sympy
@@ -332,7 +331,7 @@ _MODULES: Final[list[Any]] = [
     {
         "Heaviside": lambda x, at_zero=0.5: at_zero if x == 0 else mp.mpf(x > 0),
         "DiracDelta": lambda x, *_: mp.inf if x == 0 else mp.mpf(0),
-        "loggamma": EXACT["gammaln"],
+        "loggamma": ops.gammaln.exact,
         "betainc_regularized": lambda a, b, x, y: mp.betainc(a, b, x, y, regularized=True),
         **{op.name: op.exact for op in ops.TABLE.values() if op.exact and not op.sympy},
     },
@@ -355,3 +354,14 @@ def compile_sympy(expression: Any, symbols: Sequence[Any], digits: int = 50) -> 
             return real_or_nan(function, *[mp.mpf(n) for n in numbers], mp.nan)
 
     return evaluate
+
+
+def real_or_nan(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's value; NaN where it has none among the real numbers."""
+    try:
+        value = function(*arguments)
+    except (ArithmeticError, ValueError, TypeError):
+        return mp.nan
+    if isinstance(value, int):
+        return value
+    return mp.nan if isinstance(value, mp.mpc) and value.imag else mp.mpf(mp.re(value))

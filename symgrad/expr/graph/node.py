@@ -119,7 +119,7 @@ class Op:
     llvm_v8f64: str = ""
     """Instructions for vectors of eight float64 on CPUs with AVX-512, which give the same bits."""
     exact: Callable[..., Any] | None = None
-    """The meaning on mpmath's numbers, unless `symgrad.expr.semantics.exact` has it."""
+    """The meaning on mpmath's numbers; elementary functions have it in SymPy and in the tests."""
     sympy: Callable[..., Any] | None = None
     """The meaning in SymPy; without it there, it gets a function of the row's name and partials."""
     scipy: bool = False

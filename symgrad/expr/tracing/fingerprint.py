@@ -483,9 +483,8 @@ def _wraps(module: str | None, value: Any) -> bool:
 
 def _same_items(values: dict[Any, Any], before: dict[Any, Any]) -> bool:
     """Whether a dictionary has the keys, in their order, and the values that it had."""
-    return len(values) == len(before) and all(
-        a is b and values[a] is before[b] for a, b in zip(values, before, strict=True)
-    )
+    pairs = zip([*values.items()], [*before.items()], strict=False)  # other threads may write
+    return len(values) == len(before) and all(a is b and x is y for (a, x), (b, y) in pairs)
 
 
 _MISSING: Final = object()

@@ -17,6 +17,7 @@ from typing import Any, Final
 import mpmath
 
 from symgrad.errors import InputError, InputTypeError
+from symgrad.expr.calls.sympy_bridge import real_or_nan
 from symgrad.expr.graph.arrays import FRESH, ZEROS
 from symgrad.expr.graph.node import CONST, TRUTH, Graph, Node, Op, bits_float, reachable
 from symgrad.expr.graph.region import Choice, Loop, Pick, Region
@@ -58,17 +59,6 @@ def _values(graph: Graph, roots: Sequence[int], inputs: Mapping[int, Any]) -> li
         else:
             values[i] = _leaf(graph, node, inputs.get(i))
     return [values[i] for i in roots]
-
-
-def real_or_nan(function: Function, *arguments: Any) -> Any:
-    """The function's value; NaN where it has none among the real numbers."""
-    try:
-        value = function(*arguments)
-    except (ArithmeticError, ValueError, TypeError):
-        return mp.nan
-    if isinstance(value, int):
-        return value
-    return mp.nan if isinstance(value, mp.mpc) and value.imag else mp.mpf(mp.re(value))
 
 
 def _evaluated(op: Op, arguments: Sequence[Any]) -> Any:
