@@ -400,3 +400,19 @@ def test_iterations_of_pythons_are_the_same_kernels_on_arrays_of_their_own(devic
         np.testing.assert_allclose(run(*arrays), balanced(count)(*arrays), rtol=2e-4)
         texts.append(run.wgsl)
     assert texts[0] == texts[1]
+
+
+def test_few_elements_of_several_arrays_are_one_kernel() -> None:
+    """Also those in other orders, of a short last axis, and whole numbers."""
+    x, y = np.linspace(-1.0, 1.0, 35), np.linspace(0.0, 2.0, 35)
+    cases: list[tuple[Any, list[np.ndarray], int]] = [
+        (lambda x, y: (np.sin(x), np.round(y[::-1]).astype(int)), [x, y], 1),
+        (lambda x, y: (np.sin(x), np.cos(y.T)), [x.reshape(5, 7), y.reshape(7, 5)], 1),
+        (lambda x, y: (np.sin(x), np.cos(y)), [x.reshape(5, 7), y.reshape(7, 5)], 2),
+        (lambda x, y: (np.exp(x), np.cos(y)), [x[:33].reshape(11, 3), y[:33].reshape(11, 3)], 1),
+    ]
+    for f, inputs, kernels in cases:
+        run = sg.jit(f, device="gpu")
+        for result, wanted in zip(run(*inputs), f(*inputs), strict=True):
+            np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
+        assert run.wgsl.count("@compute") == kernels

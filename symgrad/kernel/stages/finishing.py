@@ -81,7 +81,11 @@ def roots_of(
     """
     array, *more = arrays
     sums = {other: [] if more else sums_beside(s, array, other) for other in others}
-    roots, totals = {a: a.body for a in arrays}, dict[int, int]()
+    roots, totals = {array: array.body}, dict[int, int]()
+    for other in more:  # sums have the same counters already
+        is_sum = isinstance(s.op(other.body), Reduce)
+        pairs = () if is_sum else zip(other.counters, array.counters, strict=True)
+        roots[other] = replaced(s, other.body, dict(pairs))
     if any(sums.values()):
         beside = [each for some in sums.values() for each in some]
         roots[array], totals = rescaled(s, array, beside)

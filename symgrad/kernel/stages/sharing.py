@@ -84,14 +84,18 @@ def alike(
 ) -> list[Tabulate]:
     """The later arrays that are sums over the same counters as an array, and for the same ones.
 
-    All that they read is ``known``, and all of them together are not more than a kernel binds.
+    Few elements that are no sums go with as many others. All that they read is ``known``, and all
+    of them together are not more than a kernel binds.
     """
     others = list[Tabulate]()
-    if not isinstance(array, Tabulate) or not isinstance(s.op(array.body), Reduce):
+    if not isinstance(array, Tabulate):
+        return others
+    are_alike = _are_alike if isinstance(s.op(array.body), Reduce) else _are_few
+    if are_alike is _are_few and not _are_few(s, array, array):
         return others
     read, many = {*sources(s, array)}, _width(s, array)
     for other in later:
-        if isinstance(other, Tabulate) and _are_alike(s, array, other):
+        if isinstance(other, Tabulate) and are_alike(s, array, other):
             more, width = read | {*sources(s, other)}, _width(s, other)
             is_ready = all(a in known or isinstance(a, Input | Constant) for a in more)
             if is_ready and len(more) + many + width <= bindings:
@@ -112,6 +116,12 @@ def _are_alike(s: Scalars, array: Tabulate, other: Tabulate) -> bool:
         return False
     same = moving(s, array)[0] == moving(s, other)[0]
     return same and {one.operator, two.operator} <= FLOATS.keys()
+
+
+def _are_few(s: Scalars, array: Tabulate, other: Tabulate) -> bool:
+    """Whether both have as many elements, few, and no sums: a kernel for each costs more."""
+    few = array.shape == other.shape and array.size <= sizes.FEW_ELEMENTS
+    return few and not any(isinstance(s.op(i), Reduce) for i in s.walk([other.body]))
 
 
 def together(program: ArrayProgram, apart: Collection[Array]) -> ArrayProgram:

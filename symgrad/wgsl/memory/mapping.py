@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,8 +16,8 @@ from symgrad.wgsl.memory.pool import rounded
 
 STAGING = "MAP_READ|COPY_DST"
 
-SPIN_SECONDS = 2e-4
-"""How long to ask whether a result is there before sleeping until it is: saves 40 us a call."""
+SPIN_SECONDS = 3e-4
+"""How long to ask whether the device is done before sleeping until it is: saves 40 us a call."""
 
 MAX_POLLS = 10_000
 """Waits for an idle device after which the end of a map is given up; one is enough."""
@@ -177,7 +178,7 @@ class PollingMapper:
         """See ``Mapper``; meanwhile other threads may submit, which a blocking poll prevents."""
         for nap in range(MAX_NAPS):
             if not nap:
-                self._spin(started)
+                self._spin(partial(self._has_ended, started))
             if started in self._finished:
                 break
             time.sleep(NAP_SECONDS)
@@ -193,7 +194,7 @@ class PollingMapper:
         """Poll until the callback was called; in vain only if an interrupt kept it from noting."""
         for poll in range(MAX_POLLS):
             if not poll:
-                self._spin(number)
+                self._spin(partial(self._has_ended, number))
             if number in self._finished:
                 if error := self._finished.pop(number):
                     raise error
@@ -201,16 +202,22 @@ class PollingMapper:
             self._poll(True)
         raise RuntimeError("an interrupt hid the end of a call: repeat it")
 
-    def _spin(self, number: int) -> None:
-        """Poll for a while, until the callback was called."""
+    def _has_ended(self, number: int) -> bool:
+        """Whether the callback of a map was called, after a look at the device."""
+        if number not in self._finished:
+            self._poll(False)
+        return number in self._finished
+
+    def _spin(self, is_done: Callable[[], bool]) -> bool:
+        """Ask for a while whether something is done: the last answer."""
         me = threading.get_ident()
         deadline = time.perf_counter() + SPIN_SECONDS
         _waiting.add(me)
         try:
-            while number not in self._finished and len(_waiting) == 1:
+            while not (done := is_done()) and len(_waiting) == 1:
                 if time.perf_counter() >= deadline:
                     break
-                self._poll(False)
+            return done
         finally:
             _waiting.discard(me)
 
@@ -231,11 +238,12 @@ class PollingMapper:
 
     def wait(self) -> None:
         """See ``Mapper``."""
-        self._poll(True)
+        if not self._spin(partial(self._poll, False)):
+            self._poll(True)
 
-    def _poll(self, block: bool) -> None:
-        """Let the device call back."""
-        self._lib.wgpuDevicePoll(self._device._internal, block, self._ffi.NULL)
+    def _poll(self, block: bool) -> bool:
+        """Let the device call back: whether it has done all that was submitted."""
+        return bool(self._lib.wgpuDevicePoll(self._device._internal, block, self._ffi.NULL))
 
 
 def _map_callback(ffi: Any, lib: Any, finished: dict[int, BaseException | None]) -> object:
