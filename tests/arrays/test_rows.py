@@ -144,6 +144,31 @@ def test_sums_over_rows_are_added_up_by_the_kernel_of_the_rows(shape: tuple[int,
     assert "s0" in second.split("=")[1]
 
 
+def misfit(p: Any, x: Any, y: Any) -> Any:
+    return np.sum((x @ p - y) ** 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1500, 64), (9, 250, 16), (3000, 33), (300, 101)])
+def test_the_cpu_reads_rows_once_for_a_misfit_and_its_slopes(
+    shape: tuple[int, ...], dtype: Any
+) -> None:
+    p, x, y = (RNG.normal(size=s) for s in (shape[-1], shape, shape[:-1]))
+    run = sg.jit(sg.value_and_grad(misfit), device="cpu", dtype=dtype)
+    value, slope = run(p, x, y)
+    rtol = 1e-5 if dtype == "float32" else 1e-12
+    wanted = 2 * np.tensordot(x @ p - y, x, x.ndim - 1)
+    np.testing.assert_allclose(value, misfit(p, x, y), rtol=rtol)
+    np.testing.assert_allclose(slope, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
+    first, *others = stages(run)
+    assert first.endswith("rows") and "x1" in first
+    assert not any("x1" in other for other in others)
+    curvature = sg.jit(lambda p: sg.hvp(lambda q: misfit(q, x, y), p, p), device="cpu", dtype=dtype)
+    second = curvature(p)
+    curved = 2 * np.tensordot(x @ p, x, x.ndim - 1)
+    np.testing.assert_allclose(second, curved, rtol=rtol, atol=rtol * np.abs(curved).max())
+
+
 @needs_tint
 def test_tint_takes_the_kernel_of_rows_and_sums_over_them() -> None:
     run = sg.jit(weighed, device="gpu")

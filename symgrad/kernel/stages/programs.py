@@ -402,8 +402,7 @@ class _Row:
 
         totals, _ = k.loop(k.word(0), count.id, none, row)
         numbers = iter(totals)
-        for t in range(program.iterations):
-            unit, inside = self._unit(k.word(t))
+        for unit, inside in self._units_written():
             at = self.group * self.units + unit
             indices = [at.id] if program.many == 1 else at.lanes(program.many)
             mine = [(i, b, next(numbers)) for i in indices for b in parts]
@@ -422,15 +421,15 @@ class _Row:
                 free = self.body.free([leaf.index])
                 if free <= columns:
                     (counter,) = free
-                    for t in range(self.program.iterations):
-                        w.load_at(leaf, counter, self._unit(self.k.word(t))[0])
+                    for unit, _ in self._units_written():
+                        w.load_at(leaf, counter, unit)
 
     def _terms(self) -> list[int]:
         """The terms of sums over rows, of the invocation's elements."""
         program = self.program
         roots, terms = self.body.roots[len(program.whole) :], list[int]()
-        for t in range(program.iterations * bool(roots)):
-            for values in self._values(self._unit(self.k.word(t))[0], self.last, roots):
+        for unit, _ in self._units_written() if roots else ():
+            for values in self._values(unit, self.last, roots):
                 terms += values
         return terms
 
@@ -449,13 +448,18 @@ class _Row:
             self.k.buffer(f"y{n}", "write", "u" if t == "b" else t, vector=v) for n, (t, v) in pairs
         ]
 
-    def _unit(self, t: int) -> tuple[Index, int | None]:
+    def _units_written(self) -> Iterator[tuple[Index, int | None]]:
+        """The units of all iterations, as far as these are written out: see `_unit`."""
+        count = self.program.iterations
+        yield from (self._unit(self.k.word(t), t < count - 1) for t in range(count))
+
+    def _unit(self, t: int, exists: bool = False) -> tuple[Index, int | None]:
         """A unit of the row's elements, and whether it is one, if it may lie behind the end."""
         program = self.program
         if program.alone:
             return Index(self.k, t), None
         unit = Index(self.k, t) * self.width + self.local
-        if self.k.target.in_step or (program.iterations and not program.ragged):
+        if exists or not (program.ragged if program.iterations else not self.k.target.in_step):
             return unit, None
         return unit.at_most(self.units - 1), unit.below(self.units)
 
@@ -482,8 +486,8 @@ class _Row:
         k, r = self.k, self.body.reductions[number]
         none = self.w.nothing(r)
 
-        def terms(t: int) -> Values:
-            (unit, inside), total = self._unit(t), list[int]()
+        def terms(unit: Index, inside: int | None) -> Values:
+            total = list[int]()
             for values in self._values(unit, r.counters[0], r.parts):
                 if inside is not None:
                     values = [chosen(k, inside, v, n) for v, n in zip(values, none, strict=True)]
@@ -491,11 +495,12 @@ class _Row:
             return total
 
         if self.program.iterations:
-            totals = terms(k.word(0))
-            for t in range(1, self.program.iterations):
-                totals = combine(k, r, totals, terms(k.word(t)))
+            first, *others = self._units_written()
+            totals = terms(*first)
+            for unit in others:
+                totals = combine(k, r, totals, terms(*unit))
         else:
-            totals = self.w.looped(r, self._trips, terms, in_blocks=True)
+            totals = self.w.looped(r, self._trips, lambda t: terms(*self._unit(t)), in_blocks=True)
         return totals if self.program.alone else over_group(k, r, totals)
 
     def _when(self, condition: int | None, body: Callable[[], None]) -> None:
@@ -516,8 +521,7 @@ class _Row:
     def _store_each(self, places: Sequence[tuple[Buffer, int]]) -> None:
         many, roots = self.program.many, [root for _, root in places]
 
-        def store(t: int, _: Values) -> tuple[()]:
-            unit, inside = self._unit(t)
+        def store(unit: Index, inside: int | None) -> tuple[()]:
             lanes = list(self._values(unit, self.last, roots))
             at = self.row * self.units + unit
             indices = [at.id] if many == 1 else at.lanes(many)
@@ -532,7 +536,7 @@ class _Row:
 
         if not places:
             return
-        for t in range(self.program.iterations):
-            store(self.k.word(t), ())
+        for unit in self._units_written():
+            store(*unit)
         if not self.program.iterations:
-            self.k.loop(self.k.word(0), self._trips.id, (), store)
+            self.k.loop(self.k.word(0), self._trips.id, (), lambda t, _: store(*self._unit(t)))

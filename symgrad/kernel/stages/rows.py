@@ -28,6 +28,7 @@ from symgrad.kernel.stages.rescaling import axes_of, moving
 from symgrad.kernel.stages.sizes import CHUNK_COST, ELEMENT_WIDTH, MOST_PARTS, SPLIT_TERMS
 from symgrad.kernel.stages.steps import Step, numbered
 from symgrad.kernel.stages.translate import Simplify, Translation
+from symgrad.kernel.stages.write import BLOCK
 
 # --- sums over all rows ---------------------------------------------------------------------------
 # Sums over all rows that are computed with the rows, which are then read once.
@@ -110,14 +111,16 @@ def _is_over_rows(
     return elements and Access(s, (term,), ()).moves_along(column)
 
 
-def rows_each(count: int, width: int) -> int:
+def rows_each(count: int, width: int, on_host: bool) -> int:
     """How many rows a group of so many invocations has, which leave a GPU busy."""
+    if on_host:
+        return min(BLOCK, max(sizes.LEAST_ROWS_EACH, -(-count // sizes.MOST_PARTS)))
     return max(sizes.LEAST_ROWS_EACH, -(-count * width // sizes.ROW_INVOCATIONS))
 
 
-def are_many(outer: Sequence[int], length: int) -> bool:
+def are_many(outer: Sequence[int], length: int, least: int) -> bool:
     """Whether reading all rows once more takes longer than what groups leave to be added up."""
-    return bool(outer) and prod(outer) * length > sizes.BESIDE_READS and prod(outer) > length // 8
+    return bool(outer) and prod(outer) * length > least and prod(outer) > length // 8
 
 
 LATER: Final = 48
@@ -144,6 +147,9 @@ UNITS: Final = 4
 NUMBERS: Final = 32
 """Numbers of an array that an invocation keeps, at most."""
 
+NUMBERS_IN_STEP: Final = 16
+"""Vectors of sums over rows that stay in registers, at most."""
+
 SHORT: Final = 16
 """Elements of rows that an invocation has to itself, at most."""
 
@@ -161,8 +167,8 @@ class Rows:
     scalars: Scalars
     outer: list[int]
     length: int
-    in_step: bool
-    """Whether lanes of a vector are to reduce them."""
+    lanes: int
+    """The lanes of the vectors that are to reduce them, or 0 on a GPU."""
     members: list[Tabulate] = field(default_factory=list)
     read: set[Array] = field(default_factory=set)
     """The arrays of a number for each element that they read."""
@@ -212,7 +218,7 @@ class Rows:
         if [*map(s.extent, op.counters)] != [self.length] or not s.free(reduction) <= {*outer}:
             return False
         is_known = lanes_reduce(op.operator, "".join(map(s.graph.type, parts)))
-        if op.operator in TUPLES or (self.in_step and not is_known):
+        if op.operator in TUPLES or (self.lanes and not is_known):
             return False
         return any(self.has_elements(read.array) for _, read in s.reads(parts))
 
@@ -241,33 +247,38 @@ class Rows:
 
     @property
     def many(self) -> int:
-        """The numbers that an invocation reads together, on a GPU."""
-        return 1 if self.length % VECTOR else VECTOR
+        """The numbers that an invocation reads together."""
+        return 1 if self.lanes or self.length % VECTOR else VECTOR
 
     @property
     def is_short(self) -> bool:
-        """Whether an invocation has a row to itself, on a GPU."""
+        """Whether an invocation has a row to itself."""
+        if self.lanes:
+            return self.length < SHORT_IN_STEP * self.lanes <= SHORT_IN_STEP * prod(self.outer)
         return self.length <= SHORT
 
     @property
     def width(self) -> int:
-        """The invocations that have a row, on a GPU."""
-        if self.is_short:
-            return 1
+        """The invocations that have a row."""
+        if self.is_short or self.lanes:
+            return self.lanes or 1
         units = self.length // self.many
         wanted = 1 << max(-(-units // UNITS) - 1, 0).bit_length()
         return min(MOST_INVOCATIONS, max(LEAST_INVOCATIONS, wanted))
 
     @property
     def iterations(self) -> int:
-        """How many units of a row an invocation has, on a GPU."""
+        """How many units of a row an invocation has."""
         return -(-self.length // self.many // self.width)
 
     def add_sums(self, later: Sequence[Array], known: Collection[Array]) -> None:
         """Take in sums over all rows, as many as an invocation can add up beside the rows."""
-        if self.in_step or self.is_short or not are_many(self.outer, self.length):
+        least = sizes.ROW_READS if self.lanes else sizes.BESIDE_READS
+        if self.is_short or not are_many(self.outer, self.length, least):
             return
-        room = NUMBERS // (self.iterations * self.many)
+        if self.lanes and self.length % self.lanes and any(map(self.has_elements, self.members)):
+            return  # to write rows whose last vector is cut costs more than to read them again
+        room = (NUMBERS_IN_STEP if self.lanes else NUMBERS) // (self.iterations * self.many)
         for array in later:
             if array in self.members:
                 continue
@@ -294,7 +305,7 @@ class Rows:
     def _are_few(self) -> bool:
         """Whether reductions are sooner done in parts: there are few rows, which are long."""
         count = prod(self.outer)
-        if self.in_step:
+        if self.lanes:
             return count < MOST_PARTS and count * self.length > MOST_PARTS * CHUNK_COST
         return count < FEW_ROWS and self.length >= SPLIT_TERMS
 
@@ -319,7 +330,7 @@ def rows_of(
     All else that they read is ``known``; ``sources`` are what arrays read, and ``stored_of`` says
     which arrays of a group others read.
     """
-    rows = _rows_like(s, array, target.in_step)
+    rows = _rows_like(s, array, target.width if target.in_step else 0)
     if rows is None or not rows.joins(array, sources[array], known, near=True):
         return None
     assert isinstance(array, Tabulate), "an array by its elements"
@@ -334,13 +345,14 @@ def rows_of(
             rows.add(other, sources[other])
     while len(rows.members) > 1 and not _fits(rows, sources, stored_of, target):
         rows.members.pop()
-    if len(rows.members) <= 1 or not rows.are_worth_it:
+    if not rows.are_worth_it:
         return None
     if rows.reduces:
         rows.add_sums(later[:LATER], known)
     while rows.sums and not _fits(rows, sources, stored_of, target):
         rows.sums.pop()
-    return rows
+    together = rows.arrays if rows.lanes else rows.members  # of one alone groups read long rows
+    return rows if len(together) > 1 else None
 
 
 def _fits(
@@ -359,17 +371,17 @@ def _fits(
     return len(read.difference(rows.members)) + len(stored) + terms <= target.bindings
 
 
-def _rows_like(s: Scalars, array: Array, in_step: bool) -> Rows | None:
+def _rows_like(s: Scalars, array: Array, lanes: int) -> Rows | None:
     """Rows of which an array may be one, still without members."""
     if not isinstance(array, Tabulate):
         return None
     axes, own = axes_of(array), moving(s, array)
     reductions = [i for i in s.walk([array.body]) if isinstance(s.op(i), Reduce)]
     if all(s.free(r) <= {*own[:-1]} for r in reductions):
-        return Rows(s, axes[:-1], axes[-1], in_step) if axes else None
+        return Rows(s, axes[:-1], axes[-1], lanes) if axes else None
     op = s.op(reductions[0])
     assert isinstance(op, Reduce), "a reduction"
-    return Rows(s, axes, s.extent(op.counters[0]), in_step) if axes and op.counters else None
+    return Rows(s, axes, s.extent(op.counters[0]), lanes) if axes and op.counters else None
 
 
 class RowElements:
@@ -398,7 +410,7 @@ class RowElements:
                 roots.append(self._root(term, ids))
         self.access = Access(s, tuple(roots), (*self.outer, self.inner))
         count = prod(rows.outer)
-        self._each = rows_each(count, rows.width) if rows.sums else 1
+        self._each = rows_each(count, rows.width, bool(rows.lanes)) if rows.sums else 1
         self.groups = -(-count // self._each)
         shape = self.groups, rows.length
         self.parts = [[Array(shape=shape) for _ in c.terms] for c in rows.sums]
@@ -462,19 +474,19 @@ class RowElements:
         self, body: Body, sources: Sequence[Array], target: Target
     ) -> tuple[RowsProgram, Target]:
         """The program, and the groups for it."""
-        whole, length = tuple(not self.rows.has_elements(a) for a in self.writes), self.rows.length
-        if target.in_step:
-            alone = length < SHORT_IN_STEP * target.width <= SHORT_IN_STEP * prod(self.rows.outer)
-            return RowsProgram(body, whole=whole, alone=alone), target
-        many, width, iterations = self.rows.many, self.rows.width, self.rows.iterations
-        units, alone = length // many, self.rows.is_short
-        stays = iterations * many <= NUMBERS
+        rows, length = self.rows, self.rows.length
+        whole = tuple(not rows.has_elements(a) for a in self.writes)
+        many, width, iterations = rows.many, rows.width, rows.iterations
+        units, alone = length // many, rows.is_short
+        stays = bool(self.parts) if target.in_step else iterations * many <= NUMBERS
         vectors = {n for n, a in enumerate(sources) if many > 1 and self._stands_in_rows(a)}
         program = RowsProgram(
             body, whole=whole, many=many, iterations=iterations * stays, alone=alone,
-            ragged=iterations * width != units, vectors=frozenset(vectors),
+            ragged=not stays or iterations * width != units, vectors=frozenset(vectors),
             sums=sum(map(len, self.parts)),
         )  # fmt: skip
+        if target.in_step:
+            return program, target
         return program, target.of_width(ELEMENT_WIDTH if alone else width)
 
     def _stands_in_rows(self, array: Array) -> bool:

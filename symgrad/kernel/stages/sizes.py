@@ -52,6 +52,9 @@ BESIDE: Final = 8
 BESIDE_READS: Final = 2**21
 """Terms of all elements up to which groups have such neighbours, rather than do sums in parts."""
 
+ROW_READS: Final = 2**14
+"""Elements of all rows from which the host adds up their columns as it reduces them."""
+
 MOST_ITERATIONS: Final = 50_000
 """Iterations that an invocation does in all its loops, at most: llvmpipe ends it after 65,535."""
 
