@@ -23,6 +23,18 @@ from symgrad.expr.graph.node import ElementsNeededError, Op
 from symgrad.expr.tracers.expression import WRAP, Condition, Expr, Scalar
 
 
+def _operators(op: Op) -> tuple[Any, Any]:
+    """The operator that an operation is, and the one that a right operand has."""
+
+    def method(self: IntegerElement, other: Any) -> Any:
+        return self.build(op, (self, other))
+
+    def swapped(self: IntegerElement, other: Any) -> Any:
+        return self.build(op, (other, self))
+
+    return method, swapped
+
+
 class IntegerElement(Scalar):
     """An integer of a builder: sums, products and comparisons stay integers, others are floats."""
 
@@ -73,26 +85,19 @@ class IntegerElement(Scalar):
         b = self.builder
         return self.truth(b.opposite(b.same(self.id, b.number(0))))
 
-    def _binary(self, op: Op, other: Any, swapped: bool = False) -> Any:
-        return self.build(op, (other, self) if swapped else (self, other))
-
-    def __add__(self, other: Any) -> Any:
-        return self._binary(ops.add, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._binary(ops.add, other, True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._binary(ops.sub, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._binary(ops.sub, other, True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._binary(ops.mul, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._binary(ops.mul, other, True)
+    __add__, __radd__ = _operators(ops.add)
+    __sub__, __rsub__ = _operators(ops.sub)
+    __mul__, __rmul__ = _operators(ops.mul)
+    __floordiv__, __rfloordiv__ = _operators(ops.floor_divide)
+    __mod__, __rmod__ = _operators(ops.remainder)
+    __and__, __rand__ = _operators(integer_and)
+    __or__, __ror__ = _operators(integer_or)
+    __xor__, __rxor__ = _operators(integer_xor)
+    __lshift__, __rlshift__ = _operators(shift_left)
+    __rshift__, __rrshift__ = _operators(shift_right)
+    __lt__, __gt__ = _operators(ops.lt)
+    __le__, __ge__ = _operators(ops.le)
+    __eq__, __ne__ = _operators(ops.eq)[0], _operators(ops.ne)[0]
 
     def __truediv__(self, other: Any) -> Any:
         return self.as_float() / _real(other)
@@ -100,46 +105,11 @@ class IntegerElement(Scalar):
     def __rtruediv__(self, other: Any) -> Any:
         return _real(other) / self.as_float()
 
-    def __floordiv__(self, other: Any) -> Any:
-        return self._binary(ops.floor_divide, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._binary(ops.floor_divide, other, True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._binary(ops.remainder, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._binary(ops.remainder, other, True)
-
-    def __and__(self, other: Any) -> Any:
-        return self._binary(integer_and, other)
-
-    def __or__(self, other: Any) -> Any:
-        return self._binary(integer_or, other)
-
-    def __xor__(self, other: Any) -> Any:
-        return self._binary(integer_xor, other)
-
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
-
-    def __lshift__(self, other: Any) -> Any:
-        return self._binary(shift_left, other)
-
-    def __rlshift__(self, other: Any) -> Any:
-        return self._binary(shift_left, other, True)
-
-    def __rshift__(self, other: Any) -> Any:
-        return self._binary(shift_right, other)
-
-    def __rrshift__(self, other: Any) -> Any:
-        return self._binary(shift_right, other, True)
-
     def __invert__(self) -> Any:
         return self.of(self.builder.plus((-1, self.id), offset=-1))
 
     def __neg__(self) -> Any:
-        return self._binary(ops.sub, 0, True)
+        return 0 - self
 
     def __pos__(self) -> Any:
         return self
@@ -157,24 +127,6 @@ class IntegerElement(Scalar):
 
     def __rpow__(self, base: Any) -> Any:
         return base ** self.as_float()
-
-    def __lt__(self, other: Any) -> Any:
-        return self._binary(ops.lt, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._binary(ops.lt, other, True)
-
-    def __le__(self, other: Any) -> Any:
-        return self._binary(ops.le, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._binary(ops.le, other, True)
-
-    def __eq__(self, other: Any) -> Any:
-        return self._binary(ops.eq, other)
-
-    def __ne__(self, other: Any) -> Any:
-        return self._binary(ops.ne, other)
 
     def __hash__(self) -> int:
         return hash((id(self.graph), self.id))

@@ -10,7 +10,7 @@ import numpy as np
 from symgrad.arrays.arguments import axes_of, whole
 from symgrad.arrays.choices import diag, like, triangle, where
 from symgrad.arrays.indexing import diagonal, index
-from symgrad.arrays.products import einsum, length, matmul, tensordot
+from symgrad.arrays.products import einsum, length, matmul
 from symgrad.arrays.reductions import (
     all_of,
     any_of,
@@ -55,7 +55,7 @@ from symgrad.arrays.shapes import (
     transpose,
     vstack,
 )
-from symgrad.arrays.updates import Updates
+from symgrad.arrays.updates import WholeUpdates
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr import ops
 from symgrad.expr.calls.compositions import COMPOSITIONS
@@ -117,7 +117,7 @@ METHODS: Final = (
 
 TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     "index": index,
-    "at": Updates,
+    "at": WholeUpdates,
     np.transpose: transpose,
     np.permute_dims: transpose,
     np.matrix_transpose: lambda x: swapaxes(x, -1, -2),
@@ -195,7 +195,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.cumprod: running("mul"),
     np.matmul: matmul,
     (np.matmul, "__call__"): matmul,
-    np.tensordot: tensordot,
     np.einsum: einsum,
     np.round: lambda a, decimals=0, out=None: (
         np.rint(a * 10.0**decimals) / 10.0**decimals if decimals else np.rint(a)

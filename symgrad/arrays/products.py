@@ -60,22 +60,6 @@ def matmul(a: Any, b: Any, /, out: None = None) -> WholeArray:
     return contract([f"{first}{rows}y", f"{second}y{columns}"], output, a, b)
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2) -> WholeArray:
-    """np.tensordot."""
-    a, b = whole(a, b), whole(b, a)
-    if isinstance(axes, (int, np.integer)):
-        left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
-    else:
-        left, right = (np.atleast_1d(k).tolist() for k in axes)
-    own = {k % a.ndim: c for k, c in zip(left, "abcdefghij", strict=False)}
-    other = {k % b.ndim: c for k, c in zip(right, "abcdefghij", strict=False)}
-    free = iter("klmnopqrstuvwxyzABCDEF")
-    first = "".join(own.get(k) or next(free) for k in range(a.ndim))
-    second = "".join(other.get(k) or next(free) for k in range(b.ndim))
-    output = "".join(c for c in first + second if c not in (*own.values(), *other.values()))
-    return contract([first, second], output, a, b)
-
-
 def einsum(*operands: Any, optimize: Any = True) -> WholeArray:
     """np.einsum: pairs of operands are contracted in a good order."""
     text, arrays = pairs_of(operands)

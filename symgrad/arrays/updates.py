@@ -14,6 +14,7 @@ from symgrad.arrays.indexing import basic, index, parts_of
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ElementsNeededError
+from symgrad.expr.tracers.array import Updates
 
 NOTHING: Final = {np.sum: 0, np.prod: 1, np.max: -np.inf, np.min: np.inf}
 """The results of reductions of nothing."""
@@ -22,20 +23,10 @@ LEAST: Final = np.iinfo(np.int32)
 """The range of the integers of kernels."""
 
 
-class Updates:
-    """``a.at[key]``: arrays that differ from one in the elements that an index takes."""
+class WholeUpdates(Updates):
+    """Updates of whole arrays."""
 
-    __slots__ = ("_array", "_key")
-
-    def __init__(self, a: WholeArray, key: Any = ...) -> None:
-        self._array, self._key = a, key
-
-    def __getitem__(self, key: Any) -> Updates:
-        return Updates(self._array, key)
-
-    def get(self) -> WholeArray:
-        """The elements themselves."""
-        return index(self._array, self._key)
+    __slots__ = ()
 
     def set(self, values: Any) -> WholeArray:
         """The array with these in their place; the last one of an index that is repeated."""
@@ -108,26 +99,6 @@ class Updates:
         """The array with these subtracted from them."""
         return self.add(-self._array.lift(values))
 
-    def multiply(self, values: Any) -> WholeArray:
-        """The array with them multiplied by these."""
-        return self._combined(operator.mul, np.prod, values)
-
-    def divide(self, values: Any) -> WholeArray:
-        """The array with them divided by these."""
-        return self._combined(operator.truediv, np.prod, values)
-
-    def min(self, values: Any) -> WholeArray:
-        """The array with the lesser of them and these."""
-        return self._combined(np.minimum, np.min, values)
-
-    def max(self, values: Any) -> WholeArray:
-        """The array with the greater of them and these."""
-        return self._combined(np.maximum, np.max, values)
-
-    def apply(self, function: Callable[[Any], Any]) -> WholeArray:
-        """The array with what a function makes of them in their place."""
-        return self.set(function(self.get()))
-
 
 def _has_index(parts: Sequence[Any]) -> bool:
     """Whether an index has arrays, or integers that are computed."""
@@ -194,7 +165,7 @@ class _At:
         lines = whole.transpose(order).reshape(self.count, *lengths)
         new = change(self, lines, value.reshape(self.places.size, *lengths)).astype(a.dtype)
         back = new.reshape([whole.shape[k] for k in order]).transpose(np.argsort(order).tolist())
-        return Updates(a)[self._slices].set(back)
+        return WholeUpdates(a)[self._slices].set(back)
 
     def _shape(self) -> tuple[list[int], int]:
         """The shape that NumPy gives to what the index takes, and where the arrays' axes begin."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import numbers
+import string
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -189,6 +190,26 @@ def inner(a: Any, b: Any) -> Any:
 def outer(a: Any, b: Any) -> Any:
     """np.outer: of all elements, whatever the shapes."""
     return np.reshape(traced(a, b), (-1, 1)) * np.ravel(traced(b, a))
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """np.tensordot."""
+    a, b = traced(a, b), traced(b, a)
+    if isinstance(axes, (int, np.integer)):
+        left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
+    else:
+        left, right = (np.atleast_1d(k).tolist() for k in axes)
+    left, right = [k % a.ndim for k in left], [k % b.ndim for k in right]
+    if [a.shape[k] for k in left] != [b.shape[k] for k in right]:
+        raise TraceError(located(f"np.tensordot: shapes {a.shape} and {b.shape} do not match"))
+    summed, free = string.ascii_letters[: len(left)], iter(string.ascii_letters[len(left) :])
+    first, second = (dict(zip(axes, summed, strict=True)) for axes in (left, right))
+    letters = [
+        "".join(own.get(k) or next(free) for k in range(x.ndim))
+        for own, x in ((first, a), (second, b))
+    ]
+    output = "".join(c for c in "".join(letters) if c not in summed)
+    return np.einsum(f"{','.join(letters)}->{output}", a, b)
 
 
 def vecdot(a: Any, b: Any, axis: int = -1) -> Any:
@@ -469,6 +490,7 @@ COMPOSITIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.dot: dot,
     np.inner: inner,
     np.outer: outer,
+    np.tensordot: tensordot,
     np.trace: trace,
     np.linalg.norm: norm,
     np.linalg.vector_norm: vector_norm,

@@ -18,7 +18,7 @@ from symgrad.expr import ops
 from symgrad.expr.calls import numpy_choices as choices
 from symgrad.expr.calls.compositions import COMPOSITIONS
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.linear.einsum import einsum, tensordot
+from symgrad.expr.linear.einsum import einsum
 from symgrad.expr.tracers.along import (
     accumulate,
     add_elements,
@@ -253,7 +253,6 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     np.real: lambda val: val,
     np.apply_along_axis: _apply_along_axis,
     np.einsum: einsum,
-    np.tensordot: tensordot,
     np.linalg.solve: lambda a, b: linalg.solve(a, b),
     np.linalg.inv: lambda a: linalg.inv(a),
     np.linalg.det: lambda a: linalg.det(a),

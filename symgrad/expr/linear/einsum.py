@@ -1,4 +1,4 @@
-"""np.einsum and np.tensordot of expressions: pairs of operands are contracted in a good order."""
+"""np.einsum of expressions: pairs of operands are contracted in a good order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from symgrad.errors import TraceError, counted
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.tracers.along import add_elements, matmul, multiply_elements, reduce
+from symgrad.expr.tracers.along import add_elements, multiply_elements, reduce
 from symgrad.expr.tracers.array import array, map_elements, plain
 
 Term = tuple[str, np.ndarray]
@@ -35,24 +35,6 @@ def einsum(*operands: Any, optimize: Any = True) -> Any:
             letters_left = "".join(sorted({c for letters, _ in chosen for c in letters} & needed))
             terms.append((letters_left, _contracted(chosen, letters_left)))
     return array(_contracted(terms, output))[()]
-
-
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    """np.tensordot."""
-    a, b = plain(a), plain(b)
-    if isinstance(axes, (int, np.integer)):
-        left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
-    else:
-        left, right = (np.atleast_1d(k).tolist() for k in axes)
-    left, right = [k % a.ndim for k in left], [k % b.ndim for k in right]
-    if [a.shape[k] for k in left] != [b.shape[k] for k in right]:
-        raise TraceError(located(f"np.tensordot: shapes {a.shape} and {b.shape} do not match"))
-    rest = [k for k in range(a.ndim) if k not in left], [k for k in range(b.ndim) if k not in right]
-    size = int(np.prod([a.shape[k] for k in left]))
-    rows = a.transpose([*rest[0], *left]).reshape(-1, size)
-    columns = b.transpose([*right, *rest[1]]).reshape(size, -1)
-    shape = [a.shape[k] for k in rest[0]] + [b.shape[k] for k in rest[1]]
-    return array(plain(matmul(rows, columns)).reshape(shape))[()]
 
 
 def pairs_of(operands: Sequence[Any]) -> tuple[str, list[Any]]:

@@ -6,8 +6,9 @@ import functools
 import itertools
 import math
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -297,63 +298,77 @@ class TracedArray(NDArrayOperatorsMixin):
         return f"<TracedArray of shape {self.shape}>"
 
 
-class At:
+class Updates(ABC):
     """``a.at[key]``: arrays that differ from one in the elements that an index takes."""
 
     __slots__ = ("_array", "_key")
 
-    def __init__(self, a: ExprArray | TracedArray, key: Any = ...) -> None:
+    def __init__(self, a: Any, key: Any = ...) -> None:
         self._array, self._key = a, key
 
-    def __getitem__(self, key: Any) -> At:
-        return At(self._array, key)
+    def __getitem__(self, key: Any) -> Self:
+        return type(self)(self._array, key)
 
     def get(self) -> Any:
         """The elements themselves."""
         return self._array[self._key]
 
+    @abstractmethod
     def set(self, values: Any) -> Any:
         """The array with these in their place; the last one of an index that is repeated."""
-        return self._combined(lambda _, new: new, values)
+
+    @abstractmethod
+    def add(self, values: Any) -> Any:
+        """The array with these added to them, each one where an index is repeated."""
+
+    def subtract(self, values: Any) -> Any:
+        """The array with these subtracted from them."""
+        return self._combined(operator.sub, np.sum, values)
+
+    def multiply(self, values: Any) -> Any:
+        """The array with them multiplied by these."""
+        return self._combined(operator.mul, np.prod, values)
+
+    def divide(self, values: Any) -> Any:
+        """The array with them divided by these."""
+        return self._combined(operator.truediv, np.prod, values)
+
+    def min(self, values: Any) -> Any:
+        """The array with the lesser of them and these."""
+        return self._combined(np.minimum, np.min, values)
+
+    def max(self, values: Any) -> Any:
+        """The array with the greater of them and these."""
+        return self._combined(np.maximum, np.max, values)
+
+    def apply(self, function: Callable[[Any], Any]) -> Any:
+        """The array with what a function makes of them in their place."""
+        return self.set(function(self.get()))
+
+    @abstractmethod
+    def _combined(self, combine: Callable[[Any, Any], Any], reduce: Any, values: Any) -> Any:
+        """The array with them combined with the reduction of those values that each one gets."""
+
+
+class At(Updates):
+    """Updates of arrays of expressions, and of arrays in memory."""
+
+    __slots__ = ()
+
+    def set(self, values: Any) -> Any:
+        """The array with these in their place; the last one of an index that is repeated."""
+        return self._combined(lambda _, new: new, None, values)
 
     def add(self, values: Any) -> Any:
         """The array with these added to them, each one where an index is repeated."""
         if isinstance(self._array, ExprArray) and not takes_values(self._key):
-            return self._combined(operator.add, values)
+            return self._combined(operator.add, np.sum, values)
         return self._written(values, ADD_AT)
 
-    def subtract(self, values: Any) -> Any:
-        """The array with these subtracted from them."""
-        return self._combined(operator.sub, values)
-
-    def multiply(self, values: Any) -> Any:
-        """The array with them multiplied by these."""
-        return self._combined(operator.mul, values)
-
-    def divide(self, values: Any) -> Any:
-        """The array with them divided by these."""
-        return self._combined(operator.truediv, values)
-
-    def min(self, values: Any) -> Any:
-        """The array with the lesser of them and these."""
-        return self._combined(functools.partial(call, ops.minimum), values, np.min)
-
-    def max(self, values: Any) -> Any:
-        """The array with the greater of them and these."""
-        return self._combined(functools.partial(call, ops.maximum), values, np.max)
-
-    def apply(self, function: Callable[[Any], Any]) -> Any:
-        """The array with what a function makes of them in their place."""
-        return self._combined(lambda old, _: function(old), 0.0)
-
-    def _combined(
-        self, combine: Callable[[Any, Any], Any], values: Any,
-        of_several: Callable[[Any], Any] | None = None,
-    ) -> Any:  # fmt: skip
+    def _combined(self, combine: Callable[[Any, Any], Any], reduce: Any, values: Any) -> Any:
         """The array with them combined with values, one after another where an index repeats.
 
-        Or, where it repeats, ``of_several`` makes the new one of the old one and the values, of
-        which those that are equal share its derivative.
+        Equal extremes of one element share its derivative.
         """
         a, key = self._array, self._key
         if isinstance(a, TracedArray) or takes_values(key):
@@ -367,8 +382,10 @@ class At:
         for place, value in zip(places.flat, operands.flat, strict=True):
             groups.setdefault(int(place), [elements[place]]).append(value)
         for place, group in groups.items():
-            one = of_several(array(group)) if of_several else functools.reduce(combine, group)
-            elements[place] = one
+            is_extreme = reduce in (np.min, np.max)
+            elements[place] = (
+                reduce(array(group)) if is_extreme else functools.reduce(combine, group)
+            )
         return combined
 
     def _written(self, values: Any, op: Op | None) -> Any:

@@ -70,6 +70,18 @@ def _of_bits(function: Callable[[Any, Any], Any], swapped: bool = False) -> Any:
     return method
 
 
+def _operators(op: Op) -> tuple[Any, Any]:
+    """The operator that an operation is, and the one that a right operand has."""
+
+    def method(self: Scalar, other: Any) -> Any:
+        return _binary(op, self, other)
+
+    def swapped(self: Scalar, other: Any) -> Any:
+        return _reflected(op, self, other)
+
+    return method, swapped
+
+
 def _of_truths(op: Op, of_integers: Callable[[Any, Any], Any]) -> Any:
     """An operator of two truth values, also of numbers; beside an integer it is that of these."""
 
@@ -186,29 +198,13 @@ class Expr(Scalar):
         return _binary(ops.add, self, other)
 
     __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return _binary(ops.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _reflected(ops.sub, self, other)
-
-    def __mul__(self, other: Any) -> Any:
-        return _binary(ops.mul, self, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Any:
-        return _binary(ops.div, self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _reflected(ops.div, self, other)
-
-    def __mod__(self, other: Any) -> Any:
-        return _binary(ops.remainder, self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _reflected(ops.remainder, self, other)
+    __sub__, __rsub__ = _operators(ops.sub)
+    __mul__ = __rmul__ = _operators(ops.mul)[0]
+    __truediv__, __rtruediv__ = _operators(ops.div)
+    __mod__, __rmod__ = _operators(ops.remainder)
+    __lt__, __gt__ = _operators(ops.lt)
+    __le__, __ge__ = _operators(ops.le)
+    __eq__, __ne__ = _operators(ops.eq)[0], _operators(ops.ne)[0]
 
     def __floordiv__(self, other: Any) -> Any:
         if _are_integers(self, other):
@@ -284,24 +280,6 @@ class Expr(Scalar):
         return WRAP["u"](self.graph, *args)
 
     # comparisons --------------------------------------------------------------------------------
-
-    def __lt__(self, other: Any) -> Any:
-        return _binary(ops.lt, self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return _binary(ops.le, self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return _reflected(ops.lt, self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return _reflected(ops.le, self, other)
-
-    def __eq__(self, other: Any) -> Any:
-        return _binary(ops.eq, self, other)
-
-    def __ne__(self, other: Any) -> Any:
-        return _binary(ops.ne, self, other)
 
     def __hash__(self) -> int:
         return hash((id(self.graph), self.id))
