@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import isqrt, prod
 
+from symgrad.arrays.program import Tabulate
 from symgrad.arrays.scalars import COUNTER, Affine, Read, Reduce, Scalars
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.combine import TUPLES, lanes_reduce
+from symgrad.kernel.stages.translate import Share
 
 GATHERED: float = 1.5
 """The cost of a number that a lane reads from anywhere."""
@@ -32,6 +34,16 @@ class Access:
     scalars: Scalars
     roots: tuple[int, ...]
     parallel: tuple[int, ...]
+
+    @classmethod
+    def of(cls, scalars: Scalars, array: Tabulate) -> Access:
+        """The elements of an array."""
+        return cls(scalars, (array.body,), tuple(array.counters))
+
+    @cached_property
+    def moving(self) -> tuple[int, ...]:
+        """The parallel counters that have more than one value."""
+        return tuple(c for c in self.parallel if self.scalars.extent(c) > 1)
 
     @cached_property
     def nodes(self) -> Sequence[int]:
@@ -59,10 +71,7 @@ class Access:
         return max((self._terms(i) for i in self.reductions), default=1)
 
     def _terms(self, i: int) -> int:
-        op = self.scalars.op(i)
-        assert isinstance(op, Reduce), "a reduction"
-        inner = Access(self.scalars, tuple(self.scalars.args(i)), ())
-        return self.extent(op.counters) * inner.terms
+        return self.extent(self.counters(i)) * inner_of(self.scalars, i).terms
 
     def counters(self, reduction: int) -> tuple[int, ...]:
         """The counters of a reduction."""
@@ -111,8 +120,7 @@ class Access:
         if inner is None:
             return READ * self.size * len(self.roots)
         extent = self.scalars.extent(inner)
-        moving = [c for c in self.parallel if self.scalars.extent(c) > 1]
-        each = READ if inner == moving[-1] else GATHERED * width
+        each = READ if inner == self.moving[-1] else GATHERED * width
         return each * (self.size // extent) * -(-extent // width) * len(self.roots)
 
     def _costs(self, lanes: Collection[int], width: int) -> Iterator[float]:
@@ -139,6 +147,11 @@ class Access:
         return op.cost
 
 
+def inner_of(scalars: Scalars, reduction: int) -> Access:
+    """The scalars that a reduction reduces."""
+    return Access(scalars, tuple(scalars.args(reduction)), ())
+
+
 @dataclass(frozen=True)
 class Lanes:
     """Chooses counters of scalars for the lanes of a target."""
@@ -154,7 +167,7 @@ class Lanes:
         width = self.target.width
         best = {r: self.best(r) for r in access.reductions}
         choices = list[tuple[float, int | None, set[int]]]()
-        for inner in (*reversed([c for c in access.parallel if self.scalars.extent(c) > 1]), None):
+        for inner in (*reversed(access.moving), None):
             rows = (c for r, c in best.items() if inner not in self.scalars.free(r))
             lanes = {c for c in rows if c is not None}
             along = lanes if inner is None else lanes | {inner}
@@ -170,7 +183,7 @@ class Lanes:
         kinds = "".join(self.scalars.graph.type(a) for a in self.scalars.args(reduction))
         if self.target.in_step and not lanes_reduce(op.operator, kinds):
             return None
-        inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
+        inner = inner_of(self.scalars, reduction)
         width = self.target.width if self.target.in_step else sizes.WARP
         costs = [(inner.cost([c], width), -n, c) for n, c in enumerate(op.counters)]
         return min(costs)[2] if costs else None
@@ -200,10 +213,10 @@ class Lanes:
         ):
             return True
         last = access.parallel[-1]
-        best = [(r, self.best(r)) for r in access.reductions]
+        best = [(inner_of(self.scalars, r), self.best(r)) for r in access.reductions]
         return any(
-            c is not None and self._moves_along(r, c) and not self._moves_along(r, last)
-            for r, c in best
+            c is not None and inner.moves_along(c) and not inner.moves_along(last)
+            for inner, c in best
         )
 
     def cut(self, access: Access) -> int:
@@ -232,16 +245,63 @@ class Lanes:
             and self.is_across(access)
         )
 
-    def _moves_along(self, reduction: int, counter: int) -> bool:
-        """Whether all reads below a reduction stand side by side along a counter."""
-        inner = Access(self.scalars, tuple(self.scalars.args(reduction)), ())
-        return inner.moves_along(counter)
-
     def is_across(self, access: Access) -> bool:
         """Whether neighbours among the elements read neighbours in memory, and terms do not."""
         moving = [c for c in access.parallel if self.scalars.extent(c) >= sizes.WARP]
-        best = [(r, self.best(r)) for r in access.reductions]
+        best = [(inner_of(self.scalars, r), self.best(r)) for r in access.reductions]
         return bool(moving) and all(
-            c is not None and self._moves_along(r, moving[-1]) and not self._moves_along(r, c)
-            for r, c in best
+            c is not None and inner.moves_along(moving[-1]) and not inner.moves_along(c)
+            for inner, c in best
         )
+
+    # reductions in parts -------------------------------------------------------------------------
+
+    def chunk(self, access: Access, inner: int, rows: int) -> int:
+        """The elements of a chunk of a row: on the host, enough to be worth a call."""
+        extent, width = self.scalars.extent(inner), self.target.width
+        waits = any(inner not in self.scalars.free(r) for r in access.reductions)
+        if waits or not self.target.in_step:
+            return extent
+        each = access.cost([inner], width) / max(1, rows * -(-extent // width))
+        vectors = max(sizes.CHUNK_VECTORS, int(sizes.CHUNK_COST / max(each, 0.25)))
+        return min(extent, vectors * width)
+
+    def share(self, access: Access) -> Share | None:
+        """How a reduction is cut, where there is too little to do at the same time else."""
+        spaces = {(access.counters(r), self.scalars.free(r)) for r in access.reductions}
+        if len(spaces) != 1 or not next(iter(spaces))[0] or not self._is_cut(access):
+            return None
+        counter = self.cut(access)
+        extent = self.scalars.extent(counter)
+        if self.target.in_step:
+            each = access.cost([counter], self.target.width) / extent
+            length = max(1, int(sizes.CHUNK_COST / max(each, 1e-6)), -(-extent // sizes.MOST_PARTS))
+            unit = self.target.width * 4 if extent > 64 * self.target.width else 1
+            length = -(-length // unit) * unit
+        else:
+            inner, length = max(1, access.terms // extent), isqrt(extent)
+            if self.is_across(access):
+                length = max(
+                    length,
+                    -(-extent // min(sizes.GPU_PARTS, -(-sizes.BUSY_ELEMENTS // access.size))),
+                )
+            else:
+                length = max(1, -(-extent // sizes.GPU_PARTS), -(-2048 // inner))
+            length = min(length, max(1, sizes.MOST_ITERATIONS // inner))
+        return Share(counter, length) if 2 * length <= extent else None
+
+    def _is_cut(self, access: Access) -> bool:
+        """Whether a reduction is worth being cut."""
+        if self.target.in_step:
+            inner, lanes = self.along(access)
+            along = lanes if inner is None else lanes | {inner}
+            cost = access.cost(along, self.target.width)
+            rows = access.extent([c for c in access.parallel if c != inner])
+            if inner is not None and access.terms < sizes.SHARED_TERMS:  # rows are in chunks
+                rows *= -(-self.scalars.extent(inner) // (sizes.CHUNK_VECTORS * self.target.width))
+            return rows < sizes.MOST_PARTS and cost > 3 * sizes.CHUNK_COST
+        groups, terms = access.size, access.terms
+        few = groups < sizes.FEW_ELEMENTS and groups * terms >= sizes.ACROSS_READS
+        if few and self.is_across(access):
+            return True
+        return (groups < 256 and terms >= sizes.SPLIT_TERMS) or terms > 32 * sizes.MOST_ITERATIONS

@@ -144,19 +144,16 @@ class Body:
                     case Element(index=index):
                         counters |= self._free_of(index)
                     case Total(reduction):
-                        counters |= self._free_of_reduction(reduction)
+                        counters |= self.free_of_reduction(reduction)
                     case Extent():
                         pass
             self._known[root] = frozenset(counters)
         return self._known[root]
 
-    def _free_of_reduction(self, number: int) -> frozenset[int]:
-        r = self.reductions[number]
-        return self.free([*r.extents, *r.parts]) - set(r.counters)
-
     def free_of_reduction(self, number: int) -> frozenset[int]:
         """The counters that a reduction depends on, and does not run through."""
-        return self._free_of_reduction(number)
+        r = self.reductions[number]
+        return self.free([*r.extents, *r.parts]) - set(r.counters)
 
     def together(self, r: Reduction) -> int:
         """How many terms of a reduction are computed together: fewer where they read much.

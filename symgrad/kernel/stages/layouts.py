@@ -128,7 +128,7 @@ class _Costs:
         return sum(sum(self._costs(a)) for a in arrays if isinstance(a, Tabulate))
 
     def _costs(self, array: Tabulate) -> Iterator[float]:
-        access = Access(self._s, (array.body,), tuple(array.counters))
+        access = Access.of(self._s, array)
         product = contraction(access)
         if product is not None and is_worth(self._s, product, *sizes.HOST_PRODUCT):
             yield from self._of_product(access, product)
@@ -147,6 +147,5 @@ class _Costs:
             steps = known.strides[len(c.batch) :] if known else ()
             if 1 not in steps:
                 yield GATHERED * Access(s, (factor,), counters).size
-        moving = tuple(i for i in access.parallel if s.extent(i) > 1)
-        if access.roots != (c.reduction,) or order != moving:
-            yield (GATHERED if order != moving else READ / self._target.width) * access.size
+        if access.roots != (c.reduction,) or order != access.moving:
+            yield (GATHERED if order != access.moving else READ / self._target.width) * access.size

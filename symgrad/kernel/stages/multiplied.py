@@ -189,8 +189,7 @@ class Products:
 
     def ending(self, access: Access, c: Contraction, elements: Elements) -> Ending | None:
         """The epilogue of a product, if all of these elements can be computed in its kernel."""
-        moving = tuple(i for i in access.parallel if self.scalars.extent(i) > 1)
-        if (*c.batch, *c.rows, *c.columns) != moving:
+        if (*c.batch, *c.rows, *c.columns) != access.moving:
             return None
         end = ending(self.scalars, elements, c, self._simplify)
         bound = end and 2 + len(end.reads) + len(elements)
@@ -215,8 +214,7 @@ class Products:
         left, right = self._stored(c)
         yield from (step for _, steps in (left, right) for step in steps)
         order = *c.batch, *c.rows, *c.columns
-        moving = tuple(i for i in access.parallel if s.extent(i) > 1)
-        alone = access.roots == (c.reduction,) and order == moving
+        alone = access.roots == (c.reduction,) and order == access.moving
         product = array if alone else Array(shape=tuple(map(s.extent, order)))
         if self.target.in_step:
             yield ProductStep(left[0], right[0], c, product)

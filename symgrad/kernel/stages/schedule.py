@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import isqrt
 
 from symgrad.arrays.program import Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import Array, Reduce, Scalars, replaced
@@ -64,7 +63,7 @@ class Scheduler:
         """The later arrays that are computed in one pass with the sums of an array, if any are."""
         if not isinstance(array, Tabulate):
             return None
-        access = Access(self.scalars, (array.body,), tuple(array.counters))
+        access = Access.of(self.scalars, array)
         return one_pass(self.scalars, access, later, self.target.bindings)
 
     def alike(
@@ -91,7 +90,7 @@ class Scheduler:
         array, *others = arrays
         if self.target.in_step or not isinstance(array, Tabulate):
             return ()
-        access = Access(self.scalars, (array.body,), tuple(array.counters))
+        access = Access.of(self.scalars, array)
         if not access.reductions:
             return ()
         if product := self.products.of(access):
@@ -109,8 +108,7 @@ class Scheduler:
 
     def by_rows(self, rows: Rows, stored: Collection[Array]) -> Iterable[AnyStep]:
         """The steps that compute rows, of which some arrays are stored."""
-        what = "rows", len(rows.members)
-        make = partial(self._by_rows, rows, stored)
+        what, make = ("rows", len(rows.members)), partial(self._by_rows, rows, stored)
         return self._repeated.steps(what, rows.arrays, stored, make)
 
     def _by_rows(self, rows: Rows, stored: Collection[Array]) -> Iterator[AnyStep]:
@@ -152,13 +150,12 @@ class Scheduler:
         stored: Collection[Array],
     ) -> Iterator[AnyStep]:
         match array:
-            case Tabulate(counters=counters, body=body) if beside is not None:
-                access = Access(self.scalars, (body,), tuple(counters))
-                yield from self._passed(array, access, beside)
-            case Tabulate(counters=counters) if others or finishing:
+            case Tabulate() if beside is not None:
+                yield from self._passed(array, Access.of(self.scalars, array), beside)
+            case Tabulate() if others or finishing:
                 elements = roots_of(self.scalars, [array, *others], finishing)
                 known = {a: root for a, root in elements.items() if a in stored}
-                access = Access(self.scalars, (array.body,), tuple(counters))
+                access = Access.of(self.scalars, array)
                 if not others and (product := self.products.of(access)):
                     yield from self.products.steps(array, access, product, known.items())
                     return
@@ -212,19 +209,16 @@ class Scheduler:
 
     def is_product(self, array: Array) -> bool:
         """Whether an array is a product of matrices that is done by tiles or a BLAS."""
-        if not isinstance(array, Tabulate):
-            return False
-        access = Access(self.scalars, (array.body,), tuple(array.counters))
-        return self.products.of(access) is not None
+        is_array = isinstance(array, Tabulate)
+        return is_array and self.products.of(Access.of(self.scalars, array)) is not None
 
     def _reduced(self, arrays: Sequence[Array], access: Access) -> Iterator[AnyStep]:
         """The steps that compute arrays of the same elements, whose scalars are the roots."""
-        moving = tuple(c for c in access.parallel if self.scalars.extent(c) > 1)
         roots = unrolled(self.scalars, access.roots)
         roots = roots if self.target.in_step else merged(self.scalars, roots)
-        access = Access(self.scalars, roots, moving)
+        access = Access(self.scalars, roots, access.moving)
         yield from self._packed(access)
-        share = None if self.lanes.has_neighbours(access) else self._share(access)
+        share = None if self.lanes.has_neighbours(access) else self.lanes.share(access)
         if share is None:
             yield self._whole(arrays, access)
         else:
@@ -308,8 +302,7 @@ class Scheduler:
     def _flat(self, arrays: Sequence[Array], access: Access) -> Step | None:
         """The step that computes elements, each from those of the same index of other arrays."""
         reads = flat_reads(self.scalars, access.roots, access.parallel)
-        moving = sum(self.scalars.extent(c) > 1 for c in access.parallel)
-        if reads is None or len({*arrays}) < len(arrays) or moving < 2:
+        if reads is None or len({*arrays}) < len(arrays) or len(access.moving) < 2:
             return None
         if self._have_fours(access.roots, access.size, arrays):
             flat, t, values = self._fours_in_order(access.size, reads, access.roots)
@@ -415,8 +408,9 @@ class Scheduler:
         ]
         chunks = 1
         if inner is not None:
-            length = self._chunk(access, inner, rows) if not parts else self.scalars.extent(inner)
-            chunks = -(-self.scalars.extent(inner) // length)
+            extent = self.scalars.extent(inner)
+            length = extent if parts else self.lanes.chunk(access, inner, rows)
+            chunks = -(-extent // length)
             words += [("chunks", chunks), ("chunk", length)]
         number = None if inner is None else access.parallel.index(inner) + bool(parts)
         groups, target, among = rows * chunks, self.target, None
@@ -447,65 +441,10 @@ class Scheduler:
         reads, written = numbered("a", t.sources), numbered("y", dict.fromkeys(writes))
         return Step(program, target, reads, written, count, groups, tuple(words), title)
 
-    def _chunk(self, access: Access, inner: int, rows: int) -> int:
-        """The elements of a chunk of a row: on the host, enough to be worth a call."""
-        extent, width = self.scalars.extent(inner), self.target.width
-        waits = any(inner not in self.scalars.free(r) for r in access.reductions)
-        if waits or not self.target.in_step:
-            return extent
-        each = access.cost([inner], width) / max(1, rows * -(-extent // width))
-        vectors = max(sizes.CHUNK_VECTORS, int(sizes.CHUNK_COST / max(each, 0.25)))
-        return min(extent, vectors * width)
-
     def _extents(self, access: Access) -> list[tuple[str, int]]:
         return [(extent_name(p), self.scalars.extent(c)) for p, c in enumerate(access.parallel)]
 
     # reductions in parts -------------------------------------------------------------------------
-
-    def _share(self, access: Access) -> Share | None:
-        """How a reduction is cut, where there is too little to do at the same time else."""
-        spaces = {(access.counters(r), self.scalars.free(r)) for r in access.reductions}
-        if len(spaces) != 1 or not next(iter(spaces))[0] or not self._is_cut(access):
-            return None
-        counter = self.lanes.cut(access)
-        extent = self.scalars.extent(counter)
-        if self.target.in_step:
-            each = access.cost([counter], self.target.width) / extent
-            length = max(1, int(sizes.CHUNK_COST / max(each, 1e-6)), -(-extent // sizes.MOST_PARTS))
-            unit = self.target.width * 4 if extent > 64 * self.target.width else 1
-            length = -(-length // unit) * unit
-        else:
-            inner, length = max(1, access.terms // extent), isqrt(extent)
-            if self.lanes.is_across(access):
-                length = max(
-                    length,
-                    -(-extent // min(sizes.GPU_PARTS, -(-sizes.BUSY_ELEMENTS // access.size))),
-                )
-            else:
-                length = max(1, -(-extent // sizes.GPU_PARTS), -(-2048 // inner))
-            length = min(length, max(1, sizes.MOST_ITERATIONS // inner))
-        return Share(counter, length) if 2 * length <= extent else None
-
-    def _is_cut(self, access: Access) -> bool:
-        """Whether a reduction is worth being cut."""
-        if self.target.in_step:
-            inner, lanes = self.lanes.along(access)
-            along = lanes if inner is None else lanes | {inner}
-            cost = access.cost(along, self.target.width)
-            rows = access.extent([c for c in access.parallel if c != inner])
-            if inner is not None and access.terms < sizes.SHARED_TERMS:  # rows are in chunks
-                rows *= -(-self.scalars.extent(inner) // (sizes.CHUNK_VECTORS * self.target.width))
-            return rows < sizes.MOST_PARTS and cost > 3 * sizes.CHUNK_COST
-        groups, terms = access.size, access.terms
-        if (
-            groups < sizes.FEW_ELEMENTS
-            and groups * terms >= sizes.ACROSS_READS
-            and self.lanes.is_across(access)
-        ):
-            return True
-        return (
-            groups < 256 and access.terms >= sizes.SPLIT_TERMS
-        ) or access.terms > 32 * sizes.MOST_ITERATIONS
 
     def _in_parts(self, arrays: Sequence[Array], access: Access, share: Share) -> Iterator[AnyStep]:
         """The sums of parts of the range, and the sums of these."""

@@ -135,10 +135,9 @@ def along_short(s: Scalars, access: Access) -> Access:
 
     So a force between points is computed once for all of its components.
     """
-    moving = [c for c in access.parallel if s.extent(c) > 1]
-    if not moving or s.extent(moving[-1]) > sizes.SHORT_AXIS or access.terms < sizes.SHARED_TERMS:
+    short = access.moving[-1] if access.moving else None
+    if short is None or s.extent(short) > sizes.SHORT_AXIS or access.terms < sizes.SHARED_TERMS:
         return access
-    short = moving[-1]
     below = s.walk([a for r in access.reductions if short in s.free(r) for a in s.args(r)])
     if not any(short not in s.free(i) and s.op(i).cost >= sizes.SHARED_COST for i in below):
         return access
