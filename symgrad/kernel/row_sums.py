@@ -22,7 +22,6 @@ from symgrad.errors import DeviceMemoryError, InputError
 from symgrad.kernel.host.memory import in_pieces
 from symgrad.kernel.launch import Launch, Use
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.table_gradients import indices_of
 
 ROWS_ALIGNED: Final = 64
 """Rows that parts of a table which go through a device are whole multiples of."""
@@ -259,7 +258,7 @@ class RowSums:
         are; so are the indices (N, count) of the entries that they look up.
         """
         self._require_rows(rows)
-        count = indices_of(self.reduction)
+        count = self.reduction.indices
         if count and (indices is None or indices.shape != (len(rows), count)):
             raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")
         while True:

@@ -99,6 +99,11 @@ class Reduction(Computation):
         return len(self.graph.names) - self.parameters - sum(k.width for k in self.lookups)
 
     @property
+    def indices(self) -> int:
+        """The number of a row's indices."""
+        return max((k.index for k in self.lookups), default=-1) + 1
+
+    @property
     def row_inputs(self) -> list[int]:
         """The nodes of the inputs that differ from row to row: columns, and what is looked up."""
         inputs = {n[1]: i for i, n in enumerate(self.graph.nodes) if n[0] is INPUT}

@@ -17,9 +17,9 @@ from symgrad.expr.tracers.tree import Tree
 from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import BATCH, Array, Dispatch, Launch, Size
-from symgrad.kernel.row_tile import ROWS_PER_BLOCK
 from symgrad.kernel.shapes import Computation, Iteration
 from symgrad.kernel.skeletons.map import map_launch
+from symgrad.kernel.skeletons.row_tile import ROWS_PER_BLOCK
 from symgrad.kernel.skeletons.steps import TILE_SIDE, iterate_launch, transpose_program
 from symgrad.mathlib.pair.expression import parts
 from symgrad.optimize.arguments import bounds_of, require_method, tolerances_of, whole

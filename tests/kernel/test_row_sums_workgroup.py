@@ -13,13 +13,13 @@ from symgrad.kernel.language.execute import execute
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.language.statements import Load
 from symgrad.kernel.language.verify import verify
-from symgrad.kernel.row_tile import Tile, cut
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.row_sums_workgroup import (
     group_products,
     in_products,
     row_sums_workgroup,
 )
+from symgrad.kernel.skeletons.row_tile import Tile, cut
 from symgrad.kernel.stage import hoisted
 
 GROUPS = 2

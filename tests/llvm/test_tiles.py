@@ -14,8 +14,8 @@ from tables import row
 
 from symgrad.expr.graph.node import CONST
 from symgrad.kernel.language.ir import KernelIR
-from symgrad.kernel.row_tile import NO_FACTOR, Terms, product_tiles, products_of
 from symgrad.kernel.shapes import Reduction
+from symgrad.kernel.skeletons.row_tile import NO_FACTOR, Terms, product_tiles, products_of
 from symgrad.kernel.skeletons.sums_in_lanes import row_sums_simd
 from symgrad.kernel.stage import hoisted, stages
 from symgrad.llvm.dispatch import sums as cpu_sums

@@ -15,8 +15,8 @@ from symgrad.errors import DeviceError, InputError
 from symgrad.kernel.language.execute import execute
 from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.language.verify import verify
-from symgrad.kernel.row_tile import tiles
 from symgrad.kernel.skeletons.row_sums_workgroup import row_sums_workgroup
+from symgrad.kernel.skeletons.row_tile import tiles
 from symgrad.kernel.skeletons.sums_in_lanes import row_sums_simd
 from symgrad.wgsl.dispatch.sums import emit_reduction
 from symgrad.wgsl.printing.source import Style

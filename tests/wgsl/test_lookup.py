@@ -21,19 +21,19 @@ import symgrad as sg
 from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel import row_tile
 from symgrad.kernel.language import target
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.shapes import Lookup, Output, Reduction
+from symgrad.kernel.skeletons import row_tile
 from symgrad.kernel.skeletons.lookup import RUNS_PER_GROUP, Place, RunSums
-from symgrad.kernel.stage import hoisted
-from symgrad.kernel.table_gradients import (
+from symgrad.kernel.skeletons.row_tile import (
     ROWS_PER_RUN,
     in_order,
     quads,
     segments,
     sorted_order,
 )
+from symgrad.kernel.stage import hoisted
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
 from symgrad.wgsl.dispatch.sums import Summation, emit_reduction

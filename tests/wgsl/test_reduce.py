@@ -22,10 +22,9 @@ import symgrad as sg
 from symgrad.errors import DeviceError, DeviceLostError, DeviceMemoryError, InputError
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel import row_tile
-from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Computation, Output, Reduction
-from symgrad.kernel.skeletons import row_sums_workgroup
+from symgrad.kernel.skeletons import row_sums_workgroup, row_tile
+from symgrad.kernel.skeletons.row_tile import Tile
 from symgrad.kernel.stage import hoisted
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch

@@ -16,10 +16,10 @@ from tint import check_with_tint, needs_tint
 import symgrad as sg
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel.row_tile import NO_FACTOR
 from symgrad.kernel.shapes import Output, Reduction
 from symgrad.kernel.skeletons import row_sums_workgroup
 from symgrad.kernel.skeletons.row_sums_workgroup import QUADS, WIDTH, in_products
+from symgrad.kernel.skeletons.row_tile import NO_FACTOR
 from symgrad.kernel.stage import hoisted
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.sums import emit_reduction

@@ -23,7 +23,7 @@ from symgrad.expr.graph.region import Loop, Pick, Region
 from symgrad.kernel.language.index import Index, word_where
 from symgrad.kernel.language.ir import KernelIR, Target, widen
 from symgrad.kernel.shapes import Output, Reduction
-from symgrad.kernel.table_gradients import ROWS_PER_RUN, indices_of, place_of
+from symgrad.kernel.skeletons.row_tile import ROWS_PER_RUN, place_of
 
 # --- rows that add to entries ---------------------------------------------------------------------
 # Arrays of slopes that a row only adds to: rows add to the sums at once, and have no such array.
@@ -466,7 +466,7 @@ class Entries:
 
     def __init__(self, k: KernelIR, reduction: Reduction) -> None:
         self.k, self.reduction = k, reduction
-        self.count = indices_of(reduction)
+        self.count = reduction.indices
         numbered = range(len(reduction.lookups))
         self.index = k.buffer("index", "read", "u") if self.count else None
         self.tables = [k.buffer(f"table{n}", "read", padded=True) for n in numbered]

@@ -32,9 +32,9 @@ from symgrad.kernel.language.views import (
     tables_of,
 )
 from symgrad.kernel.passes.lower import Value, inline, inlined
-from symgrad.kernel.row_tile import NO_FACTOR, ROWS_PER_BLOCK, Tile, cut, products_of
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.lookup import GroupEntries
+from symgrad.kernel.skeletons.row_tile import NO_FACTOR, ROWS_PER_BLOCK, Tile, cut, products_of
 
 HOISTED_PARAMETERS: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""

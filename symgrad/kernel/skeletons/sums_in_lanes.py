@@ -31,11 +31,10 @@ from symgrad.kernel.language.views import (
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part
 from symgrad.kernel.passes.lower import Adding, Value, inline, numbers, written
 from symgrad.kernel.row_sums import Read
-from symgrad.kernel.row_tile import NO_FACTOR, Products, Terms, product_tiles, products_of
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.lookup import Added, Case, Entries, added_to, cases
+from symgrad.kernel.skeletons.row_tile import NO_FACTOR, Products, Terms, product_tiles, products_of
 from symgrad.kernel.stage import at_each_row
-from symgrad.kernel.table_gradients import indices_of
 
 # --- the kernel -----------------------------------------------------------------------------------
 # Sums over rows in the lanes of a vector: each adds up its rows, a group what its lanes have.
@@ -496,7 +495,7 @@ class _LaneSums:
         self._strides = [(-(-size // self._lanes) + 1) * self._lanes for size in sizes]
         """Numbers from one copy of a table to the next."""
         self._columns = program.reduction.columns
-        self._indices = indices_of(program.reduction)
+        self._indices = program.reduction.indices
 
     def launch(self) -> Launch:
         """The launch."""

@@ -27,11 +27,10 @@ from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.language.thread_group import in_halves
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
 from symgrad.kernel.row_sums import PartialSums, Read, Results
-from symgrad.kernel.row_tile import Tile
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.lookup import QUAD, RUNS_PER_GROUP, STEP, Place, RunSums, tiles_of
 from symgrad.kernel.skeletons.row_sums_workgroup import Products, group_products, row_sums_workgroup
-from symgrad.kernel.table_gradients import EntrySums, Quad, Segments, indices_of, quads, segments
+from symgrad.kernel.skeletons.row_tile import EntrySums, Quad, Segments, Tile, quads, segments
 
 
 def fold_program(target: Target) -> KernelIR:
@@ -348,7 +347,7 @@ def whole_quads(count: int) -> int:
 
 def index_words(reduction: Reduction, indices: np.ndarray) -> np.ndarray:
     """Indices (N, count) as a row's kernel reads them: column by column, padded."""
-    words = np.zeros((max(indices_of(reduction), 1), padded(len(indices))), np.uint32)
+    words = np.zeros((max(reduction.indices, 1), padded(len(indices))), np.uint32)
     words[:, : len(indices)] = indices.T
     return words.ravel()
 

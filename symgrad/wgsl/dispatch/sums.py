@@ -26,16 +26,23 @@ from symgrad.kernel.language.target import MAX_WORKGROUPS
 from symgrad.kernel.launch import Program
 from symgrad.kernel.passes.split import MOST_ITERATIONS
 from symgrad.kernel.row_sums import ROWS_ALIGNED, RowSums
-from symgrad.kernel.row_tile import RESULTS_PER_MODULE, ROWS_PER_BLOCK, Tile, cut, tiles
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.row_sums_workgroup import WIDTH, Products, in_products
+from symgrad.kernel.skeletons.row_tile import (
+    RESULTS_PER_MODULE,
+    ROWS_PER_BLOCK,
+    Tile,
+    cut,
+    in_order,
+    quads,
+    tiles,
+)
 from symgrad.kernel.skeletons.sums_in_workgroups import (
     SUMS_FOLDED_ON_HOST,
     TileSums,
     WorkgroupSumsLaunch,
     workgroup_sums_launch,
 )
-from symgrad.kernel.table_gradients import in_order, quads
 from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
