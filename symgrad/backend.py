@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad import multi_device
 from symgrad.arrays.array_loop import ArrayLoop
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
@@ -32,7 +31,7 @@ from symgrad.llvm.dispatch.compiled import bound, repeated
 from symgrad.llvm.dispatch.plans import CompiledPlan
 from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.mathlib.define import Math
-from symgrad.multi_device import SharedSums
+from symgrad.multi_device import SharedMap, SharedSums
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import Device, DeviceChoice, Devices, choose_any
 from symgrad.values.arrays import host_dtype, memory_dtype
@@ -479,13 +478,11 @@ class MultiDevice(Backend):
         """Each device has a share of the rows: see `Backend`."""
         return SharedSums([(p.device, p.sums(reduction, options, title)) for p in self.parts])
 
-    def map(
-        self, computation: Computation, options: Options, title: str = ""
-    ) -> multi_device.Launched:
+    def map(self, computation: Computation, options: Options, title: str = "") -> SharedMap:
         """Each device has a share of the points: see `Backend`."""
         compiled = [(part.device, part.map(computation, options, title)) for part in self.parts]
         columns = [len(o.nodes) for o in computation.outputs]
-        return multi_device.Launched(compiled, columns, options.floats)
+        return SharedMap(compiled, columns, options.floats)
 
 
 @functools.lru_cache(CACHED_OPTIONS)

@@ -497,7 +497,7 @@ LEAST_POINTS: Final = 2**15
 """Points that are worth a piece."""
 
 
-class Launched:
+class SharedMap:
     """A map that several devices have compiled, each for the points that it is given.
 
     Every point has the bits that the device gives it that computes it.

@@ -22,11 +22,11 @@ from symgrad.expr.tracers.integers import BITS, Word
 from symgrad.kernel.language.statements import (
     Barrier,
     For,
+    GroupReduce,
     If,
     Let,
     Load,
     Operation,
-    Reduce,
     Scope,
     Statement,
     Store,
@@ -418,7 +418,7 @@ class Builder:
         if isinstance(value, Word):
             raise UnsupportedError(located(f"{what} is of real numbers: use 1.0 * i of an integer"))
         scalar = self._value(value, "f", what)
-        return self._gives(lambda i: Reduce(i, operation, scalar.id, many), what, "f")
+        return self._gives(lambda i: GroupReduce(i, operation, scalar.id, many), what, "f")
 
 
 def _require_kind(name: str, kind: str, kinds: Sequence[str]) -> None:

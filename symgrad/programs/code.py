@@ -19,7 +19,7 @@ from symgrad.kernel.language.statements import (
     BOUND,
     Barrier,
     Buffer,
-    Reduce,
+    GroupReduce,
     Space,
     Statement,
     within,
@@ -106,7 +106,7 @@ class Dispatch(KernelIR):
 
 def is_collective(dispatch: Dispatch) -> bool:
     """Whether invocations of a workgroup wait for each other."""
-    return any(isinstance(s, Barrier | Reduce) for s in dispatch.statements)
+    return any(isinstance(s, Barrier | GroupReduce) for s in dispatch.statements)
 
 
 @dataclass(eq=False)

@@ -19,8 +19,8 @@ from symgrad.kernel.language.ir import KernelIR, Target, operands
 from symgrad.kernel.language.statements import (
     Barrier,
     Buffer,
+    GroupReduce,
     Load,
-    Reduce,
     Statement,
     Store,
     indices,
@@ -132,7 +132,7 @@ def checked(code: Code) -> Code:
 def _require_uniform(code: Code, dispatch: Dispatch) -> None:
     """Refuse what waits where not all invocations of a workgroup may be."""
     for s, head in Uniformity(dispatch, memory=True).parted.items():
-        if isinstance(s, Barrier | Reduce):
+        if isinstance(s, Barrier | GroupReduce):
             what = "a barrier" if isinstance(s, Barrier) else f"group_{s.operation}"
             raise ProgramError(
                 f"{shown(code, s)}: {what} that not all invocations of a workgroup may reach, as "
@@ -142,7 +142,7 @@ def _require_uniform(code: Code, dispatch: Dispatch) -> None:
 
 def shared_bytes(dispatch: Dispatch) -> int:
     """Bytes of the arrays of a workgroup, that of its reductions among them."""
-    tiles = any(isinstance(s, Reduce) and s.among > 1 for s in dispatch.statements)
+    tiles = any(isinstance(s, GroupReduce) and s.among > 1 for s in dispatch.statements)
     arrays = (a.size for a in dispatch.arrays if a.space == "group")
     return 4 * (sum(arrays) + tiles * dispatch.width)
 

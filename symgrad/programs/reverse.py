@@ -25,10 +25,10 @@ from symgrad.kernel.language.statements import (
     Barrier,
     Buffer,
     For,
+    GroupReduce,
     If,
     Let,
     Load,
-    Reduce,
     Scope,
     Statement,
     Store,
@@ -302,7 +302,7 @@ class Reverse:
                 if a.space not in BOUND or not rerun:
                     write = builder.add if add else builder.store
                     write(self.array(a), self.index(s), self.value(value))
-            case Reduce(result=result, operation=operation, value=value, among=among):
+            case GroupReduce(result=result, operation=operation, value=value, among=among):
                 reduce = getattr(builder, f"group_{operation}")
                 self.values[result] = reduce(self.value(value), among)
             case Barrier():
@@ -363,7 +363,7 @@ class Reverse:
             case Store(buffer=a, value=value):
                 if a.kind == "f":
                     self._back(s, value, self._seed(s, cotangents), cotangents)
-            case Reduce():
+            case GroupReduce():
                 self._reverse_reduce(s, cotangents)
             case Barrier():
                 self.builder.barrier()
@@ -409,7 +409,7 @@ class Reverse:
             self.builder.store(self.cotangents[a], index, 0.0)
         return g
 
-    def _reverse_reduce(self, s: Reduce, cotangents: Cotangents) -> None:
+    def _reverse_reduce(self, s: GroupReduce, cotangents: Cotangents) -> None:
         g, builder = cotangents.take(s.result), self.builder
         if g is None:
             if s.among > 1:  # it waited, and what is around it may meet otherwise
@@ -428,13 +428,13 @@ class Reverse:
         """The variables of the cotangents around a block that it may change."""
         source, defined, keys = self.source, set[Key](), dict[Key, str]()
         for t in within(*scopes_of(s)):
-            if isinstance(t, Load | Reduce):
+            if isinstance(t, Load | GroupReduce):
                 defined.add(t.result)
             if isinstance(t, Store) and t in source.declarations:
                 defined.add(t.buffer)
             if isinstance(t, Load | Store) and t.buffer.space == "variable":
                 keys |= {t.buffer: t.buffer.name} if t.buffer.kind == "f" else {}
-            if isinstance(t, Store | Reduce):
+            if isinstance(t, Store | GroupReduce):
                 for i in operands(source.dispatch, t):
                     keys |= {n: source.dispatch.leaf_name(n) for n in self.leaves(i)}
         return cotangents.lend((key, name) for key, name in keys.items() if key not in defined)

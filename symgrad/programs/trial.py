@@ -22,9 +22,9 @@ from symgrad.kernel.language.statements import (
     BOUND,
     Buffer,
     For,
+    GroupReduce,
     If,
     Load,
-    Reduce,
     Scope,
     Statement,
     Store,
@@ -225,7 +225,7 @@ class _Trial(Run):
             raise _CutShortError
         super().item(item, mask)
 
-    def _reduce(self, s: Reduce, mask: np.ndarray) -> None:
+    def _reduce(self, s: GroupReduce, mask: np.ndarray) -> None:
         self.know(s.result, None, mask)
         if s.among > 1:
             self._wait(mask)

@@ -16,9 +16,9 @@ from symgrad.kernel.language.statements import (
     Barrier,
     Buffer,
     For,
+    GroupReduce,
     If,
     Load,
-    Reduce,
     Scope,
     Store,
     within,
@@ -123,7 +123,7 @@ def test_variables_become_carries_and_results(target: SimdTarget | WorkgroupTarg
 def test_reductions_are_known_to_all_neighbours(among: int) -> None:
     w = Writer()
     result, value = w.k.value("f", "sum"), w.get(w.x, w.k.cell)
-    w.k.at.items.append(Reduce(result, "sum", value, among))
+    w.k.at.items.append(GroupReduce(result, "sum", value, among))
     w.k.store(w.y, w.k.cell, result)
     kernel = place(w.k, "sums", WorkgroupTarget(WIDTH), as_it_is)
     verify(kernel)

@@ -16,7 +16,7 @@ from symgrad.expr.graph.node import Graph
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.launch import Array, Dispatch, Launch, Program
 from symgrad.kernel.shapes import Computation, Output
-from symgrad.kernel.stages.strided import TARGET, Elementwise, Layout, Reduce
+from symgrad.kernel.stages.strided import TARGET, Elementwise, Layout, ReduceProgram
 from symgrad.wgsl.arrays.strided import View, c_strides
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
@@ -137,7 +137,7 @@ def test_axes_are_reduced(operator: str, by_groups: bool) -> None:
     words = [*layouts[0].arguments([outer.places]), *layouts[1].arguments([inner.places])]
     words += [("length", x.shape[2]), ("y_first", 2)]
     words += [("part", part), ("parts", parts)] if by_groups else []
-    program, groups = Reduce(operator, *layouts, by_groups), 15 * parts if by_groups else 0
+    program, groups = ReduceProgram(operator, *layouts, by_groups), 15 * parts if by_groups else 0
     inputs, memory = (Array("x", (x.size,)),), np.ascontiguousarray(np.moveaxis(x, 2, 1))
     result = run(program, inputs, (memory,), 2 + 15 * parts, 15, tuple(words), groups)
     assert np.isnan(result[:2]).all()
@@ -157,7 +157,7 @@ def test_tint_takes_them() -> None:
     programs.append((Elementwise(None, ("",), Layout(3, (False, False))), "float32"))
     dense, apart = Layout(1, (True,)), Layout(3, (False,), "inner_")
     programs += [
-        (Reduce(operator, dense, apart, by_groups), "float32")
+        (ReduceProgram(operator, dense, apart, by_groups), "float32")
         for operator, by_groups in itertools.product(REDUCED, (False, True))
     ]
     sources = [

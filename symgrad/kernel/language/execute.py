@@ -25,12 +25,12 @@ from symgrad.kernel.language.statements import (
     Call,
     Fill,
     For,
+    GroupReduce,
     If,
     Let,
     Load,
     Read,
     ReadRow,
-    Reduce,
     Routine,
     Scope,
     Statement,
@@ -278,7 +278,7 @@ class Run:
                 self.scope(item.routine.scope, mask)
             case Barrier():
                 self._wait(mask)
-            case Reduce():
+            case GroupReduce():
                 self._reduce(item, mask)
             case Let() | Routine():
                 pass
@@ -305,7 +305,7 @@ class Run:
             return np.repeat(reduced, self.width)
         return op.reference(*values)
 
-    def _reduce(self, s: Reduce, mask: np.ndarray) -> None:
+    def _reduce(self, s: GroupReduce, mask: np.ndarray) -> None:
         """A tree of halves, as it is written for groups."""
         self._wait(mask)
         values, op = self.all(s.value).reshape(-1, s.among), OPERATIONS[s.operation]

@@ -19,12 +19,12 @@ from symgrad.kernel.language.statements import (
     Call,
     Fill,
     For,
+    GroupReduce,
     If,
     Let,
     Load,
     Read,
     ReadRow,
-    Reduce,
     Routine,
     Scope,
     Space,
@@ -543,7 +543,7 @@ def operands(kernel: KernelIR, item: int | Statement) -> Sequence[int]:
             return axes or (index,)
         case Store(index=index, axes=axes, value=value):
             return (*axes, value) if axes else (index, value)
-        case Let(value=value) | Reduce(value=value):
+        case Let(value=value) | GroupReduce(value=value):
             return (value,)
         case ReadRow(row=row):
             return (row,)

@@ -30,12 +30,12 @@ from symgrad.kernel.language.statements import (
     Call,
     Fill,
     For,
+    GroupReduce,
     If,
     Let,
     Load,
     Read,
     ReadRow,
-    Reduce,
     Routine,
     Scope,
     Statement,
@@ -165,7 +165,7 @@ DEEPEST: Final = 12
 Line = tuple[str, tuple[Statement, ...]]
 """A line, and the statements that it says."""
 
-GIVES: Final = (Load, Reduce)
+GIVES: Final = (Load, GroupReduce)
 """The statements whose result is a leaf of the graph."""
 
 
@@ -406,7 +406,7 @@ class FloatingListing(_Listing):
         match s:
             case Load():
                 return self._element(s)
-            case Reduce(operation=operation, value=value, among=among):
+            case GroupReduce(operation=operation, value=value, among=among):
                 return f"group_{operation}({self._formula(value)}, {among})"
             case _:
                 raise AssertionError("the statement gives no value")

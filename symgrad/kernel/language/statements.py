@@ -300,7 +300,7 @@ class Let:
 
 
 @dataclass(eq=False)
-class Reduce:
+class GroupReduce:
     """``result`` is made of the values of ``among`` neighbours, in a kernel that floats.
 
     Each of them gets it. They are all invocations of a group, or a power of two of them.
@@ -313,8 +313,9 @@ class Reduce:
 
 
 Statement = (
-    For | If | Load | Store | ReadRow | StoreRow | Fill | Routine | Call | Barrier | Let | Reduce
-)
+    For | If | Let | Load | Store | ReadRow | StoreRow | Fill | Routine | Call | Barrier
+    | GroupReduce
+)  # fmt: skip
 
 
 def scopes_of(item: int | Statement) -> Sequence[Scope]:
@@ -367,7 +368,7 @@ def results_of(item: int | Statement) -> Sequence[int]:
             return *results, count
         case If(results=results):
             return results
-        case Load(result=result) | Reduce(result=result):
+        case Load(result=result) | GroupReduce(result=result):
             return (result,)
         case ReadRow(results=found):
             return (*found.values(),)

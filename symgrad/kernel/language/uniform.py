@@ -11,10 +11,10 @@ from symgrad.kernel.language.statements import (
     OVER_LANES,
     Buffer,
     For,
+    GroupReduce,
     If,
     Load,
     ReadRow,
-    Reduce,
     Routine,
     Statement,
     Store,
@@ -88,7 +88,7 @@ class Uniformity:
             case Store(buffer=buffer, value=value) if buffer.space == "variable":
                 if head is not None or value in self.variant:
                     self._variables.add(buffer)
-            case Reduce(result=result, value=value, among=among):
+            case GroupReduce(result=result, value=value, among=among):
                 width = self.kernel.target.width
                 agreed = among == width and self.among == "invocations"
                 if among not in (1, width) or (value in self.variant and not agreed):

@@ -14,10 +14,10 @@ from symgrad.kernel.language.statements import (
     Barrier,
     Buffer,
     For,
+    GroupReduce,
     If,
     Let,
     Load,
-    Reduce,
     Scope,
     Statement,
     Store,
@@ -161,7 +161,7 @@ class _Placing:
                     k.when(self._is_within(s), store)
                 else:
                     store()
-            case Reduce():
+            case GroupReduce():
                 self._set(s.result, self._reduced(s))
             case Barrier(results=results):
                 k.barrier(results)
@@ -238,7 +238,7 @@ class _Placing:
 
     # reductions ----------------------------------------------------------------------------------
 
-    def _reduced(self, s: Reduce) -> int:
+    def _reduced(self, s: GroupReduce) -> int:
         """The reduction of the values of neighbours: a tree of halves in an array of the group."""
         k, value = self.k, self.value(s.value)
         if s.among == 1:

@@ -28,7 +28,7 @@ from symgrad.kernel.passes.uses import Uses
 LOOK_AHEAD: Final = 4_096
 """Statements that are looked at together, at first, to find where a piece ends."""
 
-Numbers = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int64]
 
 Sizes = Callable[[int, int], np.ndarray]
 """``sizes(start, end)``: how full the piece that begins at ``start`` is after each statement."""
@@ -59,10 +59,10 @@ class Reads:
     operations.
     """
 
-    names: Numbers
-    at: Numbers
-    starts: Numbers
-    hard: Numbers
+    names: Counts
+    at: Counts
+    starts: Counts
+    hard: Counts
 
 
 def reads_of(graph: Graph, statements: Sequence[int], bound: frozenset[int]) -> Reads:
@@ -90,7 +90,7 @@ def reads_of(graph: Graph, statements: Sequence[int], bound: frozenset[int]) -> 
     return Reads(np.array(names, np.int64), at, sums(counts), np.array(hard, np.int64))
 
 
-def sums(values: Sequence[int] | np.ndarray) -> Numbers:
+def sums(values: Sequence[int] | np.ndarray) -> Counts:
     """0, and the sums of the first, the first two, ... values."""
     return np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
 
@@ -119,7 +119,7 @@ class Cutter:
         self._hard = sums(self.reads.hard)
         self._stored = sums([stores.get(i, 0) for i in statements])
 
-    def _met_before(self) -> tuple[Numbers, Numbers]:
+    def _met_before(self) -> tuple[Counts, Counts]:
         """For each read, the statement that had to do with its name before; -1 if none had.
 
         Second, the reads that are the last ones of their names.
@@ -131,7 +131,7 @@ class Cutter:
         before[together[again]] = at[together[again - 1]]
         return before, together[np.diff(names[together], append=-1) != 0]
 
-    def _alive_after(self, last: Numbers) -> Numbers:
+    def _alive_after(self, last: Counts) -> Counts:
         makers, read = self.maker[self.reads.names[last]], self.reads.at[last]
         count = len(self.statements)
         born = np.bincount(makers[makers >= 0], minlength=count)

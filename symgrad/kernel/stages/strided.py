@@ -136,7 +136,7 @@ class Elementwise:
 
 
 @dataclass(frozen=True)
-class Reduce:
+class ReduceProgram:
     """A reduction of some axes of an array, of which it makes an element of each ``output``.
 
     The operator is one of `combine.FLOATS`. An output is made by an invocation, or by groups, each

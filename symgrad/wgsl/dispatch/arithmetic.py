@@ -28,7 +28,7 @@ from symgrad.kernel.stages.strided import (
     Arguments,
     Elementwise,
     Layout,
-    Reduce,
+    ReduceProgram,
 )
 from symgrad.mathlib.define import inlined, lower
 from symgrad.wgsl.arrays.array import OPERATORS
@@ -233,7 +233,7 @@ class Arithmetic:
         (inner,) = collapsed([replace(x.transposed(axes), first=0)])
         by_groups, outputs = sizes[0] > ELEMENTS_PER_INVOCATION, math.prod(outer.shape)
         layouts = _layout([outer]), _layout([inner], "inner_")
-        program = Reduce(OPERATORS[ufunc], *layouts, by_groups)
+        program = ReduceProgram(OPERATORS[ufunc], *layouts, by_groups)
         words = [*layouts[0].arguments([outer.places]), *layouts[1].arguments([inner.places])]
         words += [("length", sizes[0]), ("y_first", y.first)]
         words += [("part", sizes[1]), ("parts", sizes[2])] if by_groups else []
