@@ -74,7 +74,7 @@ class _Sums:
         self.roots = [i for o in reduction.summed for i in o.nodes]
         self.count = len(self.roots)
         first, count = self._piece()
-        self.first, self.iterations = first, count.ceil_div(target.width).id
+        self.first, self.iterations = first, count.ceil_div(target.width)
         self.entries = Entries(k, reduction)
         self.columns, self.views = self._inputs()
         each = at_each_row(reduction)
@@ -102,14 +102,13 @@ class _Sums:
         kinds = enumerate(target.wide)
         self.totals = [k.buffer(f"total{c}", "own", kind, size) for c, kind in kinds]
 
-    def _piece(self) -> tuple[int, Index]:
+    def _piece(self) -> tuple[Index, Index]:
         """The first row of a lane, and how many rows the group has."""
         k, piece = self.k, self.summing.piece
-        cell, count = Index(k, k.cell), Index(k, k.count)
+        cell, count, group = Index(k, k.cell), Index(k, k.count), Index(k, k.group)
         if not piece:
-            return k.cell, count
-        group = Index(k, k.group)
-        return (cell + group * (piece - k.target.width)).id, (count - group * piece).at_most(piece)
+            return cell, count
+        return cell + group * (piece - k.target.width), (count - group * piece).at_most(piece)
 
     def _inputs(self) -> tuple[dict[int, int], dict[int, View]]:
         """The inputs that are columns, and arrays that are read where they are."""
@@ -131,33 +130,15 @@ class _Sums:
         """The factors of the sums."""
         return inline(self.k, self.graph, self.reduction.factors, {}, self._parameter)
 
-    def stretches(
-        self, inits: Sequence[int], body: Callable[[int, int, Sequence[int]], Sequence[int]]
-    ) -> list[int]:
-        """A loop over the stretches of an invocation's rows, each from one turn to another."""
-        k, block = self.k, self.k.word(self.block)
-
-        def stretch(b: int, carries: Sequence[int]) -> Sequence[int]:
-            first = k.add(ops.word_mul, b, block)
-            last = k.add(ops.word_min, k.add(ops.word_add, first, block), self.iterations)
-            return body(first, last, carries)
-
-        up = k.add(ops.word_add, self.iterations, k.word(self.block - 1))
-        return k.loop(k.word(0), k.add(ops.word_div, up, block), inits, stretch)[0]
-
     def iteration(
         self,
-        first: int,
-        last: int,
+        first: Index,
+        last: Index,
         inits: Sequence[int],
         body: Callable[[int, list[int]], Sequence[int]],
     ) -> list[int]:
         """A loop over the rows of a stretch."""
-        return self.k.loop(first, last, inits, body, most=self.block, some=True)[0]
-
-    def carry(self, first: int, last: int) -> list[int]:
-        """The sums over a stretch, carried from row to row."""
-        return self.iteration(first, last, [self.k.constant(0.0)] * self.count, self._carry)
+        return self.k.loop(first.id, last.id, inits, body, most=self.block, some=True)[0]
 
     def contributed(self, t: int, nodes: Sequence[int]) -> tuple[int, list[int]]:
         """Whether there is a row for a turn, and the values of some nodes at it.
@@ -165,13 +146,13 @@ class _Sums:
         What the row adds to entries of tables is added to them.
         """
         k, graph = self.k, self.graph
-        row = k.add(ops.word_add, self.first, k.add(ops.word_mul, t, k.word(k.target.width)))
+        row = (self.first + Index(k, t) * k.target.width).id
         k.names[row] = "row"
         values: dict[int, Value] = dict(self.views)
         for i, c in self.columns.items():
             at = k.offset(row, self.reduction.columns, c)
             values[i] = load_input(k, graph, i, self.rows, at)
-        inside = k.add(ops.word_lt, row, k.count)
+        inside = Index(k, row).below(Index(k, k.count))
         values |= self.entries.values(row)
         adding = Adding(self.arrays, self._adder(inside, values))
         roots = [*nodes, *self.entries.nodes, *self.ends]
@@ -217,16 +198,17 @@ class _Sums:
         self._each(range(self.count), self._clear)
         for array in self.arrays.values():
             k.fill(array)
-        self.stretches((), self._stretch)
-        start = k.add(ops.word_mul, k.group, k.word(self.count))
+        k.loop(k.word(0), self.iterations.ceil_div(self.block).id, (), self._stretch)
+        start = Index(k, k.group) * self.count
         for factor, first, end in _alike(self.factors()):
             wide = k.add(widen, factor)
-            self._iterations(first, end, partial(self._store_factor, start, wide))
+
+            def store(c: int, wide: int = wide) -> None:
+                k.store(self.sums, (start + Index(k, c)).id, wide)
+
+            self._iterations(first, end, store)
         self._each(range(self.count), self._finish)
         return k
-
-    def _store_factor(self, start: int, factor: int, c: int) -> None:
-        self.k.store(self.sums, self.k.add(ops.word_add, start, c), factor)
 
     def _each(self, results: Sequence[int], body: Callable[[int], None]) -> None:
         """Loops of what is done for some results."""
@@ -244,16 +226,19 @@ class _Sums:
 
     # a stretch -----------------------------------------------------------------------------------
 
-    def _stretch(self, first: int, last: int, _: Sequence[int]) -> Sequence[int]:
-        """Rows that are added up in floats, and then to the wide sums."""
+    def _stretch(self, number: int, _: Sequence[int]) -> Sequence[int]:
+        """Rows of an invocation that are added up in floats, and then to the wide sums."""
         k = self.k
+        first = Index(k, number) * self.block
+        last = (first + self.block).at_most(self.iterations)
         if self.carried:
-            for c, x in enumerate(self.carry(first, last)):
+            zeros = [k.constant(0.0)] * self.count
+            for c, x in enumerate(self.iteration(first, last, zeros, self._carry)):
                 k.store(self.added, k.word(c), x)
         else:
-            self.iteration(first, last, (), partial(self._keep, first))
+            self.iteration(first, last, (), partial(self._keep, first.id))
             for tile in product_tiles(self.products.terms, self.summing.registers):
-                self._add_products(tile, k.add(ops.word_sub, last, first))
+                self._add_products(tile, (last - first).id)
         self._add_all(range(self.count) if self.summing.brief else self.others)
         return ()
 
@@ -362,7 +347,7 @@ class _Sums:
     def _finish(self, c: int) -> None:
         """The sum of a result over the group, times the factor that stands in its place."""
         k = self.k
-        at = k.add(ops.word_add, k.add(ops.word_mul, k.group, k.word(self.count)), c)
+        at = (Index(k, k.group) * self.count + Index(k, c)).id
         total = self.target.over_lanes(k, self._total(c))
         k.store(self.sums, at, k.add(wide_mul, k.load(self.sums, at), total))
 
@@ -419,19 +404,30 @@ def cleared(target: Target) -> KernelIR:
 class LaneSumsLaunch:
     """A launch that sums over rows in lanes: see `symgrad.kernel.row_sums.SumsLaunch`.
 
-    Its inputs are the ``parameters`` and the ``table`` of each lookup, with zeros behind it for a
-    vector, and what stays from call to call: the ``rows`` that fill whole vectors, and the
-    ``rest``, which is filled up by the last of them again, as loops of rows have to end there too;
-    so with the indices of both, where rows look entries up. Its outputs are the ``sums`` of pieces
-    of the rows, and those of the rest, in float64; and the copies of the tables that rows add to.
+    It is over ``count`` rows, which cost about ``weight`` additions each, and look entries up in
+    tables of these ``sizes``. Its inputs are the ``parameters`` and the ``table`` of each lookup,
+    with zeros behind it for a vector, and what stays from call to call: the ``rows`` that fill
+    whole vectors, and the ``rest``, which is filled up by the last of them again, as loops of rows
+    have to end there too; so with the indices of both, where rows look entries up. Its outputs are
+    the ``sums`` of pieces of the rows, and those of the rest, in float64; and the copies of the
+    tables that rows add to.
     """
 
-    launch: Launch
-    whole: int
-    """How many rows fill vectors."""
-    rest: int
-    """How many rows are left."""
-    lanes: int
+    program: LaneSums
+    target: SimdTarget
+    count: int
+    sizes: Sequence[int]
+    weight: int
+
+    @property
+    def rest(self) -> int:
+        """How many rows are left behind those that fill vectors."""
+        return self.count % self.target.width
+
+    @property
+    def whole(self) -> int:
+        """How many rows fill vectors."""
+        return self.count - self.rest
 
     def resident(self, rows: Any, indices: np.ndarray | None) -> dict[str, Any]:
         """The rows, and their indices, where they are."""
@@ -441,12 +437,12 @@ class LaneSumsLaunch:
             if self.whole:
                 kept[name] = array[: self.whole]
             if self.rest:
-                kept[f"{name}_rest"] = _filled_up(array[self.whole :], self.lanes)
+                kept[f"{name}_rest"] = _filled_up(array[self.whole :], self.target.width)
         return kept
 
     def looked_up(self, tables: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The tables with zeros behind."""
-        return [np.concatenate([t.ravel(), np.zeros(self.lanes, t.dtype)]) for t in tables]
+        return [np.concatenate([t.ravel(), np.zeros(self.target.width, t.dtype)]) for t in tables]
 
     def total(self, outputs: Sequence[np.ndarray], read: Read) -> np.ndarray:
         """The sums (results,) in float64: the same whoever has computed which piece."""
@@ -467,57 +463,44 @@ class LaneSumsLaunch:
         pairs = zip(outputs[-len(tables) :], tables, strict=True)
         return [a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in pairs]
 
+    # the launch ----------------------------------------------------------------------------------
 
-def lane_sums_launch(
-    program: LaneSums, target: SimdTarget, count: int, sizes: Sequence[int], weight: int
-) -> LaneSumsLaunch:
-    """The launch that sums over so many rows, which look entries up in tables of these sizes.
-
-    A row costs about ``weight`` additions.
-    """
-    launch = _LaneSums(program, target, count, sizes, weight).launch()
-    rest = count % target.width
-    return LaneSumsLaunch(launch, count - rest, rest, target.width)
-
-
-class _LaneSums:
-    """The parts of a launch."""
-
-    def __init__(
-        self, program: LaneSums, target: SimdTarget, count: int, sizes: Sequence[int], weight: int
-    ) -> None:
-        self._program, self._target, self._weight = program, target, weight
-        self._lanes, self._piece = target.width, target.summing.piece
-        self._rest = count % self._lanes
-        self._whole, self._sizes = count - self._rest, sizes
-        self._pieces = -(-self._whole // self._piece)
-        self._copies = max(1, min(TABLE_COPIES, self._pieces)) if sizes else 1
-        self._strides = [(-(-size // self._lanes) + 1) * self._lanes for size in sizes]
-        """Numbers from one copy of a table to the next."""
-        self._columns = program.reduction.columns
-        self._indices = program.reduction.indices
-
+    @property
     def launch(self) -> Launch:
-        """The launch."""
-        dispatches = [*self._clear(), *self._sum(), *self._sum_rest()]
-        name = self._program.reduction.name
-        return Launch(name, tuple(self._inputs()), tuple(self._outputs()), (), tuple(dispatches))
+        """The arrays and the dispatches of a call."""
+        dispatches = *self._clear(), *self._sum(), *self._sum_rest()
+        name = self.program.reduction.name
+        return Launch(name, tuple(self._inputs()), tuple(self._outputs()), (), dispatches)
+
+    @property
+    def _pieces(self) -> int:
+        return -(-self.whole // self.target.summing.piece)
+
+    @property
+    def _copies(self) -> int:
+        return max(1, min(TABLE_COPIES, self._pieces)) if self.sizes else 1
+
+    @property
+    def _strides(self) -> list[int]:
+        """Numbers from one copy of a table to the next."""
+        lanes = self.target.width
+        return [(-(-size // lanes) + 1) * lanes for size in self.sizes]
 
     def _inputs(self) -> Iterator[Array]:
-        reduction = self._program.reduction
+        reduction, lanes = self.program.reduction, self.target.width
         yield Array("parameters", (reduction.parameters,))
-        yield from (Array(f"table{n}", (s + self._lanes,)) for n, s in enumerate(self._sizes))
-        for suffix, rows in (("", self._whole), ("_rest", self._lanes if self._rest else 0)):
+        yield from (Array(f"table{n}", (size + lanes,)) for n, size in enumerate(self.sizes))
+        for suffix, rows in (("", self.whole), ("_rest", lanes if self.rest else 0)):
             if rows:
-                yield Array(f"rows{suffix}", (rows, self._columns))
-                if self._indices:
-                    yield Array(f"index{suffix}", (rows, self._indices), "u")
+                yield Array(f"rows{suffix}", (rows, reduction.columns))
+                if reduction.indices:
+                    yield Array(f"index{suffix}", (rows, reduction.indices), "u")
 
     def _outputs(self) -> Iterator[Array]:
         if self._pieces:
-            yield Array("sums", (self._pieces, self._program.results), "d")
-        if self._rest:
-            yield Array("sums_rest", (self._program.results,), "d")
+            yield Array("sums", (self._pieces, self.program.results), "d")
+        if self.rest:
+            yield Array("sums_rest", (self.program.results,), "d")
         for n, stride in enumerate(self._strides):
             yield Array(f"added{n}", (self._copies, stride), "d")
 
@@ -526,46 +509,44 @@ class _LaneSums:
         for copy in range(self._copies):
             for n, stride in enumerate(self._strides):
                 bound = ("sums", self._copy(n, copy))
-                yield Dispatch(cleared, self._target, (bound,), stride, cost=1)
+                yield Dispatch(cleared, self.target, (bound,), stride, cost=1)
 
     def _copy(self, n: int, copy: int) -> Part:
         return Part(f"added{n}", copy * self._strides[n], self._strides[n])
 
     def _sum(self) -> Iterator[Dispatch]:
         """The dispatches over the pieces: those of each copy of the tables, and not too many."""
-        columns = max(self._columns, self._indices, 1)
-        most = max(1, MOST_NUMBERS // (self._piece * columns))
+        reduction, piece = self.program.reduction, self.target.summing.piece
+        most = max(1, MOST_NUMBERS // (piece * max(reduction.columns, reduction.indices, 1)))
         for copy in range(self._copies):
-            first, end = (self._pieces * k // self._copies for k in (copy, copy + 1))
-            for begin in range(first, end, most):
-                yield self._sum_pieces(copy, begin, min(begin + most, end))
-
-    def _sum_pieces(self, copy: int, first: int, end: int) -> Dispatch:
-        start, stop = first * self._piece, min(end * self._piece, self._whole)
-        return self._dispatch("", start, stop - start, copy, first, end - first)
+            begin, last = (self._pieces * k // self._copies for k in (copy, copy + 1))
+            for first in range(begin, last, most):
+                end = min(first + most, last)
+                start, stop = first * piece, min(end * piece, self.whole)
+                yield self._dispatch("", start, stop - start, copy, first, end - first)
 
     def _sum_rest(self) -> Iterator[Dispatch]:
         """The dispatch over the last rows."""
-        if self._rest:
-            yield self._dispatch("_rest", 0, self._rest, 0, 0, 1)
+        if self.rest:
+            yield self._dispatch("_rest", 0, self.rest, 0, 0, 1)
 
     def _dispatch(
         self, suffix: str, start: int, rows: int, copy: int, first: int, groups: int
     ) -> Dispatch:
         """The sums of so many groups over so many rows, to numbers ``first`` and on."""
-        whole = bool(suffix) or rows == self._whole
-        places = {"sums": (first, groups, self._program.results)}
-        places["rows"] = start, rows, self._columns
-        if self._indices:
-            places["index"] = start, rows, self._indices
+        whole, reduction = bool(suffix) or rows == self.whole, self.program.reduction
+        places = {"sums": (first, groups, self.program.results)}
+        places["rows"] = start, rows, reduction.columns
+        if reduction.indices:
+            places["index"] = start, rows, reduction.indices
         arrays: list[tuple[str, str | Part]] = [("parameters", "parameters")]
         for name, (begin, count, columns) in places.items():
             part = Part(name, begin * columns, count * columns)
             arrays.append((name, f"{name}{suffix}" if whole else part))
-        for n in range(len(self._sizes)):
+        for n in range(len(self.sizes)):
             arrays += [(f"table{n}", f"table{n}"), (f"added{n}", self._copy(n, copy))]
-        cost = max(1, rows * self._weight // (groups * self._lanes))
-        return Dispatch(self._program, self._target, tuple(arrays), rows, groups, cost=cost)
+        cost = max(1, rows * self.weight // (groups * self.target.width))
+        return Dispatch(self.program, self.target, tuple(arrays), rows, groups, cost=cost)
 
 
 def _filled_up(rows: np.ndarray, count: int) -> np.ndarray:

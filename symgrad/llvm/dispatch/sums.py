@@ -13,7 +13,7 @@ from symgrad.cache import Once
 from symgrad.kernel.language.target import SimdTarget, Summing
 from symgrad.kernel.row_sums import RowSums
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.sums_in_lanes import LaneSums, LaneSumsLaunch, lane_sums_launch
+from symgrad.kernel.skeletons.sums_in_lanes import LaneSums, LaneSumsLaunch
 from symgrad.kernel.stats import weight_of
 from symgrad.llvm.device.host import host
 from symgrad.llvm.dispatch.compiled import Compiled
@@ -90,7 +90,7 @@ class SimdSums(RowSums):
         self, count: int, indices: np.ndarray | None = None, sizes: Sequence[int] = ()
     ) -> LaneSumsLaunch:
         """The launch over so many rows, which look up entries of tables of so many numbers."""
-        return lane_sums_launch(self._program, self.target, count, sizes, self._weight)
+        return LaneSumsLaunch(self._program, self.target, count, sizes, self._weight)
 
     def hold(
         self, rows: np.ndarray, indices: np.ndarray | None, sizes: Sequence[int]
