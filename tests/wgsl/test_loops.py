@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,24 @@ def test_a_loop_that_does_not_end_gives_nan(gpu: Gpu) -> None:
         device="gpu",
     )
     assert np.isnan(run(np.ones(5))).all()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
+def test_a_loop_without_end_is_interrupted(gpu: Gpu) -> None:
+    def stopped(*_: Any) -> None:
+        raise TimeoutError
+
+    run = sg.jit(lambda x: sg.while_loop(lambda c: c[0] < 9, lambda c: np.sin(c), x), device="gpu")
+    before = signal.signal(signal.SIGALRM, stopped)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        with pytest.raises(TimeoutError):
+            run(np.ones(33))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    ended = sg.jit(lambda x: sg.fori_loop(0, 3, lambda _, c: np.sin(c), x), device="gpu")
+    np.testing.assert_allclose(ended(np.ones(33)), np.sin(np.sin(np.sin(1.0))), rtol=1e-5)
 
 
 def test_what_is_written_to_new_memory_is_kept(gpu: Gpu) -> None:

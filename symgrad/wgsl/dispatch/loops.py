@@ -148,7 +148,7 @@ class Iterations:
         """
         steps = self._kept.get((k, page))
         if steps is None:
-            key = k % self._period, k // COUNTED, page
+            key = k % self._period, page, page and k // COUNTED
             pattern = self._patterns.get(key)
             if pattern is None:
                 pattern = self._patterns[key] = bind()
@@ -159,6 +159,10 @@ class Iterations:
             if len(self._kept) * len(steps) < KEPT_STEPS:
                 self._kept[k, page] = steps
         return steps
+
+    def forget(self) -> None:
+        """Keep no steps with their offsets."""
+        self._kept.clear()
 
 
 class Run:
@@ -174,6 +178,7 @@ class Run:
         period = lcm(*(len(r.homes) for r in places.values()))
         key = loop, *(n for r in places.values() for n in r.key), *held
         self._iterations: Iterations = self._gpu.bound(key, partial(Iterations, period))
+        loop.keep(self._iterations)
         self._counters: Counters = self._gpu.tool(Counters)
 
     def start(self, numbers: Sequence[int], first: Sequence[Copy] = ()) -> None:
@@ -224,6 +229,7 @@ class RecordedLoop:
         self.counter = next((x for x in read if homes.roles.get(x) == COUNTER), None)
         """The number of the iteration, if it is read."""
         self._carries = [x for x, role in homes.roles.items() if role == CARRY]
+        self._last: Iterations | None = None
         self._fixed: dict[Array, Rows] = {
             c: self._alone(self._sent(c.data, c)) for c in plan.program.constants if c.size
         }
@@ -232,6 +238,12 @@ class RecordedLoop:
         arrays = zip((*segment.inputs, *segment.outputs), segment.launch.arrays, strict=False)
         moving = {a.name for x, a in arrays if self._homes.moves(x)}
         return Launched(self.gpu, segment.launch, style, moving=moving)
+
+    def keep(self, iterations: Iterations) -> None:
+        """Have these iterations alone keep steps, not those on the buffers of earlier calls."""
+        last, self._last = self._last, iterations
+        if last is not None and last is not iterations:
+            last.forget()
 
     def run(self, operands: Sequence[Any], rows: Collection[int] = ()) -> list[Any]:
         """The last carries, and stacked rows: those of the numbers ``rows`` as `Rows`."""
