@@ -416,3 +416,20 @@ def test_few_elements_of_several_arrays_are_one_kernel() -> None:
         for result, wanted in zip(run(*inputs), f(*inputs), strict=True):
             np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
         assert run.wgsl.count("@compute") == kernels
+
+
+def test_factors_that_are_stored_alike_are_stored_once() -> None:
+    """A product and its derivative read what one copy has, also along its other axis."""
+    x, w = np.linspace(-1.0, 1.0, 8192).reshape(4, 2, 64, 16), np.linspace(0.0, 1.0, 4096)
+
+    def f(x: Any, w: Any) -> Any:
+        return np.sum(np.sin(np.swapaxes(x * x, 1, 2).reshape(4, 64, 32) @ w.reshape(32, 128)))
+
+    program, inputs = gradients_of(f, [x, w])
+    plan = planned(program, WorkgroupTarget(), Options("arrays", dtype="float64"))
+    assert_means(executed(plan, program, inputs), interpret(program, inputs), 1e-11)
+    steps = [s for p in plan.parts if isinstance(p, Segment) for s in p.steps]
+    assert (32, 4, 64) not in [a.shape for s in steps for a in s.outputs]
+    compiled = compile_arrays(program, Options("arrays"), targets.choose("gpu"))
+    results = compiled.run([a.astype(np.float32) for a in inputs])
+    assert_means(results, interpret(program, inputs), 1e-5)

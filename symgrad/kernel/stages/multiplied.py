@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 from math import prod
@@ -21,7 +21,7 @@ from symgrad.kernel.stages.products import (
     operand,
     reads_easier,
 )
-from symgrad.kernel.stages.steps import AnyStep, ProductStep
+from symgrad.kernel.stages.steps import AnyStep, Form, ProductStep
 from symgrad.kernel.stages.tile_products import (
     NOTHING,
     Elements,
@@ -179,6 +179,8 @@ class Products:
     ) -> None:
         self.scalars, self.target = scalars, target
         self._simplify, self._tabulated = simplify, tabulated
+        self._copies: dict[Hashable, tuple[Array, list[int]]] = {}
+        """Factors that are stored, by their form, and the places of the counters of their axes."""
 
     def of(self, access: Access) -> Contraction | None:
         """The product of matrices that an array is, if it is large enough to be one."""
@@ -239,10 +241,20 @@ class Products:
             if known is not None and (on_host or tile_operand(known, c, own)):
                 yield known, iter(())
                 continue
+            form = Form(s)
+            form.add(factor)
+            key, places = (*form.key, *form.arrays), form.counters
+            if not on_host and key in self._copies:
+                copy, axes = self._copies[key]
+                known = operand(s, s.read(copy, [places[k] for k in axes]), counters)
+                if known is not None and tile_operand(known, c, own):
+                    yield known, iter(())
+                    continue
             transposed = not on_host and reads_easier(s, factor, own, c.summed)
             order = (*c.batch, *c.summed, *own) if transposed else counters
             order = tuple(i for i in order if i in free)
             stored = Tabulate(shape=tuple(map(s.extent, order)), counters=order, body=factor)
             known = operand(s, s.read(stored, order), counters)
             assert known is not None, "an array stands in memory"
+            self._copies[key] = stored, [places.index(i) for i in order]
             yield known, self._tabulated(stored, order, factor)

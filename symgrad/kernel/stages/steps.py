@@ -244,7 +244,7 @@ AnyStep = Step | HostStep
 # same too, so that steps are planned for the first ones, and other arrays are bound to them.
 
 
-class _Form:
+class Form:
     """Scalars by the places at which nodes and arrays are met first: alike ones have one key."""
 
     def __init__(self, scalars: Scalars) -> None:
@@ -279,6 +279,11 @@ class _Form:
                 self._describe(i, op, [places[a] for a in needed])
         return places[root]
 
+    @property
+    def counters(self) -> list[int]:
+        """The counters in the order of their places."""
+        return [i for i in self._nodes if self.scalars.op(i) is COUNTER]
+
     def _describe(self, i: int, op: object, needed: Sequence[int]) -> None:
         match op:
             case Read(array=array):
@@ -294,7 +299,8 @@ class _Form:
 class Repeated:
     """The steps of the arrays of a program, those of like arrays planned once.
 
-    Steps are not those of others if they read arrays where copies of these are ``packed``.
+    Steps are not those of others if they read arrays where copies of these are ``packed``, or
+    copies that were made for earlier ones.
     """
 
     def __init__(self, scalars: Scalars, packed: Collection[Array]) -> None:
@@ -312,7 +318,7 @@ class Repeated:
 
         ``what`` else they depend on is the same for like arrays.
         """
-        form = _Form(self._scalars)
+        form = Form(self._scalars)
         for array in arrays:
             if not isinstance(array, Tabulate):
                 return [*make()]
@@ -320,9 +326,11 @@ class Repeated:
             form.key += [form.add(i) for i in (*array.counters, array.body)]
         key, own = (what, *form.key), [*form.arrays]
         if key not in self._known:
-            in_place = not any(a in self._packed for a in own)
             steps = [*make()]
             dispatches = [s for s in steps if isinstance(s, Step)]
+            known = {*own, *(a for s in dispatches for a in s.outputs)}
+            in_place = not any(a in self._packed for a in own)
+            in_place &= all(a in known for s in dispatches for a in s.inputs)
             if in_place and len(dispatches) == len(steps):
                 self._known[key] = own, dispatches
             return steps
