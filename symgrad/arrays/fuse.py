@@ -36,6 +36,8 @@ SIDE: Final = 4
 """From so many evaluations for one reader on, as for columns of a product, elements are stored."""
 HEAVY: Final = 400
 """The highest cost of an element that is computed again."""
+COMPARED: Final = 16
+"""The highest cost of a number that each element of a scatter may ask for, with where it goes."""
 
 
 def fused(b: Builder, outputs: Sequence[Array]) -> list[Array]:
@@ -83,6 +85,8 @@ class _Plan:
     readers: dict[Array, set[Array]] = field(default_factory=dict)
     carrying: set[Array] = field(default_factory=set)
     """Arrays with a long reduction, which another one would spoil."""
+    scattered: set[Array] = field(default_factory=set)
+    """Arrays whose elements go to places that are looked up."""
     moved: set[Array] = field(default_factory=set)
     """Arrays that are read at other indices than counters."""
     costs: dict[int, int] = field(default_factory=dict)
@@ -105,6 +109,8 @@ class _Plan:
             self.readers.setdefault(source, set()).add(array)
             if not self._is_plain(i):
                 self.moved.add(source)
+            if isinstance(array, Scatter) and not set(array.index).issuperset(array.counters):
+                self.scattered.add(source)
         self.most |= {a: max(n, self.most.get(a, 0)) for a, n in own.items()}
 
     def _is_plain(self, read: int) -> bool:
@@ -204,6 +210,8 @@ class _Plan:
         if inner > LANE and not self.readers.get(array, set()).isdisjoint(self.carrying):
             return False
         if inner > LANE and array in self.moved:
+            return False
+        if array in self.scattered and (inner > 1 or cost > COMPARED):
             return False
         if inner > 1 and not (ratio <= 1 and (self.repeats.get(array, 1) == 1 or inner <= LANE)):
             return inner <= LANE and again

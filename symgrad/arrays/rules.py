@@ -65,10 +65,10 @@ def filled(lowering: Lowering, attribute: Any, shape: Shape) -> View:
 
 
 def counted(lowering: Lowering, attribute: Any, shape: Shape) -> View:
-    """Integers, ``start + step * k``."""
-    start, step = attribute
+    """Integers, ``start + step * k`` along an axis, which is the only long one."""
+    start, step, axis = attribute
     b = lowering.builder
-    return View(shape, "i", lambda index: b.plus((step, index[0]), offset=start))
+    return View(shape, "i", lambda index: b.plus((step, index[axis]), offset=start))
 
 
 # --- views ----------------------------------------------------------------------------------------

@@ -420,17 +420,30 @@ def _result_kind(function: Any, kinds: tuple[str, ...]) -> str:
 
 def _known(tape: Tape, array: Any) -> int:
     """An array of numbers on a tape: one number, a sequence of integers, or an input."""
+    if isinstance(array, np.ndarray) and (sequence := _sequence(array)) is not None:
+        return tape.add(rules.counted, sequence, (), array.shape, "i")
     if isinstance(array, (np.ndarray, np.generic)) and 0 < array.size <= MOST_COMPARED:
         first, kind = np.ravel(array)[0], KINDS[array.dtype.kind]
         if not array.ndim or bool(np.all(array == first)):
             number = first.item()
             key = (kind, number) if number else (kind, number, number_key(number))
             return tape.add(rules.filled, key, (), array.shape, kind)
-        if array.ndim == 1 and kind == "i":
-            step = int(array[1]) - int(first)
-            if np.array_equal(array, int(first) + step * np.arange(len(array))):
-                return tape.add(rules.counted, (int(first), step), (), array.shape, kind)
     return tape.captured(array)
+
+
+def _sequence(array: np.ndarray) -> tuple[int, int, int] | None:
+    """The first of integers in a line, their distance, and the axis that they are along."""
+    if array.dtype.kind not in "iu" or array.size < 2 or array.size != max(array.shape):
+        return None
+    line = array.reshape(-1)
+    first, second, last = int(line[0]), int(line[1]), int(line[-1])
+    step = second - first
+    is_short = max(abs(first), abs(last)) < 2**31
+    if not step or not is_short or last != first + step * (line.size - 1):
+        return None
+    if not np.array_equal(line, first + step * np.arange(line.size)):
+        return None
+    return first, step, array.shape.index(line.size)
 
 
 def anchor_of(tape: Tape) -> WholeArray:

@@ -116,3 +116,49 @@ def test_many_numbers_of_one_place() -> None:
     sums = run(np.zeros(1000), places, weights)
     np.testing.assert_allclose(sums[:2], np.bincount(places, weights), rtol=1e-4, atol=1e-3)
     assert not sums[2:].any() and "from 131072 on" in str(run.stages)
+
+
+@pytest.mark.parametrize("device", ["cpu", *["gpu"] * bool(list_gpus())])
+def test_what_goes_to_looked_up_rows_is_computed_once(device: Any) -> None:
+    """Words through a layer to a cross entropy: a product for each is no part of a row's search."""
+    words, size = 120, 16
+    tokens, targets = RNG.integers(0, words, (2, 4, 32))
+    table, weights = RNG.normal(size=(words, size)), RNG.normal(size=(size, words))
+
+    def slopes(table: Any, weights: Any) -> Any:
+        def loss(table: Any, weights: Any) -> Any:
+            scores = np.tanh(table[tokens]) @ weights
+            logs = scores - np.log(np.sum(np.exp(scores), -1, keepdims=True))
+            return -np.mean(np.take_along_axis(logs, targets[..., None], -1))
+
+        return sg.value_and_grad(loss, (0, 1))(table, weights)[1]
+
+    run = sg.jit(slopes, device=device)
+    of_table, of_weights = run(table.astype(np.float32), weights.astype(np.float32))
+    hidden = np.tanh(table[tokens])
+    shares = np.exp(hidden @ weights)
+    shares /= shares.sum(-1, keepdims=True)
+    shares -= np.eye(words)[targets]
+    shares /= targets.size
+    wanted = np.zeros_like(table)
+    np.add.at(wanted, tokens, shares @ weights.T * (1.0 - hidden**2))
+    np.testing.assert_allclose(of_table, wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        of_weights, np.einsum("btc,btw->cw", hidden, shares), rtol=1e-4, atol=1e-6
+    )
+    stages = str(run.stages)
+    assert "sort" not in stages  # a target is compared with the one word that may be it
+    assert device == "cpu" or stages.count("[4, 32, 16] =") == 2, (
+        stages
+    )  # hidden, and the product that goes to it
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_sequences_of_integers_are_counters(axis: int) -> None:
+    """An index array along one axis that counts, wherever it stands, is no array in memory."""
+    a, at = RNG.normal(size=(6, 7, 8)), RNG.integers(0, 6, (6, 7, 8))
+    for line in (np.arange(a.shape[axis]), np.arange(a.shape[axis])[::-1]):
+        places = line.reshape([-1 if k == axis % 3 else 1 for k in range(3)])
+        index = tuple(places if k == axis % 3 else at for k in range(3))
+        run = sg.jit(lambda x, i=index: x[i] * x[i[0], i[1], i[2]], dtype="float64")
+        np.testing.assert_allclose(run(a), a[index] ** 2, rtol=1e-14)

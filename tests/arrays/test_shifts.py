@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -91,4 +92,6 @@ def test_derivatives_are_those_of_differences(f: Any) -> None:
     trace = WholeTrace(f, [X])
     result = trace.call(lambda arrays: iter([*arrays, {}]))
     text = listing(program_of(trace.tape, [result, *gradients(result, trace.variables)]))
-    assert ("< 1, nan" in text) == (f not in CANCEL)  # the share of what attains an extreme
+    assert bool(re.search(r"nan\)?, 1 / ", text)) == (
+        f not in CANCEL
+    )  # the share of what attains an extreme
