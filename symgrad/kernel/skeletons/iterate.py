@@ -33,7 +33,9 @@ def iterate_program(iteration: Iteration, target: Target) -> KernelIR:
     return _Program(iteration, target).kernel
 
 
-class _Program:
+class StepsKernel:
+    """Kernels of steps: their buffers and arguments, which problem there is, whether it goes on."""
+
     def __init__(self, iteration: Iteration, target: Target) -> None:
         self.iteration, self.target = iteration, target
         self.kernel = k = KernelIR(target, iteration.update.name)
@@ -44,11 +46,8 @@ class _Program:
         self.tables: list[dict[int, Value]] = [{**table} for table in tables]
         """Tables of constants in the update, and at rows."""
         self.steps, self.rows = k.argument("steps"), k.argument("rows")
-        self.threads, width = ThreadGroup(k), iteration.state
+        self.threads = ThreadGroup(k)
         self.exists, self.problem = self._problem()
-        self.places = [self._place(c) for c in range(width)]
-        self.own_number = self._own() if iteration.own else None
-        self.in_values() if width <= target.carried else self.in_memory()
 
     def _problem(self) -> tuple[int | None, int]:
         """Whether there is a problem, if there may be none, and which: the last one again, then."""
@@ -59,6 +58,29 @@ class _Program:
         problem = k.add(ops.word_min, number, last)
         k.names[problem] = "problem"
         return k.add(ops.word_lt, number, k.count), problem
+
+    def is_active(self, flag: int) -> int:
+        """Whether a flag is not 0."""
+        return self.kernel.add(ops.ne, flag, self.kernel.constant(0.0))
+
+    def goes_on(self, flag: int) -> int:
+        """Whether a problem goes on: all of a thread group agree."""
+        k, active = self.kernel, self.is_active(flag)
+        if self.exists is not None:
+            active = k.add(ops.logical_and, active, self.exists)
+        if self.threads.alone:
+            return active
+        word = k.add(ops.word_where, active, k.word(1), k.word(0))
+        return k.add(ops.word_lt, k.word(0), self.threads.agreed("going", lambda: word))
+
+
+class _Program(StepsKernel):
+    def __init__(self, iteration: Iteration, target: Target) -> None:
+        super().__init__(iteration, target)
+        width = iteration.state
+        self.places = [self._place(c) for c in range(width)]
+        self.own_number = self._own() if iteration.own else None
+        self.in_values() if width <= target.carried else self.in_memory()
 
     def _place(self, c: int) -> int:
         """Where the c-th number of the problem's state is."""
@@ -77,7 +99,7 @@ class _Program:
             return self.step(state)
 
         def test(_: int, state: Sequence[int]) -> int:
-            return self._goes_on(state[-1])
+            return self.goes_on(state[-1])
 
         last, done = k.loop(k.word(0), self.steps, first, step, test=test)
         if self.exists is None:
@@ -93,7 +115,7 @@ class _Program:
         """Store the states there are; the progress: steps done, and problems that go on."""
         k = self.kernel
         progress = k.buffer("progress", "write", "u", atomic=True)
-        active = k.add(ops.word_where, self._is_active(state[-1]), k.word(1), k.word(0))
+        active = k.add(ops.word_where, self.is_active(state[-1]), k.word(1), k.word(0))
         if not self.threads.alone:
             self.threads.wait()
             self.threads.first(lambda: k.when(exists, lambda: self._store(state)))
@@ -117,7 +139,7 @@ class _Program:
         k = self.kernel
 
         def test(_: int, __: Sequence[int]) -> int:
-            return self._is_active(k.load(self.states, self.places[-1]))
+            return self.is_active(k.load(self.states, self.places[-1]))
 
         def step(_: int, __: Sequence[int]) -> Sequence[int]:
             now = [k.load(self.states, place) for place in self.places]
@@ -127,19 +149,6 @@ class _Program:
             return ()
 
         k.loop(k.word(0), self.steps, (), step, test=test)
-
-    def _is_active(self, flag: int) -> int:
-        return self.kernel.add(ops.ne, flag, self.kernel.constant(0.0))
-
-    def _goes_on(self, flag: int) -> int:
-        """Whether a problem goes on: all of a thread group agree."""
-        k, active = self.kernel, self._is_active(flag)
-        if self.exists is not None:
-            active = k.add(ops.logical_and, active, self.exists)
-        if self.threads.alone:
-            return active
-        word = k.add(ops.word_where, active, k.word(1), k.word(0))
-        return k.add(ops.word_lt, k.word(0), self.threads.agreed("going", lambda: word))
 
     def step(self, state: Sequence[int]) -> list[int]:
         """The next state."""

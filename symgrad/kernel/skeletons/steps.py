@@ -13,8 +13,6 @@ from symgrad.expr.graph.node import INPUT, Graph, paused_gc, reachable
 from symgrad.expr.graph.region import Loop, Regional
 from symgrad.kernel.language.index import Index
 from symgrad.kernel.language.ir import KernelIR, Target
-from symgrad.kernel.language.thread_group import ThreadGroup
-from symgrad.kernel.language.views import constants
 from symgrad.kernel.launch import (
     BATCH,
     ROWS,
@@ -28,7 +26,7 @@ from symgrad.kernel.launch import (
 )
 from symgrad.kernel.passes.lower import Value, inline
 from symgrad.kernel.shapes import Call, Computation, Iteration, Matrix, Output
-from symgrad.kernel.skeletons.iterate import iterate_program
+from symgrad.kernel.skeletons.iterate import StepsKernel, iterate_program
 from symgrad.kernel.skeletons.products import (
     ROWS_PER_PRODUCT_SUM,
     ROWS_PER_TILE,
@@ -62,39 +60,20 @@ def normal_program(iteration: Iteration, target: Target) -> KernelIR:
     return _Program(iteration, target).k
 
 
-class _Program:
-    """The parts of the kernel."""
-
+class _Program(StepsKernel):
     def __init__(self, iteration: Iteration, target: Target) -> None:
         assert iteration.matrix and iteration.rows, "there is a matrix, of sums over rows"
-        self.iteration, self.data, self.matrix = iteration, iteration.rows, iteration.matrix
-        self.k = k = KernelIR(target, iteration.update.name)
-        self.own, self.shared = k.buffer("own", "read"), k.buffer("shared", "read")
-        self.states = k.buffer("states", "write")
-        parts = iteration.update, iteration.rows
-        self.tables = constants(
-            k, *((p.graph, [i for o in p.outputs for i in o.nodes]) for p in parts)
-        )
-        """Tables of constants in the update, and at rows."""
-        self.steps, self.rows = k.argument("steps"), k.argument("rows")
-        self.threads, self.n, self.size = ThreadGroup(k), self.matrix.n, self.matrix.size
+        super().__init__(iteration, target)
+        self.data, self.matrix, self.k = iteration.rows, iteration.matrix, self.kernel
+        self.n, self.size, k = self.matrix.n, self.matrix.size, self.kernel
         self.numbers = [k for k in range(iteration.state) if k not in self.matrix.places]
         length = max(SIDE * len(self.numbers), tile_numbers(self.n))
         self.tile = self.threads.array("factors", length, vector=4)
         self.work = self.threads.array("work", half(self.n + 1))
         self.entries = self.threads.array("matrix", self.size)
         self.products = products_of(self.threads, self.n, self.tile, self.work)
-        self.exists, self.problem = self._problem()
         k.names[self.problem] = "problem"
         self._write()
-
-    def _problem(self) -> tuple[int, int]:
-        """Whether the thread group has a problem, and its number: past the end, the last one's."""
-        k, number = self.k, self.threads.number
-        if k.target.whole:
-            return k.truth(True), number
-        last = k.add(ops.word_sub, k.count, k.word(1))
-        return k.add(ops.word_lt, number, k.count), k.add(ops.word_min, number, last)
 
     def _write(self) -> None:
         k = self.k
@@ -104,31 +83,18 @@ class _Program:
             self.steps,
             first,
             lambda _, state: self._step(state),
-            test=lambda _, state: self._goes_on(state),
+            test=lambda _, state: self.goes_on(state[-1]),
         )
         self._store(state)
-        if not k.target.whole:
+        if (exists := self.exists) is not None:
             progress = k.buffer("progress", "write", "u", atomic=True)
-            active = k.add(ops.word_where, self._is_active(state), k.word(1), k.word(0))
+            active = k.add(ops.word_where, self.is_active(state[-1]), k.word(1), k.word(0))
 
             def report() -> None:
                 k.store(progress, k.word(DONE), done, add=True)
                 k.store(progress, k.word(ACTIVE), active, add=True)
 
-            self.threads.first(lambda: k.when(self.exists, report))
-
-    def _is_active(self, state: Sequence[int]) -> int:
-        return self.k.add(ops.ne, state[-1], self.k.constant(0.0))
-
-    def _goes_on(self, state: Sequence[int]) -> int:
-        """Whether there is a step to do: all of a thread group agree."""
-        k = self.k
-
-        def word() -> int:
-            going = k.add(ops.logical_and, self._is_active(state), self.exists)
-            return k.add(ops.word_where, going, k.word(1), k.word(0))
-
-        return k.add(ops.word_lt, k.word(0), self.threads.agreed("going", word))
+            self.threads.first(lambda: k.when(exists, report))
 
     # the state -----------------------------------------------------------------------------------
 
@@ -163,7 +129,7 @@ class _Program:
                 lambda i: k.store(self.states, self._element(i), k.load(self.entries, i)),
             )
 
-        store() if k.target.whole else k.when(self.exists, store)
+        store() if self.exists is None else k.when(self.exists, store)
 
     def _stage(self, state: Sequence[int]) -> None:
         for i, value in enumerate(state):
