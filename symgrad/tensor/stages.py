@@ -24,8 +24,7 @@ from symgrad.kernel.host.resident import ResidentArray, ResidentRows
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Launch
-from symgrad.kernel.stages.layouts import laid_out
-from symgrad.kernel.stages.overlaps import added_up
+from symgrad.kernel.stages.layouts import added_up, laid_out
 from symgrad.kernel.stages.plan import Plan, Segment, plan
 from symgrad.kernel.stages.steps import (
     CallStep,

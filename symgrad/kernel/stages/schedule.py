@@ -13,10 +13,10 @@ from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Program
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access, Lanes
-from symgrad.kernel.stages.finishing import finishing, roots_of
 from symgrad.kernel.stages.multiplied import Products
 from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass, pass_length
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
+from symgrad.kernel.stages.rescaling import finishing, roots_of
 from symgrad.kernel.stages.rows import RowElements, Rows
 from symgrad.kernel.stages.segments import (
     Segments,
@@ -27,7 +27,15 @@ from symgrad.kernel.stages.segments import (
     segments_of,
     summed,
 )
-from symgrad.kernel.stages.sharing import alike
+from symgrad.kernel.stages.sharing import (
+    alike,
+    along_short,
+    in_rows,
+    joint,
+    merged,
+    neighbours,
+    unrolled,
+)
 from symgrad.kernel.stages.steps import (
     AnyStep,
     Repeated,
@@ -38,14 +46,6 @@ from symgrad.kernel.stages.steps import (
     widths,
 )
 from symgrad.kernel.stages.translate import Share, Simplify, Translation
-from symgrad.kernel.stages.unrolling import (
-    along_short,
-    in_rows,
-    joint,
-    merged,
-    neighbours,
-    unrolled,
-)
 
 
 class Scheduler:
