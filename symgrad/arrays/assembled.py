@@ -9,10 +9,12 @@ import numpy as np
 
 from symgrad.arrays.arguments import axis_of, refuse, whole
 from symgrad.arrays.choices import where
+from symgrad.arrays.loops import while_loop
 from symgrad.arrays.mapping import mapped
 from symgrad.arrays.reductions import count_nonzero
 from symgrad.arrays.shapes import broadcast_to, concatenate, moveaxis, ravel, reshape, take
 from symgrad.arrays.whole import WholeArray, flat, innermost
+from symgrad.expr.calls.numpy_calls import EUCLID
 from symgrad.expr.graph.node import ElementsNeededError
 
 
@@ -90,20 +92,18 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> WholeArr
 
 
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> WholeArray:
-    """np.choose."""
+    """np.choose: beyond the choices, the nearest one of those that are computed."""
     refuse(out=out)
     count = len(choices)
     if mode == "wrap":
         a = a % count
     elif mode == "clip":
         a = np.clip(a, 0, count - 1)
-    elif isinstance(a, WholeArray):
-        raise ElementsNeededError("np.choose by an array that may be out of range: mode='clip'")
-    elif np.any((np.asarray(a) < 0) | (np.asarray(a) >= count)):
+    elif not isinstance(a, WholeArray) and np.any((np.asarray(a) < 0) | (np.asarray(a) >= count)):
         raise ValueError("invalid entry in choice array")
     result = whole(choices[-1], a, *choices)
     for k in reversed(range(count - 1)):
-        result = where(a == k, choices[k], result)
+        result = where(a <= k, choices[k], result)
     return result
 
 
@@ -112,6 +112,38 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Whol
     refuse(sorter=sorter)
     line, values = whole(a, v), whole(v, a)[..., None]
     return count_nonzero(line < values if side == "left" else line <= values, -1)
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> WholeArray:
+    """np.digitize, by bins whose edges are known to descend or taken to ascend."""
+    side = "left" if right else "right"
+    if not isinstance(bins, WholeArray) and len(bins) > 1 and bins[0] > bins[-1]:
+        return len(bins) - searchsorted(np.asarray(bins)[::-1], x, side)
+    return searchsorted(bins, x, side)
+
+
+def isin(element: Any, test_elements: Any, *_: Any, invert: bool = False, **__: Any) -> WholeArray:
+    """np.isin."""
+    a, others = whole(element, test_elements), whole(test_elements, element)
+    held = np.any(a[..., None] == ravel(others), axis=-1)
+    return ~held if invert else held
+
+
+def gcd(x1: Any, x2: Any) -> WholeArray:
+    """np.gcd, by Euclid's algorithm, of all elements at once."""
+    pair = np.broadcast_arrays(np.abs(whole(x1, x2)), np.abs(whole(x2, x1)))
+
+    def step(pair: Any) -> Any:
+        a, b = pair
+        return where(b == 0, a, b), a % b
+
+    return while_loop(lambda pair: np.any(pair[1] != 0), step, tuple(pair), EUCLID)[0]
+
+
+def lcm(x1: Any, x2: Any) -> WholeArray:
+    """np.lcm: modulo 2**32, and 0 where one of them is."""
+    a, b = np.abs(whole(x1, x2)), np.abs(whole(x2, x1))
+    return a // gcd(a, b) * b
 
 
 def apply_along_axis(
@@ -190,6 +222,10 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.insert: insert,
     np.choose: choose,
     np.searchsorted: searchsorted,
+    np.digitize: digitize,
+    np.isin: isin,
+    (np.gcd, "__call__"): gcd,
+    (np.lcm, "__call__"): lcm,
     np.apply_along_axis: apply_along_axis,
     np.copyto: copyto,
     np.putmask: putmask,

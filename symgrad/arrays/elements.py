@@ -118,15 +118,10 @@ class IntegerElement(Scalar):
         return ops.abs(self)
 
     def __pow__(self, exponent: Any) -> Any:
-        if isinstance(exponent, (int, np.integer)) and 0 <= exponent <= 8:
-            power: Any = self.of(self.builder.number(1))
-            for _ in range(int(exponent)):
-                power = power * self
-            return power
-        return self.as_float() ** _real(exponent)
+        return self._binary(ops.pow, exponent)
 
     def __rpow__(self, base: Any) -> Any:
-        return base ** self.as_float()
+        return self._binary(ops.pow, base, True)
 
     def __hash__(self) -> int:
         return hash((id(self.graph), self.id))
@@ -166,13 +161,35 @@ def _cast(value: IntegerElement, kind: str) -> int:
 
 
 def _divided(part: int) -> Callable[..., Any]:
-    def rule(own: IntegerElement, a: int, n: int) -> Any:
-        by = own.builder.integer(n)
-        if by is None or by <= 0:
-            raise ElementsNeededError("an integer divided by what is no positive constant")
-        return own.of(own.builder.divide(a, by)[part])
+    return lambda own, a, n: own.of(own.builder.divided(a, n)[part])
 
-    return rule
+
+def _truncated_remainder(own: IntegerElement, a: int, n: int) -> Any:
+    """The remainder with the sign of what is divided."""
+    first, second = own.of(a), own.of(n)
+    rest = abs(first) % abs(second)
+    return ops.where(first < 0, -rest, rest)
+
+
+def _sign(own: IntegerElement, a: int) -> Any:
+    minus, zero, one = map(own.builder.number, (-1, 0, 1))
+    b = own.builder
+    positive = b.chosen(b.below(zero, a), one, zero)
+    return own.of(b.chosen(b.below(a, zero), minus, positive))
+
+
+def _power(own: IntegerElement, a: int, k: int) -> Any:
+    """A power modulo 2**32, by squares; of a negative exponent the power is rounded towards 0."""
+    b, base, power = own.builder, own.of(a), own.of(own.builder.number(1))
+    exponent, square = b.integer(k), base
+    for bit in range(31 if exponent is None else exponent.bit_length()):
+        has = own.of(k) & (1 << bit)
+        power = ops.where(has.is_true(), power * square, power)
+        square = square * square
+    if exponent is not None and exponent >= 0:
+        return power
+    odd = ops.where((own.of(k) & 1).is_true(), base, base * base)
+    return ops.where(own.of(k) < 0, ops.where(base * base == 1, odd, 0), power)
 
 
 def _applied(op: Op) -> Callable[..., Any]:
@@ -191,6 +208,10 @@ INTEGER_RULES: Final[dict[Op, Callable[..., Any]]] = {
     **{op: _applied(op) for op in (integer_and, integer_or, integer_xor, shift_left, shift_right)},
     ops.floor_divide: _divided(0),
     ops.remainder: _divided(1),
+    ops.fmod: _truncated_remainder,
+    ops.pow: _power,
+    ops.sign: _sign,
+    **{op: lambda own, a: own.of(a) for op in (ops.floor, ops.ceil, ops.trunc)},
     ops.lt: lambda own, a, b: own.truth(own.builder.below(a, b)),
     ops.le: lambda own, a, b: own.truth(own.builder.below(a, b, offset=1)),
     ops.eq: lambda own, a, b: own.truth(own.builder.same(a, b)),

@@ -197,7 +197,9 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | {
     (np.matmul, "__call__"): matmul,
     np.einsum: einsum,
     np.round: lambda a, decimals=0, out=None: (
-        np.rint(a * 10.0**decimals) / 10.0**decimals if decimals else np.rint(a)
+        np.rint(a * 10.0**decimals) / 10.0**decimals
+        if decimals
+        else (np.rint(a) if a.kind == "f" else a)
     ),
     np.conjugate: lambda a: a,
     (np.add, "reduce"): ufunc_reduction(total),

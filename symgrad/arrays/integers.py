@@ -17,6 +17,8 @@ from symgrad.arrays.scalars import (
     COUNTER,
     Affine,
     Scalars,
+    division,
+    integer_mul,
     integer_where,
     is_negative,
     is_zero,
@@ -95,6 +97,35 @@ class Integers(Scalars):
             high_part = self.graph.add(quotient, rest, self.number(n))
         remainder = self.graph.add(modulo, rest, self.number(n))
         return self.plus(whole, high_part), remainder
+
+    def divided(self, a: int, n: int) -> tuple[int, int]:
+        """``a // n`` and ``a % n`` of any integers; both are 0 where n is, as NumPy's."""
+        by = self.integer(n)
+        if by is not None and by > 0:
+            return self.divide(a, by)
+        zero, one = self.number(0), self.number(1)
+        nothing, flips = self.same(n, zero), self.below(n, zero)
+        value, size = (self.chosen(flips, self.plus((-1, x)), x) for x in (a, n))
+        size = self.chosen(nothing, one, size)
+        by = self.integer(size)
+        down = self.divide(value, by)[0] if by else self.graph.add(division, value, size)
+        down = self.chosen(nothing, zero, down)
+        back = self.integer_product(n, down)
+        return down, self.chosen(nothing, zero, self.plus(a, (-1, back)))
+
+    def integer_product(self, a: int, b: int) -> int:
+        """``a * b``: a multiple where one of them is a constant."""
+        for one, other in ((a, b), (b, a)):
+            if (scale := self.integer(one)) is not None:
+                return self.affine(0, [(scale, other)])
+        return self.graph.add(integer_mul, a, b)
+
+    def chosen(self, condition: int, a: int, b: int) -> int:
+        """``a`` where a condition holds, else ``b``."""
+        truth = self.truth_of(condition)
+        if truth is not None or a == b:
+            return b if truth is False else a
+        return self.graph.add(integer_where, condition, a, b)
 
     # --- truth values -----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from symgrad.arrays.scalars import (
     Array,
     Read,
     Reduce,
+    integer_mul,
     integer_where,
     is_negative,
     is_zero,
@@ -85,14 +86,13 @@ class Builder(Integers):
             return self.below(args[0], self.number(0))
         if op is is_zero:
             return self.same(args[0], self.number(0))
-        if op is integer_where and (args[1] == args[2] or self.truth_of(args[0]) is not None):
-            return args[1] if self.truth_of(args[0]) is not False else args[2]
+        if op is integer_where:
+            return self.chosen(*args)
         known = [self.integer(a) if self.graph.type(a) == "i" else None for a in args]
         if None not in known:
             return self.number(int(op.reference(*known)))
-        if op.name == "integer_mul" and (known[0] is not None or known[1] is not None):
-            k = 0 if known[0] is not None else 1
-            return self.affine(0, [(known[k] or 0, args[1 - k])])
+        if op is integer_mul:
+            return self.integer_product(*args)
         return self.graph.add(op, *args)
 
     def opposite(self, condition: int) -> int:

@@ -47,6 +47,8 @@ quotient = Op(name="quotient", signature="ii->i", reference=np.floor_divide, cos
               meaning="a // n, rounded down; n > 0 is a constant")
 modulo = Op(name="modulo", signature="ii->i", reference=np.mod, cost=4,
             meaning="a % n, at least 0; n > 0 is a constant")
+division = Op(name="division", signature="ii->i", reference=np.floor_divide, cost=4,
+              meaning="a // n, rounded down; n > 0")
 integer_mul = Op(name="integer_mul", signature="ii->i", reference=np.multiply, commutative=True)
 integer_and = Op(name="integer_and", signature="ii->i", reference=np.bitwise_and, commutative=True)
 integer_or = Op(name="integer_or", signature="ii->i", reference=np.bitwise_or, commutative=True)

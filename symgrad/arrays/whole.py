@@ -358,6 +358,13 @@ class WholeArray(Whole):
         kind = KINDS.get(np.dtype(dtype).kind)
         if kind is None:
             raise TraceError(located(f"a whole array has no elements of {np.dtype(dtype)}"))
+        if kind == "i" and self.kind != "b" and np.dtype(dtype) not in (np.int32, np.int64):
+            raise TraceError(
+                located(
+                    f"integers here have 32 bits and a sign, not those of {np.dtype(dtype)}"
+                    ": write x.astype(int), and & 255 or the like for what should wrap around"
+                )
+            )
         if kind == self.kind:
             return self.copied()
         return self.then(rules.cast, kind, self.shape, kind=kind)

@@ -82,3 +82,21 @@ def test_second_derivatives_of_what_branches_much(verb: str) -> None:
     expected = scipy.special.polygamma(1, y) - scipy.special.polygamma(1, y + 1.2)
     computed = sg.jit(curvature, device="cpu", dtype="float64")(X)
     assert np.allclose(computed, expected, rtol=1e-10)
+
+
+def test_long_bodies_read_the_numbers_of_their_row() -> None:
+    """Of each row: they were read where the row was not yet known, those of the row before."""
+    rng = np.random.default_rng(0)
+    x, along, weights = rng.normal(size=(3, 4, 5))
+
+    def f(x: Any) -> Any:
+        y = scipy.special.betaln(np.abs(x) + 0.5, 1.2)
+        return np.sum(weights * np.tanh(np.gradient(y, axis=-1)))
+
+    def curvature(x: Any) -> Any:
+        return sg.jvp(sg.grad(f), (x,), (along,))[1]
+
+    step, h = sg.jit(sg.grad(f), device="cpu", dtype="float64"), 1e-5
+    expected = (step(x + h * along) - step(x - h * along)) / (2 * h)
+    computed = sg.jit(curvature, device="cpu", dtype="float64")(x)
+    assert np.allclose(computed, expected, rtol=1e-6, atol=1e-7)

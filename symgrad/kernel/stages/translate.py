@@ -326,7 +326,7 @@ class Translation:
         return self.graph.add(ops.word_eq, first, second)
 
     def _quotient(self, a: int, n: int) -> int:
-        """An integer divided by a constant, rounded down: -1 - (-1 - a) // n of a negative one."""
+        """An integer divided by n > 0, rounded down: -1 - (-1 - a) // n of a negative one."""
         word, divisor = self._ids[a], self._ids[n]
         if self.span(a)[0] >= 0:
             return self.graph.add(ops.word_div, word, divisor)
@@ -492,6 +492,7 @@ class Translation:
 _RULES: Final[dict[Op, Callable[[Any, Sequence[int]], int]]] = {
     s.quotient: lambda t, a: t._quotient(*a),
     s.modulo: lambda t, a: t._modulo(*a),
+    s.division: lambda t, a: t._quotient(*a),
     **{
         op: lambda t, a, word=word: t.graph.add(word, *(t._ids[x] for x in a))
         for op, word in (

@@ -349,8 +349,10 @@ class _Module:
     def _batch(self) -> list[str]:
         body = self._body()
         body.write.block = "block"
+        analysis = self.arrangement.analysis
+        later = set[int]().union(*analysis.wanted.values())
         for i in self.arrangement.copied:
-            if i in self.arrangement.analysis.lazy:
+            if i in analysis.lazy and i not in later:
                 body.values.copy(i)
         body.scope(self.kernel.main)
         body.memory.records.finish()

@@ -87,8 +87,9 @@ class Body:
 
     def _read_before(self, s: For | If) -> None:
         """Read what the scopes of a statement need, as it is to be read before it."""
-        for i in self._arrangement.analysis.wanted.get(s, ()):
+        for i in dict.fromkeys(self._arrangement.analysis.wanted.get(s, ())):
             self.values.operand(i)
+            self.values.copy(i)
 
     # branches ------------------------------------------------------------------------------------
 

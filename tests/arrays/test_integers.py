@@ -1,0 +1,70 @@
+"""Integers that are computed: their operations beside NumPy's, on all devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.targets import DeviceChoice
+
+DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
+A = np.array([7, -9, 12, 0, 5, -6, 2**31 - 1])
+B = np.array([2, 4, -8, 6, -3, 3, -2])
+C = np.array([1, 2, 3, 1, 0, 2, 0])
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "divided": lambda a, b, c: a // b,
+    "remainder": lambda a, b, c: a % b,
+    "both": lambda a, b, c: sum(np.divmod(a, b)),
+    "by zero": lambda a, b, c: (a // c) * 10 + a % c,
+    "by negative numbers": lambda a, b, c: (a // -4) + 100 * (a % -4),
+    "of numbers": lambda a, b, c: 17 // b + 100 * (17 % b),
+    "truncated": lambda a, b, c: np.fmod(a, b),
+    "gcd": lambda a, b, c: np.gcd(a, b),
+    "gcd of a number": lambda a, b, c: np.gcd(a[:, None], np.array([6, 4])),
+    "lcm": lambda a, b, c: np.lcm(a[:-1], b[:-1]),
+    "powers": lambda a, b, c: b**c + np.power(a[:-1, None], c).sum(),
+    "powers of two": lambda a, b, c: 2 ** (c + 20) + b**3,
+    "signs": lambda a, b, c: np.sign(a),
+    "rounded": lambda a, b, c: np.floor(a) + np.trunc(b) + np.ceil(c) + np.round(a),
+    "chosen": lambda a, b, c: np.choose(c, [a, b, a - b, a & b]),
+    "digits": lambda a, b, c: np.digitize(a, [-5, 0, 7]) + np.digitize(a, [7, 0, -5], right=True),
+    "members": lambda a, b, c: np.isin(a, [7, 12]) | np.isin(c, [2], invert=True),
+    "bits": lambda a, b, c: ((a & 255) << 3) ^ (b >> 1) | ~c,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_operations_are_numpys(name: str, device: DeviceChoice) -> None:
+    f = FUNCTIONS[name]
+    small = A if name != "rounded" else A // 4
+    x, y, z = (v.astype(float) for v in (small, B, C))
+    run = sg.jit(
+        lambda x, y, z: f(*(v.astype(int) for v in (x, y, z))), device=device, dtype="float32x2"
+    )
+    with np.errstate(all="ignore"):
+        wanted = np.asarray(f(small, B, C))
+    computed = run(x, y, z)
+    assert computed.dtype.kind == wanted.dtype.kind
+    assert computed.tolist() == wanted.tolist()
+
+
+def test_powers_wrap_around_and_negative_ones_are_rounded_to_zero() -> None:
+    def f(x: Any) -> Any:
+        k = x.astype(int)
+        return k**40, k ** (k * 0 - 3)
+
+    high, low = sg.jit(f, device="cpu")(np.array([3.0, -1.0, 1.0]))
+    assert high.tolist() == [(3**40 + 2**31) % 2**32 - 2**31, 1, 1]
+    assert low.tolist() == [0, -1, 1]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32])
+def test_integers_of_other_widths_are_refused(dtype: Any) -> None:
+    with pytest.raises(sg.TraceError, match=r"32 bits and a sign.*x\.astype\(int\), and & 255"):
+        sg.jit(lambda x: x.astype(dtype), device="cpu")(A.astype(float))
