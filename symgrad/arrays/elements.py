@@ -90,6 +90,7 @@ class IntegerElement(Scalar):
     __mul__, __rmul__ = _operators(ops.mul)
     __floordiv__, __rfloordiv__ = _operators(ops.floor_divide)
     __mod__, __rmod__ = _operators(ops.remainder)
+    __pow__, __rpow__ = _operators(ops.pow)
     __and__, __rand__ = _operators(integer_and)
     __or__, __ror__ = _operators(integer_or)
     __xor__, __rxor__ = _operators(integer_xor)
@@ -116,12 +117,6 @@ class IntegerElement(Scalar):
 
     def __abs__(self) -> Any:
         return ops.abs(self)
-
-    def __pow__(self, exponent: Any) -> Any:
-        return self._binary(ops.pow, exponent)
-
-    def __rpow__(self, base: Any) -> Any:
-        return self._binary(ops.pow, base, True)
 
     def __hash__(self) -> int:
         return hash((id(self.graph), self.id))

@@ -433,3 +433,17 @@ def test_factors_that_are_stored_alike_are_stored_once() -> None:
     compiled = compile_arrays(program, Options("arrays"), targets.choose("gpu"))
     results = compiled.run([a.astype(np.float32) for a in inputs])
     assert_means(results, interpret(program, inputs), 1e-5)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_few_elements_side_by_side_may_be_the_same_along_the_short_axis(swapped: bool) -> None:
+    """Those of an array that does not move along it were written once for each row."""
+    x, y = np.array([7.0, -9.0, 12.0]), np.array([6.0, 4.0])
+
+    def f(x: Any, y: Any) -> Any:
+        down, along = np.broadcast_arrays(x[:, None], y)
+        return (along * 3.0, down * 2.0) if swapped else (down * 2.0, along * 3.0)
+
+    for device in sg.devices():
+        for computed, wanted in zip(sg.jit(f, device=device)(x, y), f(x, y), strict=True):
+            assert computed.tolist() == wanted.tolist()

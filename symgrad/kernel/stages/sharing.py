@@ -444,9 +444,10 @@ def joint(
     """
     writes, roots = list[Array](), list[int]()
     counters = moving(s, array)[0] if apart else tuple(array.counters)
-    for a, root in elements.items():
+    rows = prod(map(s.extent, counters))
+    for a, root in elements.items():  # along the short axis they may be the same
         short = [c for c in s.free(root) if c not in counters]
-        each = side_by_side(s, root, short[0]) if short else [root]
+        each = side_by_side(s, root, short[0]) if short else [root] * (a.size // rows)
         roots += each
         writes += [a] * len(each)
     return writes, Access(s, tuple(roots), counters)
