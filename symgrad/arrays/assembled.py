@@ -11,7 +11,7 @@ from symgrad.arrays.arguments import axis_of, refuse, whole
 from symgrad.arrays.choices import where
 from symgrad.arrays.loops import while_loop
 from symgrad.arrays.mapping import mapped
-from symgrad.arrays.reductions import count_nonzero
+from symgrad.arrays.reductions import any_of, count_nonzero
 from symgrad.arrays.shapes import broadcast_to, concatenate, moveaxis, ravel, reshape, take
 from symgrad.arrays.whole import WholeArray, flat, innermost
 from symgrad.expr.calls.numpy_calls import EUCLID
@@ -125,7 +125,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> WholeArray:
 def isin(element: Any, test_elements: Any, *_: Any, invert: bool = False, **__: Any) -> WholeArray:
     """np.isin."""
     a, others = whole(element, test_elements), whole(test_elements, element)
-    held = np.any(a[..., None] == ravel(others), axis=-1)
+    held = any_of(a[..., None] == ravel(others), -1)
     return ~held if invert else held
 
 
@@ -142,8 +142,9 @@ def gcd(x1: Any, x2: Any) -> WholeArray:
 
 def lcm(x1: Any, x2: Any) -> WholeArray:
     """np.lcm: modulo 2**32, and 0 where one of them is."""
-    a, b = np.abs(whole(x1, x2)), np.abs(whole(x2, x1))
-    return a // gcd(a, b) * b
+    a, b = abs(whole(x1, x2)), abs(whole(x2, x1))
+    quotient: Any = a // gcd(a, b)
+    return whole(quotient * b)
 
 
 def apply_along_axis(

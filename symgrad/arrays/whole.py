@@ -358,7 +358,7 @@ class WholeArray(Whole):
         kind = KINDS.get(np.dtype(dtype).kind)
         if kind is None:
             raise TraceError(located(f"a whole array has no elements of {np.dtype(dtype)}"))
-        if kind == "i" and self.kind != "b" and np.dtype(dtype) not in (np.int32, np.int64):
+        if kind == "i" and self.kind != "b" and np.dtype(dtype).str[1:] not in ("i4", "i8"):
             raise TraceError(
                 located(
                     f"integers here have 32 bits and a sign, not those of {np.dtype(dtype)}"
