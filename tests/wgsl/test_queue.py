@@ -36,7 +36,7 @@ class Told:
         error, self.error = self.error, None
         if error:
             raise error
-        self.seen.append([w.pipeline if isinstance(w, Step) else w.source for w in work])
+        self.seen.append([w.pipeline if isinstance(w, Step) else w for w in work])
 
 
 def step(name: Any) -> Step:

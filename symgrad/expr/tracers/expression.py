@@ -204,7 +204,12 @@ class Expr(Scalar):
     __mod__, __rmod__ = _operators(ops.remainder)
     __lt__, __gt__ = _operators(ops.lt)
     __le__, __ge__ = _operators(ops.le)
-    __eq__, __ne__ = _operators(ops.eq)[0], _operators(ops.ne)[0]
+
+    def __eq__(self, other: Any) -> Any:
+        return _binary(ops.eq, self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return _binary(ops.ne, self, other)
 
     def __floordiv__(self, other: Any) -> Any:
         if _are_integers(self, other):
@@ -278,8 +283,6 @@ class Expr(Scalar):
                 located(f"{self!r} has no bits: it is a real number; cast it by sg.int32(...)")
             )
         return WRAP["u"](self.graph, *args)
-
-    # comparisons --------------------------------------------------------------------------------
 
     def __hash__(self) -> int:
         return hash((id(self.graph), self.id))
