@@ -36,7 +36,14 @@ class Told:
         error, self.error = self.error, None
         if error:
             raise error
-        self.seen.append([w.pipeline if isinstance(w, Step) else w for w in work])
+        self.seen.append([_named(w) for w in work])
+
+
+def _named(work: Work) -> Any:
+    """The pipeline of a step, the source of a copy, and the buffer of zeros."""
+    if isinstance(work, Step):
+        return work.pipeline
+    return work.source if isinstance(work, Copy) else work.buffer
 
 
 def step(name: Any) -> Step:
