@@ -20,7 +20,7 @@ VIEWS: Final = frozenset(
 
 
 def _into_slice(base: WholeArray, attribute: Any, value: WholeArray) -> WholeArray:
-    return base.then(rules.written, attribute, base.shape, value)
+    return base.then(rules.written, attribute, base.shape, value) if value.size else base
 
 
 def _back_in_order(base: WholeArray, attribute: Any, value: WholeArray) -> WholeArray:

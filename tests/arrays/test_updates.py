@@ -229,3 +229,23 @@ def test_nan_does_not_reach_the_slopes_of_others(name: str, is_known: bool) -> N
     by_x, by_v = step(x, v, places.astype(float))
     assert by_x.tolist() == [0.0 if name == "max" else 1.0, 0.0, 1.0, 3.0, 0.0]
     assert by_v.tolist() == [1.0 if name == "max" else 0.0, 0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("rows", [slice(3, 1), slice(-1, 1, 1), slice(0, 0)])
+def test_writes_to_no_elements_change_nothing(rows: slice) -> None:
+    """Also where derivatives of derivatives go through them."""
+    x = np.linspace(-1.0, 2.0, 20).reshape(4, 5)
+
+    def slopes(x: Any) -> Any:
+        def loss(x: Any) -> Any:
+            b = x[:, np.array([-3, 2, 1, -2])].copy()
+            b[rows] *= -1.0
+            b[rows, 1:3] = 7.0
+            return np.sum(np.sin(b))
+
+        return sg.grad(lambda x: np.sum(np.cos(sg.grad(loss)(x))))(x)
+
+    times = np.array([0.0, 1.0, 2.0, 1.0, 0.0])
+    wanted = np.sin(times * np.cos(x)) * times * np.sin(x)
+    run = sg.jit(slopes, device="cpu", dtype="float64")
+    np.testing.assert_allclose(run(x), wanted, rtol=1e-12, atol=1e-14)
