@@ -358,10 +358,10 @@ class WholeArray(Whole):
         kind = KINDS.get(np.dtype(dtype).kind)
         if kind is None:
             raise TraceError(located(f"a whole array has no elements of {np.dtype(dtype)}"))
-        if kind == "i" and self.kind != "b" and np.dtype(dtype).str[1:] not in ("i4", "i8"):
+        if kind == "i" and self.kind != "b" and np.dtype(dtype).itemsize < 4:
             raise TraceError(
                 located(
-                    f"integers here have 32 bits and a sign, not those of {np.dtype(dtype)}"
+                    f"integers here have 32 bits, not those of {np.dtype(dtype)}"
                     ": write x.astype(int), and & 255 or the like for what should wrap around"
                 )
             )

@@ -64,7 +64,7 @@ def test_powers_wrap_around_and_negative_ones_are_rounded_to_zero() -> None:
     assert low.tolist() == [0, -1, 1]
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16])
 def test_integers_of_other_widths_are_refused(dtype: Any) -> None:
-    with pytest.raises(sg.TraceError, match=r"32 bits and a sign.*x\.astype\(int\), and & 255"):
+    with pytest.raises(sg.TraceError, match=r"32 bits.*x\.astype\(int\), and & 255"):
         sg.jit(lambda x: x.astype(dtype), device="cpu")(A.astype(float))
