@@ -211,8 +211,8 @@ def value_and_grad(
     unless ``device`` is the CPU.
 
     What f takes from its closure, from globals, attributes or arrays is what it is at the call: as
-    in JAX without ``jit``, f is traced at every call, but where all that it refers to is seen to be
-    unchanged. Equal traces share a kernel; a constant that has changed makes a kernel anew. Where f
+    in JAX without ``jit``, f is traced at every call, unless all that it refers to is seen to be
+    unchanged. Equal traces share a kernel; a constant that has changed needs a new kernel. Where f
     never changes, `fused_forward_backward` traces it once.
 
     Raises:
@@ -245,9 +245,9 @@ def value_and_grad(
         warn_of(arguments.data)
 
         def traced(trace: Callable[..., Recallable], *how: Any) -> tuple[Any, Any]:
-            before = recall.state()
+            before = recall.state(args, named, chosen)
             program = trace(f, arguments, chosen, has_aux, options, device, *how)
-            recall.note(before, args, named, chosen, program)
+            recall.note(before, program)
             return alone(program.run(arguments.real))
 
         return whole_or_elements(

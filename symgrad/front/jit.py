@@ -79,7 +79,7 @@ class Jitted:
         if (call := self._recall.find(args, named)) is not None:
             self._last = call.program.compiled
             return call.run()
-        arguments, before = Arguments([*args, named], ()), self._recall.state()
+        arguments, before = Arguments([*args, named], ()), self._recall.state(args, named)
         for array in arguments.data:
             if isinstance(array, np.ndarray):
                 warn_if_rounded(array, "an argument", self._options.dtype)
@@ -93,7 +93,7 @@ class Jitted:
                 "sg.jit takes no arrays apart, as sg.fused_forward does, which traces functions by "
                 f"their elements; here they are needed for {error}"
             ) from error
-        self._recall.note(before, args, named, (), program)
+        self._recall.note(before, program)
         self._last = program.compiled
         return program.run(arguments.arrays)
 

@@ -124,12 +124,12 @@ class _Calls:
         everywhere = tuple(range(len(arguments)))
         if (call := self._recall.find(arguments, {}, everywhere)) is not None:
             return call.run()
-        before = self._recall.state()
+        before = self._recall.state(arguments, {}, everywhere)
         nests = [flatten(argument) for argument in arguments]
         arrays = [_array(leaf) for leaves, _ in nests for leaf in leaves]
         start = len(arrays) - len(nests[-1][0]) if self._has_cotangent else len(arrays)
         program = self._program(arrays, start, [tree for _, tree in nests])
-        self._recall.note(before, arguments, {}, everywhere, program)
+        self._recall.note(before, program)
         return program.run(arrays)
 
     def _program(self, arrays: Sequence[Any], start: int, trees: Sequence[Tree]) -> TracedCall:

@@ -394,31 +394,29 @@ class Recall(Generic[Recalled]):
         program = seen[1].get((form.key, _chosen_device()))
         return None if program is None or not seen[0].holds() else RecalledCall(program, form)
 
-    def state(self) -> Fingerprint | None:
-        """The state of the function, before a trace."""
+    def state(
+        self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int] = ()
+    ) -> tuple[Fingerprint, Form] | None:
+        """The state of the function and the form of a call, before its trace."""
         if self._changes >= MOST_CHANGES:
             return None
         try:
-            return Fingerprint(self._f, arrays=True, lists=True)
+            return Fingerprint(self._f, arrays=True, lists=True), Form(args, named, chosen)
+        except UnknownFormError:
+            return None
         except UnknownStateError:
             self._changes = MOST_CHANGES
             return None
 
-    def note(
-        self, before: Fingerprint | None, args: Sequence[Any], named: dict[str, Any],
-        chosen: Sequence[int], program: Recalled,
-    ) -> None:  # fmt: skip
+    def note(self, before: tuple[Fingerprint, Form] | None, program: Recalled) -> None:
         """Keep the program of a trace that began in this state."""
-        if before is None or program.others or not before.holds():
+        if before is None or program.others or not before[0].holds():
             return
-        try:
-            form = Form(args, named, chosen)
-        except UnknownFormError:
-            return
+        state, form = before
         seen = self._seen
         if seen is None or not seen[0].holds():
             self._changes += seen is not None
-            seen = self._seen = before, {}
+            seen = self._seen = state, {}
         if len(seen[1]) >= MOST_FORMS:
             seen[1].clear()
         seen[1][form.key, _chosen_device()] = program

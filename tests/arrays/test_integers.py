@@ -68,3 +68,17 @@ def test_powers_wrap_around_and_negative_ones_are_rounded_to_zero() -> None:
 def test_integers_of_other_widths_are_refused(dtype: Any) -> None:
     with pytest.raises(sg.TraceError, match=r"32 bits.*x\.astype\(int\), and & 255"):
         sg.jit(lambda x: x.astype(dtype), device="cpu")(A.astype(float))
+
+
+def test_the_least_integer_is_divided() -> None:
+    values = np.array([-(2**31), -(2**31) + 1, 2**31 - 1, 7, -7], np.int32)
+    by = np.array([-31, -2, -3, 2, 1], np.int32)
+    for n in (*by.tolist(), by):
+        run = sg.jit(
+            lambda x, n=n: (x.astype(int) // n, x.astype(int) % n), device="cpu", dtype="float64"
+        )
+        down, rest = run(values.astype(float))
+        np.testing.assert_array_equal(
+            down, values // np.int32(n) if np.ndim(n) == 0 else values // n
+        )
+        np.testing.assert_array_equal(rest, values % np.int32(n) if np.ndim(n) == 0 else values % n)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -267,3 +269,21 @@ def test_what_a_loop_cannot_carry_is_refused() -> None:
         sg.jit(lambda x: sg.fori_loop(0, 3, lambda _, c: c[1:], x))(X)
     with pytest.raises(sg.TraceError, match="no pair of a carry"):
         sg.jit(lambda x: sg.scan(lambda c, _: c, x, None, 3))(X)
+
+
+FIRST_CALL = """
+import numpy as np, symgrad as sg
+x = np.linspace(-1.0, 1.0, 65536)
+run = sg.jit(lambda x: sg.fori_loop(0, 3, lambda k, c: np.sin(c) + 0.1 * k, x), device="gpu")
+wanted = x
+for k in range(3):
+    wanted = np.sin(wanted) + 0.1 * k
+print(np.abs(run(x) - wanted).max())
+"""
+
+
+@pytest.mark.skipif(not any(d.is_gpu for d in sg.devices()), reason="no GPU")
+def test_loops_keep_what_they_begin_with_until_it_is_copied() -> None:
+    """In a new process, whose first memory of this size is given back, and taken again."""
+    done = subprocess.run([sys.executable, "-c", FIRST_CALL], stdout=subprocess.PIPE, check=True)
+    assert float(done.stdout) < 1e-6

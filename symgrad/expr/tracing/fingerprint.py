@@ -3,7 +3,7 @@
 A trace shows all that a function computes, but takes longer than a small fit. A function whose code
 refers to numbers, other such functions, objects and classes of such attributes and methods, and
 NumPy's or symgrad's functions alone always computes the same, so that what was made of it serves
-again. Whatever else may have changed since.
+again. All else may have changed since: a function that refers to it has no fingerprint.
 
 `Fingerprint` also notes where everything was read, so that a later call sees in a few microseconds
 that nothing has changed; and it may take small arrays, which it compares by their bytes.
@@ -15,6 +15,7 @@ import abc
 import builtins
 import dis
 import functools
+import itertools
 import operator
 import sys
 import warnings
@@ -37,15 +38,15 @@ from typing import Any, Final, Generic, Protocol
 
 import numpy as np
 
-from symgrad.expr.tracing.snapshot import COMPARED, is_frozen, same_bits, snapshot
+from symgrad.expr.tracing.snapshot import COMPARED, same_bits, snapshot
 
 EXCEPTIONS: Final = frozenset(
     v for v in vars(builtins).values() if isinstance(v, type) and issubclass(v, BaseException)
 )
 
 PURE: Final = EXCEPTIONS | {
-    abs, all, any, bool, callable, complex, dict, divmod, enumerate, filter, float, frozenset, int,
-    isinstance, issubclass, iter, len, list, map, max, min, next, object, pow, range, reversed,
+    abs, all, any, bool, callable, complex, dict, divmod, enumerate, filter, float, frozenset, hash,
+    int, isinstance, issubclass, iter, len, list, map, max, min, next, object, pow, range, reversed,
     round, set, slice, sorted, sum, super, tuple, tuple.__new__, type, zip,
 }  # fmt: skip
 """The builtins that depend on nothing but their arguments."""
@@ -83,8 +84,9 @@ and attributes of what ``__init__`` makes.
 """
 
 BY_NAME: Final = frozenset(
-    {"__builtins__", "__closure__", "__code__", "__defaults__", "__dict__", "__getattribute__",
-     "__globals__", "__kwdefaults__", "__setattr__", "__subclasses__"}
+    {"__annotations__", "__builtins__", "__closure__", "__code__", "__defaults__", "__dict__",
+     "__doc__", "__getattribute__", "__globals__", "__kwdefaults__", "__module__", "__name__",
+     "__qualname__", "__setattr__", "__subclasses__"}
 )  # fmt: skip
 """The attributes by which code reaches what it does not name."""
 
@@ -109,15 +111,25 @@ WRAPPERS: Final = (
 SPECIAL: Final = frozenset(
     {n for t in (complex, dict, int, np.ndarray, set) for n in vars(t)
      if n.startswith("__") and callable(getattr(t, n))}
-    | {"__array_function__", "__call__", "__enter__", "__exit__", "__get__", "__missing__",
+    | {"__array_function__", "__array_interface__", "__array_priority__", "__array_struct__",
+       "__call__", "__enter__", "__exit__", "__get__", "__missing__",
        "__next__"}
 ) - {
-    "__class_getitem__", "__copy__", "__deepcopy__", "__delattr__", "__dir__", "__format__",
-    "__getattribute__", "__getnewargs__", "__getstate__", "__hash__", "__init__", "__new__",
+    "__copy__", "__deepcopy__", "__delattr__", "__dir__", "__format__",
+    "__getattribute__", "__getnewargs__", "__getstate__", "__init__", "__new__",
     "__reduce__", "__reduce_ex__", "__repr__", "__setattr__", "__setstate__", "__sizeof__",
     "__str__",
 }  # fmt: skip
 """The methods that operators and NumPy call; not those of printing, copies and changes."""
+
+PRINTING: Final = frozenset({"__format__", "__repr__", "__str__"})
+"""The methods that call those which make strings of objects."""
+
+STRINGS: Final = "BUILD_STRING", "FORMAT_", "CONVERT_VALUE"
+"""How the names of instructions begin that make strings of objects."""
+
+LOADS: Final = "CACHE", "CALL", "LOAD_", "PRECALL", "PUSH_NULL"
+"""How the names of those begin that may stand between a string and the exception that has it."""
 
 PLAIN_BASES: Final = frozenset({object, tuple, abc.ABC, Generic, Protocol}) | EXCEPTIONS
 """The classes of which nothing is read."""
@@ -141,6 +153,8 @@ class _References:
     attributes: tuple[str, ...]
     elsewhere: bool
     """Whether it reaches what is not its own in other ways."""
+    prints: bool
+    """Whether it makes strings of objects, other than those of exceptions that are raised."""
 
 
 def fingerprint(f: Callable[..., Any]) -> Hashable | None:
@@ -182,8 +196,8 @@ class Fingerprint:
     """All that decides the values of a function: as a ``key``, and where it was read.
 
     With ``arrays``, arrays of numbers that the function takes from its closure or from globals are
-    a part of it, and with ``lists`` large ones, lists and dictionaries of what may be; arrays are
-    copied, and are none of the key.
+    a part of it, and with ``lists`` large ones, lists and dictionaries of what may be. The key has
+    the shapes and types of arrays; their numbers are copied, and compared.
 
     Raises:
         UnknownStateError: where something else may decide them.
@@ -201,17 +215,18 @@ class Fingerprint:
 
     def __init__(self, f: Callable[..., Any], arrays: bool = False, lists: bool = False) -> None:
         self._takes_arrays, self._takes_lists = arrays, lists
-        self._functions: dict[FunctionType, tuple[CodeType, Any, Any]] = {}
+        self._functions: dict[FunctionType, tuple[CodeType, Any, Any, tuple[str, ...]]] = {}
         self._cells: dict[int, tuple[CellType, Any]] = {}
+        self._globals: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
         self._names: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
         self._arrays: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._lists: dict[int, tuple[list[Any], list[Any]]] = {}
         self._dicts: dict[int, tuple[dict[Any, Any], dict[Any, Any]]] = {}
-        self._objects: dict[int, tuple[Any, type, Any]] = {}
+        self._objects: dict[int, tuple[Any, type, Any, tuple[str, ...]]] = {}
         self._slots: list[tuple[Any, str, Any]] = []
         self._classes: dict[type, tuple[type, ...]] = {}
         self._called: dict[type, None] = {}
-        self._members: dict[type, Mapping[str, Any]] = {}
+        self._members: dict[type, tuple[Mapping[str, Any], tuple[str, ...]]] = {}
         self._modules: dict[ModuleType, None] = {}
         self._attributes: set[str] = set()
         try:
@@ -225,20 +240,30 @@ class Fingerprint:
         try:
             return (
                 all(
-                    f.__code__ is code and f.__defaults__ is defaults and f.__kwdefaults__ is named
-                    for f, (code, defaults, named) in self._functions.items()
+                    f.__code__ is code
+                    and f.__defaults__ is defaults
+                    and f.__kwdefaults__ is named
+                    and tuple(vars(f)) == keys
+                    for f, (code, defaults, named, keys) in self._functions.items()
                 )
                 and all(cell.cell_contents is value for cell, value in self._cells.values())
-                and all(_looked_up(names, n) is value for names, n, value in self._names.values())
+                and all(_looked_up(names, n) is value for names, n, value in self._globals.values())
+                and all(
+                    names.get(name, _MISSING) is value
+                    for names, name, value in self._names.values()
+                )
                 and all(
                     len(values) == len(before) and all(map(operator.is_, values, before))
                     for values, before in self._lists.values()
                 )
                 and all(_same_items(values, before) for values, before in self._dicts.values())
                 and all(
-                    type(value) is kind and getattr(value, "__dict__", None) is names
-                    for value, kind, names in self._objects.values()
+                    type(value) is kind
+                    and getattr(value, "__dict__", None) is names
+                    and (names is None or tuple(names) == keys)
+                    for value, kind, names, keys in self._objects.values()
                 )
+                and all(tuple(names) == keys for names, keys in self._members.values())
                 and all(getattr(value, n, _MISSING) is slot for value, n, slot in self._slots)
                 and all(kind.__mro__ is order for kind, order in self._classes.items())
                 and all(same_bits(array, before) for array, before in self._arrays.values())
@@ -275,9 +300,10 @@ class Fingerprint:
             return (value.hex(),)  # which tells -0.0 from 0.0
         if value is None or kind in (bool, int, str):
             return kind, value
-        if kind in (np.ufunc, DISPATCHER) or (
-            kind in (type, BuiltinFunctionType, FunctionType)
-            and (value in KNOWN or (kind, value.__module__) in MATHEMATICS)
+        if kind is DISPATCHER or (kind is np.ufunc and "d" in "".join(value.types)):
+            return kind, value
+        if kind in (type, BuiltinFunctionType, FunctionType) and (
+            value in KNOWN or (kind, value.__module__) in MATHEMATICS
         ):
             return kind, value
         if kind is FunctionType and value not in within:
@@ -294,6 +320,8 @@ class Fingerprint:
             parts = value.__func__, value.__self__
             return kind, *(self._of_value(v, within) for v in parts)
         if kind is functools.partial:
+            if vars(value):
+                raise UnknownStateError
             parts = value.func, value.args, value.keywords
             return kind, *(self._of_value(v, within) for v in parts)
         if self._takes_arrays and kind is np.ndarray:
@@ -307,6 +335,8 @@ class Fingerprint:
         if value is NotImplemented:
             return (kind,)
         if isinstance(value, type):
+            if isinstance(value, abc.ABCMeta):  # others may be registered as its subclasses
+                raise UnknownStateError
             self._add_class(value)
             self._called[value] = None
             return (value,)
@@ -327,8 +357,7 @@ class Fingerprint:
 
     def _of_array(self, array: np.ndarray) -> Part:
         most = MOST_COMPARED if self._takes_lists else MOST_BYTES
-        is_small = array.nbytes <= most or (self._takes_lists and is_frozen(array))
-        if array.dtype.char not in COMPARED or not is_small:
+        if array.dtype.char not in COMPARED or array.nbytes > most:
             raise UnknownStateError
         if id(array) not in self._arrays:
             self._arrays[id(array)] = array, snapshot(array)
@@ -344,7 +373,9 @@ class Fingerprint:
         if references.elsewhere:
             raise UnknownStateError
         self._attributes.update(references.attributes)
-        self._functions[f] = f.__code__, f.__defaults__, f.__kwdefaults__
+        if references.prints:
+            self._attributes.update(PRINTING)
+        self._functions[f] = f.__code__, f.__defaults__, f.__kwdefaults__, tuple(vars(f))
         values = []
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
             self._cells[id(cell)] = cell, cell.cell_contents
@@ -354,7 +385,7 @@ class Fingerprint:
                 values.append(cell.cell_contents)
         for name in references.names:
             values.append(_global(f, name))
-            self._note(f.__globals__, name, values[-1])
+            self._globals[id(f.__globals__), name] = f.__globals__, name, values[-1]
             if values[-1] is type:  # it gives the class of an object, which may be called
                 self._attributes.add("__class__")
         parts = [self._of_reference(v, within) for v in values]
@@ -374,7 +405,12 @@ class Fingerprint:
     def _of_module(self, module: ModuleType) -> Part:
         """The values that a module has for attributes that are read, of it or of other objects."""
         has = vars(module)
-        names = [n for n in sorted(self._attributes) if n in has or _is_lazy(module, n)]
+        names = [
+            n for n in sorted(self._attributes)
+            if n in has or (not n.startswith("__") and _is_lazy(module, n))
+        ]  # fmt: skip
+        for name in self._attributes.difference(names):
+            self._note(has, name, _MISSING)
         if module.__name__ == "symgrad":  # names that it loads when they are first asked for
             values = [getattr(module, name) for name in names]
         else:
@@ -405,28 +441,36 @@ class Fingerprint:
     def _of_class(self, kind: type) -> tuple[Part, ...]:
         """The methods and attributes that are read of a class and, for `super`, its bases."""
         read = (base for base in kind.__mro__ if base not in PLAIN_BASES)
-        bases = [self._members.setdefault(base, vars(base)) for base in read]
+        bases = [
+            self._members.setdefault(base, (vars(base), tuple(vars(base))))[0] for base in read
+        ]
         is_called = kind in self._called or "__class__" in self._attributes
+        for has in bases if is_called else ():
+            is_frozen = getattr(has.get("__dataclass_params__"), "frozen", False)
+            if "__setattr__" in has and not is_frozen:
+                raise UnknownStateError
         parts = []
         for name in sorted(SPECIAL | self._attributes | (CONSTRUCTORS if is_called else set())):
             if not any(name in has for has in bases):
                 continue
             for has in bases:
-                self._note(has, name, has.get(name, _MISSING))
                 if name in has:
-                    parts.append((name, self._of_member(has[name])))
+                    self._note(has, name, has[name])
+                    parts.append((name, self._of_member(has[name], is_called)))
         return tuple(parts)
 
-    def _of_member(self, value: Any) -> Part:
+    def _of_member(self, value: Any, is_called: bool) -> Part:
         """The part of a member of a class: of a method, property, slot, or value of all objects."""
         kind = type(value)
         if kind in (staticmethod, classmethod):
             return kind, self._of_reference(value.__func__, ())
         if kind is property:
+            if is_called and value.fset is not None:  # which ``__init__`` may call
+                raise UnknownStateError
             return kind, self._of_value(value.fget, ())
         if kind in (FIELD, MemberDescriptorType):
             return (kind,)
-        if hasattr(kind, "__get__") and kind is not FunctionType:
+        if kind is not FunctionType and (hasattr(kind, "__get__") or hasattr(kind, "__set__")):
             raise UnknownStateError
         return self._of_reference(value, ())
 
@@ -437,7 +481,8 @@ class Fingerprint:
             return value, self._of_value(value.__wrapped__, within)
         self._add_class(kind)
         if id(value) not in self._objects:
-            self._objects[id(value)] = value, kind, getattr(value, "__dict__", None)
+            names = getattr(value, "__dict__", None)
+            self._objects[id(value)] = value, kind, names, tuple(names or ())
         number = list(self._objects).index(id(value))
         items = tuple.__iter__(value) if isinstance(value, tuple) else ()
         return kind, number, *(self._of_reference(v, within) for v in items)
@@ -448,8 +493,8 @@ class Fingerprint:
         has = getattr(value, "__dict__", {})
         for name in sorted(self._attributes):
             of_class = next((vars(b)[name] for b in kind.__mro__ if name in vars(b)), _MISSING)
-            if name in has or of_class is not _MISSING:
-                self._note(has, name, has.get(name, _MISSING))
+            if name in has:
+                self._note(has, name, has[name])
             if type(of_class) is MemberDescriptorType:
                 self._slots.append((value, name, getattr(value, name, _MISSING)))
                 if self._slots[-1][2] is not _MISSING:
@@ -520,8 +565,24 @@ def _references(code: CodeType) -> _References:
     lasting = (i for part in _within(code) for i in _lasting(part))
     own = (i for i in lasting if i.opname != "STORE_DEREF" or i.argval in code.co_freevars)
     elsewhere = any(i.opname.startswith(OTHER_WAYS) for i in own)
+    constants = [c for part in _within(code) for c in part.co_consts if isinstance(c, str)]
+    prints = "format" in attributes or any("%" in text for text in constants)
+    prints |= any(map(_prints, _within(code)))
     elsewhere |= bool(attributes & BY_NAME) and code.co_name not in CONSTRUCTORS
-    return _References(tuple(sorted(names)), tuple(sorted(attributes)), elsewhere)
+    return _References(tuple(sorted(names)), tuple(sorted(attributes)), elsewhere, prints)
+
+
+def _prints(code: CodeType) -> bool:
+    """Whether code makes strings of objects, other than those of exceptions that it raises."""
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    for n, i in enumerate(instructions):
+        if i.opname.startswith(STRINGS):
+            after = itertools.dropwhile(
+                lambda j: j.opname.startswith((*STRINGS, *LOADS)), instructions[n:]
+            )
+            if getattr(next(after, None), "opname", None) != "RAISE_VARARGS":
+                return True
+    return False
 
 
 def _lasting(code: CodeType) -> Iterator[dis.Instruction]:

@@ -2,7 +2,7 @@
 
 A function may write to an array after it has used it, so that what is traced is kept as a copy. To
 compare an array with its last copy takes less than another copy, which would have to be sent to a
-device again. Arrays that nobody can write to are neither copied nor compared.
+device again.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ def snapshot(array: np.ndarray) -> np.ndarray:
         >>> snapshot(array) is first
         False
     """
-    if is_frozen(array):
-        return array
     known, number = _copies.get(id(array)), id(array)
     if known is not None and known[0]() is array:
         last = known[1]()
@@ -48,19 +46,11 @@ def snapshot(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def is_frozen(array: np.ndarray) -> bool:
-    """Whether an array has its own memory, and cannot be written to: `ndarray.flags.writeable`."""
-    return array.base is None and not array.flags.writeable
-
-
 def same_bits(array: np.ndarray, before: np.ndarray) -> bool:
     """Whether an array has the shape, the type and the bits of another one.
 
-    Long doubles and complex numbers have bits without a meaning: they are never the same. An array
-    that was not copied, as nobody could write to it, is the same while nobody can.
+    Long doubles and complex numbers have bits without a meaning: they are never the same.
     """
-    if array is before:
-        return is_frozen(array)
     if array.shape != before.shape or array.dtype != before.dtype:
         return False
     if array.dtype.char not in COMPARED:

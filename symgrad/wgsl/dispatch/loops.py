@@ -166,10 +166,15 @@ class Iterations:
 
 
 class Run:
-    """A run of a loop: where its arrays stand, and the memory that it takes."""
+    """A run of a loop: where its arrays stand, and the memory that it takes.
 
-    def __init__(self, loop: RecordedLoop, places: dict[Array, Rows]) -> None:
-        self._loop, self._gpu, self.places = loop, loop.gpu, places
+    What it begins with, ``sent``, is kept until it is copied: others would get its memory.
+    """
+
+    def __init__(
+        self, loop: RecordedLoop, places: dict[Array, Rows], sent: Sequence[DeviceArray]
+    ) -> None:
+        self._loop, self._gpu, self.places, self._sent = loop, loop.gpu, places, sent
         self._scratch = [
             [self._gpu.storage(n or QUAD_BYTES) for n in launched.scratch]
             for _, launched in loop.segments
@@ -296,7 +301,7 @@ class RecordedLoop:
             rows = places[y]
             places[x] = rows.shifted(rows.shift + (depth if loop.reverse else -depth))
             copies.append(places[x].filled(first, inits[x]))
-        return Run(self, places), copies
+        return Run(self, places, [*inits.values()]), copies
 
     def _alone(self, array: DeviceArray) -> Rows:
         """An array that is the same in all iterations."""
@@ -308,7 +313,10 @@ class RecordedLoop:
         if not isinstance(value, DeviceArray):
             return DeviceArray.from_numpy(self.gpu, np.asarray(value), dtype)
         if value.gpu is not self.gpu:
-            raise DeviceError(f"an array is on {value.device}, the loop on {self.gpu.info}")
+            raise DeviceError(
+                f"an array is on {value.device}, the loop on {self.gpu.info}: move the array with "
+                "sg.device_array(x.numpy(), device)"
+            )
         value.require(dtype)
         return value
 
