@@ -207,16 +207,16 @@ INTEGER_RULES: Final[dict[Op, Callable[..., Any]]] = {
     ops.pow: _power,
     ops.sign: _sign,
     **{op: lambda own, a: own.of(a) for op in (ops.floor, ops.ceil, ops.trunc)},
-    ops.lt: lambda own, a, b: own.truth(own.builder.below(a, b)),
-    ops.le: lambda own, a, b: own.truth(own.builder.below(a, b, offset=1)),
+    ops.lt: lambda own, a, b: own.truth(own.builder.less(a, b)),
+    ops.le: lambda own, a, b: own.truth(own.builder.opposite(own.builder.less(b, a))),
     ops.eq: lambda own, a, b: own.truth(own.builder.same(a, b)),
     ops.ne: lambda own, a, b: own.truth(own.builder.opposite(own.builder.same(a, b))),
     ops.abs: lambda own, a: _choice(
         own, own.truth(own.builder.below(a, own.builder.number(0))), own.builder.plus((-1, a)), a
     ),
     ops.neg: lambda own, a: own.of(own.builder.plus((-1, a))),
-    ops.minimum: lambda own, a, b: _choice(own, own.truth(own.builder.below(a, b)), a, b),
-    ops.maximum: lambda own, a, b: _choice(own, own.truth(own.builder.below(b, a)), a, b),
+    ops.minimum: lambda own, a, b: _choice(own, own.truth(own.builder.less(a, b)), a, b),
+    ops.maximum: lambda own, a, b: _choice(own, own.truth(own.builder.less(b, a)), a, b),
     ops.where: _choice,
 }
 """The operations of integers, by the operations of real numbers."""

@@ -95,6 +95,18 @@ class Builder(Integers):
             return self.integer_product(*args)
         return self.graph.add(op, *args)
 
+    def less(self, a: int, b: int) -> int:
+        """``a < b`` of any integers: of other signs, whose difference may wrap around, by these."""
+        low, high = self.span(self.plus(a, (-1, b)))
+        if low >= -(2**31) and high < 2**31:
+            return self.below(a, b)
+        zero = self.number(0)
+        down, up = self.below(a, zero), self.below(b, zero)
+        apart = self.both(down, self.opposite(up))
+        return self.either(
+            apart, self.both(self.below(a, b), self.opposite(self.both(up, self.opposite(down))))
+        )
+
     def opposite(self, condition: int) -> int:
         """Whether a condition does not hold."""
         truth = self.truth_of(condition)

@@ -82,3 +82,19 @@ def test_the_least_integer_is_divided() -> None:
             down, values // np.int32(n) if np.ndim(n) == 0 else values // n
         )
         np.testing.assert_array_equal(rest, values % np.int32(n) if np.ndim(n) == 0 else values % n)
+
+
+FAR: dict[str, Any] = {
+    "<": lambda x, y: x < y, "<=": lambda x, y: x <= y, ">": lambda x, y: x > y,
+    ">=": lambda x, y: x >= y, "maximum": np.maximum, "minimum": np.minimum,
+    "clip": lambda x, y: np.clip(x, -(10**9), 10**9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize("device", ["cpu", *["gpu"] * any(d.is_gpu for d in sg.devices())])
+def test_integers_that_are_far_apart_compare(name: str, device: Any) -> None:
+    each = np.array([-(2.0**31), -2e9, -5.0, -1.0, 0.0, 5.0, 1.5e9, 2.0**31 - 128])
+    x, y = (a.ravel() for a in np.meshgrid(each, each))
+    got = sg.jit(lambda x, y: FAR[name](x.astype(int), y.astype(int)), device=device)(x, y)
+    np.testing.assert_array_equal(got, FAR[name](x.astype(np.int64), y.astype(np.int64)))
