@@ -18,7 +18,9 @@ from symgrad.arrays.scalars import (
     shift_left,
     shift_right,
 )
+from symgrad.errors import TraceError
 from symgrad.expr import ops
+from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ElementsNeededError, Op
 from symgrad.expr.tracers.expression import WRAP, Condition, Expr, Scalar
 
@@ -155,8 +157,26 @@ def _cast(value: IntegerElement, kind: str) -> int:
     return value.as_float().id if kind == "f" else value.is_true().id
 
 
+def _of_32_bits(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of two integers whose results are not those of integers that wrap around."""
+
+    def checked(own: IntegerElement, a: int, b: int) -> Any:
+        for i in (a, b):
+            known = own.builder.integer(i)
+            if known is not None and not -(2**31) <= known < 2**31:
+                raise TraceError(
+                    located(
+                        f"integers here have 32 bits, {known} has more: compare and divide by it "
+                        f"as real numbers, x.astype(float) and {float(known)!r}"
+                    )
+                )
+        return rule(own, a, b)
+
+    return checked
+
+
 def _divided(part: int) -> Callable[..., Any]:
-    return lambda own, a, n: own.of(own.builder.divided(a, n)[part])
+    return _of_32_bits(lambda own, a, n: own.of(own.builder.divided(a, n)[part]))
 
 
 def _truncated_remainder(own: IntegerElement, a: int, n: int) -> Any:
@@ -207,16 +227,20 @@ INTEGER_RULES: Final[dict[Op, Callable[..., Any]]] = {
     ops.pow: _power,
     ops.sign: _sign,
     **{op: lambda own, a: own.of(a) for op in (ops.floor, ops.ceil, ops.trunc)},
-    ops.lt: lambda own, a, b: own.truth(own.builder.less(a, b)),
-    ops.le: lambda own, a, b: own.truth(own.builder.opposite(own.builder.less(b, a))),
-    ops.eq: lambda own, a, b: own.truth(own.builder.same(a, b)),
-    ops.ne: lambda own, a, b: own.truth(own.builder.opposite(own.builder.same(a, b))),
+    ops.lt: _of_32_bits(lambda own, a, b: own.truth(own.builder.less(a, b))),
+    ops.le: _of_32_bits(lambda own, a, b: own.truth(own.builder.opposite(own.builder.less(b, a)))),
+    ops.eq: _of_32_bits(lambda own, a, b: own.truth(own.builder.same(a, b))),
+    ops.ne: _of_32_bits(lambda own, a, b: own.truth(own.builder.opposite(own.builder.same(a, b)))),
     ops.abs: lambda own, a: _choice(
         own, own.truth(own.builder.below(a, own.builder.number(0))), own.builder.plus((-1, a)), a
     ),
     ops.neg: lambda own, a: own.of(own.builder.plus((-1, a))),
-    ops.minimum: lambda own, a, b: _choice(own, own.truth(own.builder.less(a, b)), a, b),
-    ops.maximum: lambda own, a, b: _choice(own, own.truth(own.builder.less(b, a)), a, b),
+    ops.minimum: _of_32_bits(
+        lambda own, a, b: _choice(own, own.truth(own.builder.less(a, b)), a, b)
+    ),
+    ops.maximum: _of_32_bits(
+        lambda own, a, b: _choice(own, own.truth(own.builder.less(b, a)), a, b)
+    ),
     ops.where: _choice,
 }
 """The operations of integers, by the operations of real numbers."""

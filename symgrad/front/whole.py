@@ -315,6 +315,8 @@ class Form:
             self.arrays.append(value)
             self._parts.append((kind, value.shape, value.dtype, value.gpu))
         elif kind is dict:
+            if not all(type(k) in (int, str) for k in value):
+                raise UnknownFormError
             self._add_nest(kind, value.values(), tuple(value), is_variable)
         elif kind in (tuple, list):
             if kind is list and all(isinstance(v, (list, int, float, np.generic)) for v in value):

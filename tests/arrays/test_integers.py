@@ -98,3 +98,14 @@ def test_integers_that_are_far_apart_compare(name: str, device: Any) -> None:
     x, y = (a.ravel() for a in np.meshgrid(each, each))
     got = sg.jit(lambda x, y: FAR[name](x.astype(int), y.astype(int)), device=device)(x, y)
     np.testing.assert_array_equal(got, FAR[name](x.astype(np.int64), y.astype(np.int64)))
+
+
+@pytest.mark.parametrize("name", ["<", ">=", "maximum", "//", "%", "=="])
+def test_integers_beyond_32_bits_are_refused_where_they_matter(name: str) -> None:
+    more: dict[str, Any] = {
+        **FAR, "//": lambda x, y: x // y, "%": lambda x, y: x % y, "==": lambda x, y: x == y,
+    }  # fmt: skip
+    with pytest.raises(sg.UnsupportedError, match=r"4294967296 has more: .* x\.astype\(float\)"):
+        sg.jit(lambda x: more[name](x.astype(int), 2**32), device="cpu")(A.astype(float))
+    wrapped = sg.jit(lambda x: x.astype(int) * (2**32 + 3), device="cpu")(np.array([2.0, -5.0]))
+    assert wrapped.tolist() == [6, -15]

@@ -583,6 +583,42 @@ class Keyed:
         return hash(self) == hash(other)
 
 
+class Stored:
+    def __init__(self) -> None:
+        self.x = 1.0
+
+    @property
+    def x(self) -> float:
+        return self._x
+
+    @x.setter
+    def x(self, value: float) -> None:
+        self._x = value * Setting.scale
+
+
+class Made:
+    def __init__(self) -> None:
+        self.scale = Setting.scale
+
+    @classmethod
+    def make(cls) -> Made:
+        return cls()
+
+
+class Mapped:
+    def keys(self) -> list[str]:
+        return ["x"] if Setting.scale else []
+
+    def __getitem__(self, name: str) -> float:
+        return Setting.scale
+
+    def sum(self, *_: Any, **__: Any) -> float:
+        return Setting.scale
+
+
+MADE, FORMAT = Made(), "%s"
+MAPPING: Any = Mapped()
+SUM: Any = np.sum
 SHOWN, KEYED, FACTOR = Shown(), Keyed(), {0: 2.0}
 TABLE = {"first": 2.0, "second": 3.0}
 BY_HASH = {1: 2.0, 2: 3.0}
@@ -596,6 +632,32 @@ UNSEEN: dict[str, tuple[Callable[[Any], Any], Any, str, Any]] = {
     "a percent sign": (lambda a: np.sum(a) * TABLE["%r" % SHOWN], Shown, "kind", "second"),  # noqa: UP031
     "str.format": (lambda a: np.sum(a) * TABLE["{}".format(SHOWN)], Shown, "kind", "second"),  # noqa: UP032
     "a hash": (lambda a: np.sum(a) * BY_HASH[KEYED], Keyed, "key", 2),  # type: ignore[index]
+    "a field of a format": (
+        lambda a: np.sum(a) * TABLE[f"{SHOWN.kind}"],
+        Shown,
+        "kind",
+        "second",
+    ),
+    "a format that is elsewhere": (
+        lambda a: np.sum(a) * TABLE[FORMAT % SHOWN],
+        Shown,
+        "kind",
+        "second",
+    ),
+    "a setter of a name that is stored": (
+        lambda a: np.sum(a) * Stored()._x,
+        Setting,
+        "scale",
+        3.0,
+    ),
+    "a constructor that a class method calls": (
+        lambda a: np.sum(a) * MADE.make().scale,
+        Setting,
+        "scale",
+        3.0,
+    ),
+    "keys of a mapping": (lambda a: np.sum(a) * {**MAPPING}["x"], Setting, "scale", 3.0),
+    "a method that NumPy calls": (lambda a: np.sum(a) * SUM(MAPPING), Setting, "scale", 3.0),
 }
 
 
@@ -633,3 +695,42 @@ def test_integers_that_a_function_changes_are_those_of_the_call() -> None:
     run = sg.value_and_grad(f, **OPTIONS)
     for k in (0, 1, 0):
         assert run(a, np.array([k]))[0] == pytest.approx(np.sum(a[k + 1] ** 2))
+
+
+@dataclass
+class Printed:
+    rate: float = 2.0
+
+
+class Pair(NamedTuple):
+    rate: float = 2.0
+    name: str = "w"
+
+
+@pytest.mark.parametrize("make", [Printed, Settings, Pair])
+def test_strings_beside_data_classes_are_plain(make: Any, traces: list[int]) -> None:
+    """Their own strings are those of their fields, which are compared."""
+    settings, rates = make(), {"w0": 1.0, "w1": 2.0}
+
+    def loss(a: Any) -> Any:
+        """Of 100 % of the rows."""
+        total = sum(rates[f"w{k}"] * settings.rate for k in range(2))
+        message = f"{a.ndim + 1} axes of {settings}"
+        if a.ndim != 2:
+            raise ValueError(message)
+        return np.sum(a.astype(a.dtype)) * total
+
+    run = sg.value_and_grad(loss, **OPTIONS)
+    for _ in range(2):
+        assert run(A + 1.0)[0] == pytest.approx(3.0 * settings.rate * np.sum(A + 1.0))
+    assert len(traces) == 1
+
+
+def test_keys_of_arguments_are_those_of_the_call() -> None:
+    run = sg.value_and_grad(
+        lambda p: sum(np.sum(x) * (2.0 if type(k) is bool else k) for k, x in p.items()), **OPTIONS
+    )
+    for key in (1, True, 1.0):
+        factor = 2.0 if key is True else 1.0
+        assert run({key: A + 1.0})[0] == pytest.approx(factor * np.sum(A + 1.0))
+        assert [type(k) for k in run({key: A})[1]] == [type(key)]

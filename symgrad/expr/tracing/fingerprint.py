@@ -17,6 +17,7 @@ import dis
 import functools
 import itertools
 import operator
+import re
 import sys
 import warnings
 from collections import namedtuple
@@ -28,6 +29,7 @@ from types import (
     ClassMethodDescriptorType,
     CodeType,
     FunctionType,
+    GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
@@ -112,8 +114,7 @@ SPECIAL: Final = frozenset(
     {n for t in (complex, dict, int, np.ndarray, set) for n in vars(t)
      if n.startswith("__") and callable(getattr(t, n))}
     | {"__array_function__", "__array_interface__", "__array_priority__", "__array_struct__",
-       "__call__", "__enter__", "__exit__", "__get__", "__missing__",
-       "__next__"}
+       "__call__", "__enter__", "__exit__", "__get__", "__missing__", "__next__", "keys"}
 ) - {
     "__copy__", "__deepcopy__", "__delattr__", "__dir__", "__format__",
     "__getattribute__", "__getnewargs__", "__getstate__", "__init__", "__new__",
@@ -123,7 +124,7 @@ SPECIAL: Final = frozenset(
 """The methods that operators and NumPy call; not those of printing, copies and changes."""
 
 PRINTING: Final = frozenset({"__format__", "__repr__", "__str__"})
-"""The methods that call those which make strings of objects."""
+"""The methods that make strings of objects."""
 
 STRINGS: Final = "BUILD_STRING", "FORMAT_", "CONVERT_VALUE"
 """How the names of instructions begin that make strings of objects."""
@@ -138,6 +139,9 @@ COMPILED: Final = (
     BuiltinFunctionType, ClassMethodDescriptorType, MethodDescriptorType, WrapperDescriptorType
 )  # fmt: skip
 """The types of methods that are not Python's code."""
+
+FIELDS_OF_STRINGS: Final = re.compile(r"\{[^}]*[.\[]")
+"""What `str.format` reads attributes or elements by."""
 
 FIELD: Final = type(vars(namedtuple("_Pair", "x"))["x"])
 """The type of a named tuple's fields."""
@@ -298,10 +302,17 @@ class Fingerprint:
         kind = type(value)
         if kind is float:
             return (value.hex(),)  # which tells -0.0 from 0.0
-        if value is None or kind in (bool, int, str):
+        if value is None or kind in (bool, int):
             return kind, value
-        if kind is DISPATCHER or (kind is np.ufunc and "d" in "".join(value.types)):
+        if kind is str:
+            return self._of_string(value)
+        if kind is np.ufunc and not all({*types} <= {*"O->"} for types in value.types):
+            return kind, value  # one of `np.frompyfunc` calls Python's code
+        if kind is DISPATCHER:
+            self._attributes.add(value.__name__)  # a method that NumPy calls instead
             return kind, value
+        if value is np.dtype or isinstance(value, np.dtype):
+            return np.dtype, str(value)
         if kind in (type, BuiltinFunctionType, FunctionType) and (
             value in KNOWN or (kind, value.__module__) in MATHEMATICS
         ):
@@ -320,9 +331,7 @@ class Fingerprint:
             parts = value.__func__, value.__self__
             return kind, *(self._of_value(v, within) for v in parts)
         if kind is functools.partial:
-            if vars(value):
-                raise UnknownStateError
-            parts = value.func, value.args, value.keywords
+            parts = value.func, value.args, value.keywords, vars(value)
             return kind, *(self._of_value(v, within) for v in parts)
         if self._takes_arrays and kind is np.ndarray:
             return self._of_array(value)
@@ -341,6 +350,13 @@ class Fingerprint:
             self._called[value] = None
             return (value,)
         return self._of_object(value, within)
+
+    def _of_string(self, value: str) -> Part:
+        if "%" in value:
+            self._attributes.update(PRINTING)
+        if FIELDS_OF_STRINGS.search(value):
+            raise UnknownStateError
+        return str, value
 
     def _of_list(self, values: list[Any], within: tuple[Any, ...]) -> Part:
         if id(values) in self._lists:  # another reference, or one within itself
@@ -445,28 +461,30 @@ class Fingerprint:
             self._members.setdefault(base, (vars(base), tuple(vars(base))))[0] for base in read
         ]
         is_called = kind in self._called or "__class__" in self._attributes
-        for has in bases if is_called else ():
-            is_frozen = getattr(has.get("__dataclass_params__"), "frozen", False)
-            if "__setattr__" in has and not is_frozen:
-                raise UnknownStateError
+        if is_called and (isinstance(kind, abc.ABCMeta) or any(map(_sets, bases))):
+            raise UnknownStateError  # others may be its subclasses, or ``__init__`` call a setter
         parts = []
         for name in sorted(SPECIAL | self._attributes | (CONSTRUCTORS if is_called else set())):
             if not any(name in has for has in bases):
                 continue
             for has in bases:
-                if name in has:
-                    self._note(has, name, has[name])
-                    parts.append((name, self._of_member(has[name], is_called)))
+                if name not in has:
+                    continue
+                self._note(has, name, has[name])
+                if name == "__repr__" and _is_generated(has):
+                    self._attributes.update(getattr(kind, "__match_args__", ()))
+                    continue
+                if type(has[name]) is classmethod:
+                    self._called[kind] = None
+                parts.append((name, self._of_member(has[name])))
         return tuple(parts)
 
-    def _of_member(self, value: Any, is_called: bool) -> Part:
+    def _of_member(self, value: Any) -> Part:
         """The part of a member of a class: of a method, property, slot, or value of all objects."""
         kind = type(value)
         if kind in (staticmethod, classmethod):
             return kind, self._of_reference(value.__func__, ())
         if kind is property:
-            if is_called and value.fset is not None:  # which ``__init__`` may call
-                raise UnknownStateError
             return kind, self._of_value(value.fget, ())
         if kind in (FIELD, MemberDescriptorType):
             return (kind,)
@@ -526,6 +544,27 @@ def _wraps(module: str | None, value: Any) -> bool:
     return module in WRAPPERS and "__wrapped__" in getattr(value, "__dict__", ())
 
 
+def _sets(members: Mapping[str, Any]) -> bool:
+    """Whether a store of an attribute may run code of a class that has these members."""
+    is_frozen = getattr(members.get("__dataclass_params__"), "frozen", False)
+    plain = FIELD, GetSetDescriptorType, MemberDescriptorType
+    return ("__setattr__" in members and not is_frozen) or any(
+        v.fset is not None if isinstance(v, property) else hasattr(type(v), "__set__")
+        for v in members.values()
+        if not isinstance(v, plain)
+    )
+
+
+def _is_generated(members: Mapping[str, Any]) -> bool:
+    """Whether ``__repr__`` is that of data classes or named tuples, which prints the fields."""
+    function = members["__repr__"]
+    if "_fields" in members:
+        return getattr(function, "__globals__", {}).get("__name__") == "collections"
+    inner = getattr(function, "__wrapped__", None)
+    is_made = getattr(members.get("__dataclass_params__"), "repr", False)
+    return is_made and inner is not None and inner.__code__.co_filename == "<string>"
+
+
 def _same_items(values: dict[Any, Any], before: dict[Any, Any]) -> bool:
     """Whether a dictionary has the keys, in their order, and the values that it had."""
     pairs = zip([*values.items()], [*before.items()], strict=False)  # other threads may write
@@ -566,8 +605,11 @@ def _references(code: CodeType) -> _References:
     own = (i for i in lasting if i.opname != "STORE_DEREF" or i.argval in code.co_freevars)
     elsewhere = any(i.opname.startswith(OTHER_WAYS) for i in own)
     constants = [c for part in _within(code) for c in part.co_consts if isinstance(c, str)]
-    prints = "format" in attributes or any("%" in text for text in constants)
+    by_percent = any(i.opname == "BINARY_OP" and i.argrepr in ("%", "%=") for i in instructions)
+    prints = "format" in attributes or (by_percent and any("%" in text for text in constants))
     prints |= any(map(_prints, _within(code)))
+    elsewhere |= "format_map" in attributes
+    elsewhere |= "format" in attributes and any(map(FIELDS_OF_STRINGS.search, constants))
     elsewhere |= bool(attributes & BY_NAME) and code.co_name not in CONSTRUCTORS
     return _References(tuple(sorted(names)), tuple(sorted(attributes)), elsewhere, prints)
 
