@@ -13,16 +13,12 @@ from __future__ import annotations
 
 import abc
 import builtins
-import dis
 import functools
-import itertools
 import operator
-import re
 import sys
 import warnings
 from collections import namedtuple
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -40,6 +36,11 @@ from typing import Any, Final, Generic, Protocol
 
 import numpy as np
 
+from symgrad.expr.tracing.code import (
+    CONSTRUCTORS,
+    FIELDS_OF_STRINGS,
+    references_of,
+)
 from symgrad.expr.tracing.snapshot import COMPARED, same_bits, snapshot
 
 EXCEPTIONS: Final = frozenset(
@@ -76,27 +77,6 @@ OWN: Final = "symgrad.expr.", "symgrad.ode.", "symgrad.front.functional", "symgr
 ELEMENTWISE: Final = "symgrad.expr.tracers.functions"
 """The module of those that are made from the table of operations."""
 
-OTHER_WAYS: Final = (
-    "IMPORT", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_NAME", "DELETE", "MATCH_CLASS"
-)  # fmt: skip
-"""How the names of instructions begin by which code reaches, or changes, what is not its own.
-
-Elements may be stored: of arrays and lists that are not its own it is seen that they have changed;
-and attributes of what ``__init__`` makes.
-"""
-
-BY_NAME: Final = frozenset(
-    {"__annotations__", "__builtins__", "__closure__", "__code__", "__defaults__", "__dict__",
-     "__doc__", "__getattribute__", "__globals__", "__kwdefaults__", "__module__", "__name__",
-     "__qualname__", "__setattr__", "__subclasses__"}
-)  # fmt: skip
-"""The attributes by which code reaches what it does not name."""
-
-CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
-"""The methods that a class calls, with an object that nobody else has seen yet."""
-
-COMPARISONS: Final = frozenset({"__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__"})
-"""The methods of data classes that ask for the class of an object, and make none of it."""
 
 MOST_BYTES: Final = 2**18
 """Bytes of an array that is a part of the key of a fingerprint, at most."""
@@ -126,11 +106,6 @@ SPECIAL: Final = frozenset(
 PRINTING: Final = frozenset({"__format__", "__repr__", "__str__"})
 """The methods that make strings of objects."""
 
-STRINGS: Final = "BUILD_STRING", "FORMAT_", "CONVERT_VALUE"
-"""How the names of instructions begin that make strings of objects."""
-
-LOADS: Final = "CACHE", "CALL", "LOAD_", "PRECALL", "PUSH_NULL"
-"""How the names of those begin that may stand between a string and the exception that has it."""
 
 PLAIN_BASES: Final = frozenset({object, tuple, abc.ABC, Generic, Protocol}) | EXCEPTIONS
 """The classes of which nothing is read."""
@@ -140,25 +115,11 @@ COMPILED: Final = (
 )  # fmt: skip
 """The types of methods that are not Python's code."""
 
-FIELDS_OF_STRINGS: Final = re.compile(r"\{[^}]*[.\[]")
-"""What `str.format` reads attributes or elements by."""
 
 FIELD: Final = type(vars(namedtuple("_Pair", "x"))["x"])
 """The type of a named tuple's fields."""
 
 Part = tuple[Hashable, ...]
-
-
-@dataclass(frozen=True)
-class _References:
-    """The names that code, with the code within it, looks up: global ones, and attributes."""
-
-    names: tuple[str, ...]
-    attributes: tuple[str, ...]
-    elsewhere: bool
-    """Whether it reaches what is not its own in other ways."""
-    prints: bool
-    """Whether it makes strings of objects, other than those of exceptions that are raised."""
 
 
 def fingerprint(f: Callable[..., Any]) -> Hashable | None:
@@ -385,7 +346,7 @@ class Fingerprint:
             return (f,)
         if _wraps(f.__globals__.get("__name__"), f):
             return f, self._of_value(vars(f)["__wrapped__"], within)
-        references = _references(f.__code__)
+        references = references_of(f.__code__)
         if references.elsewhere:
             raise UnknownStateError
         self._attributes.update(references.attributes)
@@ -592,56 +553,3 @@ def _is_lazy(module: ModuleType, name: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names that are deprecated
         return hasattr(module, name)
-
-
-@functools.lru_cache(256)
-def _references(code: CodeType) -> _References:
-    instructions = [i for part in _within(code) for i in dis.get_instructions(part)]
-    names = {i.argval for i in instructions if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    reads = "LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER"
-    attributes = {i.argval for i in instructions if i.opname.startswith(reads)}
-    attributes -= {"__class__"} if code.co_name in COMPARISONS else set()
-    lasting = (i for part in _within(code) for i in _lasting(part))
-    own = (i for i in lasting if i.opname != "STORE_DEREF" or i.argval in code.co_freevars)
-    elsewhere = any(i.opname.startswith(OTHER_WAYS) for i in own)
-    constants = [c for part in _within(code) for c in part.co_consts if isinstance(c, str)]
-    by_percent = any(i.opname == "BINARY_OP" and i.argrepr in ("%", "%=") for i in instructions)
-    prints = "format" in attributes or (by_percent and any("%" in text for text in constants))
-    prints |= any(map(_prints, _within(code)))
-    elsewhere |= "format_map" in attributes
-    elsewhere |= "format" in attributes and any(map(FIELDS_OF_STRINGS.search, constants))
-    elsewhere |= bool(attributes & BY_NAME) and code.co_name not in CONSTRUCTORS
-    return _References(tuple(sorted(names)), tuple(sorted(attributes)), elsewhere, prints)
-
-
-def _prints(code: CodeType) -> bool:
-    """Whether code makes strings of objects, other than those of exceptions that it raises."""
-    instructions = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
-    for n, i in enumerate(instructions):
-        if i.opname.startswith(STRINGS):
-            after = itertools.dropwhile(
-                lambda j: j.opname.startswith((*STRINGS, *LOADS)), instructions[n:]
-            )
-            if getattr(next(after, None), "opname", None) != "RAISE_VARARGS":
-                return True
-    return False
-
-
-def _lasting(code: CodeType) -> Iterator[dis.Instruction]:
-    """The instructions of code, less those by which ``__init__`` fills the object that is new."""
-    first = code.co_varnames[0] if code.co_argcount and code.co_name in CONSTRUCTORS else None
-    before = None
-    for i in dis.get_instructions(code):
-        of_first = before is not None and before.opname.startswith("LOAD_FAST") and (
-            before.argval == first or (type(before.argval) is tuple and before.argval[-1] == first)
-        )  # fmt: skip
-        if not (of_first and i.opname == "STORE_ATTR"):
-            yield i
-        before = i
-
-
-def _within(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _within(constant)
