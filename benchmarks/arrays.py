@@ -23,7 +23,7 @@ from measure import bar, in_fresh_process, interleaved, report
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import symgrad as sg
-from symgrad.arrays.listing import listing
+from symgrad.arrays.program import listing
 from symgrad.arrays.trace import gradients, program_of
 from symgrad.front.whole import WholeTrace
 

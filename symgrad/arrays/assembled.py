@@ -7,12 +7,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.arguments import axis_of, refuse, whole
-from symgrad.arrays.choices import where
 from symgrad.arrays.loops import while_loop
 from symgrad.arrays.mapping import mapped
 from symgrad.arrays.reductions import any_of, count_nonzero
-from symgrad.arrays.shapes import broadcast_to, concatenate, moveaxis, ravel, reshape, take
+from symgrad.arrays.shapes import (
+    axis_of,
+    broadcast_to,
+    concatenate,
+    moveaxis,
+    ravel,
+    refuse,
+    reshape,
+    take,
+    where,
+    whole,
+)
 from symgrad.arrays.whole import WholeArray, flat, innermost
 from symgrad.expr.calls.numpy_calls import EUCLID
 from symgrad.expr.graph.node import ElementsNeededError

@@ -13,10 +13,9 @@ import numpy as np
 from symgrad.arrays import algorithms
 from symgrad.arrays.algorithms import ALGORITHMS, Algorithm
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.lower import Lowering, View
 from symgrad.arrays.program import Call
 from symgrad.arrays.scalars import Array
-from symgrad.arrays.tape import Tape
+from symgrad.arrays.tape import Lowering, Tape, View
 from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.errors import UnsupportedError
 from symgrad.expr.graph.misuse import located

@@ -15,14 +15,12 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays.algorithms import result
-from symgrad.arrays.array_loop import AROUND, CARRY, COUNTER, ROW, ArrayLoop
+from symgrad.arrays.array_loop import AROUND, CARRY, COUNTER, ROW, ArrayLoop, looping
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.loop_gradient import looping
-from symgrad.arrays.lower import Lowering, View
 from symgrad.arrays.program import ArrayProgram, Input, Tabulate
 from symgrad.arrays.rules import chosen
 from symgrad.arrays.scalars import Array, Read
-from symgrad.arrays.tape import Operation, Tape, open_tape, opened, operand_rule
+from symgrad.arrays.tape import Lowering, Operation, Tape, View, open_tape, opened, operand_rule
 from symgrad.arrays.whole import WholeArray
 from symgrad.errors import TraceError
 from symgrad.expr.graph.misuse import located

@@ -8,9 +8,18 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays import rules
-from symgrad.arrays.arguments import NOT_GIVEN, axes_of, axis_of, refuse, whole
-from symgrad.arrays.choices import where
-from symgrad.arrays.shapes import broadcast_to, expand_dims, ravel, squeeze
+from symgrad.arrays.shapes import (
+    NOT_GIVEN,
+    axes_of,
+    axis_of,
+    broadcast_to,
+    expand_dims,
+    ravel,
+    refuse,
+    squeeze,
+    where,
+    whole,
+)
 from symgrad.arrays.tape import size_of
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr.graph.node import ElementsNeededError

@@ -13,9 +13,9 @@ from symgrad.arrays import algorithms
 from symgrad.arrays.elements import IntegerElement, element, node_of
 from symgrad.arrays.gradient import cotangents
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.lower import Index, Lowering, View
 from symgrad.arrays.program import Scan, Tabulate
 from symgrad.arrays.scalars import integer_mul, integer_where, is_negative, truncated
+from symgrad.arrays.tape import Index, Lowering, View
 from symgrad.expr import ops
 from symgrad.expr.graph.node import ElementsNeededError
 

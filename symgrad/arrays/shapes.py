@@ -1,20 +1,63 @@
-"""NumPy's functions of shapes: views of whole arrays, joins, splits, copies along axes."""
+"""NumPy's functions that arrange elements: views, joins, splits, copies along axes, choices."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.arrays import rules
-from symgrad.arrays.arguments import axis_of, whole
-from symgrad.arrays.indexing import index
+from symgrad.arrays.indexing import diagonal, index
 from symgrad.arrays.tape import broadcast, size_of
-from symgrad.arrays.whole import DTYPES, WholeArray
-from symgrad.expr.graph.node import ElementsNeededError
+from symgrad.arrays.whole import DTYPES, WholeArray, flat, innermost
+from symgrad.errors import TraceError
+from symgrad.expr import ops
+from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import ElementsNeededError, whole_among
 
-# --- views ----------------------------------------------------------------------------------------
+# --- arguments: arrays, axes, and options that are refused ----------------------------------------
+
+NOT_GIVEN: Final = inspect.signature(np.sum).parameters["initial"].default
+"""The default of NumPy's options that may be None."""
+
+
+_NESTS: Final = WholeArray, list, tuple
+
+
+def whole(value: Any, *others: Any) -> WholeArray:
+    """A value as a whole array, of the tape of the first one that is among all."""
+    if type(value) is WholeArray and not any(isinstance(o, _NESTS) for o in others):
+        return value
+    return innermost(list(flat([value, *others]))).lift(value)
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """The number of an axis, from the front.
+
+    Raises:
+        AxisError: if there is none.
+    """
+    if not -ndim <= axis < ndim:
+        raise np.exceptions.AxisError(axis, ndim)
+    return int(axis) % ndim
+
+
+def axes_of(a: WholeArray, axis: Any) -> tuple[int, ...]:
+    """The axes that a reduction is over, in order."""
+    if axis is None:
+        return tuple(range(a.ndim))
+    if isinstance(axis, (int, np.integer)):
+        return (axis_of(int(axis), a.ndim),)
+    return tuple(sorted({axis_of(int(k), a.ndim) for k in axis}))
+
+
+def refuse(**options: Any) -> None:
+    """Leave a call with options that are not here to the trace by elements."""
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise ElementsNeededError(f"the option {given[0]}= of a function of whole arrays")
 
 
 def transpose(a: Any, axes: Any = None) -> WholeArray:
@@ -365,3 +408,49 @@ def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False) -> list[Whole
         for place, line in zip(order, lines, strict=True)
     ]
     return grids if sparse else [broadcast_to(g, shape) for g in grids]
+
+
+# --- choices: where, clip, diagonals, triangles, fillings -----------------------------------------
+
+
+def where(condition: Any, *branches: Any) -> WholeArray:
+    """np.where with both branches."""
+    if len(branches) != 2:
+        raise TraceError(located("np.where(condition) alone depends on values; give both branches"))
+    first = whole_among((condition, *branches))
+    assert first is not None, "an array is among them"
+    return first.mapped(ops.where, (condition, *branches))
+
+
+def like(value: float | None) -> Callable[..., Any]:
+    """np.zeros_like and its kin: an array of numbers."""
+
+    def function(a: Any, fill: Any = value, dtype: Any = None, shape: Any = None) -> Any:
+        if isinstance(fill, WholeArray):
+            return broadcast_to(fill, shape or a.shape)
+        kind = a.dtype if dtype is None else dtype
+        return np.full(a.shape if shape is None else shape, fill, kind)
+
+    return function
+
+
+def diag(v: Any, k: int = 0) -> WholeArray:
+    """np.diag: a diagonal of a matrix, or a matrix with this diagonal."""
+    v = whole(v)
+    if v.ndim != 1:
+        return diagonal(v, k)
+    columns = pad(v, (max(k, 0), max(-k, 0)))
+    return where(np.eye(columns.size, k=k) > 0, columns, v.lift(np.zeros((), v.dtype)))
+
+
+def triangle(sign: int) -> Callable[..., WholeArray]:
+    """np.tril, or np.triu with sign -1."""
+
+    def function(m: Any, k: int = 0) -> WholeArray:
+        m = whole(m)
+        rows, columns = m.shape[-2:]
+        i, j = np.arange(rows)[:, None], m.lift(np.arange(columns))
+        beyond = j - (i + k) if sign > 0 else (i + k) - j
+        return where(beyond <= 0, m, m.lift(np.zeros((), m.dtype)))
+
+    return function

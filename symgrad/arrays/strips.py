@@ -21,10 +21,9 @@ from typing import Final
 import numpy as np
 
 from symgrad.arrays import algorithms
-from symgrad.arrays.array_loop import AROUND, CARRY, COUNTER, ArrayLoop
+from symgrad.arrays.array_loop import AROUND, CARRY, COUNTER, ArrayLoop, looping
 from symgrad.arrays.gradient import summed
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.loop_gradient import looping
 from symgrad.arrays.program import (
     ArrayProgram,
     Constant,

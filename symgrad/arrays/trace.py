@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.arrays import assembled, compositions, functions, linear, loops, rules
+from symgrad.arrays import assembled, functions, linear, loops, rules
 from symgrad.arrays.fuse import fused
-from symgrad.arrays.lower import Lowering
 from symgrad.arrays.mapping import mapped
 from symgrad.arrays.program import ArrayProgram
-from symgrad.arrays.tape import Tape, open_tape
+from symgrad.arrays.tape import Lowering, Tape, open_tape
 from symgrad.arrays.whole import WholeArray, anchor_of
 from symgrad.errors import DifferentiationError, InputError, TraceError
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
@@ -23,7 +22,7 @@ from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.tree import Tree, flatten
 
 functions.install()
-WholeArray.functions.update(linear.TABLE | loops.TABLE | compositions.TABLE | assembled.TABLE)
+WholeArray.functions.update(linear.TABLE | loops.TABLE | assembled.TABLE)
 
 
 def gradients(output: WholeArray, wrt: Sequence[WholeArray]) -> list[WholeArray]:

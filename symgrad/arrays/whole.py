@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from symgrad.arrays import rules, views
+from symgrad.arrays import rules
 from symgrad.arrays.tape import KINDS, Operation, Rule, Tape, broadcast, number_key, size_of
 from symgrad.errors import TraceError
 from symgrad.expr.calls.numpy_calls import elementary, refuse_function, refuse_ufunc
@@ -113,7 +114,7 @@ class WholeArray(Whole):
         """The operation that has its elements as they are now, by its number on the tape."""
         base = self.base
         if base is not None and base.number != self._seen:
-            if views.is_view(self, base):
+            if is_view(self, base):
                 self._seen = base.number
                 rule, attribute, *_ = self.operation
                 operands = (self._seen,)
@@ -129,10 +130,10 @@ class WholeArray(Whole):
 
     def become(self, value: WholeArray) -> None:
         """Have the elements of another array of this shape, and so has what it is a view of."""
-        if self.base is None or not views.is_view(self, self.base):
+        if self.base is None or not is_view(self, self.base):
             self.base, self._number = None, value.number
         else:
-            self.base.become(views.written_through(self, self.base, value))
+            self.base.become(written_through(self, self.base, value))
 
     def copied(self) -> WholeArray:
         """An array with the same elements, which later writes to this one leave as they are."""
@@ -247,7 +248,7 @@ class WholeArray(Whole):
         assert all(o.tape is self.tape for o in others), "operands are of one tape"
         operands = (self.number, *(o.number for o in others))
         number = self.tape.add(rule, attribute, operands, shape, kind or self.kind)
-        return WholeArray(self.tape, number, self if shape and rule in views.VIEWS else None)
+        return WholeArray(self.tape, number, self if shape and rule in VIEWS else None)
 
     def lift(self, value: Any) -> WholeArray:
         """Numbers, or a nest of numbers and whole arrays, as a whole array of the same tape."""
@@ -513,3 +514,89 @@ def flat(value: Any) -> Iterator[Any]:
             yield from flat(part)
     else:
         yield value
+
+
+# Views of whole arrays: a write to one goes to the array that it shows, as in NumPy.
+
+VIEWS: Final = frozenset(
+    (rules.indexed, rules.transposed, rules.reshaped, rules.broadcast_to, rules.diagonal)
+)
+"""The operations whose results share the elements of their operand."""
+
+
+def _into_slice(base: WholeArray, attribute: Any, value: WholeArray) -> WholeArray:
+    return base.then(rules.written, attribute, base.shape, value) if value.size else base
+
+
+def _back_in_order(base: WholeArray, attribute: Any, value: WholeArray) -> WholeArray:
+    back = tuple(int(k) for k in np.argsort(attribute))
+    return value.then(rules.transposed, back, base.shape)
+
+
+def _back_in_shape(base: WholeArray, attribute: Any, value: WholeArray) -> WholeArray:
+    return value.then(rules.reshaped, None, base.shape)
+
+
+WRITES: Final[dict[Any, Callable[..., Any]]] = {
+    rules.indexed: _into_slice,
+    rules.transposed: _back_in_order,
+    rules.reshaped: _back_in_shape,
+}
+"""The array that a view shows once the view has other elements, by the operation of the view."""
+
+
+def written_through(view: WholeArray, base: WholeArray, value: WholeArray) -> WholeArray:
+    """The array ``base`` after a write of all elements of a view of it.
+
+    Raises:
+        ValueError: for views that show an element several times, and diagonals, as in NumPy.
+    """
+    rule, attribute, *_ = view.operation
+    if rule not in WRITES:
+        raise ValueError("assignment destination is read-only: write to a copy, a.copy()")
+    return WRITES[rule](base, attribute, value)
+
+
+def is_view(a: WholeArray, base: WholeArray) -> bool:
+    """Whether NumPy has the result of an operation as a view: reshapes of strides may be copies."""
+    if a.operation.rule is not rules.reshaped:
+        return True
+    return _reshaped(base.shape, strides_of(base), a.shape) is not None
+
+
+def strides_of(a: WholeArray) -> tuple[int, ...]:
+    """The strides of an array, in elements, where it lies as NumPy would have it."""
+    base = a.base
+    if base is None:
+        return tuple(np.cumprod([1, *a.shape[:0:-1]])[::-1].tolist())[-a.ndim :] if a.shape else ()
+    (rule, attribute, *_), strides = a.operation, strides_of(base)
+    if rule is rules.transposed:
+        return tuple(strides[k] for k in attribute)
+    if rule is rules.indexed:
+        own = [0] * a.ndim
+        for (axis, _, step), stride in zip(attribute, strides, strict=True):
+            if axis is not None:
+                own[axis] = stride * step
+        return tuple(own)
+    if rule is rules.reshaped:
+        strides = _reshaped(base.shape, strides, a.shape)
+        assert strides is not None, "it is a view"
+        return strides
+    if rule is rules.broadcast_to:
+        added = a.ndim - base.ndim
+        pairs = zip(a.shape[added:], base.shape, strides, strict=True)
+        return (*[0] * added, *[s if n == m else 0 for n, m, s in pairs])
+    first, second, _ = attribute
+    rest = [s for k, s in enumerate(strides) if k not in (first, second)]
+    return (*rest, strides[first] + strides[second])
+
+
+def _reshaped(
+    shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The strides after a reshape, or None where NumPy copies for it."""
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    first = -sum(r for r in reach if r < 0)
+    memory = np.empty(first + sum(r for r in reach if r > 0) + 1, np.int8)
+    line = as_strided(memory[first:], shape, strides).reshape(new)
+    return line.strides if np.may_share_memory(line, memory) else None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.arrays.listing import listing
+from symgrad.arrays.program import listing
 from symgrad.arrays.trace import gradients, program_of
 from symgrad.front.whole import WholeTrace
 

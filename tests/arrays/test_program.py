@@ -6,8 +6,7 @@ import numpy as np
 
 from symgrad.arrays.interpret import interpret
 from symgrad.arrays.laws import Builder
-from symgrad.arrays.listing import listing
-from symgrad.arrays.program import ArrayProgram, Input, Scan, Scatter, Tabulate
+from symgrad.arrays.program import ArrayProgram, Input, Scan, Scatter, Tabulate, listing
 from symgrad.arrays.scalars import Scalars, is_negative
 from symgrad.expr import ops
 
