@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from symgrad.front.kernels import Kernel
     from symgrad.front.network import Network, network
     from symgrad.kernel.stats import Stats
-    from symgrad.ode.solution import OdeResult
+    from symgrad.ode.integration import OdeResult
     from symgrad.ode.solve import solve_ivp
     from symgrad.ode.tableau import Tableau
     from symgrad.optimize import schedules
@@ -117,10 +117,9 @@ if TYPE_CHECKING:
     from symgrad.targets import Device, device_array, devices
     from symgrad.tensor.associative import associative_scan
     from symgrad.tensor.kernel import TensorKernel, TensorStats
-    from symgrad.tensor.layers import gemm_bias, linear
+    from symgrad.tensor.layers import gemm_bias, linear, rowwise
     from symgrad.tensor.nests import device_put, load_arrays, save_arrays
     from symgrad.tensor.optimizers import adamw_update, clip_by_global_norm
-    from symgrad.tensor.rowwise import rowwise
     from symgrad.tensor.selective import selective_scan
     from symgrad.tensor.stencil import causal_convolution, stencil
     from symgrad.web.model import export_html, export_js
@@ -301,7 +300,7 @@ _LATER = {
     "symgrad.front.jit": "jit vmap",
     "symgrad.front.kernels": "Kernel",
     "symgrad.report.device": "Memory free_memory memory",
-    "symgrad.ode.solution": "OdeResult",
+    "symgrad.ode.integration": "OdeResult",
     "symgrad.ode.solve": "solve_ivp",
     "symgrad.ode.tableau": "Tableau",
     "symgrad.petab.problem": "PetabProblem from_petab",
@@ -327,13 +326,12 @@ _LATER = {
     "symgrad.kernel.stats": "Stats",
     "symgrad.targets": "Device device_array devices",
     "symgrad.tensor.kernel": "TensorKernel TensorStats",
-    "symgrad.tensor.layers": "gemm_bias linear",
+    "symgrad.tensor.layers": "gemm_bias linear rowwise",
     "symgrad.tensor.nests": "device_put load_arrays save_arrays",
     "symgrad.front.network": "Network network",
     "symgrad.tensor.optimizers": "adamw_update clip_by_global_norm",
     "symgrad.tensor.associative": "associative_scan",
     "symgrad.tensor.selective": "selective_scan",
-    "symgrad.tensor.rowwise": "rowwise",
     "symgrad.tensor.stencil": "causal_convolution stencil",
     "symgrad.web.model": "export_html export_js",
     "symgrad.wgsl.arrays.array": "DeviceArray",

@@ -15,7 +15,7 @@ import public_api
 import pytest
 
 import symgrad as sg
-from symgrad.deprecated import DEPRECATIONS, KEPT_FOR, Deprecation
+from symgrad.errors import DEPRECATIONS, KEPT_FOR, Deprecation
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/promises.md").read_text("utf-8")

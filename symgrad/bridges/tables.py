@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.errors import InputError
-from symgrad.values.codes import require_shape
+from symgrad.values.tables import require_shape
 
 
 def dask() -> Any:

@@ -17,8 +17,15 @@ from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.fit.data_form import Data, NanPolicy, Refused
 from symgrad.fit.data_in_blocks import DataInBlocks
 from symgrad.fit.solve import Told, fit, near
-from symgrad.optimize.arguments import parameters_of, real, require_taken, start_within, whole
-from symgrad.optimize.models import in_order, sides_of
+from symgrad.optimize.arguments import (
+    in_order,
+    parameters_of,
+    real,
+    require_taken,
+    sides_of,
+    start_within,
+    whole,
+)
 from symgrad.optimize.result import Box
 from symgrad.pipeline import DType, dtype_name
 from symgrad.report.progress import Asked, reporting

@@ -18,10 +18,8 @@ from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr, Handle, lift
 from symgrad.expr.tracing.trace import Trace, trace
 from symgrad.kernel.host.resident import ResidentArray
-from symgrad.optimize.arguments import real
-from symgrad.optimize.evaluation import Weighted
-from symgrad.optimize.method import array_of
-from symgrad.optimize.models import one_value, require_of_one_x
+from symgrad.optimize.arguments import one_value, real, require_of_one_x
+from symgrad.optimize.method import Weighted, array_of
 from symgrad.optimize.result import optimize_result
 from symgrad.values.tables import NAN_POLICIES
 

@@ -26,6 +26,9 @@ from symgrad.kernel.shapes import RowData
 from symgrad.optimize.arguments import (
     as_given,
     bounds_of,
+    in_order,
+    is_of_one_x,
+    names_of,
     parameters_of,
     real_columns,
     real_matrix,
@@ -34,11 +37,9 @@ from symgrad.optimize.arguments import (
     start_within,
     whole,
 )
-from symgrad.optimize.evaluation import Weighted
 from symgrad.optimize.least_squares import LevenbergMarquardt
-from symgrad.optimize.method import Method, Tolerances
+from symgrad.optimize.method import Method, Tolerances, Weighted
 from symgrad.optimize.minimize import minimized
-from symgrad.optimize.models import in_order, is_of_one_x, names_of
 from symgrad.optimize.result import Messages, scipy_optimize
 from symgrad.optimize.starts import MOST_STEPS, Starts, on_host, search_of, starts_of, target_of
 from symgrad.pipeline import DType, dtype_name

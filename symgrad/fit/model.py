@@ -24,9 +24,8 @@ from symgrad.fit.dense import KEPT_SIZES, Descent, Strategy, Triangle
 from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_jacobian
 from symgrad.front.kernels import Kernel, shared
-from symgrad.optimize.evaluation import Accumulation, Weighted
-from symgrad.optimize.method import array_of
-from symgrad.optimize.models import one_value
+from symgrad.optimize.arguments import one_value
+from symgrad.optimize.method import Accumulation, Weighted, array_of
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.optimize.result import Box, Point
 from symgrad.pipeline import DTypeName, Options

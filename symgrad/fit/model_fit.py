@@ -16,8 +16,7 @@ from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.fit.curve_fit import curve_fit
 from symgrad.fit.data_form import Data, DataForm, NanPolicy, Refused
 from symgrad.front.fused import fused_jacobian
-from symgrad.optimize.arguments import real
-from symgrad.optimize.models import names_of
+from symgrad.optimize.arguments import names_of, real
 from symgrad.report.progress import new_figure
 
 INK, CURVE = "#22313f", "#d1495b"

@@ -19,8 +19,8 @@ from symgrad.expr.tracers.tree import Tree, apart, flatten
 from symgrad.expr.tracing.fingerprint import fingerprint
 from symgrad.expr.tracing.trace import trace
 from symgrad.front.fused import fused_forward
+from symgrad.ode.integration import OdeResult
 from symgrad.ode.request import Request, Values, solved
-from symgrad.ode.solution import OdeResult
 from symgrad.pipeline import DType, dtype_name
 from symgrad.targets import Device, DeviceChoice, choose_any
 from symgrad.values.arrays import host_dtype

@@ -13,9 +13,8 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.place import describe
 from symgrad.expr.linear.sparse import is_structural_zero
-from symgrad.ode.coefficients import DOP853, DOP853_DENSE, DOP853_EXTRA, DOP853_THIRD
 from symgrad.ode.system import NO_MEMORY, Attempt, Powers, Start, System, combined, hermite, norm
-from symgrad.ode.tableau import Tableau
+from symgrad.ode.tableau import DOP853, DOP853_DENSE, DOP853_EXTRA, DOP853_THIRD, Tableau
 
 _CUBE_ROOT: Final = 2.0 ** (1 / 3)
 

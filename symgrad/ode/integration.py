@@ -1,10 +1,10 @@
-"""The loop of steps: from the start to the end, with outputs, stops and events on the way."""
+"""The loop of steps, from the start to the end: their lengths, outputs, stops, and the solution."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -14,8 +14,59 @@ from symgrad.expr.loops.control import cond, while_loop
 from symgrad.expr.tracers.array import TracedArray, array
 from symgrad.expr.tracers.functions import uint32
 from symgrad.ode.events import Events, Located
-from symgrad.ode.stepsize import LARGEST_FACTOR, LEAST_LOGARITHM, first_step, next_factor, rounding
-from symgrad.ode.system import Attempt, Method, Start, System, interpolated
+from symgrad.ode.system import Attempt, Method, Start, System, interpolated, norm
+
+SAFETY: Final = 0.9
+LEAST_FACTOR: Final = 0.2
+LARGEST_FACTOR: Final = 10.0
+"""How much shorter or longer the next step may be."""
+
+PROPORTIONAL: Final = 0.2
+"""The share of the last error but one in the choice, times the order (Hairer, Nørsett & Wanner,
+1993, Solving Ordinary Differential Equations I, IV.2 of its second volume)."""
+
+LEAST_LOGARITHM: Final = -13.0
+"""The binary logarithm of the error that counts as the last but one where it was smaller."""
+
+
+def first_step(
+    system: System, t: Any, y: Any, slope: Any, span: Any, direction: Any, order: int
+) -> Any:
+    """A first step that explicit Euler would take with a small error (Hairer & others, II.4)."""
+    scale = system.scale(y, y)
+    size, speed = norm(y / scale), norm(slope / scale)
+    small = ops.logical_or(size < 1e-5, speed < 1e-5)
+    trial = ops.where(small, 1e-6, 0.01 * size / ops.where(small, 1.0, speed))
+    trial = ops.minimum(ops.where(trial > 0.0, trial, 1e-6), span)  # of a slope that is not finite
+    moved = system.slope(t + direction * trial, y + direction * trial * slope)
+    bend = norm((moved - slope) / scale) / ops.where(trial > 0.0, trial, 1.0)
+    most = ops.maximum(speed, bend)
+    straight = most <= 1e-15
+    power = ops.exp2(ops.log2(0.01 / ops.where(straight, 1.0, most)) / order)
+    chosen = ops.where(straight, ops.maximum(1e-6, 1e-3 * trial), power)
+    chosen = ops.where(chosen > 0.0, chosen, trial)
+    return ops.minimum(ops.minimum(100.0 * trial, chosen), span)
+
+
+def next_factor(error: Any, last: Any, order: int, most: Any) -> tuple[Any, Any]:
+    """How much longer the next step is, and the logarithm of this error for the one after.
+
+    ``last`` is that logarithm of the step before, and ``most`` the largest factor. A step whose
+    error is too large is repeated by the error alone.
+    """
+    known = ops.where(error < np.inf, error, 1e30)
+    logarithm = ops.log2(ops.maximum(known, 1e-10))
+    gentle = 0.75 * PROPORTIONAL * last - logarithm * (1.0 - 0.75 * 0.75 * PROPORTIONAL)
+    taken = ops.where(error <= 1.0, gentle, -logarithm)
+    factor = SAFETY * ops.exp2(taken / order)
+    bounded = ops.minimum(most, ops.maximum(LEAST_FACTOR, factor))
+    return bounded, ops.maximum(logarithm, LEAST_LOGARITHM)
+
+
+def rounding(one: Any) -> Any:
+    """The distance of 1 from the next number, of the precision that ``one`` is computed in."""
+    return ops.where(ops.opaque(ops.opaque(one) + 2.0**-30) == 1.0, 2.0**-23, 2.0**-52)
+
 
 RUNNING: Final = 2.0
 """The status of a problem that has not ended."""
@@ -291,3 +342,68 @@ class Integration:
             after, jumps, lambda: events.jumped(located, self.system, after["t"], after["y"])
         )
         return jumped | {"status": status}
+
+
+# The solution of a differential equation, with SciPy's names.
+
+
+@dataclass
+class OdeResult:
+    """The solution that `solve_ivp` gives, with SciPy's names; its fields are keys as well.
+
+    Inside a traced function all numbers are expressions. Leading axes are those of the batch.
+
+    Example:
+        >>> import symgrad as sg
+        >>> solution = sg.solve_ivp(lambda t, y: -y, (0, 1), [1.0], t_eval=[0.0, 0.5, 1.0])
+        >>> solution.y.shape, solution["success"]
+        ((1, 3), True)
+    """
+
+    t: Any
+    """The times: those of t_eval, of the steps, or of the start and the end."""
+
+    y: Any
+    """The solution at each, (..., size, times); NaN from where it failed, or ended, on."""
+
+    status: Any
+    """0: the end was reached; 1: a terminal event; below 0: it failed, `message` says how."""
+
+    nfev: Any
+    """Evaluations of the right-hand side."""
+
+    steps: Any
+    """Attempts at steps, those that were repeated among them."""
+
+    t_events: Any = None
+    """For each event the times at which it happened."""
+
+    y_events: Any = None
+    """For each event the states then, before jumps."""
+
+    @property
+    def success(self) -> Any:
+        """Whether the end, or a terminal event, was reached."""
+        return self.status >= 0
+
+    @property
+    def message(self) -> Any:
+        """The meaning of the status; of many problems, of each status that occurs."""
+        if hasattr(self.status, "graph"):
+            return "; ".join(f"{status}: {text}" for status, text in MESSAGES.items())
+        if getattr(self.status, "ndim", 0):
+            occurring = sorted({int(s) for s in self.status.ravel()})
+            return "; ".join(f"{status}: {MESSAGES[status]}" for status in occurring)
+        return MESSAGES[int(self.status)]
+
+    def keys(self) -> list[str]:
+        """The names of the fields."""
+        return [*(f.name for f in fields(self)), "success", "message"]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)

@@ -17,17 +17,12 @@ from symgrad.expr.graph.node import Graph, Handle
 from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.array import TracedArray, array, in_memory
 from symgrad.expr.tracers.expression import lift
-from symgrad.ode.coefficients import RK4, TSIT5
-from symgrad.ode.esdirk import Kvaerno5
 from symgrad.ode.events import Event, Events
 from symgrad.ode.explicit import LEAPFROG, YOSHIDA, DormandPrince853, ExplicitMethod, Symplectic
-from symgrad.ode.integration import Integration, Stops
-from symgrad.ode.rosenbrock import RODAS5P, ROSENBROCK23, RosenbrockMethod
-from symgrad.ode.solution import OdeResult
-from symgrad.ode.stepsize import rounding
-from symgrad.ode.switching import Switching
+from symgrad.ode.implicit import RODAS5P, ROSENBROCK23, Kvaerno5, RosenbrockMethod, Switching
+from symgrad.ode.integration import Integration, OdeResult, Stops, rounding
 from symgrad.ode.system import Function, Method, System
-from symgrad.ode.tableau import Tableau
+from symgrad.ode.tableau import RK4, TSIT5, Tableau
 
 METHODS: Final[dict[str, Callable[[], Method]]] = {
     "Tsit5": lambda: ExplicitMethod(TSIT5),

@@ -28,7 +28,6 @@ from symgrad.optimize.arguments import (
     whole,
 )
 from symgrad.optimize.curvature import examined
-from symgrad.optimize.device_states import DeviceStates, streamed_through
 from symgrad.optimize.method import Method, Tolerances
 from symgrad.optimize.problem import can_be_stored, needs_loss
 from symgrad.optimize.result import ENDED_BY_USER, Messages, optimize_result
@@ -45,6 +44,7 @@ from symgrad.optimize.starts import (
 from symgrad.optimize.states import (
     Collected,
     Compiled,
+    DeviceStates,
     Ends,
     HostStates,
     Runner,
@@ -52,6 +52,7 @@ from symgrad.optimize.states import (
     States,
     Task,
     streamed,
+    streamed_through,
 )
 from symgrad.optimize.stepwise import Evaluated, Stepwise, is_worthwhile
 from symgrad.pipeline import DType, dtype_name

@@ -16,8 +16,7 @@ from symgrad.expr.tracing.gather import TracedRow
 from symgrad.expr.tracing.trace import replay
 from symgrad.kernel.host.resident import ResidentArray
 from symgrad.optimize.arguments import real_columns, require_method
-from symgrad.optimize.evaluation import Weighted
-from symgrad.optimize.method import Method, array_of
+from symgrad.optimize.method import Method, Weighted, array_of
 from symgrad.optimize.minimize import minimize_from
 from symgrad.optimize.starts import on_host
 from symgrad.optimize.stepwise import Evaluated

@@ -20,17 +20,20 @@ from symgrad.expr.tracing.trace import Trace, replay, require_feasible, trace
 from symgrad.kernel.host import watch
 from symgrad.kernel.shapes import Call, Computation, Iteration, Matrix, Output, Reduction
 from symgrad.kernel.stage import hoisted
-from symgrad.optimize.evaluation import Accumulation, Weighted, evaluated, slopes_of
+from symgrad.optimize.least_squares import Calls, Stored, unpacked
 from symgrad.optimize.method import (
+    Accumulation,
     Bounds,
     Evaluation,
     Method,
     Move,
     Rule,
     Tolerances,
+    Weighted,
     array_of,
+    evaluated,
+    slopes_of,
 )
-from symgrad.optimize.normal import Calls, Stored, unpacked
 from symgrad.pipeline import VALUES, Options, build
 from symgrad.values.arrays import EPSILON
 

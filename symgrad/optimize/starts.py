@@ -17,8 +17,7 @@ from symgrad.kernel.host.resident import ResidentArray
 from symgrad.kernel.shapes import RowData
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import real_columns, real_matrix, tolerances_of, whole
-from symgrad.optimize.evaluation import Accumulation
-from symgrad.optimize.method import Bounds, Method, Tolerances
+from symgrad.optimize.method import Accumulation, Bounds, Method, Tolerances
 from symgrad.optimize.problem import Problem
 from symgrad.optimize.stepwise import Evaluated
 from symgrad.pipeline import DTypeName, Options

@@ -14,8 +14,7 @@ from symgrad import targets
 from symgrad.backend import backend_of, placed
 from symgrad.bridges.cluster import BlocksOfRows
 from symgrad.bridges.tables import in_blocks
-from symgrad.deprecated import renamed_argument
-from symgrad.errors import DeviceMemoryError, InputError, InputTypeError
+from symgrad.errors import DeviceMemoryError, InputError, InputTypeError, renamed_argument
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.semantics.show import formula
 from symgrad.expr.tracers.tree import Tree
@@ -32,10 +31,9 @@ from symgrad.report.progress import Asked, reporting
 from symgrad.rows.bound import BoundKernel, KeptRows, Totals, minimization_of, require_exportable
 from symgrad.rows.loss import Request, Traced, flagged, require_request, traced_loss
 from symgrad.rows.table import RowPoints, Table, is_there, read_table, weight_of
-from symgrad.values.codes import Codes
 from symgrad.values.parameters import Nest
+from symgrad.values.tables import Codes, is_table, len_of
 from symgrad.values.tables import blocks_of as tables_of
-from symgrad.values.tables import is_table, len_of
 from symgrad.web.kernels import RowSums, Steps, SumOutput, rows_exported
 
 ROWS_AT_A_TIME = 2**20

@@ -9,8 +9,7 @@ import numpy as np
 
 from symgrad import targets
 from symgrad.backend import backend_of, placed
-from symgrad.deprecated import renamed_argument
-from symgrad.errors import InputError, warn
+from symgrad.errors import InputError, renamed_argument, warn
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
 from symgrad.optimize.arguments import bounds_of, number, whole

@@ -15,12 +15,12 @@ from symgrad.expr.tracing.gather import Gather
 from symgrad.kernel.host.resident import ResidentArray
 from symgrad.rows.loss import Traced
 from symgrad.values.arrays import memory_dtype, name_of
-from symgrad.values.codes import require_shape
 from symgrad.values.tables import (
     Columns,
     read,
     require_columns,
     require_equal_lengths,
+    require_shape,
     warn_of_rounding,
     whole,
 )

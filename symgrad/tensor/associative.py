@@ -25,10 +25,9 @@ from symgrad.kernel.host.resident import ResidentArray
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.group_scan import Accumulate, Chunk, Input, Recipe
-from symgrad.kernel.skeletons.parts import Joined
 from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
-from symgrad.tensor.dispatches import each_of, sums_of
+from symgrad.tensor.dispatches import Joined, each_of, sums_of
 from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
 from symgrad.tensor.recipes import Combine, Recipes
 from symgrad.values.arrays import name_of

@@ -14,12 +14,11 @@ from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
-from symgrad.kernel.skeletons.parts import Joined
 from symgrad.kernel.skeletons.selective import Recurrence, Split
 from symgrad.kernel.skeletons.selective_passes import Backward, Forward
 from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
-from symgrad.tensor.dispatches import each_of, sums_of
+from symgrad.tensor.dispatches import Joined, each_of, sums_of
 from symgrad.tensor.formulas import Formulas
 from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
 

@@ -23,12 +23,10 @@ from symgrad.kernel.skeletons.row_tile import ROWS_PER_BLOCK
 from symgrad.kernel.skeletons.steps import TILE_SIDE, iterate_launch, transpose_program
 from symgrad.mathlib.pair.expression import parts
 from symgrad.optimize.arguments import bounds_of, require_method, tolerances_of, whole
-from symgrad.optimize.device_states import results_of, states_from
-from symgrad.optimize.evaluation import Accumulation
-from symgrad.optimize.method import Method
+from symgrad.optimize.method import Accumulation, Method
 from symgrad.optimize.problem import Problem, needs_loss
 from symgrad.optimize.starts import MOST_STEPS
-from symgrad.optimize.states import Task
+from symgrad.optimize.states import Task, results_of, states_from
 from symgrad.pipeline import Options
 from symgrad.report.kernel import Shaders
 from symgrad.values.arrays import memory_dtype

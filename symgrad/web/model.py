@@ -18,13 +18,14 @@ from symgrad.errors import InputError
 from symgrad.expr.tracers.tree import tree_of
 from symgrad.optimize.arguments import (
     bounds_of,
+    in_order,
     parameters_of,
     real,
+    require_of_one_x,
     require_taken,
     start_within,
 )
 from symgrad.optimize.least_squares import LevenbergMarquardt
-from symgrad.optimize.models import in_order, require_of_one_x
 from symgrad.optimize.result import MESSAGES
 from symgrad.pipeline import VALUES, Options, build
 from symgrad.report.kernel import Shaders

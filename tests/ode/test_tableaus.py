@@ -10,10 +10,8 @@ import scipy.integrate
 from numpy.polynomial import Polynomial
 
 import symgrad as sg
-from symgrad.ode.coefficients import DOP853, DOP853_THIRD, RK4, TSIT5
-from symgrad.ode.esdirk import KVAERNO5
-from symgrad.ode.rosenbrock import RODAS5P, ROSENBROCK23
-from symgrad.ode.tableau import order_residual, trees
+from symgrad.ode.implicit import KVAERNO5, RODAS5P, ROSENBROCK23
+from symgrad.ode.tableau import DOP853, DOP853_THIRD, RK4, TSIT5, order_residual, trees
 
 
 def test_there_is_a_condition_for_each_rooted_tree() -> None:

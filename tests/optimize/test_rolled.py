@@ -9,7 +9,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.expr.graph.region import has_regions
-from symgrad.optimize.evaluation import Weighted
+from symgrad.optimize.method import Weighted
 from symgrad.optimize.problem import Problem
 from symgrad.targets import DeviceChoice
 

@@ -11,7 +11,7 @@ import pytest
 from launched import room_for
 
 import symgrad as sg
-from symgrad.optimize import device_states
+from symgrad.optimize import states
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import list_gpus, open_gpu
 from symgrad.wgsl.dispatch.until import Steps
@@ -35,22 +35,22 @@ def line(p: Any, row: Any) -> Any:
 def blocks() -> Iterator[list[int]]:
     """Makes blocks of a hundred problems; the sizes of those to come."""
     sizes: list[int] = []
-    collected = device_states.DeviceStates.collected
+    collected = states.DeviceStates.collected
 
     def counted(self: Any, part: slice, *rest: Any) -> Any:
         sizes.append(len(self.state))
         return collected(self, part, *rest)
 
     with (
-        mock.patch.multiple(device_states, BLOCK_BYTES=1, BLOCK_PROBLEMS=100),
-        mock.patch.object(device_states.DeviceStates, "collected", counted),
+        mock.patch.multiple(states, BLOCK_BYTES=1, BLOCK_PROBLEMS=100),
+        mock.patch.object(states.DeviceStates, "collected", counted),
     ):
         yield sizes
 
 
 def at_once() -> Any:
     """A context in which all problems are one block."""
-    return mock.patch.object(device_states, "BLOCK_BYTES", 1 << 25)
+    return mock.patch.object(states, "BLOCK_BYTES", 1 << 25)
 
 
 def curves() -> tuple[np.ndarray, np.ndarray]:
