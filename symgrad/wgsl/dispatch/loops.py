@@ -153,8 +153,9 @@ class Iterations:
             if pattern is None:
                 pattern = self._patterns[key] = bind()
             steps = [
-                Step(*step[:4], tuple([(k + shift) // n * pitch for shift, n, pitch in moved]))
-                for step, moved in pattern
+                Step(s.pipeline, s.bindings, s.across, s.down, offsets)
+                for s, moved in pattern
+                for offsets in (tuple([(k + shift) // n * pitch for shift, n, pitch in moved]),)
             ]
             if len(self._kept) * len(steps) < KEPT_STEPS:
                 self._kept[k, page] = steps
