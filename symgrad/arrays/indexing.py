@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from symgrad.arrays import rules
+from symgrad.arrays.recording import is_recorded
 from symgrad.arrays.tape import broadcast
 from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.errors import TraceError
@@ -148,13 +149,17 @@ def _index_array(a: WholeArray, part: Any, n: int) -> WholeArray:
     """An array of indices, none negative if they are known."""
     if isinstance(part, WholeArray):
         return a.lift(part)
-    array = np.asarray(part)
+    return a.lift(part.then(_within, n) if is_recorded(part) else _within(np.asarray(part), n))
+
+
+def _within(array: np.ndarray, n: int) -> np.ndarray:
+    """Indices of an axis of n elements, from its beginning."""
     if array.dtype.kind not in "iu":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     if array.size and not (-n <= array.min() and array.max() < n):
         wrong = array.max() if array.max() >= n else array.min()
         raise IndexError(f"index {wrong} is out of bounds for an axis of size {n}")
-    return a.lift(np.where(array < 0, array + n, array))
+    return np.where(array < 0, array + n, array)
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeArray:

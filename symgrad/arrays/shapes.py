@@ -10,6 +10,7 @@ import numpy as np
 
 from symgrad.arrays import rules
 from symgrad.arrays.indexing import diagonal, index
+from symgrad.arrays.recording import is_recorded
 from symgrad.arrays.tape import broadcast, size_of
 from symgrad.arrays.whole import DTYPES, WholeArray, flat, innermost
 from symgrad.errors import TraceError
@@ -357,7 +358,8 @@ def take(
         indices = np.clip(indices, 0, n - 1)
     elif mode == "wrap":
         indices = indices % n
-    at = indices if isinstance(indices, WholeArray) else np.asarray(indices)
+    known = isinstance(indices, WholeArray) or is_recorded(indices)
+    at = indices if known else np.asarray(indices)
     return index(array, (*[slice(None)] * axis, at))
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Call, Input
+from symgrad.arrays.recording import RecordedArray, is_recorded, plain
 from symgrad.arrays.scalars import Array, integer_where
 from symgrad.expr.graph.node import OPEN_TAPE
 from symgrad.expr.tracing.snapshot import snapshot
@@ -60,6 +61,8 @@ class Tape:
         self.shapes: list[tuple[int, ...]] = []
         self.kinds: list[str] = []
         self.arrays: list[Any] = []
+        self.recorded: dict[int, RecordedArray] = {}
+        """The inputs, by their places among ``arrays``, that are recorded."""
         self._index: dict[Operation, int] = {}
         self._operands: dict[int, int] = {}
         self._arrays: dict[int, tuple[Any, int]] = {}
@@ -91,10 +94,14 @@ class Tape:
         """
         if self.outer is not None:
             return self.operand(self.outer.captured(array))
-        now = snapshot(array) if isinstance(array, np.ndarray) else array
-        known = self._arrays.get(id(now))
+        numbers = plain(array)
+        now = snapshot(numbers) if isinstance(numbers, np.ndarray) else numbers
+        origin = array if is_recorded(array) else now
+        known = self._arrays.get(id(origin))
         if known is None:
-            known = self._arrays[id(now)] = now, self.input(now)
+            if is_recorded(array):
+                self.recorded[len(self.arrays)] = array
+            known = self._arrays[id(origin)] = origin, self.input(now)
         return known[1]
 
     def operand(self, number: int, axis: int | None = None, fresh: bool = False) -> int:

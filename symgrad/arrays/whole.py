@@ -12,6 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from symgrad.arrays import rules
+from symgrad.arrays.recording import is_recorded
 from symgrad.arrays.tape import KINDS, Operation, Rule, Tape, broadcast, number_key, size_of
 from symgrad.errors import TraceError
 from symgrad.expr.calls.numpy_calls import elementary, refuse_function, refuse_ufunc
@@ -284,7 +285,7 @@ class WholeArray(Whole):
         operands: list[int] = []
         shapes: list[tuple[int, ...]] = []
         for argument in arguments:
-            a = argument.item() if isinstance(argument, np.generic) else argument
+            a = argument.item() if _is_number(argument) else argument
             if type(a) in _NUMBERS:
                 parts.append((a,) if a else (a, number_key(a)))
                 continue
@@ -392,11 +393,16 @@ def _parameters(function: Callable[..., Any]) -> frozenset[str | None]:
 _NUMBERS: Final = frozenset((int, float, bool))
 
 
+def _is_number(a: Any) -> bool:
+    """Whether it is one of NumPy's numbers, which are constants."""
+    return isinstance(a, np.generic) and not is_recorded(a)
+
+
 def _kind_of(a: Any) -> str:
     """The kind of an argument: of numbers in lower case, as NumPy's weak types, of arrays too."""
     if type(a) is WholeArray:
         return a.kind
-    if isinstance(a, np.generic):
+    if _is_number(a):
         a = a.item()
     if type(a) in _NUMBERS:
         return {int: "I", float: "F", bool: "B"}[type(a)]
@@ -428,6 +434,8 @@ def _result_kind(function: Any, kinds: tuple[str, ...]) -> str:
 
 def _known(tape: Tape, array: Any) -> int:
     """An array of numbers on a tape: one number, a sequence of integers, or an input."""
+    if is_recorded(array):
+        return tape.captured(array)
     if isinstance(array, np.ndarray) and (sequence := _sequence(array)) is not None:
         return tape.add(rules.counted, sequence, (), array.shape, "i")
     if isinstance(array, (np.ndarray, np.generic)) and 0 < array.size <= MOST_COMPARED:

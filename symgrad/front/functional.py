@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from symgrad.arrays.recording import Recording, plain
 from symgrad.arrays.tape import open_tape
 from symgrad.arrays.trace import gradients, nested_gradient
 from symgrad.arrays.whole import WholeArray
@@ -26,14 +27,8 @@ from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.choice import LEAST_WHOLE, How, whole_or_elements
 from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
 from symgrad.front.kernels import Kernel, shared
-from symgrad.front.whole import (
-    Recall,
-    Recallable,
-    TracedCall,
-    WholeTrace,
-    require_countable,
-    runner,
-)
+from symgrad.front.recall import Recall, Recallable, is_integers
+from symgrad.front.whole import TracedCall, WholeTrace, require_countable, runner
 from symgrad.kernel.host.resident import ResidentArray
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
@@ -110,15 +105,17 @@ class Arguments:
             for a in self.arrays
         ]
 
-    def whole(self, arrays: Sequence[Any], chosen: Sequence[int]) -> Iterator[Any]:
-        """All arguments, with these arrays in the place of those that are traced."""
-        given, rest = iter(arrays), sorted({*range(len(self.nests))} - {*chosen})
-        filled = {k: self.nested(k, given) for k in (*chosen, *rest)}
-        return (filled[k] for k in range(len(self.nests)))
+    def whole(
+        self, arrays: Sequence[Any], chosen: Sequence[int], recording: Recording | None
+    ) -> Iterator[Any]:
+        """All arguments, with these arrays in the place of those that are traced.
 
-    def nested(self, k: int, arrays: Iterator[Any]) -> Any:
-        """An argument with the next arrays in the place of those that are traced."""
-        return nested(self.nests[k], arrays)
+        Integers are those of the recording, if there is one.
+        """
+        given, rest = iter(arrays), sorted({*range(len(self.nests))} - {*chosen})
+        integers = None if recording is None else iter(recording.given)
+        filled = {k: nested(self.nests[k], given, integers) for k in (*chosen, *rest)}
+        return (filled[k] for k in range(len(self.nests)))
 
     @property
     def _device_arrays(self) -> list[ResidentArray]:
@@ -147,10 +144,18 @@ def of_flat(nest: tuple[list[Any], Tree], flat: Any) -> Any:
     return tree.nest(b.of(flat)[()] if isinstance(b, Block) else b for b in leaves)
 
 
-def nested(nest: tuple[list[Any], Tree], arrays: Iterator[Any]) -> Any:
-    """A nest with the next arrays in the place of its blocks."""
+def nested(
+    nest: tuple[list[Any], Tree], arrays: Iterator[Any], integers: Iterator[Any] | None = None
+) -> Any:
+    """A nest with the next arrays in the place of its blocks, and of its arrays of integers."""
     leaves, tree = nest
-    return tree.nest(next(arrays) if isinstance(b, Block) else b for b in leaves)
+
+    def part(leaf: Any) -> Any:
+        if isinstance(leaf, Block):
+            return next(arrays)
+        return leaf if integers is None or not is_integers(leaf) else next(integers)
+
+    return tree.nest(map(part, leaves))
 
 
 class Returned:
@@ -158,6 +163,7 @@ class Returned:
 
     def __init__(self, result: Any) -> None:
         leaves, tree = flatten(result)
+        leaves = [plain(leaf) for leaf in leaves]
         self.arrays = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
         self.others = len(self.arrays) < len(leaves)
         whole = [isinstance(leaf, WholeArray) for leaf in leaves]
@@ -199,7 +205,9 @@ def value_and_grad(
     Of the other arguments floats and arrays of floats are variables of the kernel too, whose
     values cost nothing to change. All else f gets as it is: ints for ``range``, bools for ``if``,
     None, strings, arrays of integers as indices, any object. These are constants of the kernel, as
-    is what `functools.partial` gives, such as a float that an ``if`` asks for.
+    is what `functools.partial` gives, such as a float that an ``if`` asks for. Arrays of integers
+    and truth values are not, where the function does no more with them than NumPy's operations:
+    indices, masks, comparisons. These are done again for other integers of the same shapes.
 
     Data in float64 that float32 rounds coarsely beside their spread, such as dates, lead to a
     warning: see `PrecisionWarning`.
@@ -245,9 +253,8 @@ def value_and_grad(
         warn_of(arguments.data)
 
         def traced(trace: Callable[..., Recallable], *how: Any) -> tuple[Any, Any]:
-            before = recall.state(args, named, chosen)
-            program = trace(f, arguments, chosen, has_aux, options, device, *how)
-            recall.note(before, program)
+            of_call = functools.partial(trace, f, arguments, chosen, has_aux, options, device, *how)
+            program = recall.traced(of_call, args, named, chosen)
             return alone(program.run(arguments.real))
 
         return whole_or_elements(
@@ -279,7 +286,7 @@ def value_and_grad(
 
 def _whole(
     f: Callable[..., Any], arguments: Arguments, chosen: Sequence[int], has_aux: bool,
-    options: Options, device: DeviceChoice, how: How,
+    options: Options, device: DeviceChoice, how: How, recording: Recording | None,
 ) -> TracedCall:  # fmt: skip
     """A call as a program of whole arrays: its value, what else f returns, and the gradients.
 
@@ -288,7 +295,7 @@ def _whole(
     """
     run = runner(options, arguments.device(device))
     traced = WholeTrace(f, arguments.real, options.checkpoint, how.by_elements)
-    result = traced.call(lambda leaves: arguments.whole(leaves, chosen))
+    result = traced.call(lambda leaves: arguments.whole(leaves, chosen, recording))
     traced.require_whole(how.small)
     value, aux = pair_of(f, result) if has_aux else (result, None)
     variables = traced.variables[: len(arguments.arrays) - len(arguments.data)]
@@ -324,7 +331,7 @@ class ByElements:
 
 def _by_elements(
     f: Callable[..., Any], arguments: Arguments, chosen: Sequence[int], has_aux: bool,
-    options: Options, device: DeviceChoice,
+    options: Options, device: DeviceChoice, _: Recording | None,
 ) -> ByElements:  # fmt: skip
     """The value and the gradients of a call, by a kernel of the elements of its arrays."""
     call = ElementsCall(f, arguments, has_aux)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symgrad.arrays.mapping import mapped
+from symgrad.arrays.recording import Recording
 from symgrad.arrays.tape import open_tape
 from symgrad.errors import InputError, UnsupportedError
 from symgrad.expr.graph.node import ElementsNeededError
@@ -18,7 +19,8 @@ from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.front.deriving import Making, options_of, values_kernel
 from symgrad.front.functional import Arguments, ByElements, ElementsCall, Returned
 from symgrad.front.kernels import Kernel, shared
-from symgrad.front.whole import ManyOnNumbersError, Recall, TracedCall, WholeTrace, runner
+from symgrad.front.recall import Recall
+from symgrad.front.whole import ManyOnNumbersError, TracedCall, WholeTrace, runner
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice
@@ -39,7 +41,8 @@ def jit(
 
     f takes arrays, or dicts, lists, tuples and dataclasses of them, and returns such. Arrays of
     floats and floats are data; all else f gets as it is: ints, bools, strings, arrays of integers
-    as indices. `value_and_grad` says more of arguments, and is the same with a gradient. Results
+    as indices, whose numbers may change without another trace. `value_and_grad` says more of
+    arguments, and is the same with a gradient. Results
     are NumPy's arrays, or `DeviceArray` where one came in. The text of the kernels does not depend
     on sizes: `print(run.stages)` shows what ran last.
 
@@ -79,28 +82,33 @@ class Jitted:
         if (call := self._recall.find(args, named)) is not None:
             self._last = call.program.compiled
             return call.run()
-        arguments, before = Arguments([*args, named], ()), self._recall.state(args, named)
+        arguments = Arguments([*args, named], ())
         for array in arguments.data:
             if isinstance(array, np.ndarray):
                 warn_if_rounded(array, "an argument", self._options.dtype)
-        program: TracedCall | ByElements
+        trace = functools.partial(self._program, arguments)
+        program = self._recall.traced(trace, args, named)
+        self._last = program.compiled
+        return program.run(arguments.arrays)
+
+    def _program(
+        self, arguments: Arguments, recording: Recording | None
+    ) -> TracedCall | ByElements:
+        """A call as a program of whole arrays, or as a kernel of their elements."""
         try:
-            program = self._traced(arguments)
+            return self._traced(arguments, recording)
         except ManyOnNumbersError:
-            program = self._by_elements(arguments)
+            return self._by_elements(arguments)
         except ElementsNeededError as error:
             raise UnsupportedError(
                 "sg.jit takes no arrays apart, as sg.fused_forward does, which traces functions by "
                 f"their elements; here they are needed for {error}"
             ) from error
-        self._recall.note(before, program)
-        self._last = program.compiled
-        return program.run(arguments.arrays)
 
-    def _traced(self, arguments: Arguments) -> TracedCall:
+    def _traced(self, arguments: Arguments, recording: Recording | None) -> TracedCall:
         """A call as a program."""
         traced = WholeTrace(self._f, arguments.arrays, by_elements=False)
-        result = Returned(traced.call(lambda arrays: arguments.whole(arrays, ())))
+        result = Returned(traced.call(lambda arrays: arguments.whole(arrays, (), recording)))
         traced.require_whole()
         run = runner(self._options, arguments.device(self._device))
         stays = arguments.stay(run.device)

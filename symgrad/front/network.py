@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays.kernels import kernels_of
+from symgrad.arrays.recording import Recording
 from symgrad.arrays.tape import open_tape
 from symgrad.arrays.trace import pulled_back
 from symgrad.arrays.whole import WholeArray
@@ -16,7 +17,8 @@ from symgrad.backend import backend_of
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.tracers.tree import Tree, flatten
 from symgrad.front.functional import Returned
-from symgrad.front.whole import Recall, Runner, TracedCall, WholeTrace, runner
+from symgrad.front.recall import Recall
+from symgrad.front.whole import Runner, TracedCall, WholeTrace, runner
 from symgrad.kernel.host.resident import ResidentArray
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import Options
@@ -124,15 +126,15 @@ class _Calls:
         everywhere = tuple(range(len(arguments)))
         if (call := self._recall.find(arguments, {}, everywhere)) is not None:
             return call.run()
-        before = self._recall.state(arguments, {}, everywhere)
         nests = [flatten(argument) for argument in arguments]
         arrays = [_array(leaf) for leaves, _ in nests for leaf in leaves]
         start = len(arrays) - len(nests[-1][0]) if self._has_cotangent else len(arrays)
-        program = self._program(arrays, start, [tree for _, tree in nests])
-        self._recall.note(before, program)
-        return program.run(arrays)
+        trace = functools.partial(self._program, arrays, start, [tree for _, tree in nests])
+        return self._recall.traced(trace, arguments, {}, everywhere).run(arrays)
 
-    def _program(self, arrays: Sequence[Any], start: int, trees: Sequence[Tree]) -> TracedCall:
+    def _program(
+        self, arrays: Sequence[Any], start: int, trees: Sequence[Tree], _: Recording | None
+    ) -> TracedCall:
         """The program of a call whose cotangent's arrays ``start`` behind all others."""
         traced = WholeTrace(self._f, arrays)
         *primals, cotangent = trees if self._has_cotangent else (*trees, Tree())

@@ -10,9 +10,9 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from symgrad.expr.graph.node import ElementsNeededError, Graph
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.written_out import MOST_WRITTEN_OUT
 from symgrad.expr.loops.open_loop import Tracing
-from symgrad.expr.tracing.fingerprint import Fingerprint, UnknownStateError
 from symgrad.kernel.host.resident import ResidentArray
 from symgrad.pipeline import Options
 from symgrad.targets import Device, DeviceChoice, choose_any
@@ -101,8 +100,8 @@ class Runner:
                 name = f"an array that {describe(traced.f)} takes from elsewhere"
                 warn_if_rounded(array, name, self.options.dtype)
         constants = [compiled.resident(compiled.given(a)) for a in taken]
-        kinds = [o.kind for o in outputs]
-        return TracedCall(self, compiled, constants, stays, nest, kinds, others)
+        kinds, recorded = [o.kind for o in outputs], traced.recorded
+        return TracedCall(self, compiled, constants, stays, nest, kinds, others, recorded)
 
 
 def runner(options: Options, device: DeviceChoice) -> Runner:
@@ -131,11 +130,20 @@ class TracedCall:
     """The kinds of these values."""
     others: bool = False
     """Whether the result holds what the program does not compute."""
+    recorded: Mapping[int, int] = field(default_factory=dict)
+    """The constants that are recorded, by their places, and the numbers of their values."""
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """The result of a call with these arrays."""
         values = self.runner.run(self.compiled, (*arrays, *self.constants), self.stays)
         return self.nest(values_of(self.kinds, values))
+
+    def having(self, values: Sequence[Any]) -> TracedCall:
+        """The call with these values of what is recorded in the place of those of the trace."""
+        constants = [*self.constants]
+        for place, number in self.recorded.items():
+            constants[place] = self.compiled.given(np.asarray(values[number]))
+        return replace(self, constants=constants)
 
 
 class WholeTrace:
@@ -152,6 +160,12 @@ class WholeTrace:
     def taken(self) -> list[Any]:
         """The numbers of the arrays that the function takes from elsewhere."""
         return self.tape.arrays[len(self.variables) :]
+
+    @property
+    def recorded(self) -> dict[int, int]:
+        """The places among these of arrays that are recorded, and the numbers of their values."""
+        first = len(self.variables)
+        return {k - first: array.number for k, array in self.tape.recorded.items()}
 
     def call(self, filled: Callable[[Sequence[WholeArray]], Iterator[Any]]) -> Any:
         """The result of the function for arguments that ``filled`` makes of the whole arrays."""
@@ -254,176 +268,3 @@ def values_of(kinds: Sequence[str], results: Sequence[Any]) -> Iterator[Any]:
             yield result
         else:
             yield (result != 0 if kind == "b" else result)[()]
-
-
-# --- recalled programs ----------------------------------------------------------------------------
-# Programs of calls that came before, found without a trace where nothing has changed since.
-#
-# A trace shows all that a function computes, and takes longer than small programs run. A plain
-# function computes the same as long as its `Fingerprint` holds, for arguments of the same form: the
-# same nests, shapes, dtypes and constants.
-
-MOST_FORMS: Final = 64
-"""The most forms of arguments whose programs a function keeps."""
-
-MOST_CHANGES: Final = 16
-"""Changes of a function's state after which none of its programs is kept any more."""
-
-CONSTANT_BYTES: Final = 2**14
-"""Bytes of an array of integers that is a constant, at most: it is compared at every call."""
-
-
-class UnknownFormError(Exception):
-    """Arguments that only a trace understands."""
-
-
-class Form:
-    """The part of a call's arguments that a trace depends on: ``key``; numbers are in ``arrays``.
-
-    The variables, at the places ``chosen``, come first, in the order of `Arguments`.
-
-    Raises:
-        UnknownFormError: of objects that may be anything.
-    """
-
-    def __init__(self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int]) -> None:
-        self.arrays: list[Any] = []
-        self._parts: list[Hashable] = [len(args), *chosen]
-        for k in chosen:
-            self._add(args[k], True)
-        self.variables = len(self.arrays)
-        """How many of the arrays are variables."""
-        for k in range(len(args)):
-            if k not in chosen:
-                self._add(args[k], False)
-        if named:
-            self._add(named, False)
-        self.key: Hashable = tuple(self._parts)
-
-    def _add(self, value: Any, is_variable: bool) -> None:
-        kind = type(value)
-        if kind is np.ndarray:
-            self._add_array(value, is_variable)
-        elif value is None:
-            self._parts.append(None)
-        elif kind is float:
-            self.arrays.append(np.asarray(value))
-            self._parts.append(float)
-        elif isinstance(value, ResidentArray):
-            if value.dtype.kind != "f":
-                raise UnknownFormError
-            self.arrays.append(value)
-            self._parts.append((kind, value.shape, value.dtype, value.gpu))
-        elif kind is dict:
-            if not all(type(k) in (int, str) for k in value):
-                raise UnknownFormError
-            self._add_nest(kind, value.values(), tuple(value), is_variable)
-        elif kind in (tuple, list):
-            if kind is list and all(isinstance(v, (list, int, float, np.generic)) for v in value):
-                raise UnknownFormError  # it stands for an array
-            self._add_nest(kind, value, len(value), is_variable)
-        elif kind in (int, bool, str) and not is_variable:
-            self._parts.append((kind, value))
-        else:
-            raise UnknownFormError
-
-    def _add_array(self, array: np.ndarray, is_variable: bool) -> None:
-        if array.dtype.kind == "f":
-            self.arrays.append(array)
-            self._parts.append((array.shape, array.dtype))
-        elif not is_variable and array.dtype.kind in "iub" and array.nbytes <= CONSTANT_BYTES:
-            self._parts.append((array.shape, array.dtype, array.tobytes()))
-        else:
-            raise UnknownFormError
-
-    def _add_nest(self, kind: type, values: Any, keys: Hashable, is_variable: bool) -> None:
-        self._parts.append((kind, keys))
-        for value in values:
-            self._add(value, is_variable)
-
-
-class Recallable(Protocol):
-    """A traced call, to be run with other numbers."""
-
-    @property
-    def others(self) -> bool:
-        """Whether the result holds what the program does not compute."""
-        ...
-
-    def run(self, arrays: Sequence[Any]) -> Any:
-        """The result of a call with these arrays."""
-        ...
-
-
-Recalled = TypeVar("Recalled", bound=Recallable)
-
-
-class RecalledCall(NamedTuple, Generic[Recalled]):
-    """A program that came before, and the arguments of the call that it serves now."""
-
-    program: Recalled
-    form: Form
-
-    def run(self) -> Any:
-        """The result of the call."""
-        return self.program.run(self.form.arrays)
-
-
-class Recall(Generic[Recalled]):
-    """The programs of a function's calls. Any number of threads may ask.
-
-    A call notes its program if the function has a fingerprint that holds until the end of the
-    trace; all are forgotten once it holds no more. Of a function without one, or whose state
-    changes again and again, nothing is kept.
-    """
-
-    def __init__(self, f: Callable[..., Any]) -> None:
-        self._f = f
-        self._seen: tuple[Fingerprint, dict[Hashable, Recalled]] | None = None
-        self._changes = 0
-
-    def find(
-        self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int] = ()
-    ) -> RecalledCall[Recalled] | None:
-        """A call like this one that came before, if there was one."""
-        seen = self._seen
-        if seen is None:
-            return None
-        try:
-            form = Form(args, named, chosen)
-        except UnknownFormError:
-            return None
-        program = seen[1].get((form.key, _chosen_device()))
-        return None if program is None or not seen[0].holds() else RecalledCall(program, form)
-
-    def state(
-        self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int] = ()
-    ) -> tuple[Fingerprint, Form] | None:
-        """The state of the function and the form of a call, before its trace."""
-        if self._changes >= MOST_CHANGES:
-            return None
-        try:
-            return Fingerprint(self._f, arrays=True, lists=True), Form(args, named, chosen)
-        except UnknownFormError:
-            return None
-        except UnknownStateError:
-            self._changes = MOST_CHANGES
-            return None
-
-    def note(self, before: tuple[Fingerprint, Form] | None, program: Recalled) -> None:
-        """Keep the program of a trace that began in this state."""
-        if before is None or program.others or not before[0].holds():
-            return
-        state, form = before
-        seen = self._seen
-        if seen is None or not seen[0].holds():
-            self._changes += seen is not None
-            seen = self._seen = state, {}
-        if len(seen[1]) >= MOST_FORMS:
-            seen[1].clear()
-        seen[1][form.key, _chosen_device()] = program
-
-
-def _chosen_device() -> str | None:
-    """The device that stands for one that no argument names."""
-    return os.environ.get("SYMGRAD_DEVICE")

@@ -1,0 +1,279 @@
+"""Programs of calls that came before, recalled without a trace where nothing has changed since.
+
+A trace shows all that a function computes, and takes longer than small programs run. A plain
+function computes the same as long as its `Fingerprint` holds, for arguments of the same form: the
+same nests, shapes, dtypes and constants. Arrays of integers are constants to a trace: of calls that
+differ in their numbers alone the second is traced with a `Recording`, which then serves others.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from symgrad.arrays.recording import Recording, WriteError
+from symgrad.expr.tracing.fingerprint import Fingerprint, UnknownStateError
+from symgrad.front.whole import TracedCall
+from symgrad.kernel.host.resident import ResidentArray
+
+MOST_FORMS: Final = 64
+"""The most forms of arguments whose programs a function keeps, and programs of one form."""
+
+MOST_CHANGES: Final = 16
+"""Changes of a function's state after which none of its programs is kept any more."""
+
+CONSTANT_BYTES: Final = 2**14
+"""Bytes of an array of integers that is a constant, at most: it is compared at every call."""
+
+
+class UnknownFormError(Exception):
+    """Arguments that only a trace understands."""
+
+
+def is_integers(leaf: Any) -> bool:
+    """Whether a leaf of an argument is an array of integers or truth values."""
+    return type(leaf) is np.ndarray and leaf.dtype.kind in "iub"
+
+
+class Form:
+    """The part of a call's arguments that a trace depends on: ``key``; numbers are in ``arrays``.
+
+    The variables, at the places ``chosen``, come first, in the order of `Arguments`. Arrays of
+    integers and truth values are in ``integers``.
+
+    Raises:
+        UnknownFormError: of objects that may be anything.
+    """
+
+    def __init__(self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int]) -> None:
+        self.arrays: list[Any] = []
+        self.integers: list[np.ndarray] = []
+        self._parts: list[Hashable] = [len(args), *chosen]
+        for k in chosen:
+            self._add(args[k], True)
+        self.variables = len(self.arrays)
+        """How many of the arrays are variables."""
+        for k in range(len(args)):
+            if k not in chosen:
+                self._add(args[k], False)
+        if named:
+            self._add(named, False)
+        self.key: Hashable = tuple(self._parts)
+
+    @functools.cached_property
+    def constants(self) -> Hashable | None:
+        """The numbers of all integers; None of so many that they are not compared."""
+        if any(a.nbytes > CONSTANT_BYTES for a in self.integers):
+            return None
+        return tuple(a.tobytes() for a in self.integers)
+
+    def _add(self, value: Any, is_variable: bool) -> None:
+        kind = type(value)
+        if kind is np.ndarray:
+            self._add_array(value, is_variable)
+        elif value is None:
+            self._parts.append(None)
+        elif kind is float:
+            self.arrays.append(np.asarray(value))
+            self._parts.append(float)
+        elif isinstance(value, ResidentArray):
+            if value.dtype.kind != "f":
+                self._add_array(value.numpy(), is_variable)
+            else:
+                self.arrays.append(value)
+                self._parts.append((kind, value.shape, value.dtype, value.gpu))
+        elif kind is dict:
+            if not all(type(k) in (int, str) for k in value):
+                raise UnknownFormError
+            self._add_nest(kind, value.values(), tuple(value), is_variable)
+        elif kind in (tuple, list):
+            if kind is list and all(isinstance(v, (list, int, float, np.generic)) for v in value):
+                raise UnknownFormError  # it stands for an array
+            self._add_nest(kind, value, len(value), is_variable)
+        elif kind in (int, bool, str) and not is_variable:
+            self._parts.append((kind, value))
+        else:
+            raise UnknownFormError
+
+    def _add_array(self, array: np.ndarray, is_variable: bool) -> None:
+        if array.dtype.kind == "f":
+            self.arrays.append(array)
+        elif not is_variable and is_integers(array):
+            self.integers.append(array)
+        else:
+            raise UnknownFormError
+        self._parts.append((array.shape, array.dtype))
+
+    def _add_nest(self, kind: type, values: Any, keys: Hashable, is_variable: bool) -> None:
+        self._parts.append((kind, keys))
+        for value in values:
+            self._add(value, is_variable)
+
+
+class Recallable(Protocol):
+    """A traced call, to be run with other numbers."""
+
+    @property
+    def others(self) -> bool:
+        """Whether the result holds what the program does not compute."""
+        ...
+
+    def run(self, arrays: Sequence[Any]) -> Any:
+        """The result of a call with these arrays."""
+        ...
+
+
+Recalled = TypeVar("Recalled", bound=Recallable)
+
+
+class RecalledCall(NamedTuple, Generic[Recalled]):
+    """A program that came before, and the arguments of the call that it serves now."""
+
+    program: Recalled
+    form: Form
+
+    def run(self) -> Any:
+        """The result of the call."""
+        return self.program.run(self.form.arrays)
+
+
+class _Calls(Generic[Recalled]):
+    """The programs of calls of one form."""
+
+    def __init__(self) -> None:
+        self.records = True
+        """Whether a trace may show how all follows from the integers."""
+        self._programs: dict[Hashable, Recalled] = {}
+        self._recorded: tuple[Recording, Recalled] | None = None
+
+    def find(self, form: Form) -> Recalled | None:
+        """The program for these integers."""
+        if self._recorded is not None:
+            recording, program = self._recorded
+            with suppress(Exception):  # a trace says what is wrong, and where
+                values = recording.replay(form.integers)
+                if values is not None:
+                    return having(program, values)
+        constants = form.constants
+        return None if constants is None else self._programs.get(constants)
+
+    def note(self, form: Form, program: Recalled, recording: Recording | None) -> None:
+        """Keep a program, for all integers where these are recorded."""
+        if recording is not None:
+            self._recorded = recording, program
+        elif (constants := form.constants) is not None:
+            if len(self._programs) >= MOST_FORMS:
+                self._programs.clear()
+            self._programs[constants] = program
+
+
+def having(program: Any, values: Sequence[Any]) -> Any:
+    """A traced call with these values of what is recorded."""
+    assert isinstance(program, TracedCall), "calls of whole arrays are recorded"
+    return program.having(values)
+
+
+class _State(NamedTuple, Generic[Recalled]):
+    """A function and its arguments before a trace, and the calls of the same form."""
+
+    fingerprint: Fingerprint
+    form: Form
+    calls: _Calls[Recalled] | None
+
+
+class Recall(Generic[Recalled]):
+    """The programs of a function's calls. Any number of threads may ask.
+
+    A call notes its program if the function has a fingerprint that holds until the end of the
+    trace; all are forgotten once it holds no more. Of a function without one, or whose state
+    changes again and again, nothing is kept.
+    """
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        self._f = f
+        self._seen: tuple[Fingerprint, dict[Hashable, _Calls[Recalled]]] | None = None
+        self._changes = 0
+
+    def find(
+        self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int] = ()
+    ) -> RecalledCall[Recalled] | None:
+        """A call like this one that came before, if there was one."""
+        seen = self._seen
+        if seen is None:
+            return None
+        try:
+            form = Form(args, named, chosen)
+        except UnknownFormError:
+            return None
+        calls = seen[1].get((form.key, _chosen_device()))
+        if calls is None or not seen[0].holds():
+            return None
+        program = calls.find(form)
+        return None if program is None else RecalledCall(program, form)
+
+    def traced(
+        self, trace: Callable[[Recording | None], Recalled], args: Sequence[Any],
+        named: dict[str, Any], chosen: Sequence[int] = (),
+    ) -> Recalled:  # fmt: skip
+        """The program of a call by a trace.
+
+        Integers are recorded where others came before. Such a trace may fail where one of NumPy's
+        arrays does not: that decides.
+        """
+        state = self._state(args, named, chosen)
+        calls = None if state is None or not state.form.integers else state.calls
+        if state is not None and calls is not None and calls.records:
+            recording = Recording(state.form.integers)
+            with suppress(Exception, WriteError):
+                program = trace(recording)
+                calls.records = recording.complete and isinstance(program, TracedCall)
+                self._note(state, program, recording if calls.records else None)
+                return program
+        program = trace(None)
+        if calls is not None:
+            calls.records = False
+        self._note(state, program, None)
+        return program
+
+    def _state(
+        self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int]
+    ) -> _State[Recalled] | None:
+        """The state of the function and the form of a call, before its trace."""
+        if self._changes >= MOST_CHANGES:
+            return None
+        try:
+            state = Fingerprint(self._f, arrays=True, lists=True)
+            form, seen = Form(args, named, chosen), self._seen
+            _ = form.constants  # as they are now: the function may write to them
+        except UnknownFormError:
+            return None
+        except UnknownStateError:
+            self._changes = MOST_CHANGES
+            return None
+        of_form = None if seen is None else seen[1].get((form.key, _chosen_device()))
+        holds = of_form is not None and seen is not None and seen[0].holds()
+        return _State(state, form, of_form if holds else None)
+
+    def _note(
+        self, before: _State[Recalled] | None, program: Recalled, recording: Recording | None
+    ) -> None:
+        """Keep the program of a trace that began in this state."""
+        if before is None or program.others or not before.fingerprint.holds():
+            return
+        seen, key = self._seen, (before.form.key, _chosen_device())
+        if seen is None or not seen[0].holds():
+            self._changes += seen is not None
+            seen = self._seen = before.fingerprint, {}
+        if len(seen[1]) >= MOST_FORMS:
+            seen[1].clear()
+        seen[1].setdefault(key, _Calls()).note(before.form, program, recording)
+
+
+def _chosen_device() -> str | None:
+    """The device that stands for one that no argument names."""
+    return os.environ.get("SYMGRAD_DEVICE")

@@ -1,0 +1,246 @@
+"""Calls that differ in integers alone: NumPy's steps with these are recorded, and done again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symgrad as sg
+from symgrad.errors import InputError
+from symgrad.front import functional, jit
+
+OPTIONS: Any = {"device": "cpu", "dtype": "float64"}
+RNG = np.random.default_rng(5)
+TABLE = RNG.normal(size=(30, 12))
+SHIFTS = np.arange(12) % 5
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each trace of whole arrays."""
+    noted = list[int]()
+
+    class Noting(functional.WholeTrace):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            noted.append(1)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(functional, "WholeTrace", Noting)
+    monkeypatch.setattr(jit, "WholeTrace", Noting)
+    return noted
+
+
+def entropy(w: Any, k: Any) -> Any:
+    """The mean cross entropy of the words that follow, but for a padding word."""
+    x, y = w[k[:, :-1]], k[:, 1:]
+    scores = x @ w.T
+    scores = scores - np.log(np.sum(np.exp(scores), -1, keepdims=True))
+    right = np.take_along_axis(scores, y[..., None], -1)[..., 0]
+    mask = y != 0
+    return -np.sum(np.where(mask, right, 0.0)) / mask.sum()
+
+
+def one_hot(w: Any, k: Any) -> Any:
+    return np.sum((k[..., None] == np.arange(30)).astype(float) @ np.tanh(w))
+
+
+def of_places(w: Any, k: Any) -> Any:
+    flat = np.ravel(w)
+    rows, columns = k.reshape(-1, 2).T
+    return np.sum(flat[rows * 12 + columns % 12] ** 3)
+
+
+def from_the_end(w: Any, k: Any) -> Any:
+    return np.sum(np.sin(w)[-1 - k[0]] * w[k[1] - 30])
+
+
+def added_up(w: Any, k: Any) -> Any:
+    return np.sum((0.0 * w).at[k[0]].add(w[k[1]] ** 2) ** 2)
+
+
+def in_a_loop(w: Any, k: Any) -> Any:
+    return np.sum(sg.scan(lambda h, t: (np.tanh(h + w[t]), None), w[0], k[0])[0])
+
+
+def mapped(w: Any, k: Any) -> Any:
+    return np.sum(sg.vmap(lambda row: np.max(np.cos(w)[row], 0))(k))
+
+
+def in_groups(w: Any, k: Any) -> Any:
+    order = np.argsort(k, axis=None, kind="stable")
+    both = np.stack([order % 30, k.ravel()])
+    return np.sum(w[both[0]] * w[np.clip(both[1], 2, None)])
+
+
+def weighted(w: Any, k: Any) -> Any:
+    return np.sum(w[k] * (k / 30 + np.sqrt(k))[..., None]) + k.mean()
+
+
+def of_shapes(w: Any, k: Any) -> Any:
+    first, last = np.shape(k)
+    return np.sum(w[k.T[: first * 2, ::-1]]) / len(k) / last / k.size / k.ndim
+
+
+def rows_in_turn(w: Any, k: Any) -> Any:
+    return sum(np.sum(w[row] ** (n + 2)) for n, row in enumerate(k))
+
+
+def with_numbers_of_its_own(w: Any, k: Any) -> Any:
+    shifts = SHIFTS.copy()
+    moved = (k[:, :12] + shifts) % 30
+    shifts[:] = 7
+    return np.sum(np.exp(w[moved]))
+
+
+RECORDED = (
+    entropy, one_hot, of_places, from_the_end, added_up, in_a_loop, mapped, in_groups, weighted,
+    of_shapes, rows_in_turn, with_numbers_of_its_own,
+)  # fmt: skip
+
+
+def by_an_if(w: Any, k: Any) -> Any:
+    return np.sum(w[k] ** 2) if k.max() > 20 else np.sum(w[k])
+
+
+def by_an_iteration(w: Any, k: Any) -> Any:
+    return sum(np.sum(w[int(n)]) ** (m + 1) for m, n in enumerate(k[0]))
+
+
+def by_numpys_own(w: Any, k: Any) -> Any:
+    return np.sum(np.eye(30)[k] @ w**2)
+
+
+def by_a_list(w: Any, k: Any) -> Any:
+    return np.sum(w[k.tolist()] ** 3)
+
+
+def by_a_write(w: Any, k: Any) -> Any:
+    mask = k > 3
+    mask[0] = False
+    return np.sum(w[k] * mask[..., None])
+
+
+def by_a_format(w: Any, k: Any) -> Any:
+    return np.sum(w) * int(f"{k[0, 0]}") + np.sum(w[k])
+
+
+def by_its_type(w: Any, k: Any) -> Any:
+    assert isinstance(k, np.ndarray)
+    assert not isinstance(k, list)
+    return np.sum(w[np.asarray(k)] ** 2)
+
+
+def by_a_slice(w: Any, k: Any) -> Any:
+    return np.sum(w[: k.max()] ** 2)
+
+
+TRACED = (
+    by_an_if, by_an_iteration, by_numpys_own, by_a_list, by_a_write, by_a_format, by_its_type,
+    by_a_slice,
+)  # fmt: skip
+
+
+def words(seed: int, shape: tuple[int, ...] = (4, 16)) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 30, shape)
+
+
+def traced_anew(f: Any, k: np.ndarray) -> tuple[Any, Any]:
+    """The value and the gradient by a function of its own, whose integers are constants."""
+    return sg.value_and_grad(lambda w: f(w, k), **OPTIONS)(TABLE)
+
+
+@pytest.mark.parametrize("f", RECORDED, ids=lambda f: f.__name__)
+def test_other_integers_need_no_trace(f: Any, traces: list[int]) -> None:
+    run = sg.value_and_grad(f, **OPTIONS)
+    for seed in range(5):
+        k = words(seed)
+        before = len(traces)
+        value, grad = run(TABLE, k)
+        assert len(traces) - before == (seed < 2)
+        expected, slopes = traced_anew(f, k)
+        np.testing.assert_allclose(value, expected, rtol=1e-13)
+        np.testing.assert_allclose(grad, slopes, rtol=1e-12, atol=1e-13)
+    for same in (words(0), words(3)):
+        np.testing.assert_allclose(run(TABLE, same)[0], traced_anew(f, same)[0], rtol=1e-13)
+
+
+@pytest.mark.parametrize("f", TRACED, ids=lambda f: f.__name__)
+def test_what_asks_for_values_is_traced(f: Any, traces: list[int]) -> None:
+    run = sg.value_and_grad(f, **OPTIONS)
+    for seed in range(4):
+        k = words(seed) if seed % 2 else words(seed) % 15
+        before = len(traces)
+        value, grad = run(TABLE, k)
+        assert len(traces) > before
+        expected, slopes = traced_anew(f, k)
+        np.testing.assert_allclose(value, expected, rtol=1e-13)
+        np.testing.assert_allclose(grad, slopes, rtol=1e-12, atol=1e-13)
+
+
+def test_jit_large_integers_and_other_shapes(traces: list[int]) -> None:
+    run = sg.jit(lambda w, batch: w[batch["k"]] @ w.T, **OPTIONS)
+    for seed in range(4):
+        k = words(seed, (50, 60))  # of more bytes than are compared
+        np.testing.assert_allclose(run(TABLE, {"k": k}), TABLE[k] @ TABLE.T, rtol=1e-13)
+    assert len(traces) == 2
+    k = words(7, (3, 5))
+    np.testing.assert_allclose(run(TABLE, {"k": k}), TABLE[k] @ TABLE.T, rtol=1e-13)
+    assert len(traces) == 3
+    np.testing.assert_allclose(run(TABLE, {"k": k.astype(np.uint8)}), TABLE[k] @ TABLE.T)
+    assert len(traces) == 4
+
+
+def test_places_that_a_mask_chooses_are_traced_where_they_are_more(traces: list[int]) -> None:
+    run = sg.value_and_grad(lambda w, m: np.sum(w[m] ** 3), **OPTIONS)
+    masks = [np.arange(30) < 9, np.arange(30) % 3 == 0, np.arange(30) % 3 == 2, np.arange(30) > 20]
+    for mask in (*masks, np.arange(30) < 4, np.arange(30) > 25):
+        np.testing.assert_allclose(run(TABLE, mask)[0], np.sum(TABLE[mask] ** 3), rtol=1e-13)
+    assert len(traces) == 4  # of nine rows, recorded of nine, of ten at last, and of four twice
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_an_index_beyond_its_axis_is_an_error(calls: int) -> None:
+    run = sg.value_and_grad(lambda w, k: np.sum(w[k] ** 2), **OPTIONS)
+    for seed in range(calls):
+        run(TABLE, words(seed))
+    with pytest.raises(IndexError, match="index 30 is out of bounds for an axis of size 30"):
+        run(TABLE, np.full((4, 16), 30))
+    assert run(TABLE, words(9))[0] == pytest.approx(np.sum(TABLE[words(9)] ** 2), rel=1e-13)
+
+
+def test_integers_beyond_32_bits_are_an_error() -> None:
+    run = sg.value_and_grad(lambda w, k: np.sum(w[:, 0] * k), **OPTIONS)
+    for seed in range(3):
+        run(TABLE, words(seed, (30,)))
+        with pytest.raises(InputError, match=r"an array of integers holds .* beyond 32 bits"):
+            run(TABLE, words(seed, (30,)) + 2**40)
+
+
+def test_integers_may_change_after_the_call(traces: list[int]) -> None:
+    run, k = sg.jit(lambda w, k: np.sum(w[k]), **OPTIONS), words(1)
+    for seed in range(4):
+        k[:] = words(seed)
+        assert float(run(TABLE, k)) == pytest.approx(np.sum(TABLE[k]), rel=1e-13)
+    assert len(traces) == 2
+
+
+def test_what_is_returned_beside_the_loss_are_numpys_arrays() -> None:
+    run = sg.value_and_grad(lambda w, k: (np.sum(w[k]), {"k": k, "n": k + 1}), has_aux=True)
+    for seed in range(3):
+        k = words(seed)
+        (_, aux), _ = run(TABLE, k)
+        assert type(aux["k"]) is type(aux["n"]) is np.ndarray
+        np.testing.assert_array_equal(aux["n"], k + 1)
+
+
+def test_integers_on_a_gpu_are_read() -> None:
+    run = sg.value_and_grad(lambda w, k: np.sum(w[k] ** 2))
+    w = sg.device_array(TABLE, device="gpu")
+    for seed in range(4):
+        k = words(seed).astype(np.int32)
+        value, grad = run(w, sg.device_array(k, "gpu", "int32"))
+        np.testing.assert_allclose(float(value), np.sum(TABLE[k] ** 2), rtol=1e-5)
+        expected = 2 * TABLE * np.bincount(k.ravel(), minlength=30)[:, None]
+        np.testing.assert_allclose(np.asarray(grad), expected, rtol=1e-5, atol=1e-6)
