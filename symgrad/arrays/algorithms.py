@@ -28,6 +28,9 @@ BLOCK: Final = 64
 MODERATE: Final = 512
 """Rows of matrices up to which work on them is not worth several threads."""
 
+WELL_CONDITIONED: Final = 1e3
+"""A condition number up to which cofactors are made of inverses."""
+
 Pull = Callable[[Builder, Call, int, Array], Sequence[Array | None]]
 """``pull(b, call, k, cotangent)`` are the cotangents of the operands for that of result k."""
 
@@ -285,17 +288,38 @@ def _det(a: np.ndarray) -> list[np.ndarray]:
 
 
 def _cofactors(a: np.ndarray) -> list[np.ndarray]:
-    """The derivatives of determinants by elements: by inverses, or where one is 0 by an SVD."""
-    determinants = np.asarray(np.linalg.det(a))[..., None, None]
-    if np.all(determinants != 0.0):
-        with np.errstate(all="ignore"):
-            return [determinants * np.linalg.inv(a).mT]
+    """The derivatives of determinants by elements: by inverses, or of ill conditions by an SVD."""
+    with np.errstate(all="ignore"):
+        inverses = _inv(a)[0]
+        conditions = np.linalg.norm(a, axis=(-2, -1)) * np.linalg.norm(inverses, axis=(-2, -1))
+        if np.all(conditions < WELL_CONDITIONED):
+            return [np.asarray(np.linalg.det(a))[..., None, None] * inverses.mT]
     u, s, v = _svd(a)
+    return [_handedness(u, v) * (u * _products_but_one(s)[..., None, :]) @ v]
+
+
+def _cofactor_slopes(a: np.ndarray, g: np.ndarray) -> list[np.ndarray]:
+    """The derivatives of sum(g cofactors): those of diagonal matrices, in the bases of an SVD."""
+    u, s, v = _svd(a)
+    eye = np.eye(s.shape[-1], dtype=bool)
+    but_two = _products_but_one(np.where(eye, 1.0, s[..., None, :]).astype(a.dtype))
+    inner = u.mT @ g @ v.mT
+    diagonal = np.diagonal(inner, axis1=-2, axis2=-1)[..., None, :] @ np.where(eye, 0.0, but_two)
+    slopes = np.where(eye, diagonal, -(inner * but_two).mT).astype(a.dtype)
+    return [_handedness(u, v) * u @ slopes @ v]
+
+
+def _products_but_one(s: np.ndarray) -> np.ndarray:
+    """The products of all numbers along the last axis but each."""
     ahead, behind = np.ones_like(s), np.ones_like(s)
     ahead[..., 1:] = np.cumprod(s, -1)[..., :-1]
     behind[..., :-1] = np.cumprod(s[..., ::-1], -1)[..., -2::-1]
-    signs = np.asarray(np.linalg.det(u) * np.linalg.det(v))[..., None, None]
-    return [signs * (u * (ahead * behind)[..., None, :]) @ v]
+    return ahead * behind
+
+
+def _handedness(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """The determinants of products of orthogonal matrices, 1 or -1."""
+    return np.asarray(np.linalg.det(u) * np.linalg.det(v))[..., None, None]
 
 
 def _expm(a: np.ndarray) -> list[np.ndarray]:
@@ -379,18 +403,33 @@ def _pull_det(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
 
 
 def _pull_cofactors(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
-    """sum(g C) A^-T - C g.T A^-T, of a matrix that is not singular."""
-    cofactors = result(b, call)
-    inverse = transposed(b, result(b, calling(b, "inv", call.operands)))
-    turned = multiplied(b, multiplied(b, cofactors, transposed(b, g)), inverse)
+    return [result(b, calling(b, "cofactor_slopes", (call.operands[0], g)))]
 
-    def element(index: Sequence[int], x: int, y: int) -> int:
-        at = [b.counter(n) for n in g.shape[-2:]]
-        bound = (*index[:-2], *b.indices(at))
-        along = b.apply(ops.mul, b.element(g, bound), b.element(cofactors, bound))
-        return b.apply(ops.sub, b.apply(ops.mul, b.reduce("add", at, along), x), y)
 
-    return [elementwise(b, element, inverse, turned)]
+def _pull_cofactor_slopes(b: Builder, call: Call, _: int, h: Array) -> Sequence[Array]:
+    """By g they are symmetric; by a those of sum(g C) W - C g.T W with W = a^-T, regular."""
+    a, g = call.operands
+    cofactors = result(b, calling(b, "cofactors", (a,)))
+    w = transposed(b, result(b, calling(b, "inv", (a,))))
+
+    def along(x: Array, y: Array, z: Array) -> Array:
+        """sum(x y) z of each matrix."""
+
+        def element(index: Sequence[int], own: int) -> int:
+            at = [b.counter(n) for n in x.shape[-2:]]
+            bound = (*index[:-2], *b.indices(at))
+            term = b.apply(ops.mul, b.element(x, bound), b.element(y, bound))
+            return b.apply(ops.mul, b.reduce("add", at, term), own)
+
+        return elementwise(b, element, z)
+
+    of_c = chained(b, h, transposed(b, w), g)
+    of_c = added(b, along(h, w, g), scaled(b, of_c, -1.0))
+    of_w = chained(b, g, transposed(b, cofactors), h)
+    of_w = added(b, along(g, cofactors, h), scaled(b, of_w, -1.0))
+    through_w = scaled(b, chained(b, w, transposed(b, of_w), w), -1.0)
+    through_c = result(b, calling(b, "cofactor_slopes", (a, of_c)))
+    return [added(b, through_c, through_w), result(b, calling(b, "cofactor_slopes", (a, h)))]
 
 
 def _pull_eigh(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array]:
@@ -430,16 +469,44 @@ def _pull_qr(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array]:
 
 
 def _pull_svd(b: Builder, call: Call, k: int, g: Array) -> Sequence[Array]:
-    if k != 1:
-        raise UnsupportedError(
-            "singular vectors have no derivative here, singular values have: use compute_uv=False"
-        )
-    u, v = result(b, call, 0), result(b, call, 2)
+    u, s, v = (result(b, call, i) for i in range(3))
+    if k == 0:
+        return [_of_singular_vectors(b, u, s, v, g)]
+    if k == 2:
+        v, u, g = (transposed(b, x) for x in (v, u, g))
+        return [transposed(b, _of_singular_vectors(b, v, s, u, g))]
 
     def scaled_column(z: Sequence[int], i: int, j: int) -> int:
         return b.apply(ops.mul, b.element(u, (*z, i, j)), b.element(g, (*z, j)))
 
     return [multiplied(b, matrix(b, u.shape, scaled_column), v)]
+
+
+def _of_singular_vectors(b: Builder, u: Array, s: Array, v: Array, g: Array) -> Array:
+    """(u (F * (u.T g - g.T u)) s + (I - u u.T) g / s) v, with F_ij = 1 / (s_j^2 - s_i^2).
+
+    Townsend, 2016, "Differentiating the singular value decomposition".
+    """
+    inner = multiplied(b, transposed(b, u), g)
+    zero, one = b.graph.constant(0.0), b.graph.constant(1.0)
+
+    def over_gap(index: Sequence[int], x: int, y: int) -> int:
+        *z, i, j = index
+        own, other = b.element(s, (*z, j)), b.element(s, (*z, i))
+        gap = b.apply(ops.mul, *(b.apply(op, own, other) for op in (ops.sub, ops.add)))
+        safe = b.graph.add(ops.where, b.same(i, j), one, gap)
+        slope = b.apply(ops.div, b.apply(ops.mul, b.apply(ops.sub, x, y), own), safe)
+        return b.graph.add(ops.where, b.same(i, j), zero, slope)
+
+    left = multiplied(b, u, elementwise(b, over_gap, inner, transposed(b, inner)))
+    if u.shape[-2] > u.shape[-1]:
+
+        def outside(index: Sequence[int], x: int, y: int) -> int:
+            size = b.element(s, (*index[:-2], index[-1]))
+            return b.apply(ops.div, b.apply(ops.sub, x, y), size)
+
+        left = added(b, left, elementwise(b, outside, g, multiplied(b, u, inner)))
+    return multiplied(b, left, v)
 
 
 def _pull_expm(b: Builder, call: Call, _: int, g: Array) -> Sequence[Array]:
@@ -491,6 +558,9 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
         Algorithm("slogdet", _slogdet, lambda a: (a[:-2], a[:-2]), "ff", _pull_slogdet),
         Algorithm("det", _det, lambda a: (a[:-2],), "f", _pull_det),
         Algorithm("cofactors", _cofactors, lambda a: (a,), "f", _pull_cofactors),
+        Algorithm(
+            "cofactor_slopes", _cofactor_slopes, lambda a, _: (a,), "f", _pull_cofactor_slopes
+        ),
         Algorithm("eigh", _eigh, lambda a: (a[:-1], a), "ff", _pull_eigh),
         Algorithm("qr", _qr, _of_qr, "ff", _pull_qr),
         Algorithm("svd", _svd, _of_svd, "fff", _pull_svd),

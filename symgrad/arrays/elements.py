@@ -134,6 +134,13 @@ def element(builder: Builder, i: int) -> Any:
     return IntegerElement(builder, i) if kind == "i" else WRAP[kind](builder.graph, i)
 
 
+def counted_truth(builder: Builder, value: Any) -> Any:
+    """A truth value among operands of integers as 1 or 0; any other value as it is."""
+    if not isinstance(value, Condition):
+        return value
+    return IntegerElement(builder, node_of(builder, value, "i"))
+
+
 def node_of(builder: Builder, value: Any, kind: str) -> int:
     """The node of an element, or of a number, as one of this kind."""
     if isinstance(value, IntegerElement):

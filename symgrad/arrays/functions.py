@@ -245,6 +245,16 @@ def log_softmax(x: Any, axis: Any = None) -> WholeArray:
     return shifted - np.log(total(np.exp(shifted), axis, keepdims=True))
 
 
+def rounded(a: Any, decimals: int = 0, out: None = None) -> Any:
+    """np.round."""
+    refuse(out=out)
+    if a.kind != "f" and decimals >= 0:
+        return a
+    unit = 10.0**decimals
+    result = np.rint(a * unit) / unit if decimals else np.rint(a)
+    return result.astype(a.dtype)
+
+
 def ufunc_reduction(function: Callable[..., Any]) -> Callable[..., Any]:
     """The method reduce of a ufunc, which is over the first axis unless an axis is given."""
 
@@ -350,11 +360,7 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | COMPOSED | {
     np.matmul: matmul,
     (np.matmul, "__call__"): matmul,
     np.einsum: einsum,
-    np.round: lambda a, decimals=0, out=None: (
-        np.rint(a * 10.0**decimals) / 10.0**decimals
-        if decimals
-        else (np.rint(a) if a.kind == "f" else a)
-    ),
+    np.round: rounded,
     np.conjugate: lambda a: a,
     (np.add, "reduce"): ufunc_reduction(total),
     (np.multiply, "reduce"): ufunc_reduction(product),

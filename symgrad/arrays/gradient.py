@@ -352,22 +352,30 @@ class _Pulling:
     def _others(self, i: int, counters: Sequence[int], body: int) -> int:
         """The product of all factors of a product but one: that of the others where one is 0.
 
-        Where two are 0, it is the other one times the rest, which is 0 and has a derivative.
+        Where two are 0, it is the other one times the rest; where three are, e times the rest,
+        with the elementary symmetric polynomial e of the others: both are 0, and have derivatives.
         """
         b, value = self._b, self._stored(i, counters)
-        zero, one = b.graph.constant(0.0), b.graph.constant(1.0)
+        zero, one, half = map(b.graph.constant, (0.0, 1.0, 0.5))
         again, [factor] = b.opened(i)
         is_zero = b.apply(ops.eq, factor, zero)
         rest = b.reduction("mul", again, b.graph.add(ops.where, is_zero, one, factor))
-        zeros = self._stored(b.total(again, b.where(is_zero, one)), counters)
         rest = self._stored(rest, counters)
+
+        def vanishing(x: int) -> int:
+            return self._stored(b.total(again, b.where(is_zero, x)), counters)
+
+        zeros = vanishing(one)
+        others = b.apply(ops.sub, vanishing(factor), body)
+        squares = vanishing(b.apply(ops.mul, factor, factor))
+        squares = b.apply(ops.sub, squares, b.apply(ops.mul, body, body))
+        pairs = b.apply(ops.sub, b.apply(ops.mul, others, others), squares)
+        alone = b.where(b.apply(ops.eq, zeros, one), rest)
+        for many, product in enumerate((others, b.apply(ops.mul, half, pairs)), 2):
+            are_many = b.apply(ops.eq, zeros, b.graph.constant(float(many)))
+            term = b.where(are_many, b.apply(ops.mul, product, rest))
+            alone = b.apply(ops.add, alone, term)
         quotient = b.apply(ops.div, value, body)
-        vanishing = self._stored(b.total(again, b.where(is_zero, factor)), counters)
-        other = b.apply(ops.mul, b.apply(ops.sub, vanishing, body), rest)
-        are_two = b.apply(ops.eq, zeros, b.graph.constant(2.0))
-        alone = b.apply(
-            ops.add, b.where(b.apply(ops.eq, zeros, one), rest), b.where(are_two, other)
-        )
         return b.graph.add(ops.where, b.apply(ops.eq, body, zero), alone, quotient)
 
 

@@ -100,7 +100,7 @@ def length(x: WholeArray, axis: Any, keepdims: bool) -> WholeArray:
 
     Its derivative is 0 at 0, as that of `numpy.linalg.norm` is here.
     """
-    axes = axes_of(x, axis)
+    x, axes = x.astype(float), axes_of(x, axis)
     if not x.size:
         return total(abs(x), axes, keepdims=keepdims)
     size = largest(abs(x.mapped(ops.stop_gradient, (x,))), axes, keepdims=True)
@@ -228,9 +228,11 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     return r if mode == "r" else QR(q, r)
 
 
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -> Any:
+def svd(
+    a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> Any:
     """np.linalg.svd: singular values, or reduced."""
-    a = whole(a)
+    a = mirrored("svd", a) if hermitian else whole(a)
     if not compute_uv:
         return svdvals(a)
     if full_matrices and a.shape[-1] != a.shape[-2]:
@@ -245,12 +247,18 @@ def svdvals(x: Any) -> WholeArray:
 
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> WholeArray:
     """np.linalg.pinv: singular values count as 0 up to the precision of their type, if not said."""
-    return _pinv("pinv", a, rcond if _is_none(rtol) else rtol)[0]
+    return _pinv("pinv", a, rcond if _is_none(rtol) else rtol, hermitian)[0]
 
 
-def _pinv(name: str, a: Any, rcond: Any = None) -> list[WholeArray]:
+def mirrored(name: str, a: Any) -> WholeArray:
+    """The symmetric matrices of which NumPy reads the lower triangles."""
+    a = square(name, a)
+    return where(np.tri(a.shape[-1]) > 0, a, swapaxes(a, -1, -2))
+
+
+def _pinv(name: str, a: Any, rcond: Any = None, hermitian: bool = False) -> list[WholeArray]:
     """The pseudo-inverses, and the ranks."""
-    a = whole(a)
+    a = mirrored(name, a) if hermitian else whole(a)
     if a.ndim < 2:
         raise TraceError(located(f"linalg.{name} takes matrices, not shape {a.shape}"))
     if _is_none(rcond) or (isinstance(rcond, float | int) and rcond < 0):
@@ -273,7 +281,8 @@ def matrix_rank(
     if a.ndim < 2:
         return np.any(a != 0).astype(int)
     if tol is None:
-        return _pinv("matrix_rank", a, rtol)[1]
+        return _pinv("matrix_rank", a, rtol, hermitian)[1]
+    a = mirrored("matrix_rank", a) if hermitian else a
     return np.count_nonzero(svdvals(a) > np.asarray(tol)[..., None], axis=-1)
 
 

@@ -22,7 +22,6 @@ from symgrad.arrays.shapes import (
 )
 from symgrad.arrays.tape import size_of
 from symgrad.arrays.whole import WholeArray
-from symgrad.expr.graph.node import ElementsNeededError
 
 
 def kept_dimensions(result: WholeArray, axes: Sequence[int], keepdims: Any) -> WholeArray:
@@ -40,7 +39,7 @@ def reduction(operator: str, combine: Callable[..., Any]) -> Callable[..., Any]:
         initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN,
     ) -> WholeArray:  # fmt: skip
         refuse(dtype=dtype, out=out)
-        array = _among(whole(a, initial, where), where, operator)
+        array = _among(whole(a, initial, where), where, operator, initial)
         axes = axes_of(array, axis)
         if (
             operator in ("max", "min")
@@ -52,18 +51,26 @@ def reduction(operator: str, combine: Callable[..., Any]) -> Callable[..., Any]:
         kind = "i" if array.kind == "b" else array.kind
         result = array.then(rules.reduced, (operator, axes), shape, kind=kind) if axes else array
         result = kept_dimensions(result, axes, keepdims)
-        return result if initial is NOT_GIVEN or initial is None else combine(result, initial)
+        if initial is not NOT_GIVEN and initial is not None:
+            result = combine(result, initial)
+        is_truth = array.kind == "b" and operator in ("max", "min") and result.kind == "i"
+        return _truths(result) if is_truth else result
 
     return function
 
 
-def _among(a: WholeArray, condition: Any, operator: str) -> WholeArray:
+def _among(a: WholeArray, condition: Any, operator: str, initial: Any) -> WholeArray:
     """An array with the identity of a reduction where the reduction's condition is false."""
     if condition is NOT_GIVEN or condition is True:
         return a
-    if operator not in IDENTITIES:
-        raise ElementsNeededError(f"a reduction by {operator} with where=")
-    return where(condition, a, a.lift(np.asarray(IDENTITIES[operator], a.dtype)))
+    if operator in IDENTITIES:
+        return where(condition, a, a.lift(np.asarray(IDENTITIES[operator], a.dtype)))
+    if initial is NOT_GIVEN:
+        raise ValueError(
+            f"reduction operation {operator!r} does not have an identity, so to use a where mask "
+            "one has to specify 'initial'"
+        )
+    return where(condition, a, initial)
 
 
 IDENTITIES: Final = {"add": 0, "mul": 1}
@@ -130,7 +137,7 @@ def any_of(
     """np.any."""
     refuse(out=out)
     truths = _truths(a) if where is True else _truths(a) & where
-    return largest(truths, axis, keepdims=keepdims, initial=False) != 0
+    return largest(truths, axis, keepdims=keepdims, initial=False)
 
 
 def all_of(
@@ -139,7 +146,7 @@ def all_of(
     """np.all."""
     refuse(out=out)
     truths = _truths(a) if where is True else _truths(a) | np.logical_not(where)
-    return smallest(truths, axis, keepdims=keepdims, initial=True) != 0
+    return smallest(truths, axis, keepdims=keepdims, initial=True)
 
 
 def _truths(a: Any) -> WholeArray:

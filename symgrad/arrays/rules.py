@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from symgrad.arrays import algorithms
-from symgrad.arrays.elements import IntegerElement, element, node_of
+from symgrad.arrays.elements import IntegerElement, counted_truth, element, node_of
 from symgrad.arrays.gradient import cotangents
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Scan, Tabulate
@@ -34,6 +34,11 @@ def elementwise(lowering: Lowering, attribute: Any, shape: Shape, *views: View) 
         operands = [
             element(b, lowering.at(next(rest), index)) if a is None else a[0] for a in arguments
         ]
+        if function is ops.where and kind != "f":
+            branches = (node_of(b, o, kind) for o in operands[1:])
+            return chosen(lowering, node_of(b, operands[0], "b"), *branches)
+        if kind == "i":
+            operands = [counted_truth(b, o) for o in operands]
         try:
             return node_of(b, function(*operands), kind)
         except TypeError as error:

@@ -241,16 +241,19 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Whole
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> WholeArray:
-    """np.roll."""
+    """np.roll, by known integers or computed ones."""
     a = whole(a)
     if axis is None:
-        return reshape(roll(ravel(a), int(np.sum(shift)), 0), a.shape)
-    for s, k in zip(*np.broadcast_arrays(np.atleast_1d(shift), np.atleast_1d(axis)), strict=True):
+        return reshape(roll(ravel(a), np.sum(shift), 0), a.shape)
+    shifts, axes = ([*v] if np.ndim(v) else [v] for v in (shift, axis))
+    many = max(len(shifts), len(axes))
+    shifts, axes = (v * many if len(v) == 1 else v for v in (shifts, axes))
+    for s, k in zip(shifts, axes, strict=True):
         k = axis_of(int(k), a.ndim)
-        n = a.shape[k]
-        s = int(s) % n if n else 0
-        if s:
-            lead = (slice(None),) * k
+        n, lead = a.shape[k], (slice(None),) * k
+        if isinstance(s, WholeArray):
+            a = index(a, (*lead, (np.arange(n) - s) % max(n, 1)))
+        elif n and (s := int(s) % n):
             parts = [index(a, (*lead, slice(n - s, n))), index(a, (*lead, slice(0, n - s)))]
             a = concatenate(parts, k)
     return a.copied()
@@ -425,13 +428,14 @@ def where(condition: Any, *branches: Any) -> WholeArray:
 
 
 def like(value: float | None) -> Callable[..., Any]:
-    """np.zeros_like and its kin: an array of numbers."""
+    """np.zeros_like and its kin; integers and truth values stay known, to be indices and masks."""
 
     def function(a: Any, fill: Any = value, dtype: Any = None, shape: Any = None) -> Any:
         if isinstance(fill, WholeArray):
             return broadcast_to(fill, shape or a.shape)
-        kind = a.dtype if dtype is None else dtype
-        return np.full(a.shape if shape is None else shape, fill, kind)
+        kind = a.dtype if dtype is None else np.dtype(dtype)
+        numbers = np.full(a.shape if shape is None else shape, fill, kind)
+        return a.lift(numbers) if kind.kind == "f" else numbers
 
     return function
 

@@ -280,6 +280,8 @@ class WholeArray(Whole):
         inmost = innermost(arguments)
         if inmost.tape is not self.tape:
             return inmost.mapped(function, arguments)
+        if not isinstance(function, Op | np.ufunc):
+            arguments = [self._real(a) for a in arguments]
         kind = _result_kind(function, tuple(map(_kind_of, arguments)))
         parts: list[Any] = []
         operands: list[int] = []
@@ -304,6 +306,11 @@ class WholeArray(Whole):
             rules.elementwise, attribute, tuple(operands), broadcast(shapes), kind
         )
         return WholeArray(self.tape, number)
+
+    def _real(self, argument: Any) -> Any:
+        """An argument of a function of real numbers: arrays of integers are made real."""
+        is_number = _kind_of(argument) in "fFIB"
+        return argument if is_number else self.lift(argument).astype(float)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         own = self.functions.get((ufunc, method))
@@ -416,8 +423,12 @@ def _result_kind(function: Any, kinds: tuple[str, ...]) -> str:
     if isinstance(function, Op):
         if function.result == "b":
             return "b"
-        values = kinds[1:] if function.name == "where" else kinds
-        return "i" if function.whole and set(values) <= {"i", "I"} else "f"
+        values = set(kinds)
+        if function.name == "where":
+            values = {k.lower() for k in kinds[1:]}
+            if values <= {"i", "b"}:
+                return "b" if values == {"b"} else "i"
+        return "i" if function.whole and values <= {"i", "I"} else "f"
     if not isinstance(function, np.ufunc):
         return "f"
     types: dict[str, Any] = {"f": np.float64, "F": float, "i": np.int64, "I": int}
@@ -502,8 +513,6 @@ def _constant(graph: Graph, node: tuple[Any, ...]) -> Any:
 
 def written_out(function: Callable[..., Any], kinds: Sequence[str]) -> tuple[Written, str]:
     """A function of elements, called once with symbols, and the kind of its result."""
-    if set(kinds) - set("fFIB"):
-        raise ElementsNeededError("a function of elements that are not all real numbers")
     graph = Graph()
     graph.tracing = False
     variables = [Expr(graph, graph.input(f"x{k}")) for k in range(len(kinds))]

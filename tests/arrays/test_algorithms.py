@@ -53,6 +53,13 @@ def of_low_rank(a: Any, b: Any) -> Any:
     return np.sum(np.sin(np.linalg.pinv(a @ b.T, 1e-10))) + np.sum(x**3)
 
 
+def vectors(a: Any) -> Any:
+    """A function of singular values and vectors."""
+    u, s, v = np.linalg.svd(a, full_matrices=False)
+    weights = np.arange(len(a) * 1.0)[:, None] + np.arange(a.shape[1])
+    return np.sum(u**4) + np.sum(s**2) + np.sum(np.sin((u * s**1.5) @ v) * weights) + np.sum(v**4)
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "cholesky": (lambda a: np.sum(np.sin(np.linalg.cholesky(symmetric(a)))), (DEFINITE,)),
     "solve": (lambda a, b: np.sum(np.sin(np.linalg.solve(a, b))), (DEFINITE, VECTOR)),
@@ -70,6 +77,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "qr": (orthogonal, (TALL,)),
     "qr of wide": (lambda a: np.sum(np.sin(3 * np.linalg.qr(a.T)[1])), (TALL,)),
     "svd": (lambda a: np.sum(np.sin(np.linalg.svd(a, compute_uv=False))), (TALL,)),
+    "svd of tall": (vectors, (TALL,)),
+    "svd of wide": (lambda a: vectors(a.T), (TALL,)),
     "expm": (lambda a: np.sum(np.sin(expm(0.2 * a))), (ANY,)),
     "pinv": (of_low_rank, (ANY[:20, :3], ANY[:30, 3:6])),
     "cond": (lambda a: np.linalg.cond(a) + np.linalg.cond(a[:13], 1), (TALL,)),
@@ -174,6 +183,9 @@ def test_least_squares_of_any_rank_are_numpys(shape: tuple[int, int], verb: str)
     lambda a: np.linalg.matrix_rank(a, 0.5),
     lambda a: np.linalg.matrix_rank(a, rtol=0.3),
     lambda a: np.linalg.cond(a, -2),
+    lambda a: np.linalg.pinv(a[..., :4, :4], hermitian=True),
+    lambda a: np.linalg.matrix_rank(a[..., :4, :4], hermitian=True),
+    lambda a: np.linalg.svd(a[..., :4, :4], compute_uv=False, hermitian=True),
 ])  # fmt: skip
 def test_ranks_and_pseudo_inverses_are_numpys(f: Any) -> None:
     for a in (*LOW.values(), BATCH):
@@ -208,6 +220,28 @@ def test_second_derivatives_of_determinants() -> None:
     along = np.sum(w * sg.jit(sg.grad(outer), device="cpu", dtype="float64")(a))
     want = slope(lambda a: np.sum(w * slope_of(a)[1]), (a,), [w])
     assert np.isclose(along, want, rtol=1e-8)
+
+
+@pytest.mark.parametrize("a", [np.ones((3, 3)), ANY[:4, :3] @ ANY[:3, :4], np.zeros((2, 2))])
+def test_second_derivatives_of_determinants_of_singular_matrices(a: np.ndarray) -> None:
+    """A determinant is linear in each element, so differences over a distance of 1 are exact."""
+    n = len(a)
+    want = np.zeros((n,) * 4)
+    for place in np.ndindex(n, n):
+        step = np.zeros((n, n))
+        step[place] = 1.0
+        want[place] = cofactors(a + step) - cofactors(a)
+    curvature = sg.jit(sg.hessian(np.linalg.det), device="cpu", dtype="float64")(a)
+    np.testing.assert_allclose(curvature, want, atol=1e-13)
+
+
+def test_third_derivatives_of_determinants() -> None:
+    a, u, w = BATCH[0, :4, :4], ANY[:4, :4], ANY[4:8, :4]
+    outer = lambda a: np.sum(u * sg.grad(lambda a: np.sum(w * sg.grad(np.linalg.det)(a)))(a))  # noqa: E731
+    run = sg.jit(sg.value_and_grad(outer), device="cpu", dtype="float64")
+    way = ANY[8:12, :4]
+    want = slope(lambda a: run(a)[0], (a,), [way])
+    assert np.isclose(np.sum(way * run(a)[1]), want, rtol=1e-8)
 
 
 def test_no_factor_is_nan_and_shapes_are_refused() -> None:

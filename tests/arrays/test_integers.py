@@ -34,6 +34,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "chosen": lambda a, b, c: np.choose(c, [a, b, a - b, a & b]),
     "digits": lambda a, b, c: np.digitize(a, [-5, 0, 7]) + np.digitize(a, [7, 0, -5], right=True),
     "members": lambda a, b, c: np.isin(a, [7, 12]) | np.isin(c, [2], invert=True),
+    "truths among integers": lambda a, b, c: (a < b) * 1 + (a < b) * b - (1 - (b > 0)) + (c > b),
+    "chosen numbers": lambda a, b, c: np.where(a > b, 1, 0) + np.where(a > b, c, a < 0),
+    "chosen truths": lambda a, b, c: np.where(a > b, c > 0, a < 0),
+    "extremes of truths": lambda a, b, c: np.max(np.stack([a > b, c > 0]), axis=0),
+    "extremes of some": lambda a, b, c: np.min(b, where=c > 0, initial=3),
+    "sizes": lambda a, b, c: np.floor(10 * np.linalg.norm(b) + np.mean(a[:6] > 0)),
+    "rounded to tens": lambda a, b, c: np.round(b * 7, -1) + np.nan_to_num(c),
+    "rolled": lambda a, b, c: np.roll(b, c[1]) + np.roll(c, b[3]) + np.roll(b[None], b[1], axis=1),
     "bits": lambda a, b, c: ((a & 255) << 3) ^ (b >> 1) | ~c,
 }  # fmt: skip
 

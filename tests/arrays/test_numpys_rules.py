@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -332,6 +333,17 @@ def test_second_derivatives_of_products_with_zeros(x: list[float], many: int) ->
     )  # fmt: skip
     rows = np.stack([x, *np.ones((many - 1, 3))])
     assert np.array_equal(curved(rows)[:, 0], want)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 3, 4])
+def test_third_derivatives_of_products_with_zeros(zeros: int) -> None:
+    x = np.array([2.0, -3.0, 5.0, 1.5])
+    x[:zeros] = 0.0
+    want = np.zeros((4, 4, 4))
+    for places in itertools.permutations(range(4), 3):
+        want[places] = np.prod(np.delete(x, places))
+    third = sg.jit(sg.jacobian(sg.hessian(np.prod)), device="cpu", dtype="float64")
+    np.testing.assert_allclose(third(x), want, rtol=1e-14, atol=1e-15)
 
 
 def test_integers_ramp_to_their_ends_as_numpys() -> None:

@@ -249,3 +249,33 @@ def test_writes_to_no_elements_change_nothing(rows: slice) -> None:
     wanted = np.sin(times * np.cos(x)) * times * np.sin(x)
     run = sg.jit(slopes, device="cpu", dtype="float64")
     np.testing.assert_allclose(run(x), wanted, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["set", *UFUNCS])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_arrays_of_numbers_take_whole_arrays(name: str, is_known: bool) -> None:
+    """As sums by segments do: of an array of the function's own, which no argument is."""
+    places = np.array([3, 0, 5, 2] if name == "set" else [3, 0, 3, 2])
+    values, numbers = RNG.normal(size=(4, 2)), RNG.normal(size=(6, 2))
+
+    def f(x: Any, k: Any) -> Any:
+        at = places if is_known else k.astype(int)
+        return getattr(sg.array(numbers).at[at], name)(x)
+
+    got = sg.jit(f, **EXACT)(values, places * 1.0)
+    np.testing.assert_allclose(got, updated(numbers, places, name, values), rtol=1e-14)
+
+
+def test_arrays_like_others_are_written_to() -> None:
+    """And those of integers and truth values are known, to be indices."""
+
+    def f(x: Any) -> Any:
+        slopes, ends = np.zeros_like(x), np.ones_like(x, dtype=bool)
+        slopes[1:-1] = x[2:] - x[:-2]
+        ends[1:-1] = False
+        return slopes, x[ends], np.full_like(x, 2.0).at[0].add(x[1])
+
+    x = RNG.normal(size=300)
+    slopes, ends, twos = sg.jit(f, **EXACT)(x)
+    assert np.array_equal(slopes, [0.0, *(x[2:] - x[:-2]), 0.0])
+    assert np.array_equal(ends, x[[0, -1]]) and np.array_equal(twos, [2 + x[1], *[2.0] * 299])

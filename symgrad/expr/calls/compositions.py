@@ -420,6 +420,8 @@ def nan_to_num(
     x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
     """np.nan_to_num, infinities as float32's largest numbers if nothing else is said."""
+    if getattr(x, "dtype", np.dtype(float)).kind in "bi":
+        return x
     most = float(np.finfo(np.float32).max)
     high, low = most if posinf is None else posinf, -most if neginf is None else neginf
     finite = np.where(np.equal(x, np.inf), high, np.where(np.equal(x, -np.inf), low, x))

@@ -144,7 +144,7 @@ REMEDIES: Final = {
     "linalg.pinv": "sg.jit and sg.value_and_grad have it of arrays; np.linalg.lstsq solves by it",
     "linalg.qr": "np.linalg.cholesky(A.T @ A).T is its R",
     "histogram": "which bin it is depends on values; sum sg.where of comparisons",
-    "bincount": "which bin it is depends on values; sum sg.where of comparisons",
+    "bincount": "which bin it is depends on values; sg.array(np.zeros(n)).at[k].add(weights)",
     "unique": "which elements are equal depends on values",
     "nonzero": "which elements are not 0 depends on values; use sg.where",
     "isclose": "compare with abs(a - b) <= tolerance",

@@ -351,9 +351,13 @@ class Updates(ABC):
 
 
 class At(Updates):
-    """Updates of arrays of expressions, and of arrays in memory."""
+    """Updates of arrays of expressions, of numbers by whole arrays too, and of memory."""
 
     __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        whole = whole_among(parts_of(key))
+        return super().__getitem__(key) if whole is None else whole.lift(self._array).at[key]
 
     def set(self, values: Any) -> Any:
         """The array with these in their place; the last one of an index that is repeated."""
@@ -361,6 +365,8 @@ class At(Updates):
 
     def add(self, values: Any) -> Any:
         """The array with these added to them, each one where an index is repeated."""
+        if (whole := whole_among((values,))) is not None:
+            return whole.lift(self._array).at[self._key].add(values)
         if isinstance(self._array, ExprArray) and not takes_values(self._key):
             return self._combined(operator.add, np.sum, values)
         return self._written(values, ADD_AT)
@@ -371,6 +377,8 @@ class At(Updates):
         Equal extremes of one element share its derivative.
         """
         a, key = self._array, self._key
+        if (whole := whole_among((values,))) is not None:
+            return whole.lift(a).at[key]._combined(combine, reduce, values)
         if isinstance(a, TracedArray) or takes_values(key):
             return self._written(combine(self.get(), values), None)
         combined, places = a.copy(), np.arange(a.size).reshape(a.shape)[key]

@@ -396,8 +396,11 @@ class Scheduler:
         The first parallel counter may be that of ``parts`` of reductions: see `Share`. A group may
         have so many rows ``beside`` each other.
         """
-        loops = zip(access.reductions, t.loops_of(access.reductions), strict=True)
-        dealt = {(n, t.number(c)) for r, n in loops for c in access.counters(r) if c in lanes}
+        best: dict[int, set[int | None]] = {}
+        for r, n in zip(access.reductions, t.loops_of(access.reductions), strict=True):
+            best.setdefault(n, set()).add(self.lanes.best(r))
+        alike = {n: c for n, (c, *others) in best.items() if not others}
+        dealt = {(n, t.number(c)) for n, c in alike.items() if c is not None and c in lanes}
         rows = access.extent([c for c in access.parallel if c != inner]) * max(parts, 1)
         if beside > 1:
             last = self.scalars.extent(access.parallel[-1])
