@@ -8,6 +8,7 @@ differ in their numbers alone the second is traced with a `Recording`, which the
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
@@ -53,6 +54,8 @@ class Form:
     def __init__(self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int]) -> None:
         self.arrays: list[Any] = []
         self.integers: list[np.ndarray] = []
+        self.classes: dict[type, None] = {}
+        """The classes of named tuples and data classes."""
         self._parts: list[Hashable] = [len(args), *chosen]
         for k in chosen:
             self._add(args[k], True)
@@ -97,8 +100,31 @@ class Form:
             self._add_nest(kind, value, len(value), is_variable)
         elif kind in (int, bool, str) and not is_variable:
             self._parts.append((kind, value))
+        elif isinstance(value, tuple) and hasattr(kind, "_fields"):
+            self.classes[kind] = None
+            self._add_nest(kind, value, len(value), is_variable)
+        elif dataclasses.is_dataclass(kind):
+            self._add_fields(value, is_variable)
         else:
             raise UnknownFormError
+
+    def _add_fields(self, value: Any, is_variable: bool) -> None:
+        """A data class: its arrays, and as constants its static fields."""
+        fields = dataclasses.fields(value)
+        if set(getattr(value, "__dict__", ())) - {f.name for f in fields}:
+            raise UnknownFormError
+        self.classes[type(value)] = None
+        given = [f for f in fields if hasattr(value, f.name)]
+        static = [f.name for f in given if f.metadata.get("static")]
+        for name in static:
+            self._add_static(getattr(value, name))
+        names = tuple(f.name for f in given if f.name not in static)
+        self._add_nest(type(value), [getattr(value, n) for n in names], names, is_variable)
+
+    def _add_static(self, value: Any) -> None:
+        if value is not None and type(value) not in (int, bool, str, float):
+            raise UnknownFormError
+        self._parts.append((type(value), value.hex() if type(value) is float else value))
 
     def _add_array(self, array: np.ndarray, is_variable: bool) -> None:
         if array.dtype.kind == "f":
@@ -197,6 +223,8 @@ class Recall(Generic[Recalled]):
     def __init__(self, f: Callable[..., Any]) -> None:
         self._f = f
         self._seen: tuple[Fingerprint, dict[Hashable, _Calls[Recalled]]] | None = None
+        self._classes: dict[type, None] = {}
+        """The classes of objects in arguments, of which the fingerprint is too."""
         self._changes = 0
 
     def find(
@@ -247,8 +275,9 @@ class Recall(Generic[Recalled]):
         if self._changes >= MOST_CHANGES:
             return None
         try:
-            state = Fingerprint(self._f, arrays=True, lists=True)
             form, seen = Form(args, named, chosen), self._seen
+            classes = self._classes | form.classes
+            state = Fingerprint(self._f, arrays=True, lists=True, classes=classes)
             _ = form.constants  # as they are now: the function may write to them
         except UnknownFormError:
             return None
@@ -266,8 +295,10 @@ class Recall(Generic[Recalled]):
         if before is None or program.others or not before.fingerprint.holds():
             return
         seen, key = self._seen, (before.form.key, _chosen_device())
-        if seen is None or not seen[0].holds():
-            self._changes += seen is not None
+        holds = seen is not None and seen[0].holds()
+        if seen is None or not holds or before.form.classes.keys() - self._classes.keys():
+            self._changes += seen is not None and not holds
+            self._classes |= before.form.classes
             seen = self._seen = before.fingerprint, {}
         if len(seen[1]) >= MOST_FORMS:
             seen[1].clear()

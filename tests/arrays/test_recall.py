@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -734,3 +735,70 @@ def test_keys_of_arguments_are_those_of_the_call() -> None:
         factor = 2.0 if key is True else 1.0
         assert run({key: A + 1.0})[0] == pytest.approx(factor * np.sum(A + 1.0))
         assert [type(k) for k in run({key: A})[1]] == [type(key)]
+
+
+class Line(NamedTuple):
+    rows: Any
+    shift: Any
+
+    def at(self, x: Any) -> Any:
+        return self.rows @ x + self.shift
+
+
+@dataclass
+class Scaled:
+    line: Any
+    scale: Any
+    power: int = field(default=2, metadata={"static": True})
+
+    @property
+    def doubled(self) -> Any:
+        return 2.0 * self.scale
+
+
+def of_objects(p: Any) -> Any:
+    return p.doubled * np.sum(p.line.at(SHARES) ** p.power)
+
+
+def expected_of(p: Any) -> Any:
+    return 2.0 * p.scale * np.sum((p.line.rows @ SHARES + p.line.shift) ** p.power)
+
+
+def test_calls_with_named_tuples_and_data_classes_are_recalled(traces: list[int]) -> None:
+    run = sg.value_and_grad(of_objects, **OPTIONS)
+    copy.copy(Scaled(1.0, 1.0))  # after the first copy of one the class has a list of its slots
+    for k in range(3):
+        p = Scaled(Line(A + k, 0.5 * k), 1.5 - k)
+        value, slopes = run(p)
+        assert value == pytest.approx(expected_of(p), rel=1e-12)
+        assert type(slopes) is Scaled
+        assert type(slopes.line) is Line
+        assert slopes.scale == pytest.approx(value / p.scale, rel=1e-12)
+    assert len(traces) == 1
+    for power in (3, 2, 3):
+        p = Scaled(Line(A, 1.0), 2.0, power)
+        assert run(p)[0] == pytest.approx(expected_of(p), rel=1e-12)
+    assert len(traces) == 2
+
+
+def test_methods_of_arguments_may_change(
+    traces: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, p = sg.jit(of_objects, **OPTIONS), copy.copy(Scaled(Line(A, 0.5), 1.5))
+    before = [float(run(p)) for _ in range(2)]
+    monkeypatch.setattr(Line, "at", lambda self, x: self.rows @ x)
+    p_alone = Scaled(Line(A, 0.0), 1.5)
+    assert [float(run(p)) for _ in range(2)] == [pytest.approx(expected_of(p_alone))] * 2
+    monkeypatch.setattr(Scaled, "doubled", 3.0)
+    assert float(run(p)) == pytest.approx(expected_of(p_alone) / p.scale * 1.5)
+    assert before == [pytest.approx(expected_of(p))] * 2
+    assert len(traces) == 3
+
+
+def test_objects_with_more_than_their_fields_are_traced(traces: list[int]) -> None:
+    run = sg.jit(lambda p: p.extra * np.sum(p.line.rows), **OPTIONS)
+    for extra in (1.0, 2.0, 2.0):
+        p = copy.copy(Scaled(Line(A, 0.5), 1.5))
+        vars(p)["extra"] = extra
+        assert float(run(p)) == pytest.approx(extra * np.sum(A), rel=1e-12, abs=1e-12)
+    assert len(traces) == 3

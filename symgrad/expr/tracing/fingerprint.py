@@ -18,7 +18,7 @@ import operator
 import sys
 import warnings
 from collections import namedtuple
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -162,7 +162,8 @@ class Fingerprint:
 
     With ``arrays``, arrays of numbers that the function takes from its closure or from globals are
     a part of it, and with ``lists`` large ones, lists and dictionaries of what may be. The key has
-    the shapes and types of arrays; their numbers are copied, and compared.
+    the shapes and types of arrays; their numbers are copied, and compared. ``classes`` are those of
+    objects that the function is called with.
 
     Raises:
         UnknownStateError: where something else may decide them.
@@ -178,7 +179,10 @@ class Fingerprint:
         False
     """
 
-    def __init__(self, f: Callable[..., Any], arrays: bool = False, lists: bool = False) -> None:
+    def __init__(
+        self, f: Callable[..., Any], arrays: bool = False, lists: bool = False,
+        classes: Iterable[type] = (),
+    ) -> None:  # fmt: skip
         self._takes_arrays, self._takes_lists = arrays, lists
         self._functions: dict[FunctionType, tuple[CodeType, Any, Any, tuple[str, ...]]] = {}
         self._cells: dict[int, tuple[CellType, Any]] = {}
@@ -195,6 +199,9 @@ class Fingerprint:
         self._modules: dict[ModuleType, None] = {}
         self._attributes: set[str] = set()
         try:
+            for kind in classes:
+                self._add_class(kind)
+                self._called[kind] = None
             function = self._of_value(f, ())
             self.key: Hashable = function, *self._of_attributes()
         except ValueError as error:  # a cell has no contents: its name is bound later
