@@ -24,7 +24,7 @@ from symgrad.kernel.shapes import Computation, Iteration, Problems, Reduction
 from symgrad.kernel.skeletons.map import Pattern, map_launch
 from symgrad.kernel.skeletons.steps import iterate_launch
 from symgrad.kernel.stages.plan import Plan
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.dispatch import launch as llvm_launch
 from symgrad.llvm.dispatch import until as llvm_until
 from symgrad.llvm.dispatch.compiled import bound, repeated

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from symgrad.errors import DeviceError, InputError, InputTypeError
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.values.arrays import is_float, memory_dtype, real_numbers
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import DTYPES

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from symgrad.kernel.host import threads
-from symgrad.llvm.device.host import host, taken_for
+from symgrad.llvm.device.cpu import host, taken_for
 
 
 @contextmanager

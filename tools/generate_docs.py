@@ -22,7 +22,7 @@ from symgrad.expr.calls.numpy_calls import FUNCTIONS, MOVES, REDUCTIONS, SEVERAL
 from symgrad.expr.calls.special import SCIPY
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import INPUT, Graph, Handle, Masked, Op, reachable
-from symgrad.expr.laws.laws import LAWS
+from symgrad.expr.laws.simplify import LAWS
 from symgrad.expr.ops import TABLE
 from symgrad.expr.ops.arithmetic import div, reciprocal
 from symgrad.expr.ops.law import Law, Pattern, show
@@ -73,7 +73,7 @@ float32 bits for every input, ±0, infinities and NaN included, and are always u
 are true of real numbers but may change rounding, a signed zero or the domain: they are used where
 their condition is proven of the operands, and all of them with `simplify="real"`. The laws of one
 operation stand in its row of [the op table](../symgrad/expr/ops), those between operations in
-[laws.py](../symgrad/expr/laws/laws.py).
+[laws.py](../symgrad/expr/laws/simplify.py).
 
 That holds for what you wrote. Derivatives are made by symgrad: by default their factors are also
 regrouped, so that their last bit or two may differ from what each law would give.

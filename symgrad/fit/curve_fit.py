@@ -14,8 +14,7 @@ from symgrad.bridges.tables import in_blocks
 from symgrad.errors import InputError, InputTypeError
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for
-from symgrad.fit.data_form import Data, NanPolicy, Refused
-from symgrad.fit.data_in_blocks import DataInBlocks
+from symgrad.fit.data_form import Data, DataInBlocks, NanPolicy, Refused
 from symgrad.fit.solve import Told, fit, near
 from symgrad.optimize.arguments import (
     in_order,

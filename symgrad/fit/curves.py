@@ -17,7 +17,7 @@ from symgrad.expr.graph.rebuild import Copy, rebuild
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr, Handle, lift
 from symgrad.expr.tracing.trace import Trace, trace
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.optimize.arguments import one_value, real, require_of_one_x
 from symgrad.optimize.method import Weighted, array_of
 from symgrad.optimize.result import optimize_result

@@ -21,7 +21,7 @@ from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for, trace
 from symgrad.fit.curves import Curves, CurvesAtOnce, curves_of, fit_blocks
 from symgrad.fit.data_form import DataForm
 from symgrad.fit.model import MISTAKES
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.shapes import RowData
 from symgrad.optimize.arguments import (
     as_given,

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.errors import InputError, warn
-from symgrad.fit.data_in_blocks import RowsInBlocks
+from symgrad.fit.data_form import RowsInBlocks
 from symgrad.fit.dense import Descent, Strategy, at_end, gauss_newton
 from symgrad.fit.model import RANGES, Rows
 from symgrad.kernel.skeletons.descent import CONVERGED_PART

@@ -29,7 +29,7 @@ from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
 from symgrad.front.kernels import Kernel, shared
 from symgrad.front.recall import Recall, Recallable, is_integers
 from symgrad.front.whole import TracedCall, WholeTrace, require_countable, runner
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import DType, Options

@@ -22,7 +22,7 @@ from symgrad.errors import InputError
 from symgrad.expr.semantics.show import formula
 from symgrad.expr.tracers.tree import Tree
 from symgrad.front.running import Inputs, Interface, Running
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.stats import Derived, Stats, measured
 from symgrad.optimize.over_data import minimize_kernel, minimized
 from symgrad.optimize.result import as_scipy

@@ -19,7 +19,7 @@ from symgrad.expr.tracers.tree import Tree, flatten
 from symgrad.front.functional import Returned
 from symgrad.front.recall import Recall
 from symgrad.front.whole import Runner, TracedCall, WholeTrace, runner
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.optimize.starts import target_of
 from symgrad.pipeline import Options
 from symgrad.report.kernel import KernelBase

@@ -20,7 +20,7 @@ import numpy as np
 from symgrad.arrays.recording import Recording, WriteError
 from symgrad.expr.tracing.fingerprint import Fingerprint, UnknownStateError
 from symgrad.front.whole import TracedCall
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 
 MOST_FORMS: Final = 64
 """The most forms of arguments whose programs a function keeps, and programs of one form."""

@@ -22,7 +22,7 @@ from symgrad.backend import backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.tracers.tree import Tree
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.language.target import WorkgroupTarget, whole_workgroups
 from symgrad.kernel.skeletons.map import map_launch
 from symgrad.pipeline import Options

@@ -30,7 +30,7 @@ from symgrad.expr.graph.node import ElementsNeededError, Graph
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.written_out import MOST_WRITTEN_OUT
 from symgrad.expr.loops.open_loop import Tracing
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.pipeline import Options
 from symgrad.targets import Device, DeviceChoice, choose_any
 from symgrad.tensor.stages import CompiledArrays, compile_arrays

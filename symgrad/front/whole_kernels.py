@@ -22,7 +22,7 @@ from symgrad.expr.tracers.tree import Blocks, Tree, flatten
 from symgrad.front.kernels import Kernel
 from symgrad.front.running import Inputs, Interface, Running
 from symgrad.front.whole import Runner, WholeTrace, require_countable, runner
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.stats import Stats
 from symgrad.pipeline import Clock, Options
 from symgrad.values.results import Result, Scalar, derivatives, nested_result

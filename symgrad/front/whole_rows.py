@@ -25,8 +25,7 @@ from symgrad.expr.tracing.gather import TracedRow
 from symgrad.front.choice import How, whole_or_elements
 from symgrad.front.whole import Runner, WholeTrace, runner
 from symgrad.front.whole_kernels import blanks
-from symgrad.kernel.host.memory import ALIGNMENT_BYTES
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ALIGNMENT_BYTES, ResidentArray
 from symgrad.kernel.host.threads import share_out, worth
 from symgrad.kernel.stats import Stats
 from symgrad.rows.kernel import DataKernel, data_kernel

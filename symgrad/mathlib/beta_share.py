@@ -17,7 +17,7 @@ from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import polynomial
 from symgrad.mathlib.incomplete import Digits, cubic, gathered
-from symgrad.mathlib.pair.error_free import Pair, over, product, two_sum
+from symgrad.mathlib.pair.arithmetic import Pair, over, product, two_sum
 
 SHIFT: Final = 4.0
 """The number that a smaller parameter is raised by, for Stirling's formula."""

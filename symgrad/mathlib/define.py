@@ -42,8 +42,7 @@ from symgrad.mathlib.double import all as double_all
 from symgrad.mathlib.double import alone
 from symgrad.mathlib.meeting import Meetings, Passage, passage
 from symgrad.mathlib.pair import all as pair_all
-from symgrad.mathlib.pair.expression import paired
-from symgrad.mathlib.pair.shared import on_pairs
+from symgrad.mathlib.pair.expression import on_pairs, paired
 
 Math = Literal["accurate", "fast", "strict"]
 

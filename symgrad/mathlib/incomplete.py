@@ -24,7 +24,7 @@ from symgrad.expr.tracers.along import balanced
 from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib import gamma
 from symgrad.mathlib.bits import Coefficients, coefficients, keep_nan, polynomial
-from symgrad.mathlib.pair.error_free import Pair, product, split, two_sum
+from symgrad.mathlib.pair.arithmetic import Pair, product, split, two_sum
 
 
 @dataclass(frozen=True)

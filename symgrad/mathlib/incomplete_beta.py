@@ -28,7 +28,7 @@ from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.beta_share import SHIFT, Place, choose, lessened, share_of
 from symgrad.mathlib.bits import keep_nan, polynomial
 from symgrad.mathlib.incomplete import SINGLE, Digits, excess
-from symgrad.mathlib.pair.error_free import two_sum
+from symgrad.mathlib.pair.arithmetic import two_sum
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.tree import Tree
 from symgrad.expr.tracing.gather import TracedRow
 from symgrad.expr.tracing.trace import replay
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.optimize.arguments import real_columns, require_method
 from symgrad.optimize.method import Method, Weighted, array_of
 from symgrad.optimize.minimize import minimize_from

@@ -13,7 +13,7 @@ from symgrad.backend import Backend, backend_of
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.derivatives.accumulate import Mode, require_mode
 from symgrad.expr.tracers.tree import Tree
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.shapes import RowData
 from symgrad.mathlib.define import Math
 from symgrad.optimize.arguments import real_columns, real_matrix, tolerances_of, whole

@@ -21,8 +21,7 @@ from symgrad.errors import DeviceMemoryError
 from symgrad.expr.graph.node import INPUT, Graph
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.expression import Expr
-from symgrad.kernel.host.memory import POOL, Blocks
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import POOL, Blocks, ResidentArray
 from symgrad.kernel.host.threads import by_threads
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.shapes import (

@@ -20,7 +20,7 @@ from symgrad.expr import ops
 from symgrad.expr.calls.sympy_bridge import from_sympy
 from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.linear.linalg import solve
-from symgrad.expr.linear.unrolled import StructurallySingularError
+from symgrad.expr.linear.matrices import StructurallySingularError
 from symgrad.expr.loops.control import fori_loop
 from symgrad.expr.loops.implicit import custom_root
 from symgrad.expr.tracers.array import array

@@ -23,7 +23,7 @@ from symgrad.kernel.language.statements import (
     scopes_of,
     within,
 )
-from symgrad.kernel.language.uniform import Uniformity
+from symgrad.kernel.language.verify import Uniformity
 from symgrad.programs.builder import Builder, Variable
 from symgrad.programs.code import NAMES, Array, Code, Dispatch, shown
 from symgrad.programs.trial import Facts, facts_of

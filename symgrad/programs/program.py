@@ -26,7 +26,7 @@ from symgrad.kernel.language.statements import (
     indices,
 )
 from symgrad.kernel.language.target import GROUP_BYTES, SimdTarget
-from symgrad.kernel.language.uniform import Uniformity
+from symgrad.kernel.language.verify import Uniformity
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.passes.place import place
 from symgrad.mathlib.define import Math

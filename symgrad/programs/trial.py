@@ -32,7 +32,7 @@ from symgrad.kernel.language.statements import (
     indices,
     within,
 )
-from symgrad.kernel.language.uniform import Uniformity
+from symgrad.kernel.language.verify import Uniformity
 from symgrad.programs.code import Code, Dispatch, shown
 
 MOST_INVOCATIONS: Final = 2**16

@@ -18,7 +18,7 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.place import Place
 from symgrad.expr.graph.region import require_straight
 from symgrad.expr.laws.simplify import Level, simplify
-from symgrad.expr.semantics.precision import (
+from symgrad.expr.semantics.evaluate import (
     DIGITS,
     KINDS,
     Comparison,

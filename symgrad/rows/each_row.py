@@ -21,8 +21,7 @@ from symgrad.errors import InputError
 from symgrad.expr.derivatives.strips import lengths_of_strips
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.tracers.tree import tree_of
-from symgrad.kernel.host.memory import POOL
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import POOL, ResidentArray
 from symgrad.kernel.shapes import Computation, Output, Reduction, unique
 from symgrad.kernel.skeletons.map import Entry, Pattern
 from symgrad.kernel.stage import Staged, arranged, staged

@@ -18,8 +18,7 @@ from symgrad.errors import DeviceMemoryError, InputError, InputTypeError, rename
 from symgrad.expr.graph.node import paused_gc
 from symgrad.expr.semantics.show import formula
 from symgrad.expr.tracers.tree import Tree
-from symgrad.kernel.host.memory import POOL
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import POOL, ResidentArray
 from symgrad.kernel.stats import Stats, measured
 from symgrad.optimize.over_data import RowLoss, minimize_over_data
 from symgrad.pipeline import DTypeName

@@ -12,7 +12,7 @@ from symgrad.backend import Backend
 from symgrad.errors import DeviceError, InputError, warn
 from symgrad.expr.tracers.tree import Block
 from symgrad.expr.tracing.gather import Gather
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.rows.loss import Traced
 from symgrad.values.arrays import memory_dtype, name_of
 from symgrad.values.tables import (

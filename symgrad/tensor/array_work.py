@@ -21,7 +21,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr.graph.node import ElementsNeededError, Graph
 from symgrad.expr.loops.open_loop import Tracing
 from symgrad.kernel import launch as launches
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.stages.plan import Segment

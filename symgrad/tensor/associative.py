@@ -21,7 +21,7 @@ import numpy as np
 
 from symgrad.backend import Backend
 from symgrad.errors import InputError, InputTypeError
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.group_scan import Accumulate, Chunk, Input, Recipe

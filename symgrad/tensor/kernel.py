@@ -17,7 +17,7 @@ from symgrad.backend import Backend, backend_of
 from symgrad.cache import Once
 from symgrad.errors import InputError, InputTypeError, counted
 from symgrad.expr.tracing.fingerprint import Unchanging
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Launch

@@ -16,7 +16,7 @@ from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.errors import InputError, SymgradError
 from symgrad.expr.tracers.tree import flatten
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.values.arrays import real_numbers
 
 MARK: Final = "symgrad"

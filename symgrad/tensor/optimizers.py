@@ -17,7 +17,7 @@ from symgrad.expr import ops
 from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.array import array
 from symgrad.expr.tracers.tree import Tree, flatten
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Array, Dispatch, Launch
 from symgrad.kernel.skeletons.updates import (

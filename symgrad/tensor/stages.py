@@ -20,7 +20,7 @@ from symgrad.arrays.strips import in_strips
 from symgrad.backend import Backend, backend_of, plan_on_host
 from symgrad.errors import InputError
 from symgrad.expr.graph.node import Graph, paused_gc
-from symgrad.kernel.host.resident import ResidentArray, ResidentRows
+from symgrad.kernel.host.memory import ResidentArray, ResidentRows
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.launch import Launch

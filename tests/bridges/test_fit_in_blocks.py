@@ -9,7 +9,7 @@ import pytest
 import scipy.optimize
 
 import symgrad as sg
-from symgrad.fit import data_in_blocks
+from symgrad.fit import data_form
 
 da: Any = pytest.importorskip("dask.array", reason="needs dask")
 
@@ -100,7 +100,7 @@ def test_columns_that_nearly_agree_keep_their_digits() -> None:
 
 def test_many_rows_are_summed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     want = sg.curve_fit(peak, X, Y, START)
-    monkeypatch.setattr(data_in_blocks, "ROWS_SUMMED_FIRST", COUNT)
+    monkeypatch.setattr(data_form, "ROWS_SUMMED_FIRST", COUNT)
     agree(sg.curve_fit(peak, cut(X), cut(Y), START), want)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symgrad.expr.derivatives.compensate import LEAST_ITERATIONS
+from symgrad.expr.derivatives.cotangents import LEAST_ITERATIONS
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.derivatives.strips import CheckpointPolicy, MemoryBudget
 from symgrad.expr.graph.node import inputs_of

@@ -19,8 +19,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import CONST, INPUT, Graph
 from symgrad.expr.graph.verify import verify
 from symgrad.expr.laws.facts import Facts
-from symgrad.expr.laws.laws import LAWS
-from symgrad.expr.laws.simplify import simplify
+from symgrad.expr.laws.simplify import LAWS, simplify
 from symgrad.expr.ops.law import Law, Pattern
 from symgrad.expr.semantics.evaluate import leaf
 from symgrad.expr.tracers.expression import Expr

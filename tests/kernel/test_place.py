@@ -24,8 +24,7 @@ from symgrad.kernel.language.statements import (
     within,
 )
 from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.language.uniform import Uniformity
-from symgrad.kernel.language.verify import verify
+from symgrad.kernel.language.verify import Uniformity, verify
 from symgrad.kernel.passes.place import place
 
 WIDTH = 4

@@ -17,7 +17,7 @@ from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.launch import Array, Dispatch, Launch, Program
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.stages.strided import TARGET, Elementwise, Layout, ReduceProgram
-from symgrad.wgsl.arrays.strided import View, c_strides
+from symgrad.wgsl.arrays.stored import View, c_strides
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
 

@@ -6,7 +6,7 @@ from symgrad.expr import ops
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.language.statements import For, If, lane_sum
 from symgrad.kernel.language.target import SimdTarget
-from symgrad.kernel.language.uniform import diverges, varying
+from symgrad.kernel.language.verify import diverges, varying
 
 
 def kernel() -> KernelIR:

@@ -12,7 +12,7 @@ import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, inputs_of, reachable
 from symgrad.expr.semantics.evaluate import leaf
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.printing.operations import lone_products, uses_of
 
 TABLE = (

@@ -12,7 +12,7 @@ from mathlib.double.test_accuracy import SLOW
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.dispatch.compiled import definitions_for
 from symgrad.llvm.printing.operations import Shape
 from symgrad.pipeline import DTypeName

@@ -15,7 +15,7 @@ from machines import cores
 import symgrad as sg
 from symgrad.errors import InputError
 from symgrad.kernel.host import threads
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.dispatch.compiled import STREAMED_BYTES
 
 

@@ -18,7 +18,7 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.printing.analysis import Item
 from symgrad.llvm.printing.functions import Arrangement
 from symgrad.llvm.printing.operations import Shape

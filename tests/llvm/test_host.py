@@ -15,9 +15,8 @@ from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.llvm import compiler
 from symgrad.llvm.device import cpu as device
-from symgrad.llvm.device import host as hosts
 from symgrad.llvm.device import recompile
-from symgrad.llvm.device.host import Host, host, this_machine
+from symgrad.llvm.device.cpu import Host, host, this_machine
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.source import Source
 
@@ -182,7 +181,7 @@ class Read(Exception):
 @pytest.mark.parametrize("use", [batch, sums, loops, tables, fits])
 def test_code_for_neon(use: Callable[[], None], taken_for: Any, monkeypatch: Any) -> None:
     """LLVM takes it for a CPU of ARM, with no vector wider than its own, and compiles it."""
-    monkeypatch.setattr(hosts, "_architecture", lambda triple: triple.partition("-")[0])
+    monkeypatch.setattr(device, "_architecture", lambda triple: triple.partition("-")[0])
     neon = taken_for("neoverse-n1")
     assert (neon.vector_bits, neon.fused) == (128, True)
 

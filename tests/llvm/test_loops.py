@@ -13,7 +13,7 @@ import pytest
 import symgrad as sg
 from symgrad.expr.loops.control import cond, fori_loop, scan, while_loop
 from symgrad.kernel.stats import weight_of
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 
 LANES = 4 * host().vector_bits // 32
 """Points in a block of a kernel with loops, at most."""

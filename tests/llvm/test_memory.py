@@ -17,7 +17,7 @@ from symgrad.kernel.language.statements import lane_sum
 from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.printing.functions import UNROLLED_COLUMNS
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import print_kernel

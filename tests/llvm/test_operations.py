@@ -11,7 +11,7 @@ import pytest
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op
 from symgrad.expr.tracers.expression import Expr
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.printing.operations import Shape, constant, steps_of
 from symgrad.llvm.printing.source import CodeSizes
 

@@ -12,7 +12,7 @@ import pytest
 from symgrad.expr import ops
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.language.target import SimdTarget
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import LOOPED, MOST_BLOCK_BYTES, block_of, print_kernel
 from symgrad.llvm.printing.source import USUAL_SIZES, CodeSizes

@@ -10,7 +10,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.shapes import Computation
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.printing.functions import UNROLLED_COLUMNS
 from symgrad.llvm.printing.operations import Shape
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.mathlib.pair.error_free import split
+from symgrad.mathlib.pair.arithmetic import split
 
 HAS_GPU = any(d.is_gpu for d in sg.devices())
 DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.skipif(not HAS_GPU, reason="no GPU"))]

@@ -12,7 +12,7 @@ import pytest
 from catalog import network, rosenbrock, uniform
 
 import symgrad as sg
-from symgrad.expr.semantics.precision import ulps
+from symgrad.expr.semantics.evaluate import ulps
 from symgrad.report.audit import Audit, Suspect
 
 

@@ -16,8 +16,16 @@ import pytest
 import symgrad as sg
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.memory import queue as module
-from symgrad.wgsl.memory.encoding import SUBMITTED_STEPS, Copy, Step, Work
-from symgrad.wgsl.memory.queue import GATHER_SECONDS, SOON, STEPS_GATHERED, Queue
+from symgrad.wgsl.memory.queue import (
+    GATHER_SECONDS,
+    SOON,
+    STEPS_GATHERED,
+    SUBMITTED_STEPS,
+    Copy,
+    Queue,
+    Step,
+    Work,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_collection")
 

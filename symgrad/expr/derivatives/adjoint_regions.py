@@ -14,8 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from symgrad.expr import ops
-from symgrad.expr.derivatives.compensate import compensated
-from symgrad.expr.derivatives.cotangents import differentiating
+from symgrad.expr.derivatives.cotangents import compensated, differentiating
 from symgrad.expr.derivatives.sweep import (
     Regions,
     RegionSweep,

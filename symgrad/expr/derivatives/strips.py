@@ -15,7 +15,7 @@ from typing import Final, Literal, get_args
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.expr.derivatives.compensate import PLAIN
+from symgrad.expr.derivatives.cotangents import PLAIN
 from symgrad.expr.graph.arrays import size_of
 from symgrad.expr.graph.node import TRUTH, WORD, Graph
 from symgrad.expr.graph.region import TURNS, Loop, close, loop_op, pick

@@ -24,7 +24,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import whole_among
 from symgrad.expr.graph.written_out import prefer_algorithm
-from symgrad.expr.linear import dense, unrolled
+from symgrad.expr.linear import dense, matrices
 from symgrad.expr.linear.least_squares import least_squares
 from symgrad.expr.linear.matrices import (
     MOST_ROWS,
@@ -104,7 +104,7 @@ def solve(a: Any, b: Any) -> Any:
 
 def _solution(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     if is_small(matrix):
-        return unrolled.solution(matrix.tolist(), right.tolist())
+        return matrices.solution(matrix.tolist(), right.tolist())
     (n, m), graph = right.shape, graph_of(matrix, right)
     return elements(dense.solution(stored(graph, matrix), stored(graph, right)), n, m)
 
@@ -143,7 +143,7 @@ def solve_triangular(
 
     def one(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
         if is_small(matrix):
-            return unrolled.solution((matrix.T if trans else matrix).tolist(), right.tolist())
+            return matrices.solution((matrix.T if trans else matrix).tolist(), right.tolist())
         (n, m), graph = right.shape, graph_of(matrix, right)
         t, x = stored(graph, matrix), stored(graph, right)
         entry = (lambda i, j: t[j * n + i]) if trans else (lambda i, j: t[i * n + j])
@@ -188,14 +188,14 @@ def det(a: Any) -> Any:
     """
     if not traced(a):
         return np.linalg.det(numbers(a))
-    if np.shape(a)[-1:] > (unrolled.MOST_ROWS_EXPANDED,):
+    if np.shape(a)[-1:] > (matrices.MOST_ROWS_EXPANDED,):
         prefer_algorithm("det")
     return array(of_matrices(_determinant, np.linalg.det, square(reals(a), "det")))[()]
 
 
 def _determinant(matrix: np.ndarray) -> Any:
-    if is_small(matrix) or len(matrix) <= unrolled.MOST_ROWS_EXPANDED:
-        return unrolled.determinant(matrix.tolist())
+    if is_small(matrix) or len(matrix) <= matrices.MOST_ROWS_EXPANDED:
+        return matrices.determinant(matrix.tolist())
     return dense.determinant(stored(graph_of(matrix), matrix), len(matrix))
 
 
@@ -217,7 +217,7 @@ def slogdet(a: Any) -> Any:
 
 def _sign_and_logarithm(matrix: np.ndarray) -> np.ndarray:
     if is_small(matrix):
-        return np.array(unrolled.sign_and_logarithm(matrix.tolist()), dtype=object)
+        return np.array(matrices.sign_and_logarithm(matrix.tolist()), dtype=object)
     pair = dense.sign_and_logarithm(stored(graph_of(matrix), matrix))
     return np.array(pair, dtype=object)
 
@@ -251,7 +251,7 @@ def _factor(matrix: np.ndarray) -> np.ndarray:
     if not traced(np.tril(matrix)):
         return np.linalg.cholesky(numbers(np.tril(matrix)))
     if is_small(matrix):
-        return unrolled.factor(matrix.tolist())
+        return matrices.factor(matrix.tolist())
     n, graph = len(matrix), graph_of(np.tril(matrix))
     read = matrix if is_given(matrix) else np.tril(matrix)
     return np.tril(elements(dense.lower_factor(stored(graph, read), n), n, n))

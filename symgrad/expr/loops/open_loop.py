@@ -17,7 +17,7 @@ import numpy as np
 
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr import ops
-from symgrad.expr.derivatives.compensate import compensated
+from symgrad.expr.derivatives.cotangents import compensated
 from symgrad.expr.graph.arrays import GET, PUT, length, size_of
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ANY_HOLE, OPEN_TAPE, WORD, Graph, Handle, reachable

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.derivatives.compensate import compensated
+from symgrad.expr.derivatives.cotangents import compensated
 from symgrad.expr.graph.node import Op
 from symgrad.expr.graph.place import OnePlace
 from symgrad.expr.graph.region import hole

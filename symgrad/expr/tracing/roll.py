@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from symgrad.expr import ops
-from symgrad.expr.derivatives.compensate import compensated
+from symgrad.expr.derivatives.cotangents import compensated
 from symgrad.expr.graph.arrays import EMPTIES, EMPTY, GET, PUT, PUTS, READS, WRITES, size_of
 from symgrad.expr.graph.node import (
     ANY_INPUT,

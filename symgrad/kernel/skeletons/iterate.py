@@ -9,7 +9,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INPUT, Graph, Op, paused_gc
 from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.language.statements import Buffer
-from symgrad.kernel.language.thread_group import ThreadGroup
+from symgrad.kernel.language.target import ThreadGroup
 from symgrad.kernel.language.views import constants
 from symgrad.kernel.passes.lower import Value, inline, inlined
 from symgrad.kernel.shapes import Computation, Iteration, Reduction

@@ -15,7 +15,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.kernel.language.index import Index
 from symgrad.kernel.language.statements import Buffer
-from symgrad.kernel.language.thread_group import ThreadGroup
+from symgrad.kernel.language.target import ThreadGroup
 from symgrad.kernel.skeletons.solve import half, place
 
 ROWS_PER_TILE: Final = 64

@@ -22,8 +22,7 @@ from symgrad.expr.graph.node import INPUT, reachable
 from symgrad.kernel.language.index import Index, word_where
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.language.statements import Buffer
-from symgrad.kernel.language.target import WorkgroupTarget
-from symgrad.kernel.language.thread_group import add_up, branches_of
+from symgrad.kernel.language.target import WorkgroupTarget, add_up, branches_of
 from symgrad.kernel.language.views import (
     load_input,
     parameter_views,

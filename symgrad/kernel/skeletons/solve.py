@@ -16,7 +16,7 @@ from symgrad.expr import ops
 from symgrad.kernel.language.index import Index, Number, Numbers, all_hold, loop, where
 from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.language.statements import Buffer
-from symgrad.kernel.language.thread_group import ThreadGroup
+from symgrad.kernel.language.target import ThreadGroup
 
 # --- on one thread, of run-time sizes -------------------------------------------------------------
 # Small dense linear algebra as loops of run-time sizes: what each step of a fit needs.

@@ -23,8 +23,7 @@ from symgrad.kernel.host.memory import POOL
 from symgrad.kernel.language.index import Index
 from symgrad.kernel.language.ir import KernelIR, Target, pair_add
 from symgrad.kernel.language.statements import Buffer
-from symgrad.kernel.language.target import WorkgroupTarget
-from symgrad.kernel.language.thread_group import in_halves
+from symgrad.kernel.language.target import WorkgroupTarget, in_halves
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
 from symgrad.kernel.row_sums import PartialSums, Read, Results
 from symgrad.kernel.shapes import Reduction

@@ -14,7 +14,7 @@ from symgrad.arrays.program import Tabulate
 from symgrad.arrays.scalars import COUNTER, Affine, Read, Reduce, Scalars
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.stages import sizes
-from symgrad.kernel.stages.combine import TUPLES, lanes_reduce
+from symgrad.kernel.stages.body import TUPLES, lanes_reduce
 from symgrad.kernel.stages.translate import Share
 
 GATHERED: float = 1.5

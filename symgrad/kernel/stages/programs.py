@@ -16,8 +16,7 @@ from symgrad.expr.graph.node import paused_gc
 from symgrad.kernel.language.index import Index, all_hold
 from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.language.statements import Buffer
-from symgrad.kernel.stages.body import Body, Element
-from symgrad.kernel.stages.combine import combined, nothing
+from symgrad.kernel.stages.body import Body, Element, combined, nothing
 from symgrad.kernel.stages.sizes import FOUR
 from symgrad.kernel.stages.write import Values, Writer, chosen, combine, over_group
 

@@ -21,10 +21,9 @@ from symgrad.arrays.scalars import Array, Read, Reduce, Scalars, rebuilt, replac
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
-from symgrad.kernel.stages.body import Body
-from symgrad.kernel.stages.combine import TUPLES, lanes_reduce
+from symgrad.kernel.stages.body import TUPLES, Body, lanes_reduce
+from symgrad.kernel.stages.one_pass import axes_of, moving
 from symgrad.kernel.stages.programs import RowsProgram, extent_name
-from symgrad.kernel.stages.rescaling import axes_of, moving
 from symgrad.kernel.stages.sizes import CHUNK_COST, ELEMENT_WIDTH, MOST_PARTS, SPLIT_TERMS
 from symgrad.kernel.stages.steps import Step, numbered
 from symgrad.kernel.stages.translate import Simplify, Translation

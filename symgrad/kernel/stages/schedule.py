@@ -13,10 +13,17 @@ from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Program
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access, Lanes
-from symgrad.kernel.stages.multiplied import Products
-from symgrad.kernel.stages.one_pass import Pass, PassProgram, flat_reads, one_pass, pass_length
+from symgrad.kernel.stages.matrix_products import Products
+from symgrad.kernel.stages.one_pass import (
+    Pass,
+    PassProgram,
+    finishing,
+    flat_reads,
+    one_pass,
+    pass_length,
+    roots_of,
+)
 from symgrad.kernel.stages.programs import ElementProgram, RowProgram, ScanProgram, extent_name
-from symgrad.kernel.stages.rescaling import finishing, roots_of
 from symgrad.kernel.stages.rows import RowElements, Rows
 from symgrad.kernel.stages.segments import (
     Segments,

@@ -46,8 +46,8 @@ from symgrad.arrays.scalars import (
 )
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
-from symgrad.kernel.stages.combine import FLOATS
-from symgrad.kernel.stages.rescaling import sums_beside
+from symgrad.kernel.stages.body import FLOATS
+from symgrad.kernel.stages.one_pass import sums_beside
 
 TRIES: Final = 64
 """Ways in which counters of one sum may be those of another that are tried, at most."""

@@ -12,8 +12,7 @@ import numpy as np
 
 from symgrad.arrays.program import Call, Joined, Part, Scan, Scatter, Tabulate
 from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars
-from symgrad.kernel.host.memory import POOL
-from symgrad.kernel.host.resident import ResidentArray
+from symgrad.kernel.host.memory import POOL, ResidentArray
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.launch import Dispatch, Program
 from symgrad.kernel.stages.products import Contraction, Operand

@@ -14,11 +14,10 @@ from typing import Final
 from symgrad.expr.graph.node import inputs_of
 from symgrad.kernel.language.index import Index, Number, Numbers
 from symgrad.kernel.language.ir import KernelIR, Target
-from symgrad.kernel.language.target import GROUP_INVOCATIONS, WorkgroupTarget
-from symgrad.kernel.language.thread_group import in_halves
+from symgrad.kernel.language.target import GROUP_INVOCATIONS, WorkgroupTarget, in_halves
 from symgrad.kernel.passes.lower import inline
 from symgrad.kernel.shapes import Computation
-from symgrad.kernel.stages.combine import combined, nothing
+from symgrad.kernel.stages.body import combined, nothing
 
 TARGET: Final = WorkgroupTarget(GROUP_INVOCATIONS, grid=True)
 """The target of these kernels."""

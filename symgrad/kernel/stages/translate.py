@@ -14,8 +14,16 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import INTEGER, WORD, Graph, Op
 from symgrad.expr.graph.region import Pick
 from symgrad.kernel.stages import sizes
-from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Leaf, Reduction, Total
-from symgrad.kernel.stages.combine import TUPLES
+from symgrad.kernel.stages.body import (
+    TUPLES,
+    Body,
+    Counter,
+    Element,
+    Extent,
+    Leaf,
+    Reduction,
+    Total,
+)
 from symgrad.kernel.stages.sizes import FEW_TERMS, FOUR
 
 Simplify = Callable[[Graph, Sequence[int]], tuple[Graph, list[int]]]

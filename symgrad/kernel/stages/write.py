@@ -10,11 +10,19 @@ from symgrad.expr import ops
 from symgrad.kernel.language.index import Index
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.language.statements import Buffer
-from symgrad.kernel.language.target import SUMS_AT_A_TIME
-from symgrad.kernel.language.thread_group import in_halves
+from symgrad.kernel.language.target import SUMS_AT_A_TIME, in_halves
 from symgrad.kernel.passes.lower import inline
-from symgrad.kernel.stages.body import Body, Counter, Element, Extent, Reduction, Total
-from symgrad.kernel.stages.combine import combined, nothing, over_lanes
+from symgrad.kernel.stages.body import (
+    Body,
+    Counter,
+    Element,
+    Extent,
+    Reduction,
+    Total,
+    combined,
+    nothing,
+    over_lanes,
+)
 from symgrad.kernel.stages.sizes import FOUR
 
 BLOCK: Final = 128

@@ -32,10 +32,10 @@ from symgrad.llvm.device.cpu import (
     compile_source,
     find_code,
     function,
+    host,
     keep_code,
     key_of,
 )
-from symgrad.llvm.device.host import host
 from symgrad.llvm.printing.source import Source
 
 MOST_STAYING: Final = 2**20

@@ -25,8 +25,7 @@ from symgrad.kernel.launch import Dispatch, Launch, Part, Program
 from symgrad.kernel.shapes import Computation
 from symgrad.kernel.skeletons.map import map_program
 from symgrad.kernel.stats import weight_of
-from symgrad.llvm.device.cpu import NULL, address, parameters, pointer
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import NULL, address, host, parameters, pointer
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.printer import block_of, print_kernel

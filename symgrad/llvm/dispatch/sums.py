@@ -15,7 +15,7 @@ from symgrad.kernel.row_sums import RowSums
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.sums_in_lanes import LaneSums, LaneSumsLaunch
 from symgrad.kernel.stats import weight_of
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import host
 from symgrad.llvm.dispatch.compiled import Compiled
 from symgrad.llvm.dispatch.launch import Held, Launched
 from symgrad.llvm.printing.operations import Shape

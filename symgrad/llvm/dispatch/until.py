@@ -16,8 +16,7 @@ from symgrad.kernel.host.threads import share_out, worth
 from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.launch import Launch
 from symgrad.kernel.shapes import Iteration, RowData
-from symgrad.llvm.device.cpu import NULL, address
-from symgrad.llvm.device.host import host
+from symgrad.llvm.device.cpu import NULL, address, host
 from symgrad.llvm.device.recompile import Function
 from symgrad.llvm.printing.operations import lone_products, uses_of
 

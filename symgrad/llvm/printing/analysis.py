@@ -28,7 +28,7 @@ from symgrad.kernel.language.statements import (
     StoreRow,
     scopes_of,
 )
-from symgrad.kernel.language.uniform import varying
+from symgrad.kernel.language.verify import varying
 from symgrad.llvm.printing.indices import LINEAR, Indices
 from symgrad.llvm.printing.operations import Shape, lone_products, uses_of
 

@@ -30,7 +30,7 @@ from symgrad.kernel.language.statements import (
     results_of,
     scopes_of,
 )
-from symgrad.kernel.language.uniform import diverges
+from symgrad.kernel.language.verify import diverges
 from symgrad.llvm.printing.analysis import Analysis, Item, RecordAnalysis, Records
 from symgrad.llvm.printing.operations import Shape
 from symgrad.llvm.printing.source import Workspace

@@ -21,7 +21,7 @@ from symgrad.kernel.language.statements import (
     Store,
     StoreRow,
 )
-from symgrad.kernel.language.uniform import diverges
+from symgrad.kernel.language.verify import diverges
 from symgrad.llvm.printing.analysis import Item
 from symgrad.llvm.printing.builder import OpenLoop
 from symgrad.llvm.printing.functions import Arrangement, Outlined

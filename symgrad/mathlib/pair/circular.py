@@ -16,8 +16,7 @@ from symgrad.mathlib.bits import MAGIC
 from symgrad.mathlib.bits import polynomial as in_float32
 from symgrad.mathlib.circular import high_product, shifted, skip
 from symgrad.mathlib.double.trigonometric import COS, SIN
-from symgrad.mathlib.pair.arithmetic import fast_sum
-from symgrad.mathlib.pair.error_free import two_sum
+from symgrad.mathlib.pair.arithmetic import fast_sum, two_sum
 from symgrad.mathlib.pair.exponential import choose, keep_tiny
 from symgrad.mathlib.pair.expression import Paired, call, constant, pair
 

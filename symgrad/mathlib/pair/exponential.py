@@ -15,8 +15,7 @@ from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import polynomial as in_float32
 from symgrad.mathlib.double.exponential import EXP, LOG
-from symgrad.mathlib.pair.arithmetic import fast_sum, finished, scaled
-from symgrad.mathlib.pair.error_free import product, split, two_sum
+from symgrad.mathlib.pair.arithmetic import fast_sum, finished, product, scaled, split, two_sum
 from symgrad.mathlib.pair.expression import Paired, call, constant, pair
 
 LN2: Final = split(math.log(2.0), (16, 16))

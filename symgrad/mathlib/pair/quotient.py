@@ -13,8 +13,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import has_sign
-from symgrad.mathlib.pair.arithmetic import scaled
-from symgrad.mathlib.pair.error_free import product
+from symgrad.mathlib.pair.arithmetic import product, scaled
 from symgrad.mathlib.pair.exponential import choose
 from symgrad.mathlib.pair.expression import Paired, call, constant, pair
 

@@ -14,10 +14,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from symgrad import lazy
 from symgrad.errors import DeviceError, InputError, InputTypeError, TraceError
-from symgrad.kernel.stages.combine import NOTHING
+from symgrad.kernel.stages.body import NOTHING
 from symgrad.values.arrays import LARGEST, is_float, name_of
-from symgrad.wgsl.arrays.stored import DTYPES, StoredArray
-from symgrad.wgsl.arrays.strided import checked_axes
+from symgrad.wgsl.arrays.stored import DTYPES, StoredArray, checked_axes
 from symgrad.wgsl.device.gpus import Gpu
 
 REDUCING: Final = frozenset({"axis", "keepdims"})

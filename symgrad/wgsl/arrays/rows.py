@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from symgrad import lazy
-from symgrad.kernel.host.resident import ResidentRows
+from symgrad.kernel.host.memory import ResidentRows
 from symgrad.values.arrays import is_float, name_of
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.arrays.strided import ALIGNMENT, View, c_strides
+from symgrad.wgsl.arrays.stored import ALIGNMENT, View, c_strides
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.memory.encoding import Copy
 from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.queue import Copy
 
 
 def pitch_of(shape: Sequence[int], dtype: np.dtype[Any]) -> int:

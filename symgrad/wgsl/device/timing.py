@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 from symgrad.kernel.host.watch import Watch
+from symgrad.wgsl.device.gpu import Timestamps
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.device.timestamps import Timestamps
-from symgrad.wgsl.memory.encoding import Step, Work
 from symgrad.wgsl.memory.mapping import Staging
+from symgrad.wgsl.memory.queue import Step, Work
 from symgrad.wgsl.memory.transfer import Download, Upload
 
 TRIES: Final = 5

@@ -32,7 +32,7 @@ from symgrad.kernel.stages.strided import (
 )
 from symgrad.mathlib.define import inlined, lower
 from symgrad.wgsl.arrays.array import OPERATORS
-from symgrad.wgsl.arrays.strided import ALIGNMENT, View, bound, c_strides, collapsed, pieces
+from symgrad.wgsl.arrays.stored import ALIGNMENT, View, bound, c_strides, collapsed, pieces
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.printing.operations import FLOATS

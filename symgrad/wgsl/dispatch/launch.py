@@ -30,7 +30,7 @@ from symgrad.kernel.shapes import RowData
 from symgrad.kernel.skeletons.map import Map
 from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.arrays.strided import ALIGNMENT
+from symgrad.wgsl.arrays.stored import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.compiled import (
     Compiled,
@@ -53,8 +53,8 @@ from symgrad.wgsl.dispatch.workspace import (
     shared_memory,
     whole,
 )
-from symgrad.wgsl.memory.encoding import Step
 from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.queue import Step
 from symgrad.wgsl.memory.transfer import Download, Segment, Upload
 from symgrad.wgsl.printing.source import Style
 

@@ -24,11 +24,11 @@ from symgrad.errors import DeviceError
 from symgrad.kernel.stages.plan import Plan, Segment
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.rows import Rows, pitch_of
-from symgrad.wgsl.arrays.strided import ALIGNMENT
+from symgrad.wgsl.arrays.stored import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.dispatch.workspace import QUAD_BYTES, Place, whole
-from symgrad.wgsl.memory.encoding import SUBMITTED_STEPS, Copy, Step, Work
+from symgrad.wgsl.memory.queue import SUBMITTED_STEPS, Copy, Step, Work
 from symgrad.wgsl.printing.source import Style
 
 LARGEST_OFFSET: Final = 2**32 - 1

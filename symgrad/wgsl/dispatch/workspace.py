@@ -18,12 +18,12 @@ from symgrad.kernel.host.threads import converted
 from symgrad.kernel.launch import Launch, Use
 from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
-from symgrad.wgsl.arrays.strided import ALIGNMENT
+from symgrad.wgsl.arrays.stored import ALIGNMENT
 from symgrad.wgsl.device.gpu import lifted
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.compiled import Compiled
-from symgrad.wgsl.memory.encoding import Copy, Step
 from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.queue import Copy, Step
 
 # --- blocks of arrays of the host -----------------------------------------------------------------
 # Arrays of the host that are worked on block by block, of which two at a time are on their way.

@@ -27,9 +27,8 @@ from symgrad.kernel.host.threads import (
     divided,
     threads,
 )
-from symgrad.wgsl.memory.encoding import Copy
 from symgrad.wgsl.memory.mapping import Mapper
-from symgrad.wgsl.memory.queue import Queue
+from symgrad.wgsl.memory.queue import Copy, Queue
 
 SPARE_BYTES: Final = 256
 """Bytes of a buffer that is made after each slot to write to, and kept as long.
