@@ -170,6 +170,35 @@ def test_the_cpu_reads_rows_once_for_a_misfit_and_its_slopes(
 
 
 @needs_tint
+def seen(table: Any, w: Any, i: Any) -> Any:
+    """Numbers of points that are looked up, made of short sums."""
+    x = table[i]
+    square = np.sum(x * x, -1)
+    far = np.sqrt(square)
+    return np.exp(-far) * w, far * w, np.sum(x, -1) / (1 + square)
+
+
+@pytest.mark.parametrize("n", [5, 64, 1003])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lanes_compute_together_what_is_looked_up_at_the_same_places(n: int, dtype: Any) -> None:
+    table, w, i = RNG.normal(size=(9, 3)), RNG.normal(size=n), RNG.integers(0, 9, n)
+    run = sg.jit(seen, device="cpu", dtype=dtype)
+    for got, wanted in zip(run(table, w, i), seen(table, w, i), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert len(stages(run)) == 1
+
+
+def test_many_arrays_of_the_same_elements_are_few_kernels_of_lanes() -> None:
+    x = RNG.normal(size=(40, 33))
+
+    def powers(x: Any) -> list[Any]:
+        return [np.sin(x * k) + np.exp(x / k) for k in range(1, 80)]
+
+    run = sg.jit(powers, device="cpu", dtype="float64")
+    np.testing.assert_allclose(run(x), powers(x), rtol=1e-12, atol=1e-14)
+    assert 1 < len(stages(run)) < 10
+
+
 def test_tint_takes_the_kernel_of_rows_and_sums_over_them() -> None:
     run = sg.jit(weighed, device="gpu")
     run(np.zeros((1500, 1600)), np.zeros(1600))

@@ -104,9 +104,13 @@ class Access:
         """Whether numbers stand side by side, or are one, as a counter moves."""
         return self._moves[read].get(counter, 0) in (0, 1)
 
-    def moves_along(self, counter: int) -> bool:
-        """Whether all reads find numbers side by side, or one, as a counter moves."""
-        return all(self.is_beside(i, counter) for i in self._moves)
+    def moves_along(self, counter: int, looked_up: bool = False) -> bool:
+        """Whether all reads find numbers side by side, or one, as a counter moves.
+
+        Or, where these may be ``looked_up``, wherever other numbers say.
+        """
+        known = (steps.get(counter, 0) for steps in self._moves.values())
+        return all(n in (0, 1) or (looked_up and n is None) for n in known)
 
     def cost(self, lanes: Collection[int], width: int) -> float:
         """About what all elements cost in additions, with lanes along some counters."""

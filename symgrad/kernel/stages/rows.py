@@ -6,14 +6,15 @@
 
 A group of invocations reduces a row and writes its elements while the row is in a cache. What a
 member reads of another one is computed from what that is made of, so that nothing is waited for but
-the reductions of the row. Without reductions they are arrays of the same elements, in any order.
+the reductions of the row. Without reductions they are arrays of the same elements, in any order;
+lanes of the CPU look numbers up, or have short sums, in them too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import Final
 
 from symgrad.arrays.program import Tabulate
@@ -24,6 +25,7 @@ from symgrad.kernel.stages.access import Access
 from symgrad.kernel.stages.body import TUPLES, Body, lanes_reduce
 from symgrad.kernel.stages.one_pass import axes_of, moving
 from symgrad.kernel.stages.programs import RowsProgram, extent_name
+from symgrad.kernel.stages.sharing import written_out
 from symgrad.kernel.stages.sizes import CHUNK_COST, ELEMENT_WIDTH, MOST_PARTS, SPLIT_TERMS
 from symgrad.kernel.stages.steps import Step, numbered
 from symgrad.kernel.stages.translate import Simplify, Translation
@@ -128,6 +130,9 @@ LATER: Final = 48
 TOGETHER: Final = 8
 """Arrays without reductions that are computed together, at most."""
 
+MOST_NODES: Final = 700
+"""Nodes of arrays that lanes compute together, up to which one more may join them."""
+
 FEW_ROWS: Final = 256
 """Rows up to which a GPU is sooner done with parts of long ones."""
 
@@ -170,9 +175,20 @@ class Rows:
     """The lanes of the vectors that are to reduce them, or 0 on a GPU."""
     members: list[Tabulate] = field(default_factory=list)
     read: set[Array] = field(default_factory=set)
-    """The arrays of a number for each element that they read."""
+    """The arrays of a number for each element that they read; lanewise all that are as long."""
     sums: list[ColumnSum] = field(default_factory=list)
     """Sums over all rows that are computed with them."""
+    lanewise: bool = False
+    """Whether no lane waits for another: short sums are written out, and there are no others."""
+    bodies: dict[Array, int] = field(default_factory=dict)
+    """The elements of arrays that were asked about."""
+
+    def body(self, array: Tabulate) -> int:
+        """The elements of an array."""
+        if array not in self.bodies:
+            whole = written_out(self.scalars, array.body) if self.lanewise else array.body
+            self.bodies[array] = whole
+        return self.bodies[array]
 
     def has_elements(self, array: Array) -> bool:
         """Whether an array has a number for each element of the rows, not one for each row."""
@@ -186,7 +202,7 @@ class Rows:
             return False
         if not all(a in known or a in self.members for a in sources):
             return False
-        if not self.has_elements(array) and axes_of(array) != self.outer:
+        if not self.has_elements(array) and (self.lanewise or axes_of(array) != self.outer):
             return False
         return self._is_by_rows(array)
 
@@ -198,17 +214,18 @@ class Rows:
         """Whether reductions are over rows, and reads of members in the same row."""
         s, own = self.scalars, moving(self.scalars, array)
         outer, along = own[: len(self.outer)], {*own[len(self.outer) :]}
-        for i in s.walk([array.body]):
+        body = self.body(array)
+        for i in s.walk([body]):
             if isinstance(op := s.op(i), Reduce) and op.counters:
-                if not self._is_of_row(i, op, outer):
+                if self.lanewise or not self._is_of_row(i, op, outer):
                     return False
                 along |= {*op.counters}
-        access = Access(s, (array.body,), ())
-        if not all(access.moves_along(c) for c in along):
+        access = Access(s, (body,), ())
+        if not all(access.moves_along(c, self.lanewise) for c in along):
             return False
         return all(
             op.array not in self.members or self._is_in_row(i, op.array, outer, along)
-            for i, op in s.reads([array.body])
+            for i, op in s.reads([body])
         )
 
     def _is_of_row(self, reduction: int, op: Reduce, outer: Sequence[int]) -> bool:
@@ -237,7 +254,14 @@ class Rows:
     def add(self, array: Tabulate, sources: Collection[Array]) -> None:
         """Take an array in that joins."""
         self.members.append(array)
-        self.read |= {a for a in sources if self.has_elements(a)}
+        long = self.length if self.lanewise else inf
+        self.read |= {a for a in sources if self.has_elements(a) or a.size >= long}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many as a kernel of lanes is to have."""
+        bodies = [self.body(a) for a in self.members]
+        return self.lanewise and len(self.scalars.walk(bodies)) > MOST_NODES
 
     @property
     def arrays(self) -> list[Tabulate]:
@@ -298,7 +322,8 @@ class Rows:
         """Whether they are sooner done together."""
         if self.reduces:
             return bool(self.outer) and not self._are_few
-        return len(self.members) <= TOGETHER and all(map(self.has_elements, self.members))
+        fits = self.lanewise or len(self.members) <= TOGETHER
+        return fits and all(map(self.has_elements, self.members))
 
     @property
     def _are_few(self) -> bool:
@@ -312,7 +337,8 @@ class Rows:
     def reduces(self) -> bool:
         """Whether a member has a reduction."""
         s = self.scalars
-        return any(isinstance(s.op(i), Reduce) for a in self.members for i in s.walk([a.body]))
+        bodies = [self.body(a) for a in self.members]
+        return any(isinstance(s.op(i), Reduce) for i in s.walk(bodies))
 
 
 def rows_of(
@@ -329,13 +355,32 @@ def rows_of(
     All else that they read is ``known``; ``sources`` are what arrays read, and ``stored_of`` says
     which arrays of a group others read.
     """
-    rows = _rows_like(s, array, target.width if target.in_step else 0)
-    if rows is None or not rows.joins(array, sources[array], known, near=True):
-        return None
-    assert isinstance(array, Tabulate), "an array by its elements"
-    rows.add(array, sources[array])
+    best: Rows | None = None
+    for rows in _rows_like(s, array, target.width if target.in_step else 0):
+        if rows.joins(array, sources[array], known, near=True):
+            assert isinstance(array, Tabulate), "an array by its elements"
+            rows.add(array, sources[array])
+            together = _gathered(rows, later, sources, known, target, stored_of)
+            if together and together.reduces:
+                return together
+            if together and (best is None or len(best.members) < len(together.members)):
+                best = together
+    return best
+
+
+def _gathered(
+    rows: Rows,
+    later: Sequence[Array],
+    sources: Mapping[Array, Collection[Array]],
+    known: Collection[Array],
+    target: Target,
+    stored_of: Callable[[Sequence[Array]], Collection[Array]],
+) -> Rows | None:
+    """Rows that have a member, with others that join it, if any do."""
     near = [a for a in later[:LATER] if rows.is_near(sources[a])]
     for other in later[:LATER]:
+        if rows.is_full:
+            break
         # a number of a row is near where elements are made of it
         numbers = () if rows.has_elements(other) else near
         is_near = rows.is_near(sources[other]) or any(other in sources[a] for a in numbers)
@@ -370,17 +415,22 @@ def _fits(
     return len(read.difference(rows.members)) + len(stored) + terms <= target.bindings
 
 
-def _rows_like(s: Scalars, array: Array, lanes: int) -> Rows | None:
+def _rows_like(s: Scalars, array: Array, lanes: int) -> Iterator[Rows]:
     """Rows of which an array may be one, still without members."""
-    if not isinstance(array, Tabulate):
-        return None
-    axes, own = axes_of(array), moving(s, array)
+    axes = axes_of(array)
+    if not isinstance(array, Tabulate) or not axes:
+        return
+    own = moving(s, array)
     reductions = [i for i in s.walk([array.body]) if isinstance(s.op(i), Reduce)]
     if all(s.free(r) <= {*own[:-1]} for r in reductions):
-        return Rows(s, axes[:-1], axes[-1], lanes) if axes else None
-    op = s.op(reductions[0])
-    assert isinstance(op, Reduce), "a reduction"
-    return Rows(s, axes, s.extent(op.counters[0]), lanes) if axes and op.counters else None
+        yield Rows(s, axes[:-1], axes[-1], lanes)
+    else:
+        op = s.op(reductions[0])
+        assert isinstance(op, Reduce), "a reduction"
+        if op.counters:
+            yield Rows(s, axes, s.extent(op.counters[0]), lanes)
+    if lanes:
+        yield Rows(s, axes[:-1], axes[-1], lanes, lanewise=True)
 
 
 class RowElements:
@@ -400,7 +450,7 @@ class RowElements:
         for array in rows.members:
             own = moving(s, array)
             ids = dict(zip(own, [*self.outer, self.inner][: len(own)], strict=True))
-            self.roots[array] = self._root(array.body, ids)
+            self.roots[array] = self._root(rows.body(array), ids)
         self.writes = [a for a in rows.members if a in stored]
         roots = [self.roots[a] for a in self.writes]
         for c in rows.sums:

@@ -379,6 +379,16 @@ def _term_by_term(s: Scalars, reduction: int, op: Reduce) -> int:
     return reduction if total is None else total
 
 
+def written_out(s: Scalars, root: int) -> int:
+    """A scalar in which all short reductions of floats are written out."""
+    ids = dict[int, int]()
+    for i in s.walk([root]):
+        ids[i] = rebuilt(s, i, ids)
+        if isinstance(op := s.op(ids[i]), Reduce):
+            ids[i] = _term_by_term(s, ids[i], op)
+    return ids[root]
+
+
 def merged(s: Scalars, roots: Sequence[int]) -> tuple[int, ...]:
     """Scalars in whose reductions counters that always stand side by side are one.
 
