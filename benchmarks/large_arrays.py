@@ -2,7 +2,8 @@
 
 Arrays stay on the device, products are in float32 without TF32, and a time is that of a call among
 ten in a row, until the last is done. JAX convolves by its own operation, symgrad by windows and
-``np.einsum``; all else is the same text.
+``np.einsum``; all else is the same text. "MLP step" is a step of training: gradients are clipped to
+a norm of 1, and AdamW moves the parameters, by `sg.adamw_update` and by JAX's operations.
 
     python benchmarks/large_arrays.py [--device gpu] [--small] [--rounds 8]
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,8 +31,22 @@ LIMITS = {
 }  # fmt: skip
 """The times that are asked for, over JAX's on an H200 when they were."""
 
+STEP_MILLISECONDS = 1.5
+"""The time that is asked for a step of training, on an H200."""
+
+RATE, DECAY = 1e-3, 1e-2
+"""How fast AdamW learns, and how weights decay."""
+
 Function = Callable[..., Any]
-Case = tuple[Function, tuple[np.ndarray, ...], tuple[int, ...]]
+
+
+class Case(NamedTuple):
+    """A function, its arguments, and which of them there are gradients for, or are ``trained``."""
+
+    function: Function
+    arrays: tuple[np.ndarray, ...]
+    argnums: tuple[int, ...]
+    trained: bool = False
 
 
 class Library(NamedTuple):
@@ -138,6 +154,17 @@ def sinkhorn(count: int) -> Function:
     return cost
 
 
+def perceptron(lib: Library, x: Any, y: Any, *p: Any) -> Any:
+    """The cross entropy of three layers with labels that are rows of a unit matrix."""
+    xp = lib.np
+    w1, b1, w2, b2, w3, b3 = p
+    h = xp.maximum(x @ w1 + b1, 0.0)
+    h = xp.maximum(h @ w2 + b2, 0.0)
+    s = h @ w3 + b3
+    s = s - s.max(1, keepdims=True)
+    return -xp.mean(xp.sum(y * (s - xp.log(xp.sum(xp.exp(s), 1, keepdims=True))), 1))
+
+
 def cases(small: bool) -> dict[str, Callable[[], Case]]:
     """The functions, their arguments, and which of these there are gradients for."""
 
@@ -155,7 +182,7 @@ def cases(small: bool) -> dict[str, Callable[[], Case]]:
             *norms, drawn(width, 4 * width, scale=s), drawn(4 * width, scale=0.1),
             drawn(4 * width, width, scale=s / 2), drawn(width, scale=0.1),
         )  # fmt: skip
-        return block(heads), (drawn(batch, length, width), mask, *p), (0, *range(2, 14))
+        return Case(block(heads), (drawn(batch, length, width), mask, *p), (0, *range(2, 14)))
 
     def residual() -> Case:
         batch, channels, side = size(64, 4), size(64, 8), size(32, 16)
@@ -165,29 +192,39 @@ def cases(small: bool) -> dict[str, Callable[[], Case]]:
             return weights, 1 + drawn(channels, scale=0.1), drawn(channels, scale=0.1)
 
         arrays = drawn(batch, channels, side, side), *one(), *one()
-        return residual_block, arrays, tuple(range(7))
+        return Case(residual_block, arrays, tuple(range(7)))
 
     def process() -> Case:
         x = np.sort(DRAW.uniform(0, 10, size(1000, 200))).astype(np.float32)
-        return gaussian_process, (np.array([0.1, 1.0, -2.0], np.float32), x, np.sin(x)), (0,)
+        p = np.array([0.1, 1.0, -2.0], np.float32)
+        return Case(gaussian_process, (p, x, np.sin(x)), (0,))
 
     def transport() -> Case:
         n = size(1000, 100)
         share = np.full(n, 1 / n, np.float32)
-        return sinkhorn(size(100, 10)), (np.abs(drawn(n, n)), share, share), (0,)
+        return Case(sinkhorn(size(100, 10)), (np.abs(drawn(n, n)), share, share), (0,))
 
-    n = size(8192, 512)
+    def layers() -> Case:
+        batch, sizes = size(4096, 128), [784, size(1024, 64), size(1024, 64), 10]
+        ends = itertools.pairwise(sizes)
+        p = ((drawn(a, b, scale=a**-0.5), drawn(b, scale=0.1)) for a, b in ends)
+        y = np.eye(10, dtype=np.float32)[DRAW.integers(0, 10, batch)]
+        arrays = drawn(batch, 784), y, *itertools.chain(*p)
+        return Case(perceptron, arrays, tuple(range(2, 8)), trained=True)
+
+    n, wide = size(8192, 512), size(10_000, 512)
     return {
-        "tanh squares": lambda: (
-            lambda lib, a: lib.np.sum(lib.np.tanh(a) ** 2), (drawn(size(10_000, 512), n),), (0,),
+        "tanh squares": lambda: Case(
+            lambda lib, a: lib.np.sum(lib.np.tanh(a) ** 2), (drawn(wide, wide),), (0,),
         ),
-        "standardised columns": lambda: (standardised, (drawn(n, n),), (0,)),
-        "tanh(A @ x)": lambda: (
+        "standardised columns": lambda: Case(standardised, (drawn(n, n),), (0,)),
+        "tanh(A @ x)": lambda: Case(
             lambda lib, a, x: lib.np.sum(lib.np.tanh(a @ x)), (drawn(n, n), drawn(n)), (0, 1),
         ),
+        "MLP step": layers,
         "GPT block": transformer,
         "ResNet block": residual,
-        "pairs": lambda: (pairs, (drawn(size(20_000, 1000), 3),), (0,)),
+        "pairs": lambda: Case(pairs, (drawn(size(20_000, 1000), 3),), (0,)),
         "Gaussian process": process,
         "Sinkhorn": transport,
     }  # fmt: skip
@@ -195,17 +232,26 @@ def cases(small: bool) -> dict[str, Callable[[], Case]]:
 
 def own(case: Case, device: Any) -> Callable[[], Any]:
     """The case by symgrad: a call, until it is done."""
-    f, arrays, argnums = case
+    f, arrays, argnums, trained = case
     lib = Library(np, sg.linalg.solve_triangular, convolved)
     run = sg.value_and_grad(lambda *x: f(lib, *x), argnums, device=device)
     there = [sg.device_array(a, device) for a in arrays]
+    update = sg.adamw_update(RATE, weight_decay=DECAY, max_norm=1.0, device=device)
+    state = None
+
+    def call() -> Any:
+        nonlocal state
+        value, slopes = run(*there)
+        if trained:
+            there[argnums[0] :], state = update.run(there[argnums[0] :], list(slopes), state)
+        return value, slopes
 
     def calls(count: int = CALLS) -> Any:
         for _ in range(count - 1):
-            run(*there)
-        value, slopes = run(*there)
+            call()
+        value, slopes = call()
         value.wait()
-        return value.numpy(), [s.numpy() for s in slopes] if count == 1 else None
+        return value.numpy(), [s.numpy() for s in slopes] if count == 1 else []
 
     return calls
 
@@ -214,21 +260,46 @@ def peer(case: Case, device: Any) -> Callable[[], Any]:
     """The case by JAX."""
     jax: Any = importlib.import_module("jax")
     jax.config.update("jax_default_matmul_precision", "highest")
-    f, arrays, argnums = case
+    f, arrays, argnums, trained = case
+    xp = jax.numpy
 
     def convolve(x: Any, w: Any) -> Any:
         return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
 
     solve = importlib.import_module("jax.scipy.linalg").solve_triangular
-    lib = Library(jax.numpy, solve, convolve)
-    run = jax.jit(jax.value_and_grad(lambda *x: f(lib, *x), argnums))
-    there = jax.device_put(arrays)
+    lib = Library(xp, solve, convolve)
+    gradient = jax.value_and_grad(lambda *x: f(lib, *x), argnums)
+    there = [jax.device_put(a) for a in arrays]
+    first = argnums[0]
+    state = 0.0, *(([0 * p for p in there[first:]],) * 2 if trained else ())
+
+    def moved(p: Any, m: Any, v: Any, done: Any) -> Any:
+        step = m / (1 - 0.9**done) / (xp.sqrt(v / (1 - 0.999**done)) + 1e-8)
+        return p - RATE * (step + DECAY * p)
+
+    def step(data: Any, p: Any, state: Any) -> Any:
+        value, slopes = gradient(*data, *p)
+        scale = xp.minimum(1.0, 1.0 / xp.sqrt(sum(xp.sum(g * g) for g in slopes)))
+        done, m, v = state
+        m = [0.9 * a + 0.1 * scale * g for a, g in zip(m, slopes, strict=True)]
+        v = [0.999 * a + 0.001 * (scale * g) ** 2 for a, g in zip(v, slopes, strict=True)]
+        p = [moved(*parts, done + 1) for parts in zip(p, m, v, strict=True)]
+        return (value, slopes), p, (done + 1, m, v)
+
+    run = jax.jit(step if trained else gradient)
+
+    def call() -> Any:
+        nonlocal state
+        if not trained:
+            return run(*there)
+        result, there[first:], state = run(there[:first], there[first:], state)
+        return result
 
     def calls(count: int = CALLS) -> Any:
         for _ in range(count - 1):
-            run(*there)
-        value, slopes = jax.block_until_ready(run(*there))
-        return np.asarray(value), [np.asarray(s) for s in slopes] if count == 1 else None
+            call()
+        value, slopes = jax.block_until_ready(call())
+        return np.asarray(value), [np.asarray(s) for s in slopes] if count == 1 else []
 
     return calls
 
@@ -261,8 +332,7 @@ def main() -> None:
             results[maker] = works[maker](1)
             first[maker] = time.perf_counter() - begin
         require_alike(name, results)
-        for work in works.values():
-            work()
+        require_alike(name, {maker: work() for maker, work in works.items()})
         steady = interleaved(works, options.rounds)
         milliseconds = {m: 1e3 * s.wall / CALLS for m, s in steady.items()}
         rows.append(
@@ -272,7 +342,10 @@ def main() -> None:
         )
         if "JAX" in makers and not options.small:
             ratio = milliseconds["own"] / milliseconds["JAX"]
-            bars.append(bar(f"a call over JAX's: {name}", ratio, LIMITS[name]))
+            if case.trained:
+                bars.append(bar(f"a call, ms: {name}", milliseconds["own"], STEP_MILLISECONDS))
+            else:
+                bars.append(bar(f"a call over JAX's: {name}", ratio, LIMITS[name]))
             bars.append(bar(f"first call over JAX's: {name}", first["own"] / first["JAX"], 1.0))
     report("large_arrays", rows, bars, keep=not options.small)
 
