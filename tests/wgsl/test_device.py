@@ -396,6 +396,19 @@ def test_the_pool_recycles() -> None:
     assert (pool.live, pool.idle, made.forgotten) == (0, 0, 1)
 
 
+def test_buffers_come_in_the_same_order_however_they_were_let_go() -> None:
+    pool = Made().pool
+    storages = {k: Storage(pool, 1000) for k in range(4)}
+    orders = set[tuple[int, ...]]()
+    for order in ((0, 1, 2, 3), (2, 0, 3, 1), (3, 2, 1, 0)):
+        for k in order:
+            del storages[k]
+            pool.sweep()  # shelved one by one
+        storages = {k: Storage(pool, 1000) for k in range(4)}
+        orders.add(tuple(id(s.buffer) for s in storages.values()))
+    assert len(orders) == 1
+
+
 @pytest.mark.parametrize("size", [1 << 20, 1 << 28, 1 << 33])
 def test_the_pool_keeps_what_a_steady_loop_needs(size: int) -> None:
     made = Made()

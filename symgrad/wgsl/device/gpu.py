@@ -560,11 +560,11 @@ class Gpu:
         self.queue.add(work)
         self._in_flight += 1
         if self._in_flight >= MAX_IN_FLIGHT:
-            self._in_flight = 0
             self.wait()
 
     def wait(self) -> None:
         """Wait until the device has done everything."""
+        self._in_flight = 0
         self.queue.flush()
         self.mapper.wait()
 

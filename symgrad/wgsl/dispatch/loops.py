@@ -38,7 +38,10 @@ COUNTED: Final = 1024
 """Numbers of iterations that stand together on a device."""
 
 KEPT_STEPS: Final = 4096
-"""Steps of a loop that are kept with their offsets, at most."""
+"""Steps of a loop on certain buffers that are kept with their offsets, at most."""
+
+RECENT_CALLS: Final = 4
+"""Choices of buffers on which a loop keeps its steps: results that are held change the choice."""
 
 FIRST_BLOCK: Final = 8
 """Iterations that are started before it is asked whether there is another one."""
@@ -235,7 +238,7 @@ class RecordedLoop:
         self.counter = next((x for x in read if homes.roles.get(x) == COUNTER), None)
         """The number of the iteration, if it is read."""
         self._carries = [x for x, role in homes.roles.items() if role == CARRY]
-        self._last: Iterations | None = None
+        self._recent: list[Iterations] = []
         self._fixed: dict[Array, Rows] = {
             c: self._alone(self._sent(c.data, c)) for c in plan.program.constants if c.size
         }
@@ -246,10 +249,11 @@ class RecordedLoop:
         return Launched(self.gpu, segment.launch, style, moving=moving)
 
     def keep(self, iterations: Iterations) -> None:
-        """Have these iterations alone keep steps, not those on the buffers of earlier calls."""
-        last, self._last = self._last, iterations
-        if last is not None and last is not iterations:
-            last.forget()
+        """Have these iterations keep steps, and those on the buffers of the last other calls."""
+        recent = [*(i for i in self._recent if i is not iterations), iterations]
+        self._recent = recent[-RECENT_CALLS:]
+        for others in recent[:-RECENT_CALLS]:
+            others.forget()
 
     def run(self, operands: Sequence[Any], rows: Collection[int] = ()) -> list[Any]:
         """The last carries, and stacked rows: those of the numbers ``rows`` as `Rows`."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import heapq
 import math
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from symgrad.errors import DeviceMemoryError
 
@@ -37,17 +38,26 @@ class Holder(Protocol):
         ...
 
 
+class Shelved(NamedTuple):
+    """An idle buffer; no two have one ``key``, so that these alone are compared."""
+
+    key: int
+    buffer: Any
+    since: float
+
+
 class Pool:
     """The storage buffers of one device, in use or idle, to be used again.
 
-    A loop that takes again what it let go finds all of it, whatever its size. An idle buffer is let
-    go when nobody has used it for ``keep_seconds``, by a thread that looks now and then; or, the
+    A loop that takes again what it let go finds all of it, whatever its size, and in the same order
+    however it was let go, so that it finds the bind groups that it had. An idle buffer is let go
+    when nobody has used it for ``keep_seconds``, by a thread that looks now and then; or, the
     longest unused first, when a new one would exceed ``limit`` bytes in all, or the idle ones would
     have more bytes than are of use: twice the most that was lately in use.
 
     Invariants:
 
-    1. A buffer is in ``_taken`` or on the shelf of its size, the last used at the end; or it is in
+    1. A buffer is in ``_taken`` or on the shelf of its size, a heap by ids; or it is in
        ``_returned`` as well, from where `_tidy` shelves it.
     2. Those in use are held here too, because the garbage collector finalizes all that it finds
        unreachable at once: a buffer found with its last user would come back released.
@@ -71,7 +81,7 @@ class Pool:
         self._taken: dict[int, Any] = {}
         self._live = 0
         self._peaks = deque([0], SWEEPS)
-        self._shelves: dict[int, deque[tuple[Any, float]]] = {}
+        self._shelves: dict[int, list[Shelved]] = {}
         self._returned: deque[Any] = deque()
 
     @property
@@ -99,7 +109,7 @@ class Pool:
             self._tidy()
             shelf = self._shelves.get(size)
             if shelf:
-                buffer, _ = shelf.pop()
+                buffer = heapq.heappop(shelf).buffer
                 self._use(buffer)
                 return buffer
             surplus = self._surplus(size)
@@ -120,7 +130,7 @@ class Pool:
         with self._lock:
             self._tidy()
             freed = self._kept()
-            surplus = [buffer for shelf in self._shelves.values() for buffer, _ in shelf]
+            surplus = [it.buffer for shelf in self._shelves.values() for it in shelf]
             self._shelves.clear()
         self._let_go(surplus)
         return freed
@@ -132,10 +142,9 @@ class Pool:
             self._live = sum(buffer.size for buffer in self._taken.values())
             self._peaks.append(self._live)
             before = self._clock() - self.keep_seconds
-            surplus: list[Any] = []
-            for shelf in self._shelves.values():
-                while shelf and shelf[0][1] <= before:
-                    surplus.append(shelf.popleft()[0])
+            shelved = [it for shelf in self._shelves.values() for it in shelf]
+            surplus = [self._unshelved(it) for it in shelved if it.since <= before]
+            del shelved
             self._watched = bool(self._taken or self._kept())
             watched = self._watched
         self._let_go(surplus)
@@ -158,19 +167,22 @@ class Pool:
         return sum(size * len(shelf) for size, shelf in self._shelves.items())
 
     def _tidy(self) -> None:
-        """Shelve what was returned, in an order of their own.
-
-        So a loop that lets go of many arrays together takes them in the same order again, and finds
-        the bind groups that it had.
-        """
+        """Shelve what was returned."""
         if self._returned:
-            now, returned = self._clock(), list[Any]()
+            now = self._clock()
             while self._returned:
-                returned.append(self._returned.popleft())
-            for buffer in sorted(returned, key=id, reverse=True):
-                self._shelves.setdefault(buffer.size, deque()).append((buffer, now))
+                buffer = self._returned.popleft()
+                shelf = self._shelves.setdefault(buffer.size, [])
+                heapq.heappush(shelf, Shelved(id(buffer), buffer, now))
                 del self._taken[id(buffer)]
                 self._live -= buffer.size
+
+    def _unshelved(self, shelved: Shelved) -> Any:
+        """A buffer that is taken from its shelf, wherever it lies there."""
+        shelf = self._shelves[shelved.buffer.size]
+        shelf.remove(shelved)
+        heapq.heapify(shelf)
+        return shelved.buffer
 
     def _surplus(self, size: int) -> list[Any]:
         """Buffers to drop before one of this size is made, the longest unused first."""
@@ -183,10 +195,13 @@ class Pool:
         useful = max(IDLE_BYTES, 2 * max(*self._peaks, self._live + size))
         least = self._kept() + size - min(useful, limit - self._live)
         surplus: list[Any] = []
-        while least > 0:
-            shelf = min(filter(None, self._shelves.values()), key=lambda shelf: shelf[0][1])
-            surplus.append(shelf.popleft()[0])
-            least -= surplus[-1].size
+        if least > 0:
+            shelved = (it for shelf in self._shelves.values() for it in shelf)
+            for it in sorted(shelved, key=lambda it: it.since):
+                if least <= 0:
+                    break
+                surplus.append(self._unshelved(it))
+                least -= it.buffer.size
         return surplus
 
     def _watch(self) -> None:
