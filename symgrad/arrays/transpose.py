@@ -130,7 +130,7 @@ class _Solving:
         self.loose = [c for c in self.loose if c not in names]
 
     def _join_digits(self) -> bool:
-        """``x // m == u`` and ``x % m == t`` as ``x == m u + t``."""
+        """``x // m == u`` and ``x % m == t`` as ``x == m u + t``, where t is below m."""
         b = self.b
         for rest in self.equations:
             node = b.graph.nodes[rest[0]]
@@ -143,6 +143,7 @@ class _Solving:
                 if whole[0] == high and whole is not rest:
                     self.equations = [e for e in self.equations if e not in (rest, whole)]
                     self.equations.append((node[1], b.plus((m, whole[1]), rest[1])))
+                    self.conditions.append(b.below(rest[1], b.number(m)))
                     return True
         return False
 

@@ -109,3 +109,19 @@ def test_tint_takes_the_kernels(case: str) -> None:
     run(*arrays)
     modules = [f"struct Params{m}" for m in run.wgsl.split("struct Params")[1:]]
     assert modules and check_with_tint(modules) == [None] * len(modules)
+
+
+@pytest.mark.parametrize("key", [
+    np.s_[:, :3, :3], np.s_[:, :3], np.s_[:, :, 1:3], np.s_[:, ::-1, ::2], np.s_[:, 1:3, -2:, 1:],
+])  # fmt: skip
+@pytest.mark.parametrize("shape", [(2, -1), (-1,), (-1, 2), (2, 2, -1)])
+def test_slices_in_other_shapes_have_their_slopes(key: Any, shape: tuple[int, ...]) -> None:
+    """What the slice leaves out has none: it once had that of elements behind it."""
+    a, factors = RNG.normal(size=(2, 4, 4, 2)), RNG.normal(size=(2, 4))
+    product = a @ factors
+    weights = RNG.normal(size=product[key].reshape(shape).shape)
+    loss = lambda a: np.sum(weights * (a @ factors)[key].reshape(shape) ** 2)  # noqa: E731
+    wanted = np.zeros_like(product)
+    wanted[key] = 2 * weights.reshape(product[key].shape) * product[key]
+    slope = sg.jit(sg.grad(loss), device="cpu", dtype="float64")(a)
+    np.testing.assert_allclose(slope, wanted @ factors.T, rtol=1e-12)
