@@ -20,7 +20,7 @@ import workloads
 from measure import bar, interleaved, report
 
 import symgrad as sg
-from symgrad.wgsl.memory.mapping import PollingMapper
+from symgrad.wgsl.memory.buffers import PollingMapper
 
 N = 100
 LOSS_BYTES = 256

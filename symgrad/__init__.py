@@ -91,9 +91,9 @@ if TYPE_CHECKING:
     from symgrad.front.kernels import Kernel
     from symgrad.front.network import Network, network
     from symgrad.kernel.stats import Stats
+    from symgrad.ode.explicit import Tableau
     from symgrad.ode.integration import OdeResult
     from symgrad.ode.solve import solve_ivp
-    from symgrad.ode.tableau import Tableau
     from symgrad.optimize import schedules
     from symgrad.optimize.lbfgs import LBFGS
     from symgrad.optimize.least_squares import LevenbergMarquardt
@@ -302,7 +302,7 @@ _LATER = {
     "symgrad.report.device": "Memory free_memory memory",
     "symgrad.ode.integration": "OdeResult",
     "symgrad.ode.solve": "solve_ivp",
-    "symgrad.ode.tableau": "Tableau",
+    "symgrad.ode.explicit": "Tableau",
     "symgrad.petab.problem": "PetabProblem from_petab",
     "symgrad.optimize": "schedules",
     "symgrad.fit.curve_fit": "curve_fit",

@@ -14,7 +14,7 @@ import numpy as np
 from symgrad.arrays.array_loop import ArrayLoop
 from symgrad.cache import Once
 from symgrad.errors import DeviceError, InputTypeError
-from symgrad.expr.derivatives.strips import MemoryBudget
+from symgrad.expr.derivatives.transpose import MemoryBudget
 from symgrad.kernel.host.memory import POOL, Blocks
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
@@ -41,8 +41,8 @@ from symgrad.wgsl.device.gpu import SCRATCH_BYTES
 from symgrad.wgsl.device.gpus import Gpu, open_gpu, opened_gpu
 from symgrad.wgsl.dispatch import launch as wgsl_launch
 from symgrad.wgsl.dispatch.compiled import fits, rows_together, steps_target
-from symgrad.wgsl.dispatch.joined import Rows as JoinedRows
 from symgrad.wgsl.dispatch.loops import RecordedLoop, recorded
+from symgrad.wgsl.dispatch.sums import Rows as JoinedRows
 from symgrad.wgsl.dispatch.sums import WorkgroupSums
 from symgrad.wgsl.dispatch.workspace import in_blocks
 from symgrad.wgsl.printing.source import Style

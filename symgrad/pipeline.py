@@ -25,7 +25,7 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.errors import InputError
-from symgrad.expr.derivatives.strips import (
+from symgrad.expr.derivatives.transpose import (
     UNKNOWN_DEVICE,
     Checkpoint,
     CheckpointPolicy,
@@ -47,7 +47,7 @@ from symgrad.mathlib.arrange import share_quotients
 from symgrad.mathlib.define import Math, inlined, lower, require_math
 from symgrad.mathlib.signs import place_signs
 from symgrad.values.arrays import host_dtype, warn_if_rounded
-from symgrad.values.results import Array, Result
+from symgrad.values.nested import Array, Result
 
 DTypeName = Literal["float32", "float64", "float32x2"]
 
@@ -73,7 +73,7 @@ class Options:
     roll: bool = True
     """Whether what Python loops have written out becomes loops."""
     checkpoint: Checkpoint = "auto"
-    """The values that loops keep for reverse mode: see `symgrad.expr.derivatives.strips`."""
+    """The values that loops keep for reverse mode: see `symgrad.expr.derivatives.transpose`."""
     budget: MemoryBudget = UNKNOWN_DEVICE
     """The memory that the device has for it, unless one is chosen."""
 

@@ -14,7 +14,7 @@ from symgrad.kernel.shapes import Reduction
 from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.sums import WorkgroupSums
-from symgrad.wgsl.memory.mapping import Mapper
+from symgrad.wgsl.memory.buffers import Mapper
 from symgrad.wgsl.printing.source import Style
 
 

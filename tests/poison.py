@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.buffers import Storage
 
 POISON: Final = 0x7FDEAD01
 """The bits of a NaN that no kernel computes."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from symgrad.bridges.jax import jax
+from symgrad.bridges.frameworks import jax
 from symgrad.errors import UnsupportedError
 from symgrad.expr.loops import control
 from symgrad.expr.tracers import functions as sg

@@ -30,7 +30,7 @@ from symgrad.optimize.result import (
 from symgrad.pipeline import DType
 from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import DeviceChoice, choose
-from symgrad.values.parameters import in_a_row, of_row, rows_of
+from symgrad.values.nested import in_a_row, of_row, rows_of
 
 SECOND: Final = {"newton-cg", "dogleg", "trust-ncg", "trust-exact", "trust-krylov", "trust-constr"}
 """Methods that are given the Hessian."""

@@ -14,7 +14,7 @@ from symgrad.errors import InputError, InputTypeError, TraceError, counted
 from symgrad.expr.calls.verbs import jacobian
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
-from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.derivatives.transpose import Checkpoint
 from symgrad.expr.graph.place import describe
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracers.array import array
@@ -29,8 +29,16 @@ from symgrad.kernel.shapes import unique
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import Built, Derivation, DType, Options, Wanted, build, dtype_name
 from symgrad.targets import choose_any
-from symgrad.values.parameters import of_row, variables_of
-from symgrad.values.results import Array, Result, Scalar, Sparse, derivatives, nested_result
+from symgrad.values.nested import (
+    Array,
+    Result,
+    Scalar,
+    Sparse,
+    derivatives,
+    nested_result,
+    of_row,
+    variables_of,
+)
 
 Function = Callable[..., Any]
 

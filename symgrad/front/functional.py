@@ -16,7 +16,7 @@ from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of
 from symgrad.expr.calls.transforms import chosen as chosen_of
 from symgrad.expr.calls.transforms import value_and_grad_at
-from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.derivatives.transpose import Checkpoint
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.graph.written_out import prefer_whole
 from symgrad.expr.laws.simplify import Level

@@ -13,7 +13,7 @@ from symgrad.backend import placed
 from symgrad.errors import InputError, TraceError
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
-from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.derivatives.transpose import Checkpoint
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracers.tree import Sizes
 from symgrad.expr.tracing.trace import EVERY_CALL, Trace, frozen_for, require_feasible, scalar
@@ -59,8 +59,7 @@ from symgrad.rows.squares import LeastSquaresKernel, least_squares_kernel
 from symgrad.rows.sums import SumsKernel
 from symgrad.targets import DeviceChoice
 from symgrad.values.arrays import real_numbers
-from symgrad.values.parameters import in_a_row, of_row, variables_of
-from symgrad.values.results import Array, Scalar, derivatives
+from symgrad.values.nested import Array, Scalar, derivatives, in_a_row, of_row, variables_of
 from symgrad.values.tables import ColumnNames, NanPolicy, Reduce, columns_of
 
 

@@ -26,7 +26,7 @@ from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.stages import CompiledArrays
 from symgrad.values.arrays import warn_if_rounded
-from symgrad.values.parameters import variables_of
+from symgrad.values.nested import variables_of
 
 
 def jit(

@@ -13,9 +13,7 @@ import numpy as np
 from symgrad import targets
 from symgrad.backend import backend_of
 from symgrad.bridges.cluster import run_blocks
-from symgrad.bridges.jax import as_jax
-from symgrad.bridges.pytorch import as_torch
-from symgrad.bridges.rows import Loss, PointLoss, RowFunction
+from symgrad.bridges.frameworks import Loss, PointLoss, RowFunction, as_jax, as_torch
 from symgrad.bridges.tables import in_blocks
 from symgrad.cache import Once
 from symgrad.errors import InputError
@@ -32,8 +30,7 @@ from symgrad.report.exhausted import WhenExhausted, flags, is_asked, report
 from symgrad.report.kernel import Shaders
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.report.progress import Asked, staged
-from symgrad.values.parameters import rows_of
-from symgrad.values.results import Result, Scalar
+from symgrad.values.nested import Result, Scalar, rows_of
 from symgrad.web.kernels import Minimization, Steps, points_exported
 
 

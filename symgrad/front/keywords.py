@@ -9,7 +9,7 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.expr.derivatives.accumulate import Mode
-from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.derivatives.transpose import Checkpoint
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.tracers.tree import Sizes, Tree
 from symgrad.front.kernels import Kernel

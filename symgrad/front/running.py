@@ -29,8 +29,7 @@ from symgrad.pipeline import Options
 from symgrad.report.kernel import KernelBase, Shaders
 from symgrad.targets import Device
 from symgrad.values.arrays import real_numbers
-from symgrad.values.parameters import joined, rows_of
-from symgrad.values.results import Array, Nested, Result, Scalar
+from symgrad.values.nested import Array, Nested, Result, Scalar, joined, rows_of
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from symgrad.arrays.whole import WholeArray
 from symgrad.backend import backend_of, placed
 from symgrad.cache import Once
 from symgrad.errors import InputError, SizeWarning, TraceError, warn
-from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.derivatives.transpose import Checkpoint
 from symgrad.expr.graph.node import ElementsNeededError, Graph
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.written_out import MOST_WRITTEN_OUT

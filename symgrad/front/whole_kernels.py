@@ -25,7 +25,7 @@ from symgrad.front.whole import Runner, WholeTrace, require_countable, runner
 from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.stats import Stats
 from symgrad.pipeline import Clock, Options
-from symgrad.values.results import Result, Scalar, derivatives, nested_result
+from symgrad.values.nested import Result, Scalar, derivatives, nested_result
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,7 @@ from symgrad.mathlib import (
     incomplete,
     incomplete_beta,
     inline,
-    integers,
     order,
-    powers,
     quotient,
     rounding,
     trigonometric,
@@ -65,15 +63,15 @@ INLINE: Final[Mapping[Op, Formula]] = _by_operation(
     inline.gelu_tanh, inline.gelu_tanh_slope,
     inline.logit, inline.inverse_mills, inline.erfinv_slope, inline.ndtri_slope,
     bessel.i0e, bessel.i1e, bessel.k0e, bessel.k1e,
-    integers.uint32, integers.int32, integers.uint32_float, integers.int32_float,
-    integers.threefry_first, integers.threefry_second,
+    inline.uint32, inline.int32, inline.uint32_float, inline.int32_float,
+    inline.threefry_first, inline.threefry_second,
 ) | {op: op.definition for op in ops.TABLE.values() if op.definition}  # fmt: skip
 """The definitions that graphs in float32 expand, those in rows of the op table among them."""
 
 FORMULAS: Final[Mapping[Op, Formula]] = _by_operation(
     order.minimum, order.maximum, order.sign,
     quotient.modulus, quotient.far_modulus, quotient.remainder, quotient.fmod, quotient.wide_div,
-    powers.pow, powers.cbrt, powers.hypot,
+    exponential.pow, exponential.cbrt, exponential.hypot,
     exponential.exp, exponential.exp2, exponential.expm1,
     exponential.log, exponential.log2, exponential.log10, exponential.log1p,
     exponential.exp_neg_square, exponential.exp_square, exponential.bell,

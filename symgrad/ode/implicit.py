@@ -14,7 +14,7 @@ from symgrad.expr import ops
 from symgrad.expr.linear.sparse import factorized, is_structural_zero
 from symgrad.expr.loops.control import cond, fori_loop, while_loop
 from symgrad.expr.tracers.array import array
-from symgrad.ode.explicit import ExplicitMethod
+from symgrad.ode.explicit import TSIT5, ExplicitMethod, Rows
 from symgrad.ode.system import (
     NO_MEMORY,
     Attempt,
@@ -26,7 +26,6 @@ from symgrad.ode.system import (
     hermite,
     norm,
 )
-from symgrad.ode.tableau import TSIT5, Rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,11 +18,19 @@ from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.array import TracedArray, array, in_memory
 from symgrad.expr.tracers.expression import lift
 from symgrad.ode.events import Event, Events
-from symgrad.ode.explicit import LEAPFROG, YOSHIDA, DormandPrince853, ExplicitMethod, Symplectic
+from symgrad.ode.explicit import (
+    LEAPFROG,
+    RK4,
+    TSIT5,
+    YOSHIDA,
+    DormandPrince853,
+    ExplicitMethod,
+    Symplectic,
+    Tableau,
+)
 from symgrad.ode.implicit import RODAS5P, ROSENBROCK23, Kvaerno5, RosenbrockMethod, Switching
 from symgrad.ode.integration import Integration, OdeResult, Stops, rounding
 from symgrad.ode.system import Function, Method, System
-from symgrad.ode.tableau import RK4, TSIT5, Tableau
 
 METHODS: Final[dict[str, Callable[[], Method]]] = {
     "Tsit5": lambda: ExplicitMethod(TSIT5),

@@ -15,9 +15,9 @@ from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.loops.open_loop import graph_among, is_whole, traced_graph
 from symgrad.ode.eager import solved_now
 from symgrad.ode.events import Event
+from symgrad.ode.explicit import Tableau
 from symgrad.ode.integration import OdeResult
 from symgrad.ode.request import FIXED_STEPS, LIKE_SCIPY, METHODS, Request, Values, solved
-from symgrad.ode.tableau import Tableau
 from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice
 

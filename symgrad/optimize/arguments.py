@@ -15,7 +15,7 @@ from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.tree import Tree
 from symgrad.optimize.method import Bounds, Method, Tolerances, array_of
 from symgrad.values.arrays import EPSILON, host_dtype, warn_if_rounded
-from symgrad.values.parameters import rows_of
+from symgrad.values.nested import rows_of
 
 VAR_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 

@@ -58,7 +58,7 @@ from symgrad.optimize.stepwise import Evaluated, Stepwise, is_worthwhile
 from symgrad.pipeline import DType, dtype_name
 from symgrad.report.progress import Asked, Report, reporting
 from symgrad.targets import Device, DeviceChoice, Devices
-from symgrad.values.parameters import variables_of
+from symgrad.values.nested import variables_of
 from symgrad.values.tables import Reduce
 
 # --- on several devices ---------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from symgrad.optimize.method import Method, Weighted, array_of
 from symgrad.optimize.minimize import minimize_from
 from symgrad.optimize.starts import on_host
 from symgrad.optimize.stepwise import Evaluated
-from symgrad.values.parameters import rows_of
+from symgrad.values.nested import rows_of
 from symgrad.values.tables import Columns, read, require_columns
 
 

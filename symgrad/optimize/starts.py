@@ -22,7 +22,7 @@ from symgrad.optimize.problem import Problem
 from symgrad.optimize.stepwise import Evaluated
 from symgrad.pipeline import DTypeName, Options
 from symgrad.targets import Device, choose_any, devices
-from symgrad.values.parameters import of_row, rows_of
+from symgrad.values.nested import of_row, rows_of
 from symgrad.values.tables import Reduce
 
 # --- the request ----------------------------------------------------------------------------------

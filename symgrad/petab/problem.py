@@ -26,8 +26,7 @@ from symgrad.front.fused import (
 from symgrad.optimize.lbfgs import LBFGS
 from symgrad.optimize.minimize import minimize_from
 from symgrad.petab.likelihood import Likelihood, Observable, Prior, WholeTable
-from symgrad.petab.pictures import plot_fits, plot_profiles, plot_waterfall
-from symgrad.petab.profiles import LikelihoodProfile
+from symgrad.petab.profiles import LikelihoodProfile, plot_fits, plot_profiles, plot_waterfall
 from symgrad.petab.sbml import read_model
 from symgrad.petab.scoring import Model, minimized
 from symgrad.petab.simulation import Simulation, Solver

@@ -30,7 +30,7 @@ from symgrad.expr.semantics.evaluate import (
 from symgrad.expr.semantics.show import summary
 from symgrad.expr.tracers.expression import Expr
 from symgrad.report.progress import Asked, reporting
-from symgrad.values.results import Array, Result, Sparse
+from symgrad.values.nested import Array, Result, Sparse
 
 VALUES_AT_A_TIME: Final = 1_000_000
 """Values of nodes at points that are looked at together."""

@@ -8,17 +8,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from symgrad.bridges.jax import as_jax
-from symgrad.bridges.pytorch import as_torch
-from symgrad.bridges.rows import DataLoss
+from symgrad.bridges.frameworks import DataLoss, as_jax, as_torch
 from symgrad.errors import InputError, PickleError
 from symgrad.expr.tracers.tree import Tree
 from symgrad.optimize.over_data import RowLoss, minimize_bound, require_squares
 from symgrad.pipeline import Options
 from symgrad.report.profiling import Profile, profile_kernel
 from symgrad.rows.loss import Request, Traced
-from symgrad.values.parameters import of_row
-from symgrad.values.results import Derivatives, Scalar
+from symgrad.values.nested import Derivatives, Scalar, of_row
 from symgrad.web.kernels import Minimization, Steps, require_exported
 
 # --- export as ES modules -------------------------------------------------------------------------

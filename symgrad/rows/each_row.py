@@ -18,7 +18,7 @@ import numpy as np
 
 from symgrad.backend import backend_of, placed
 from symgrad.errors import InputError
-from symgrad.expr.derivatives.strips import lengths_of_strips
+from symgrad.expr.derivatives.transpose import lengths_of_strips
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.tracers.tree import tree_of
 from symgrad.kernel.host.memory import POOL, ResidentArray
@@ -49,7 +49,7 @@ from symgrad.rows.sums import (
     wants_of,
 )
 from symgrad.rows.table import RowPoints, Table
-from symgrad.values.results import scipy_sparse
+from symgrad.values.nested import scipy_sparse
 
 ROWS_AT_A_TIME: Final = 2**14
 """Rows that a CPU puts side by side and computes at a time: they stay in the cache."""

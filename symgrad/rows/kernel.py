@@ -30,7 +30,7 @@ from symgrad.report.progress import Asked, reporting
 from symgrad.rows.bound import BoundKernel, KeptRows, Totals, minimization_of, require_exportable
 from symgrad.rows.loss import Request, Traced, flagged, require_request, traced_loss
 from symgrad.rows.table import RowPoints, Table, is_there, read_table, weight_of
-from symgrad.values.parameters import Nest
+from symgrad.values.nested import Nest
 from symgrad.values.tables import Codes, is_table, len_of
 from symgrad.values.tables import blocks_of as tables_of
 from symgrad.web.kernels import RowSums, Steps, SumOutput, rows_exported

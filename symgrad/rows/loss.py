@@ -13,7 +13,7 @@ from symgrad.errors import InputError, TraceError
 from symgrad.expr import ops
 from symgrad.expr.derivatives import differentiate
 from symgrad.expr.derivatives.accumulate import Mode, Sought, accumulated
-from symgrad.expr.derivatives.strips import CheckpointPolicy, lengths_of_strips
+from symgrad.expr.derivatives.transpose import CheckpointPolicy, lengths_of_strips
 from symgrad.expr.graph.node import INPUT, reachable
 from symgrad.expr.graph.place import describe
 from symgrad.expr.graph.written_out import warn_of_lines
@@ -28,7 +28,7 @@ from symgrad.kernel.stats import Derived
 from symgrad.pipeline import Clock, Options, simplified, size
 from symgrad.report.audit import Expressions
 from symgrad.report.exhausted import flag
-from symgrad.values.results import Nested, Result
+from symgrad.values.nested import Nested, Result
 from symgrad.values.tables import NAN_POLICIES, Columns, NanPolicy, Reduce
 
 # --- penalties ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from symgrad.kernel.host.threads import available, share_out
 from symgrad.rows.products import Family, RowProducts
-from symgrad.values.results import scipy_sparse
+from symgrad.values.nested import scipy_sparse
 
 # --- what each row adds ---------------------------------------------------------------------------
 # Normal equations of tables whose rows look up parameters: computed by rows, added by entries.

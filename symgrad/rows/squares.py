@@ -24,8 +24,7 @@ from symgrad.rows.sparse_normal import RowSystem, Run
 from symgrad.rows.table import Table, read_table
 from symgrad.targets import DeviceChoice
 from symgrad.values.arrays import EPSILON, host_dtype
-from symgrad.values.parameters import Nest
-from symgrad.values.results import derivatives
+from symgrad.values.nested import Nest, derivatives
 from symgrad.web.kernels import SumOutput
 
 MOST_STEPS: Final = 2**31 - 1

@@ -23,8 +23,15 @@ from symgrad.report.exhausted import WhenExhausted
 from symgrad.report.progress import Asked
 from symgrad.rows.kernel import DataKernel, Totals
 from symgrad.rows.loss import Request, Traced, contributions, ready, trace_request, weight_column
-from symgrad.values.parameters import rows_of
-from symgrad.values.results import Array, Result, Scalar, derivatives, nested_result, scipy_sparse
+from symgrad.values.nested import (
+    Array,
+    Result,
+    Scalar,
+    derivatives,
+    nested_result,
+    rows_of,
+    scipy_sparse,
+)
 from symgrad.web.kernels import SumOutput
 
 # --- parts of a row's values ----------------------------------------------------------------------

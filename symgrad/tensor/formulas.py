@@ -12,7 +12,7 @@ from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.tracing.trace import Trace
 from symgrad.kernel.stage import Formula
 from symgrad.pipeline import Derivation, Options, Wanted, build
-from symgrad.values.results import Scalar
+from symgrad.values.nested import Scalar
 
 Function = Callable[..., Any]
 """A function of numbers: it returns one, or a tuple of them."""

@@ -10,7 +10,7 @@ import pytest
 
 from symgrad.expr.derivatives.cotangents import LEAST_ITERATIONS
 from symgrad.expr.derivatives.differentiate import vjp
-from symgrad.expr.derivatives.strips import CheckpointPolicy, MemoryBudget
+from symgrad.expr.derivatives.transpose import CheckpointPolicy, MemoryBudget
 from symgrad.expr.graph.node import inputs_of
 from symgrad.expr.graph.region import Loop
 from symgrad.expr.laws.simplify import simplify

@@ -258,7 +258,7 @@ from symgrad.expr.tracers import functions as sg
 from symgrad.expr.derivatives import differentiate
 from symgrad.pipeline import Derivation, Options, Wanted, build
 from symgrad.report.kernel import Shaders
-from symgrad.values.results import Array, Scalar
+from symgrad.values.nested import Array, Scalar
 
 def f(v):
     names = {"a", "b", "c", "d"}  # a set of strings: its order depends on the hash seed

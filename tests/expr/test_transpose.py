@@ -17,7 +17,7 @@ from symgrad.expr import ops
 from symgrad.expr.derivatives import transpose
 from symgrad.expr.derivatives.accumulate import Sought, accumulated
 from symgrad.expr.derivatives.differentiate import jvp, vjp
-from symgrad.expr.derivatives.strips import CheckpointPolicy, MemoryBudget
+from symgrad.expr.derivatives.transpose import CheckpointPolicy, MemoryBudget
 from symgrad.expr.graph.arrays import ADD_AT, EMPTY, ZEROS
 from symgrad.expr.graph.node import Graph, Op, inputs_of
 from symgrad.expr.graph.region import Loop, regions

@@ -9,7 +9,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.errors import InputError
-from symgrad.expr.derivatives.strips import Checkpoint
+from symgrad.expr.derivatives.transpose import Checkpoint
 from symgrad.report import kernel
 
 POINTS = np.random.default_rng(0).uniform(0.5, 0.9, (70, 2))

@@ -17,14 +17,13 @@ from symgrad.mathlib import (
     exponential,
     gamma,
     incomplete,
-    powers,
     trigonometric,
 )
 from symgrad.mathlib.double import incomplete as double_incomplete
 
 FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "fit.py"))
 MODULES: tuple[ModuleType, ...] = (
-    exponential, trigonometric, circular, powers, error_function, gamma, cylinder,
+    exponential, trigonometric, circular, error_function, gamma, cylinder,
 )  # fmt: skip
 
 ROUGH = ("DIGAMMA", "LOG_GAMMA_2", "SINC_RATIO", "HAZARD", "INVERSE_TAIL",

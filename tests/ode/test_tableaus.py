@@ -10,8 +10,8 @@ import scipy.integrate
 from numpy.polynomial import Polynomial
 
 import symgrad as sg
+from symgrad.ode.explicit import DOP853, DOP853_THIRD, RK4, TSIT5, order_residual, trees
 from symgrad.ode.implicit import KVAERNO5, RODAS5P, ROSENBROCK23
-from symgrad.ode.tableau import DOP853, DOP853_THIRD, RK4, TSIT5, order_residual, trees
 
 
 def test_there_is_a_condition_for_each_rooted_tree() -> None:

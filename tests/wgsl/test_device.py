@@ -23,7 +23,7 @@ from symgrad.kernel.host.memory import in_pieces
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, LIMITS, choose, limits
 from symgrad.wgsl.device.gpu import IDLE_PIPELINES
 from symgrad.wgsl.device.gpus import Gpu, list_gpus, open_gpu
-from symgrad.wgsl.memory.pool import (
+from symgrad.wgsl.memory.buffers import (
     IDLE_BYTES,
     KEEP_SECONDS,
     Pool,

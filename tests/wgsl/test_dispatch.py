@@ -29,7 +29,7 @@ from symgrad.wgsl.device.gpu import STORAGE
 from symgrad.wgsl.device.gpus import Gpu, native_wgpu
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.dispatch.workspace import shared_memory
-from symgrad.wgsl.memory.mapping import PollingMapper, WaitingMapper
+from symgrad.wgsl.memory.buffers import PollingMapper, WaitingMapper
 from symgrad.wgsl.memory.queue import Copy, NativeEncoder, PlainEncoder, Step
 from symgrad.wgsl.printing.source import Style
 

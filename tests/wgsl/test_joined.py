@@ -15,8 +15,8 @@ from symgrad.kernel.language.target import WorkgroupTarget
 from symgrad.kernel.skeletons.map import Entry, Pattern
 from symgrad.rows import each_row
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.dispatch import joined
-from symgrad.wgsl.dispatch.joined import Rows
+from symgrad.wgsl.dispatch import sums
+from symgrad.wgsl.dispatch.sums import Rows
 from symgrad.wgsl.memory.transfer import Upload
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Style
@@ -48,7 +48,7 @@ def columns_alone(p: Any, r: Any) -> Any:
 def stays(gpu: Gpu) -> Iterator[Gpu]:
     """A GPU on which all rows are, where some points at a time are put together."""
     before, gpu.queued_bytes = gpu.queued_bytes, 0
-    with mock.patch.object(joined, "POINTS_BYTES", 20_000):
+    with mock.patch.object(sums, "POINTS_BYTES", 20_000):
         yield gpu
     gpu.queued_bytes = before
 

@@ -18,7 +18,7 @@ from poison import POISON
 from symgrad.errors import DeviceMemoryError
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.memory.mapping import WaitingMapper
+from symgrad.wgsl.memory.buffers import WaitingMapper
 from symgrad.wgsl.memory.queue import PlainEncoder, Queue
 from symgrad.wgsl.memory.transfer import (
     DOWNLOAD,

@@ -24,9 +24,8 @@ from symgrad.expr.derivatives.cotangents import (
     pull_back,
     selected,
 )
-from symgrad.expr.derivatives.strips import CheckpointPolicy
 from symgrad.expr.derivatives.sweep import ReverseSweep, like, zero_like
-from symgrad.expr.derivatives.transpose import Transposer
+from symgrad.expr.derivatives.transpose import CheckpointPolicy, Transposer
 from symgrad.expr.graph.arrays import GET, ZEROS, ArrayRule, length
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.graph.region import Choice, Loop, Pick, choice_op, close, loop_op, pick

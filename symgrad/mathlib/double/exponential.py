@@ -19,7 +19,7 @@ from symgrad.mathlib.double.pair import (
     two_sum,
     within,
 )
-from symgrad.mathlib.powers import of_any_sign
+from symgrad.mathlib.exponential import of_any_sign
 
 EXP: Final = coefficients("""
     0.5000000000000011 0.16666666666666413 0.04166666666652974 0.008333333333494286

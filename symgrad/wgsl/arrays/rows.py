@@ -16,7 +16,7 @@ from symgrad.values.arrays import is_float, name_of
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import ALIGNMENT, View, c_strides
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.buffers import Storage
 from symgrad.wgsl.memory.queue import Copy
 
 

@@ -19,7 +19,7 @@ from symgrad.values.arrays import PAIRS, host_dtype, is_float, name_of
 from symgrad.wgsl.device.adapters import LIMITS
 from symgrad.wgsl.device.gpu import FLOAT
 from symgrad.wgsl.device.gpus import Gpu, Range
-from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.buffers import Storage
 from symgrad.wgsl.memory.queue import Copy
 from symgrad.wgsl.memory.transfer import Segment, Upload
 

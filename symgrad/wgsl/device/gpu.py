@@ -22,8 +22,16 @@ from symgrad.kernel.host import watch
 from symgrad.kernel.host.threads import QUEUED_BYTES, converted
 from symgrad.values.arrays import PAIRS
 from symgrad.wgsl.device.adapters import FLOAT64_FEATURES, GpuInfo, limits
-from symgrad.wgsl.memory.mapping import STAGING, Mapper, Staging, choose_mapper
-from symgrad.wgsl.memory.pool import Holder, Pool, Storage, rounded_down
+from symgrad.wgsl.memory.buffers import (
+    STAGING,
+    Holder,
+    Mapper,
+    Pool,
+    Staging,
+    Storage,
+    choose_mapper,
+    rounded_down,
+)
 from symgrad.wgsl.memory.queue import (
     Clear,
     Copy,

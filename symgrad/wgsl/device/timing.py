@@ -14,7 +14,7 @@ from typing import Any, Final
 from symgrad.kernel.host.watch import Watch
 from symgrad.wgsl.device.gpu import Timestamps
 from symgrad.wgsl.device.gpus import Gpu
-from symgrad.wgsl.memory.mapping import Staging
+from symgrad.wgsl.memory.buffers import Staging
 from symgrad.wgsl.memory.queue import Step, Work
 from symgrad.wgsl.memory.transfer import Download, Upload
 

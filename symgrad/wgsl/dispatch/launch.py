@@ -53,7 +53,7 @@ from symgrad.wgsl.dispatch.workspace import (
     shared_memory,
     whole,
 )
-from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.buffers import Storage
 from symgrad.wgsl.memory.queue import Step
 from symgrad.wgsl.memory.transfer import Download, Segment, Upload
 from symgrad.wgsl.printing.source import Style

@@ -26,7 +26,7 @@ from symgrad.values.arrays import name_of
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.compiled import Compiled, require_iterations
-from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.buffers import Storage
 from symgrad.wgsl.memory.queue import Copy, Step
 from symgrad.wgsl.printing.printer import print_kernel
 from symgrad.wgsl.printing.source import Printed, Style

@@ -22,7 +22,7 @@ from symgrad.wgsl.arrays.stored import ALIGNMENT
 from symgrad.wgsl.device.gpu import lifted
 from symgrad.wgsl.device.gpus import Gpu, Range
 from symgrad.wgsl.dispatch.compiled import Compiled
-from symgrad.wgsl.memory.pool import Storage
+from symgrad.wgsl.memory.buffers import Storage
 from symgrad.wgsl.memory.queue import Copy, Step
 
 # --- blocks of arrays of the host -----------------------------------------------------------------

@@ -27,7 +27,7 @@ from symgrad.kernel.host.threads import (
     divided,
     threads,
 )
-from symgrad.wgsl.memory.mapping import Mapper
+from symgrad.wgsl.memory.buffers import Mapper
 from symgrad.wgsl.memory.queue import Copy, Queue
 
 SPARE_BYTES: Final = 256
