@@ -49,6 +49,8 @@ def parts_of(a: WholeArray, key: Any) -> list[Any]:
             where = np.nonzero(part)
             parts[k : k + 1] = where
             return parts_of(a, tuple(parts))
+        if is_recorded(part) and isinstance(part, (int, np.integer)) and used < a.ndim:
+            parts[k] = part = a.lift(part.then(_within, a.shape[used]))
         if isinstance(part, WholeArray) and part.kind == "b":
             raise TraceError(
                 located(
@@ -149,11 +151,12 @@ def _index_array(a: WholeArray, part: Any, n: int) -> WholeArray:
     """An array of indices, none negative if they are known."""
     if isinstance(part, WholeArray):
         return a.lift(part)
-    return a.lift(part.then(_within, n) if is_recorded(part) else _within(np.asarray(part), n))
+    return a.lift(part.then(_within, n) if is_recorded(part) else _within(part, n))
 
 
-def _within(array: np.ndarray, n: int) -> np.ndarray:
+def _within(places: Any, n: int) -> np.ndarray:
     """Indices of an axis of n elements, from its beginning."""
+    array = np.asarray(places)
     if array.dtype.kind not in "iu":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     if array.size and not (-n <= array.min() and array.max() < n):

@@ -1,17 +1,18 @@
-"""Records of what NumPy does in a trace to arrays of integers.
+"""Records of what a trace does to integers of its arguments, by NumPy and as Python's numbers.
 
-A traced function computes with the integers of its arguments as NumPy does: their values are known,
-those of the call. A `Recording` notes each step from these arrays to those that the program takes,
-such as tokens without the last of each row, or a mask, so that the steps alone are done again for
-other integers. What asks for a value in another way, such as an ``if`` or `np.asarray`, gets that
-of the call, and the record is no longer ``complete``: a call with other integers is traced again.
+A traced function computes with the integers of its arguments as it would without a trace: their
+values are known, those of the call. A `Recording` notes each step from them to what the program
+takes, such as tokens without the last of each row, a mask, or the number of an iteration plus one,
+so that the steps alone are done again for others. What asks for a value in another way, such as an
+``if``, `range` or `np.asarray`, gets that of the call, and the integers that it follows from are
+``fixed``: a call in which these are others is traced again.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -34,39 +35,20 @@ PURE_METHODS: Final = frozenset(
 )  # fmt: skip
 """Methods of arrays that give other arrays, and depend on nothing but their arguments."""
 
+WRITING_METHODS: Final = frozenset(
+    {"byteswap", "fill", "itemset", "partition", "put", "resize", "setfield", "setflags", "sort"}
+)
+"""Methods that change an array."""
+
+NUMBERS: Final = frozenset({int, float, bool})
+"""The types of Python's numbers that are recorded."""
+
 PLAIN: Final = (
     bool, int, float, str, bytes, type, type(None), type(Ellipsis), np.dtype, np.generic,
 )  # fmt: skip
 """The types of arguments of steps that never change."""
 
-
-class Form(NamedTuple):
-    """All of an array that a trace may have seen but its values."""
-
-    is_array: bool
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-class Place(NamedTuple):
-    """An argument of a step: the value of this number, of those given and of the steps before."""
-
-    number: int
-
-
-class Step(NamedTuple):
-    """A function of NumPy's that was called, and the form of its result, if that is an array."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    named: dict[str, Any]
-    form: Form | None
-
-
-WRITING_METHODS: Final = frozenset(
-    {"byteswap", "fill", "itemset", "partition", "put", "resize", "setfield", "setflags", "sort"}
-)
-"""Methods that change an array."""
+Function = Callable[..., Any]
 
 
 class UnknownArgumentError(Exception):
@@ -80,96 +62,144 @@ class WriteError(BaseException):
     """
 
 
+class Form(NamedTuple):
+    """All of a value that a trace may have seen but its numbers."""
+
+    kind: type
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+
+
+class Place(NamedTuple):
+    """An argument of a step: the value of this number, of those given and of the steps before."""
+
+    number: int
+
+
+class Step(NamedTuple):
+    """A function that was called, and the form of its result, unless that is several values."""
+
+    function: Function
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+    form: Form | None
+
+
 class Recording:
-    """The steps that a trace took with arrays: `replay` takes them with others."""
+    """The steps that a trace took from some values: `replay` takes them from others.
 
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        self.complete = True
-        """Whether nothing but the steps depends on the values."""
-        self._count, self._steps = len(arrays), list[Step]()
-        self.given = [RecordedArray(self, k, a) for k, a in enumerate(arrays)]
-        """The arrays, as the traced function gets them."""
+    Of the values those at the places ``varying`` are recorded; all others are fixed.
+    """
 
-    def do(self, function: Callable[..., Any], args: Sequence[Any], named: Any = None) -> Any:
+    def __init__(self, values: Sequence[Any], varying: Collection[int]) -> None:
+        self.fixed = {*range(len(values))}.difference(varying)
+        """The places of values that more than the steps depends on."""
+        self._count, self._steps = len(values), list[Step]()
+        self.given: list[Any] = [
+            Recorded(self, k, v, frozenset([k])) if k in varying else v
+            for k, v in enumerate(values)
+        ]
+        """The values, as the traced function gets them."""
+
+    def do(self, function: Function, args: Sequence[Any], named: Any = None) -> Any:
         """The result of a function: recorded, if it and its arguments depend on nothing else."""
         named = named or {}
         if "out" in named or function in IN_PLACE:
             raise WriteError
         value = function(*map(plain, args), **{k: plain(v) for k, v in named.items()})
+        sources = frozenset[int]().union(*map(_sources, (*args, *named.values())))
         parts = value if type(value) in (tuple, list) else (value,)
-        self.complete &= all(map(_is_recordable, parts))
-        if not self.complete:
-            return value
         try:
             kept = tuple(map(_argument, args)), {k: _argument(v) for k, v in named.items()}
         except UnknownArgumentError:
-            self.complete = False
+            kept = None
+        if kept is None or not all(map(_is_recordable, parts)):
+            self.fixed |= sources
+        if kept is None or sources <= self.fixed:
             return value
         if parts is not value:
-            return self._recorded(value, function, *kept)
-        whole = self._added(Step(function, *kept, None))
+            return self._recorded(value, sources, Step(function, *kept, _form(value)))
+        whole = Place(self._added(Step(function, *kept, None)))
         return type(value)(
-            self._recorded(part, operator.getitem, (Place(whole), k), {})
-            for k, part in enumerate(parts)
+            self._recorded(v, sources, Step(operator.getitem, (whole, k), {}, _form(v)))
+            for k, v in enumerate(parts)
         )
 
-    def _recorded(
-        self, value: Any, function: Any, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> RecordedArray:
-        step = Step(function, args, named, _form(value))
-        return RecordedArray(self, self._added(step), value)
+    def _recorded(self, value: Any, sources: frozenset[int], step: Step) -> Recorded:
+        return Recorded(self, self._added(step), value, sources)
 
     def _added(self, step: Step) -> int:
         self._steps.append(step)
         return self._count + len(self._steps) - 1
 
-    def replay(self, arrays: Sequence[np.ndarray]) -> list[Any] | None:
-        """The values of all steps for other arrays of the same forms.
+    def replay(self, given: Sequence[Any]) -> list[Any] | None:
+        """The values of all steps from others of the same forms, of which those fixed are equal.
 
         None if one of them has another form than it had in the trace, which may have seen it.
         """
-        values: list[Any] = list(arrays)
+        values: list[Any] = list(given)
         for function, args, named, form in self._steps:
-            given = [_filled(a, values) for a in args]
-            value = function(*given, **{k: _filled(a, values) for k, a in named.items()})
+            filled = [_filled(a, values) for a in args]
+            value = function(*filled, **{k: _filled(a, values) for k, a in named.items()})
             if form is not None and _form(value) != form:
                 return None
             values.append(value)
         return values
 
 
+def is_recorded(value: Any) -> TypeGuard[Recorded]:
+    """Whether it is a value that is recorded, which says of itself that it is none."""
+    return type(value) is Recorded
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is one of Python's numbers, recorded or not."""
+    return type(plain(value)) in NUMBERS
+
+
 def plain(value: Any) -> Any:
-    """A value, or a nest of them, with arrays themselves in the place of those recorded."""
-    if type(value) is RecordedArray:
+    """A value, or a nest of them, with values themselves in the place of those recorded."""
+    if type(value) is Recorded:
         return value.value
     if type(value) in (tuple, list):
         return type(value)(map(plain, value))
     return value
 
 
-def is_recorded(value: Any) -> bool:
-    """Whether it is an array that is recorded, which says of itself that it is one of NumPy's."""
-    return type(value) is RecordedArray
+def known(value: Any) -> Any:
+    """A value itself, on which more than the steps of a recording depends from now on."""
+    return value.known() if type(value) is Recorded else value
+
+
+def _sources(value: Any) -> frozenset[int]:
+    """The places of the values that an argument, or a nest of them, follows from."""
+    if type(value) is Recorded:
+        return value.sources
+    if type(value) in (tuple, list):
+        return frozenset[int]().union(*map(_sources, value))
+    return frozenset()
 
 
 def _form(value: Any) -> Form:
-    return Form(type(value) is np.ndarray, np.shape(value), value.dtype)
+    if type(value) in NUMBERS:
+        return Form(type(value), (), None)
+    return Form(type(value), value.shape, value.dtype)
 
 
 def _is_recordable(value: Any) -> bool:
+    if type(value) in NUMBERS:
+        return True
     is_array = type(value) is np.ndarray or isinstance(value, np.generic)
     return is_array and value.dtype.kind in "biuf"
 
 
 def _argument(value: Any) -> Any:
     """An argument as a step keeps it: arrays and lists as they are now."""
-    if type(value) is RecordedArray:
+    if type(value) is Recorded:
         return Place(value.number)
     if type(value) in (tuple, list):
         return type(value)(map(_argument, value))
-    if type(value) is slice and not any(
-        is_recorded(v) for v in (value.start, value.stop, value.step)
-    ):
+    if type(value) is slice and not any(map(is_recorded, (value.start, value.stop, value.step))):
         return value
     if type(value) is np.ndarray and value.dtype.kind in "biuf":
         return snapshot(value)
@@ -187,50 +217,54 @@ def _filled(argument: Any, values: Sequence[Any]) -> Any:
     return argument
 
 
-def _operators(ufunc: np.ufunc) -> tuple[Any, Any, Any]:
-    """The operator that a ufunc is, the one of a right operand, and the one that writes."""
+def _operators(function: Function) -> tuple[Any, Any, Any]:
+    """An operator, the one of a right operand, and the one that writes to an array."""
 
-    def operate(self: RecordedArray, other: Any) -> Any:
-        return self.of_operands(ufunc, self, other)
+    def operate(self: Recorded, other: Any) -> Any:
+        return self.of_operands(function, self, other)
 
-    def reflected(self: RecordedArray, other: Any) -> Any:
-        return self.of_operands(ufunc, other, self)
+    def reflected(self: Recorded, other: Any) -> Any:
+        return self.of_operands(function, other, self)
 
-    def in_place(self: RecordedArray, other: Any) -> Any:
-        if isinstance(other, (Whole, Handle)):
-            return NotImplemented
-        if self.ndim:
+    def in_place(self: Recorded, other: Any) -> Any:
+        if type(self.value) is np.ndarray and not isinstance(other, (Whole, Handle)):
             raise WriteError
-        return self.of_operands(ufunc, self, other)
+        return self.of_operands(function, self, other)
 
     return operate, reflected, in_place
 
 
-class RecordedArray:
-    """An array, or a number, of NumPy's in a trace, with the record of how it came about.
+def _sign(function: Function) -> Any:
+    return lambda self: self.then(function)
+
+
+class Recorded:
+    """An array of NumPy's, or a number, in a trace, with the record of how it came about.
 
     It does what that does, and says of itself that it is one.
     """
 
-    __slots__ = ("number", "recording", "value")
+    __slots__ = ("number", "recording", "sources", "value")
 
-    def __init__(self, recording: Recording, number: int, value: Any) -> None:
-        self.recording, self.number, self.value = recording, number, value
+    def __init__(
+        self, recording: Recording, number: int, value: Any, sources: frozenset[int]
+    ) -> None:
+        self.recording, self.number, self.value, self.sources = recording, number, value, sources
 
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return type(self.value)
 
     def known(self) -> Any:
-        """The array itself, on whose values more than the steps depends from now on."""
-        self.recording.complete = False
+        """The value itself, on which more than the steps depends from now on."""
+        self.recording.fixed |= self.sources
         return self.value
 
-    def then(self, function: Callable[..., Any], *others: Any) -> Any:
+    def then(self, function: Function, *others: Any) -> Any:
         """A function of it and others, as a step."""
         return self.recording.do(function, (self, *others))
 
-    def of_operands(self, function: Callable[..., Any], a: Any, b: Any) -> Any:
+    def of_operands(self, function: Function, a: Any, b: Any) -> Any:
         """A function of it and another operand, unless that is traced."""
         if isinstance(a, (Whole, Handle)) or isinstance(b, (Whole, Handle)):
             return NotImplemented
@@ -241,22 +275,22 @@ class RecordedArray:
     @property
     def shape(self) -> tuple[int, ...]:
         """The lengths of the axes."""
-        return self.value.shape
+        return np.shape(self.value)
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.value.ndim
+        return np.ndim(self.value)
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self.value.size
+        return np.size(self.value)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the elements."""
-        return self.value.dtype
+        """The type of the elements, or of an array of a number."""
+        return np.asarray(self.value).dtype
 
     def __len__(self) -> int:
         return len(self.value)
@@ -293,39 +327,29 @@ class RecordedArray:
             raise AttributeError(name)
         if name in WRITING_METHODS:
             raise WriteError
-        if name not in PURE_METHODS:
+        if name not in PURE_METHODS or type(self.value) in NUMBERS:
             return getattr(self.known(), name)
         method = getattr(type(self.value), name)
         return lambda *args, **named: self.recording.do(method, (self, *args), named)
 
-    __add__, __radd__, __iadd__ = _operators(np.add)
-    __sub__, __rsub__, __isub__ = _operators(np.subtract)
-    __mul__, __rmul__, __imul__ = _operators(np.multiply)
-    __matmul__, __rmatmul__, __imatmul__ = _operators(np.matmul)
-    __truediv__, __rtruediv__, __itruediv__ = _operators(np.divide)
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(np.floor_divide)
-    __mod__, __rmod__, __imod__ = _operators(np.remainder)
-    __pow__, __rpow__, __ipow__ = _operators(np.power)
-    __and__, __rand__, __iand__ = _operators(np.bitwise_and)
-    __or__, __ror__, __ior__ = _operators(np.bitwise_or)
-    __xor__, __rxor__, __ixor__ = _operators(np.bitwise_xor)
-    __lshift__, __rlshift__, __ilshift__ = _operators(np.left_shift)
-    __rshift__, __rrshift__, __irshift__ = _operators(np.right_shift)
-    __lt__, __gt__ = _operators(np.less)[:2]
-    __le__, __ge__ = _operators(np.less_equal)[:2]
-    __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]
-
-    def __neg__(self) -> Any:
-        return self.then(np.negative)
-
-    def __pos__(self) -> Any:
-        return self.then(np.positive)
-
-    def __abs__(self) -> Any:
-        return self.then(np.absolute)
-
-    def __invert__(self) -> Any:
-        return self.then(np.invert)
+    __add__, __radd__, __iadd__ = _operators(operator.add)
+    __sub__, __rsub__, __isub__ = _operators(operator.sub)
+    __mul__, __rmul__, __imul__ = _operators(operator.mul)
+    __matmul__, __rmatmul__, __imatmul__ = _operators(operator.matmul)
+    __truediv__, __rtruediv__, __itruediv__ = _operators(operator.truediv)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(operator.floordiv)
+    __mod__, __rmod__, __imod__ = _operators(operator.mod)
+    __pow__, __rpow__, __ipow__ = _operators(operator.pow)
+    __and__, __rand__, __iand__ = _operators(operator.and_)
+    __or__, __ror__, __ior__ = _operators(operator.or_)
+    __xor__, __rxor__, __ixor__ = _operators(operator.xor)
+    __lshift__, __rlshift__, __ilshift__ = _operators(operator.lshift)
+    __rshift__, __rrshift__, __irshift__ = _operators(operator.rshift)
+    __lt__, __gt__ = _operators(operator.lt)[:2]
+    __le__, __ge__ = _operators(operator.le)[:2]
+    __eq__, __ne__ = _operators(operator.eq)[0], _operators(operator.ne)[0]
+    __neg__, __pos__ = _sign(operator.neg), _sign(operator.pos)
+    __abs__, __invert__ = _sign(operator.abs), _sign(operator.invert)
 
     # --- what asks for values ---------------------------------------------------------------------
 
@@ -354,13 +378,13 @@ class RecordedArray:
         return round(self.known(), digits)
 
     def __divmod__(self, other: Any) -> Any:
-        return divmod(self.known(), plain(other))
+        return divmod(self.known(), known(other))
 
     def __rdivmod__(self, other: Any) -> Any:
-        return divmod(plain(other), self.known())
+        return divmod(known(other), self.known())
 
     def __contains__(self, value: Any) -> bool:
-        return plain(value) in self.known()
+        return known(value) in self.known()
 
     def __hash__(self) -> int:
         return hash(self.known())

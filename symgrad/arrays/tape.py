@@ -19,7 +19,7 @@ import numpy as np
 
 from symgrad.arrays.laws import Builder
 from symgrad.arrays.program import Call, Input
-from symgrad.arrays.recording import RecordedArray, is_recorded, plain
+from symgrad.arrays.recording import Recorded, is_recorded
 from symgrad.arrays.scalars import Array, integer_where
 from symgrad.expr.graph.node import OPEN_TAPE
 from symgrad.expr.tracing.snapshot import snapshot
@@ -61,7 +61,7 @@ class Tape:
         self.shapes: list[tuple[int, ...]] = []
         self.kinds: list[str] = []
         self.arrays: list[Any] = []
-        self.recorded: dict[int, RecordedArray] = {}
+        self.recorded: dict[int, Recorded] = {}
         """The inputs, by their places among ``arrays``, that are recorded."""
         self._index: dict[Operation, int] = {}
         self._operands: dict[int, int] = {}
@@ -94,7 +94,7 @@ class Tape:
         """
         if self.outer is not None:
             return self.operand(self.outer.captured(array))
-        numbers = plain(array)
+        numbers = np.asarray(array.value) if is_recorded(array) else array
         now = snapshot(numbers) if isinstance(numbers, np.ndarray) else numbers
         origin = array if is_recorded(array) else now
         known = self._arrays.get(id(origin))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from symgrad.arrays import rules
-from symgrad.arrays.recording import is_recorded
+from symgrad.arrays.recording import is_number, is_recorded, known
 from symgrad.arrays.tape import KINDS, Operation, Rule, Tape, broadcast, number_key, size_of
 from symgrad.errors import TraceError
 from symgrad.expr.calls.numpy_calls import elementary, refuse_function, refuse_ufunc
@@ -282,6 +282,8 @@ class WholeArray(Whole):
             return inmost.mapped(function, arguments)
         if not isinstance(function, Op | np.ufunc):
             arguments = [self._real(a) for a in arguments]
+        if function is np.power and is_number(arguments[1]):
+            arguments = arguments[0], known(arguments[1])  # squares are products
         kind = _result_kind(function, tuple(map(_kind_of, arguments)))
         parts: list[Any] = []
         operands: list[int] = []

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from symgrad.arrays.recording import Recording, plain
+from symgrad.arrays.recording import Recording, is_recorded
 from symgrad.arrays.tape import open_tape
 from symgrad.arrays.trace import gradients, nested_gradient
 from symgrad.arrays.whole import WholeArray
@@ -159,20 +159,26 @@ def nested(
 
 
 class Returned:
-    """The result of a function of whole arrays: its ``arrays``, and if there are ``others``."""
+    """The result of a function of whole arrays: its ``arrays``, and if there are ``others``.
+
+    What is recorded is neither: it follows from the call's integers.
+    """
 
     def __init__(self, result: Any) -> None:
-        leaves, tree = flatten(result)
-        leaves = [plain(leaf) for leaf in leaves]
-        self.arrays = [leaf for leaf in leaves if isinstance(leaf, WholeArray)]
-        self.others = len(self.arrays) < len(leaves)
-        whole = [isinstance(leaf, WholeArray) for leaf in leaves]
-        places = [Block("", 0, ()) if w else v for w, v in zip(whole, leaves, strict=True)]
-        self.leaves, self.tree, self._nest = leaves, tree, (places, tree)
+        self.leaves, self.tree = flatten(result)
+        self.arrays = [leaf for leaf in self.leaves if isinstance(leaf, WholeArray)]
+        count = len(self.arrays) + sum(map(is_recorded, self.leaves))
+        self.others = count < len(self.leaves)
 
-    def nested(self, values: Iterator[Any]) -> Any:
-        """The result, with the next values in the place of its arrays."""
-        return nested(self._nest, values)
+    def nested(self, values: Iterator[Any], recorded: Sequence[Any] | None) -> Any:
+        """The result, with these values in the place of its arrays and of what is recorded."""
+
+        def part(leaf: Any) -> Any:
+            if is_recorded(leaf):
+                return leaf.value if recorded is None else recorded[leaf.number]
+            return next(values) if isinstance(leaf, WholeArray) else leaf
+
+        return self.tree.nest(map(part, self.leaves))
 
 
 def _is_there(leaf: Any) -> TypeGuard[ResidentArray]:
@@ -203,11 +209,11 @@ def value_and_grad(
     options are those of `fused_forward_backward`.
 
     Of the other arguments floats and arrays of floats are variables of the kernel too, whose
-    values cost nothing to change. All else f gets as it is: ints for ``range``, bools for ``if``,
-    None, strings, arrays of integers as indices, any object. These are constants of the kernel, as
-    is what `functools.partial` gives, such as a float that an ``if`` asks for. Arrays of integers
-    and truth values are not, where the function does no more with them than NumPy's operations:
-    indices, masks, comparisons. These are done again for other integers of the same shapes.
+    values cost nothing to change. All else f gets as it is: ints, bools for ``if``, None, strings,
+    arrays of integers as indices, any object. These are constants of the kernel, as is what
+    `functools.partial` gives. But integers, and arrays of them and of truth values, may change
+    without another trace, where f does no more with them than Python's operators and NumPy's
+    functions do: indices, masks, comparisons, a rate that falls with the number of the step.
 
     Data in float64 that float32 rounds coarsely beside their spread, such as dates, lead to a
     warning: see `PrecisionWarning`.
@@ -303,11 +309,11 @@ def _whole(
     outputs = [loss, *gradients(loss, variables), *more.arrays]
     nests = [arguments.nests[k] for k in chosen]
 
-    def nest(results: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
+    def nest(results: Iterator[Any], recorded: Any) -> tuple[Any, tuple[Any, ...]]:
         first = next(results)
         number = first if isinstance(first, ResidentArray) else first.item()
         grads = tuple([nested(n, results) for n in nests])
-        return ((number, more.nested(results)) if has_aux else number), grads
+        return ((number, more.nested(results, recorded)) if has_aux else number), grads
 
     return run.call(traced, outputs, arguments.stay(run.device), nest, has_aux and more.others)
 

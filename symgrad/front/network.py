@@ -153,8 +153,8 @@ class _Calls:
         run = _runner(kernels_of(traced.tape), arrays, on_device)
         stays = bool(on_device) and not backend_of(run.device).on_host
 
-        def nest(values: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
-            result = returned.nested(values)
+        def nest(values: Iterator[Any], recorded: Any) -> tuple[Any, tuple[Any, ...]]:
+            result = returned.nested(values, recorded)
             slopes = primals if gradients else ()
             return result, tuple([tree.nest(values, None) for tree in slopes])
 

@@ -2,8 +2,8 @@
 
 A trace shows all that a function computes, and takes longer than small programs run. A plain
 function computes the same as long as its `Fingerprint` holds, for arguments of the same form: the
-same nests, shapes, dtypes and constants. Arrays of integers are constants to a trace: of calls that
-differ in their numbers alone the second is traced with a `Recording`, which then serves others.
+same nests, shapes, dtypes and constants. Integers are constants to a trace: those in which a second
+call differs from the first are traced with a `Recording`, which then serves other calls.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ class UnknownFormError(Exception):
 
 
 def is_integers(leaf: Any) -> bool:
-    """Whether a leaf of an argument is an array of integers or truth values."""
-    return type(leaf) is np.ndarray and leaf.dtype.kind in "iub"
+    """Whether a leaf of an argument is an integer, or an array of such or of truth values."""
+    if type(leaf) is np.ndarray:
+        return leaf.dtype.kind in "iub"
+    return type(leaf) is int or isinstance(leaf, np.integer)
 
 
 class Form:
     """The part of a call's arguments that a trace depends on: ``key``; numbers are in ``arrays``.
 
-    The variables, at the places ``chosen``, come first, in the order of `Arguments`. Arrays of
-    integers and truth values are in ``integers``.
+    The variables, at the places ``chosen``, come first, in the order of `Arguments`. Integers, and
+    arrays of them and of truth values, are in ``integers``.
 
     Raises:
         UnknownFormError: of objects that may be anything.
@@ -53,7 +55,7 @@ class Form:
 
     def __init__(self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int]) -> None:
         self.arrays: list[Any] = []
-        self.integers: list[np.ndarray] = []
+        self.integers: list[Any] = []
         self.classes: dict[type, None] = {}
         """The classes of named tuples and data classes."""
         self._parts: list[Hashable] = [len(args), *chosen]
@@ -69,11 +71,9 @@ class Form:
         self.key: Hashable = tuple(self._parts)
 
     @functools.cached_property
-    def constants(self) -> Hashable | None:
-        """The numbers of all integers; None of so many that they are not compared."""
-        if any(a.nbytes > CONSTANT_BYTES for a in self.integers):
-            return None
-        return tuple(a.tobytes() for a in self.integers)
+    def constants(self) -> list[Hashable]:
+        """The numbers of each of the integers; None of so many that they are not compared."""
+        return [_constant(value) for value in self.integers]
 
     def _add(self, value: Any, is_variable: bool) -> None:
         kind = type(value)
@@ -98,8 +98,13 @@ class Form:
             if kind is list and all(isinstance(v, (list, int, float, np.generic)) for v in value):
                 raise UnknownFormError  # it stands for an array
             self._add_nest(kind, value, len(value), is_variable)
-        elif kind in (int, bool, str) and not is_variable:
+        elif kind in (bool, str) and not is_variable:
             self._parts.append((kind, value))
+        elif isinstance(value, np.floating):
+            self._add_array(np.asarray(value), is_variable)
+        elif is_integers(value) and not is_variable:
+            self.integers.append(value)
+            self._parts.append(kind)
         elif isinstance(value, tuple) and hasattr(kind, "_fields"):
             self.classes[kind] = None
             self._add_nest(kind, value, len(value), is_variable)
@@ -171,31 +176,59 @@ class RecalledCall(NamedTuple, Generic[Recalled]):
 class _Calls(Generic[Recalled]):
     """The programs of calls of one form."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Form) -> None:
         self.records = True
-        """Whether a trace may show how all follows from the integers."""
-        self._programs: dict[Hashable, Recalled] = {}
-        self._recorded: tuple[Recording, Recalled] | None = None
+        """Whether integers may be recorded."""
+        self.varying: set[int] = set()
+        """The places of integers that have been others."""
+        self._first = form.constants
+        self._programs: dict[tuple[int, ...], dict[Hashable, _Noted[Recalled]]] = {}
+        """By the places of integers that are fixed, and then by these."""
+
+    def vary(self, form: Form) -> bool:
+        """Note which integers of a call are others than those of the first; whether any are."""
+        pairs = zip(self._first, form.constants, strict=True)
+        self.varying |= {k for k, (a, b) in enumerate(pairs) if a is None or a != b}
+        return self.records and bool(self.varying)
 
     def find(self, form: Form) -> Recalled | None:
         """The program for these integers."""
-        if self._recorded is not None:
-            recording, program = self._recorded
+        for fixed, programs in self._programs.items():
+            noted = programs.get(tuple(form.constants[k] for k in fixed))
+            if noted is None or noted.recording is None:
+                if noted is not None:
+                    return noted.program
+                continue
             with suppress(Exception):  # a trace says what is wrong, and where
-                values = recording.replay(form.integers)
+                values = noted.recording.replay(form.integers)
                 if values is not None:
-                    return having(program, values)
-        constants = form.constants
-        return None if constants is None else self._programs.get(constants)
+                    return having(noted.program, values)
+        return None
 
     def note(self, form: Form, program: Recalled, recording: Recording | None) -> None:
-        """Keep a program, for all integers where these are recorded."""
-        if recording is not None:
-            self._recorded = recording, program
-        elif (constants := form.constants) is not None:
-            if len(self._programs) >= MOST_FORMS:
-                self._programs.clear()
-            self._programs[constants] = program
+        """Keep a program, for all integers that are not fixed."""
+        every = range(len(form.integers))
+        fixed = tuple(every if recording is None else sorted(recording.fixed))
+        key = tuple(form.constants[k] for k in fixed)
+        if None in key:
+            return
+        programs = self._programs.setdefault(fixed, {})
+        if len(programs) >= MOST_FORMS:
+            programs.clear()
+        programs[key] = _Noted(program, recording)
+
+
+class _Noted(NamedTuple, Generic[Recalled]):
+    """A program, and the recording of its integers if some of them are."""
+
+    program: Recalled
+    recording: Recording | None
+
+
+def _constant(value: Any) -> Hashable:
+    if not isinstance(value, np.ndarray):
+        return int(value)
+    return value.tobytes() if value.nbytes <= CONSTANT_BYTES else None
 
 
 def having(program: Any, values: Sequence[Any]) -> Any:
@@ -254,17 +287,18 @@ class Recall(Generic[Recalled]):
         arrays does not: that decides.
         """
         state = self._state(args, named, chosen)
-        calls = None if state is None or not state.form.integers else state.calls
-        if state is not None and calls is not None and calls.records:
-            recording = Recording(state.form.integers)
+        calls = None if state is None else state.calls
+        if state is not None and calls is not None and calls.vary(state.form):
+            recording = Recording(state.form.integers, calls.varying)
             with suppress(Exception, WriteError):
                 program = trace(recording)
-                calls.records = recording.complete and isinstance(program, TracedCall)
-                self._note(state, program, recording if calls.records else None)
+                is_whole = isinstance(program, TracedCall)
+                self._note(state, program, recording if is_whole else None)
                 return program
-        program = trace(None)
-        if calls is not None:
+            program = trace(None)
             calls.records = False
+        else:
+            program = trace(None)
         self._note(state, program, None)
         return program
 
@@ -292,7 +326,7 @@ class Recall(Generic[Recalled]):
         self, before: _State[Recalled] | None, program: Recalled, recording: Recording | None
     ) -> None:
         """Keep the program of a trace that began in this state."""
-        if before is None or program.others or not before.fingerprint.holds():
+        if before is None or not before.fingerprint.holds():
             return
         seen, key = self._seen, (before.form.key, _chosen_device())
         holds = seen is not None and seen[0].holds()
@@ -302,7 +336,9 @@ class Recall(Generic[Recalled]):
             seen = self._seen = before.fingerprint, {}
         if len(seen[1]) >= MOST_FORMS:
             seen[1].clear()
-        seen[1].setdefault(key, _Calls()).note(before.form, program, recording)
+        calls = seen[1].setdefault(key, _Calls(before.form))
+        if not program.others:
+            calls.note(before.form, program, recording)
 
 
 def _chosen_device() -> str | None:

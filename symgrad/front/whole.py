@@ -91,7 +91,7 @@ class Runner:
 
     def call(
         self, traced: WholeTrace, outputs: Sequence[WholeArray], stays: bool,
-        nest: Callable[[Iterator[Any]], Any], others: bool = False,
+        nest: Nest, others: bool = False,
     ) -> TracedCall:  # fmt: skip
         """A call whose result is nested of these outputs, and on the device if it ``stays``."""
         compiled, taken = self.compiled(traced.tape, outputs), traced.taken
@@ -116,6 +116,10 @@ def _runner(options: Options, device: Any, _: str | None) -> Runner:
     return Runner(placed(options, chosen), backend_of(chosen).device)
 
 
+Nest = Callable[[Iterator[Any], Sequence[Any] | None], Any]
+"""The result of a call, of the values of its program and of what is recorded."""
+
+
 @dataclass(frozen=True)
 class TracedCall:
     """A call as a program: the numbers that it takes from elsewhere, and what it returns."""
@@ -124,26 +128,27 @@ class TracedCall:
     compiled: CompiledArrays
     constants: Sequence[Any]
     stays: bool
-    nest: Callable[[Iterator[Any]], Any]
-    """The result, of the values of the program."""
+    nest: Nest
     kinds: Sequence[str]
     """The kinds of these values."""
     others: bool = False
     """Whether the result holds what the program does not compute."""
     recorded: Mapping[int, int] = field(default_factory=dict)
     """The constants that are recorded, by their places, and the numbers of their values."""
+    recorded_values: Sequence[Any] | None = None
+    """The values of what is recorded, if they are others than those of the trace."""
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """The result of a call with these arrays."""
         values = self.runner.run(self.compiled, (*arrays, *self.constants), self.stays)
-        return self.nest(values_of(self.kinds, values))
+        return self.nest(values_of(self.kinds, values), self.recorded_values)
 
     def having(self, values: Sequence[Any]) -> TracedCall:
         """The call with these values of what is recorded in the place of those of the trace."""
         constants = [*self.constants]
         for place, number in self.recorded.items():
             constants[place] = self.compiled.given(np.asarray(values[number]))
-        return replace(self, constants=constants)
+        return replace(self, constants=constants, recorded_values=values)
 
 
 class WholeTrace:

@@ -146,7 +146,7 @@ def words(seed: int, shape: tuple[int, ...] = (4, 16)) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 30, shape)
 
 
-def traced_anew(f: Any, k: np.ndarray) -> tuple[Any, Any]:
+def traced_anew(f: Any, k: Any) -> tuple[Any, Any]:
     """The value and the gradient by a function of its own, whose integers are constants."""
     return sg.value_and_grad(lambda w: f(w, k), **OPTIONS)(TABLE)
 
@@ -177,6 +177,109 @@ def test_what_asks_for_values_is_traced(f: Any, traces: list[int]) -> None:
         expected, slopes = traced_anew(f, k)
         np.testing.assert_allclose(value, expected, rtol=1e-13)
         np.testing.assert_allclose(grad, slopes, rtol=1e-12, atol=1e-13)
+
+
+# --- numbers of Python's ----------------------------------------------------------------------
+
+
+def schedule(w: Any, k: Any) -> Any:
+    """A rate that falls, and Adam's correction at the first step and on."""
+    rate = 0.1 * 0.5 ** (k // 3) / (1.0 - 0.9 ** (k + 1))
+    return np.sum(np.tanh(w) * rate) + k
+
+
+def a_row(w: Any, k: Any) -> Any:
+    return np.sum(w[k] ** 2 * w[-1 - k] + w[:, k % 12][3])
+
+
+def a_threshold(w: Any, k: Any) -> Any:
+    return np.sum(np.where(np.arange(30) < k, w[:, 0], w[:, 1] * k)) + np.exp(-k) * w[0, 0]
+
+
+def a_warm_up(w: Any, k: Any) -> Any:
+    return np.sum(np.sin(w)) * np.minimum(1.0, k / 4) + np.sum(np.maximum(w, -k))
+
+
+@pytest.mark.parametrize("f", [schedule, a_row, a_threshold, a_warm_up], ids=lambda f: f.__name__)
+def test_other_numbers_need_no_trace(f: Any, traces: list[int]) -> None:
+    run, taken = sg.value_and_grad(f, **OPTIONS), list[int]()
+    for k in (0, 1, 5, 2, 3, 1, np.int64(4), np.int64(6), np.int64(2)):
+        before = len(traces)
+        value, grad = run(TABLE, k)
+        taken.append(len(traces) - before)
+        expected, slopes = traced_anew(f, k)
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        np.testing.assert_allclose(grad, slopes, rtol=1e-12, atol=1e-13)
+    assert taken == [1, 1, 0, 0, 0, 0, 1, 1, 0]
+
+
+def by_a_range(w: Any, k: Any) -> Any:
+    return sum((np.sum(w[n]) for n in range(k)), start=np.sum(w))
+
+
+def by_a_power(w: Any, k: Any) -> Any:
+    return np.sum(w**k)
+
+
+def by_a_shape(w: Any, k: Any) -> Any:
+    return np.sum(w.reshape(k + 1, -1)[0] ** 3)
+
+
+def by_an_axis(w: Any, k: Any) -> Any:
+    return np.sum(np.sum(w, axis=k % 2) ** 2)
+
+
+@pytest.mark.parametrize(
+    "f", [by_a_range, by_a_power, by_a_shape, by_an_axis], ids=lambda f: f.__name__
+)
+def test_numbers_that_decide_are_constants(f: Any, traces: list[int]) -> None:
+    run, taken = sg.value_and_grad(f, **OPTIONS), list[int]()
+    for k in (1, 2, 4, 5, 2):
+        before = len(traces)
+        value, grad = run(TABLE, k)
+        taken.append(len(traces) - before)
+        expected, slopes = traced_anew(f, k)
+        np.testing.assert_allclose(value, expected, rtol=1e-13)
+        np.testing.assert_allclose(grad, slopes, rtol=1e-12, atol=1e-13)
+    assert taken == [1, 1, 1, 1, 0]
+
+
+def test_only_the_integers_that_vary_are_recorded(traces: list[int]) -> None:
+    def f(w: Any, k: Any, heads: Any, options: Any) -> Any:
+        parts = w[k].reshape(-1, heads, 12 // heads)
+        return sum(np.sum(parts[:, n] ** (n + 2)) for n in range(heads)) * options["scale"]
+
+    def checked(k: Any, heads: int, scale: int) -> int:
+        before = len(traces)
+        value, _ = sg_run(TABLE, k, heads, {"scale": scale})
+        after = len(traces)
+        expected = f(TABLE, k, heads, {"scale": scale})
+        assert value == pytest.approx(expected, rel=1e-12)
+        return after - before
+
+    sg_run = sg.value_and_grad(f, **OPTIONS)
+    assert [checked(words(n), 3, 2) for n in range(4)] == [1, 1, 0, 0]
+    assert checked(words(4), 4, 2) == 1
+    assert [checked(words(n), 4, 2) for n in (5, 6)] == [0, 0]
+    assert [checked(words(n), 3, 2) for n in (5, 6)] == [0, 0]
+    assert [checked(words(7), 3, n) for n in (3, 4, 5)] == [1, 0, 0]
+
+
+def test_a_state_that_counts_is_returned(traces: list[int]) -> None:
+    def step(state: dict[str, Any], k: Any) -> Any:
+        w = state["w"] - 0.1 / (1 + state["n"]) * 2.0 * state["w"]
+        return {"w": w, "n": state["n"] + 1, "last": k, "sum": np.sum(w)}
+
+    run, state, w = sg.jit(step, **OPTIONS), {"w": TABLE, "n": 0}, TABLE
+    for n in range(6):
+        k = words(n)
+        out = run(state, k)
+        w = w - 0.2 / (1 + n) * w
+        np.testing.assert_allclose(out["w"], w, rtol=1e-13)
+        assert (out["n"], type(out["n"])) == (n + 1, int)
+        np.testing.assert_array_equal(out["last"], k)
+        state = {"w": out["w"], "n": out["n"]}
+    assert len(traces) == 2
 
 
 def test_jit_large_integers_and_other_shapes(traces: list[int]) -> None:
