@@ -415,8 +415,7 @@ def _written_out(b: Builder, root: int, most: int, constant: Callable[[Array], b
     def element(array: Array, index: Sequence[int]) -> int:
         if not isinstance(array, Tabulate) or array.size <= most or constant(array):
             return b.element(array, index)
-        [body] = b.substituted([array.body], dict(zip(array.counters, index, strict=True)))
-        return _written_out(b, body, most, constant)
+        return _written_out(b, b.body_at(array, index), most, constant)
 
     return b.substituted([root], {}, element)[0]
 

@@ -40,7 +40,7 @@ def exchanged(b: Builder, array: Tabulate, root: int, opened: Callable[[int], in
     ``opened`` gives the body of an array that is read there alone for the read of it.
     """
     known = {}
-    for i in b.shallow([root]):
+    for i in b.shallow([root]) if b.bound(root) else ():
         op = b.op(i)
         if isinstance(op, Reduce) and op.operator == "add" and b.graph.type(i) == "f":
             other = _exchanged(b, op, opened(b.args(i)[0]), array.size)
@@ -142,6 +142,12 @@ class _Plan:
     moved: set[Array] = field(default_factory=set)
     """Arrays that are read at other indices than counters."""
     costs: dict[int, int] = field(default_factory=dict)
+    counters: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The counters of what is built, by axes and extents: a read at these is the body itself."""
+    extents: list[int] = field(default_factory=list)
+    """The extents of the largest reductions in scalars, by their numbers."""
+    sources: list[frozenset[Array]] = field(default_factory=list)
+    """The arrays that scalars read, by their numbers."""
 
     def count(self, array: Array) -> None:
         """Count how often an array reads the elements of others."""
@@ -184,14 +190,22 @@ class _Plan:
 
     def longest(self, i: int) -> int:
         """The extent of the largest reduction in a scalar."""
-        b = self.b
-        longest = 1
-        for k in b.shallow([i]):
+        b, known = self.b, self.extents
+        for k in range(len(known), i + 1):
             op = b.op(k)
-            if isinstance(op, Reduce):
-                inner = max(self.longest(p) for p in b.args(k))
-                longest = max(longest, _product(b, op.counters) * inner)
-        return longest
+            inner = max((known[a] for a in b.args(k)), default=1)
+            known.append(_product(b, op.counters) * inner if isinstance(op, Reduce) else inner)
+        return known[i]
+
+    def read_by(self, i: int) -> frozenset[Array]:
+        """The arrays that a scalar reads."""
+        b, known = self.b, self.sources
+        for k in range(len(known), i + 1):
+            op, sources = b.op(k), frozenset[Array]()
+            for a in b.args(k):
+                sources = known[a] if sources <= known[a] else sources | known[a]
+            known.append(sources | {op.array} if isinstance(op, Read) else sources)
+        return known[i]
 
     def cost(self, i: int) -> int:
         """The cost of one evaluation of a scalar, in additions."""
@@ -218,15 +232,22 @@ class _Plan:
         if not isinstance(array, Counted):
             self.new[array] = array
             return
-        roots = b.substituted(array.scalars, {}, self.element)
+        names = {c: self.counter(k, b.extent(c)) for k, c in enumerate(array.counters)}
+        roots = b.substituted(array.scalars, names, self.element)
         if isinstance(array, Tabulate):
             roots = [exchanged(b, array, roots[0], functools.partial(self.opened, array))]
-        new = self.new[array] = b.rebuilt(array, roots)
+        new = self.new[array] = b.rebuilt(array, roots, list(names.values()))
         self.old[new] = array
         if isinstance(new, Tabulate) and array not in self.outputs and self.fits(array, new):
             self.inlined.add(array)
             if self.longest(new.body) > LANE:
                 self.carrying |= self.readers.get(array, set())
+
+    def counter(self, axis: int, extent: int) -> int:
+        """The counter of an axis of new arrays, one for all that have this extent."""
+        if (axis, extent) not in self.counters:
+            self.counters[axis, extent] = self.b.counter(extent)
+        return self.counters[axis, extent]
 
     def element(self, array: Array, index: Sequence[int]) -> int:
         """The scalar that stands for an element of an array."""
@@ -234,8 +255,7 @@ class _Plan:
         if array not in self.inlined:
             return self.b.element(new, index)
         assert isinstance(new, Tabulate)
-        names = dict(zip(new.counters, index, strict=True))
-        return self.b.substituted([new.body], names)[0]
+        return self.b.body_at(new, index)
 
     def opened(self, reader: Array, i: int) -> int:
         """The body of an array that nothing but the reader reads, for the read of it."""
@@ -245,16 +265,13 @@ class _Plan:
         if old is None or old in self.outputs or self.readers.get(old) != {reader}:
             return i
         assert isinstance(new, Tabulate)
-        return self.b.substituted([new.body], dict(zip(new.counters, self.b.args(i), strict=True)))[
-            0
-        ]
+        return self.b.body_at(new, self.b.args(i))
 
     def fits(self, array: Array, new: Tabulate) -> bool:
         """Whether an array is better computed where it is read."""
-        b, inner, cost = self.b, self.longest(new.body), self.cost(new.body)
-        size = max(new.size, 1)
+        inner, size = self.longest(new.body), max(new.size, 1)
         ratio = self.evaluations.get(array, 0) / size
-        sources = {op.array for _, op in b.reads([new.body])}
+        sources = self.read_by(new.body)
         if len(sources) >= MOST_READ:
             return False
         expanding = size > 2 * sum(s.size for s in sources)
@@ -263,10 +280,13 @@ class _Plan:
             return False
         if inner > LANE and array in self.moved:
             return False
-        if array in self.scattered and (inner > 1 or cost > COMPARED):
+        if array in self.scattered and (inner > 1 or self.cost(new.body) > COMPARED):
             return False
         if inner > 1 and not (ratio <= 1 and (self.repeats.get(array, 1) == 1 or inner <= LANE)):
             return inner <= LANE and again
+        if ratio <= 1:
+            return True
+        cost = self.cost(new.body)
         if cost <= HEAVY and again:
             return True
         if ratio >= CACHED:

@@ -7,6 +7,7 @@ a condition ``k == e`` makes the sum a read at e. `transposed` turns scatters in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
@@ -32,6 +33,9 @@ from symgrad.expr.graph.region import Pick
 
 PRODUCTS: Final = (ops.mul, ops.div, ops.reciprocal)
 """The operations whose arguments are factors."""
+
+MOST_COMPARED: Final = 256
+"""The nodes of an array's body up to which it is known again under other counters."""
 
 Reader = Callable[[Array, Sequence[int]], int]
 """``reader(array, index)``: the scalar that stands for an element."""
@@ -142,12 +146,10 @@ class Builder(Integers):
             return self._is_zero(args[0], condition)
         if op is ops.mul and self.op(args[1]) is CONST:
             return self._is_zero(args[0], condition)
-        if isinstance(op, Read) and isinstance(array := op.array, Tabulate):
-            body, b = array.body, self.op(array.body)
-            if b is ops.where or b is ops.mul:
-                [body] = self.substituted([body], dict(zip(array.counters, args, strict=True)))
-                return self._is_zero(body, condition)
-        return False
+        if not isinstance(op, Read) or not isinstance(array := op.array, Tabulate):
+            return False
+        likely = self.op(array.body) in (ops.where, ops.mul)
+        return likely and self._is_zero(self.body_at(array, args), condition)
 
     def guarded(self, i: int) -> tuple[int, int]:
         """The condition outside of which a value is 0, and the value."""
@@ -200,25 +202,40 @@ class Builder(Integers):
         head = self.op(body)
         if isinstance(head, Read) and self.is_whole(array):
             return head.array
-        return self._arrays.setdefault((shape, *self.content(counters, body)), array)
+        return self._arrays.setdefault((shape, *self.content(counters, body, MOST_COMPARED)), array)
 
-    def rebuilt(self, array: Tabulate | Scatter | Scan, roots: Sequence[int]) -> Array:
-        """An array with other scalars in the place of its own."""
+    def rebuilt(
+        self, array: Tabulate | Scatter | Scan, roots: Sequence[int],
+        counters: Sequence[int] | None = None,
+    ) -> Array:  # fmt: skip
+        """An array with other scalars in the place of its own, and other counters, if given."""
+        own = tuple(counters or array.counters)
         if isinstance(array, Tabulate):
-            again = self.array(array.counters, roots[0])
+            again = self.array(own, roots[0])
             if array in self.computed_once:
                 self.computed_once.add(again)
             return again
         if isinstance(array, Scatter):
-            return replace(array, index=tuple(roots[:-1]), body=roots[-1])
-        return replace(array, body=roots[0])
+            return replace(array, counters=own, index=tuple(roots[:-1]), body=roots[-1])
+        return replace(array, counters=own, body=roots[0])
 
-    def content(self, counters: Sequence[int], root: int) -> tuple[Any, ...]:
-        """A key of a scalar, whatever its counters are called: its nodes in the order of use."""
+    def body_at(self, array: Tabulate, index: Sequence[int]) -> int:
+        """The body of an array where its counters stand for these integers."""
+        return self.substituted([array.body], dict(zip(array.counters, index, strict=True)))[0]
+
+    def content(
+        self, counters: Sequence[int], root: int, most: float = math.inf
+    ) -> tuple[Any, ...]:
+        """A key of a scalar, whatever its counters are called: its nodes in the order of use.
+
+        Of a scalar of more than ``most`` nodes it is the scalar itself.
+        """
         numbers = {c: -1 - k for k, c in enumerate(counters)}
         nodes: list[tuple[Any, ...]] = []
         stack = [root]
         while stack:
+            if max(len(stack), len(nodes)) > most:
+                return *counters, root
             i = stack[-1]
             args = self.graph.args(i)
             missing = [a for a in reversed(args) if a not in numbers] if i not in numbers else []
@@ -258,8 +275,11 @@ class Builder(Integers):
 
         Reductions within bind fresh counters where theirs occur in what is put in.
         """
+        names = {c: i for c, i in names.items() if c != i}
+        if not names and reader is None:
+            return list(roots)
         order = self.walk(roots)
-        new = dict(names) | self._renamed(order, list(names.values()))
+        new = names | self._renamed(order, list(names.values()))
         memo = dict(new)
         for i in order:
             if i not in memo:

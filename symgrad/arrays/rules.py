@@ -385,7 +385,8 @@ def gradient(lowering: Lowering, attribute: tuple[int, int], shape: Shape, *view
 def mapped(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> View:
     """A function of the elements along an axis of each operand; None: of all of it each time.
 
-    The attribute has the function's operations, the axes, the number of its result, and its axis.
+    The attribute has the function's operations, the axes, the number of its result, and its axis;
+    None for a result that is the same everywhere.
     """
     operations, axes, count, result, axis = attribute
     b = lowering.builder
@@ -401,6 +402,8 @@ def mapped(lowering: Lowering, attribute: Any, shape: Shape, *views: View) -> Vi
     whole = lowering.of(array)
     if whole.kind == "i" and results[result].kind == "b":
         whole = View(whole.shape, "b", lambda i, v=whole: lowering.truth(v.read(i)))
+    if axis is None:
+        return View(shape, whole.kind, lambda i: whole.read([b.number(0), *i]))
     if not axis:
         return whole
     return View(shape, whole.kind, lambda i: whole.read([i[axis], *i[:axis], *i[axis + 1 :]]))

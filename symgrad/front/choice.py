@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Final, NamedTuple, TypeVar
 
-from symgrad.errors import TraceError, UnsupportedError
+from symgrad.errors import SymgradError, TraceError, UnsupportedError
 from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.graph.written_out import AlgorithmError, ManyElementsError, whole_instead
 
@@ -24,7 +24,7 @@ NOT_WHOLE: Final = (ElementsNeededError, UnsupportedError)
 """Errors of functions that have to be traced by their elements."""
 
 MISFITS: Final = (
-    TraceError, AttributeError, TypeError, ValueError, IndexError, ZeroDivisionError,
+    SymgradError, AttributeError, TypeError, ValueError, IndexError, ZeroDivisionError,
 )  # fmt: skip
 """Errors of a trace by elements where one of whole arrays may be without them."""
 
@@ -48,19 +48,20 @@ def whole_or_elements(
 ) -> Made:
     """The kernel or program of a function, by whole arrays or by elements.
 
-    1. Of ``large`` arguments by whole arrays, unless the function needs elements.
+    1. Of ``large`` arguments by whole arrays, unless the function needs elements. So is what `jit`
+       is given, large or not: its results may be integers and truth values.
     2. Of others by elements, as long as no operation has many (`whole_instead`); of ``one_call``
        as long as all together are few, and no algorithm is better by LAPACK.
     3. Then by whole arrays, if the function can be, and else by its elements however many.
     4. Of one call that fails by elements, as that of a factor of too large a matrix does, by whole
        arrays, if these do not fail.
-
-    What `jit` is given it traces by whole arrays, whatever their size, unless the function works on
-    elements one by one (`ManyOnNumbersError`).
     """
+    reason: Exception | None = None
     if large:
-        with suppress(*NOT_WHOLE):
+        try:
             return whole(How())
+        except NOT_WHOLE as error:
+            reason = error.with_traceback(None)
     try:
         with nullcontext() if large else whole_instead(one_call):
             return elements()
@@ -69,6 +70,8 @@ def whole_or_elements(
             return whole(How(small=one_call and not isinstance(error, AlgorithmError)))
         return elements()
     except MISFITS as error:
+        if reason is not None:
+            raise error from reason
         if not one_call:
             raise
         with suppress(Exception):

@@ -12,15 +12,15 @@ from symgrad.arrays.mapping import mapped
 from symgrad.arrays.recording import Recording
 from symgrad.arrays.tape import open_tape
 from symgrad.errors import InputError, UnsupportedError
-from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.graph.written_out import ManyElementsError
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
+from symgrad.front.choice import whole_or_elements
 from symgrad.front.deriving import Making, options_of, values_kernel
 from symgrad.front.functional import Arguments, ByElements, ElementsCall, Returned
 from symgrad.front.kernels import Kernel, shared
 from symgrad.front.recall import Recall
-from symgrad.front.whole import ManyOnNumbersError, TracedCall, WholeTrace, runner
+from symgrad.front.whole import TracedCall, WholeTrace, runner
 from symgrad.mathlib.define import Math
 from symgrad.pipeline import DType
 from symgrad.targets import DeviceChoice
@@ -48,11 +48,11 @@ def jit(
 
     f is traced at every call, and equal traces share the kernels; where nothing that it refers to
     can have changed, the trace is left out. Inside a traced function it is f. A function of
-    hundreds of operations on single elements is traced by them, as one kernel.
+    hundreds of operations on single elements is traced by them, as one kernel, and so is one that
+    asks for the elements of its arrays one by one.
 
     Raises:
-        UnsupportedError: if f asks for the elements of an array one by one, which `fused_forward`
-            traces, or for what cannot be traced as a whole yet.
+        UnsupportedError: for what cannot be traced.
 
     Example:
         >>> import numpy as np
@@ -95,17 +95,13 @@ class Jitted:
         self, arguments: Arguments, recording: Recording | None
     ) -> TracedCall | ByElements:
         """A call as a program of whole arrays, or as a kernel of their elements."""
-        try:
-            return self._traced(arguments, recording)
-        except ManyOnNumbersError:
-            return self._by_elements(arguments)
-        except ElementsNeededError as error:
-            raise UnsupportedError(
-                "sg.jit takes no arrays apart, as sg.fused_forward does, which traces functions by "
-                f"their elements; here they are needed for {error}"
-            ) from error
+        return whole_or_elements(
+            lambda _: self._traced(arguments, recording),
+            lambda: self._by_elements(arguments),
+            large=True,
+        )
 
-    def _traced(self, arguments: Arguments, recording: Recording | None) -> TracedCall:
+    def _traced(self, arguments: Arguments, recording: Recording | None) -> TracedCall | ByElements:
         """A call as a program."""
         traced = WholeTrace(self._f, arguments.arrays, by_elements=False)
         result = Returned(traced.call(lambda arrays: arguments.whole(arrays, (), recording)))
@@ -159,20 +155,28 @@ class Jitted:
 
 
 def vmap(
-    f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **options: Any
+    f: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_size: int | None = None,
+    **options: Any,
 ) -> Callable[..., Any]:
     """A function that maps f over axes of its arguments, as ``jax.vmap`` does.
 
     Args:
-        f: a function of arrays, or nests of them, by position.
-        in_axes: the axis of each argument that f gets elements along; None for what it gets as a
-            whole. One for all arguments, or a sequence, whose parts may be nested as arguments are.
-        out_axes: where the axis stands in the results, likewise.
+        f: a function of arrays, or nests of them.
+        in_axes: the axis of each argument by position that f gets elements along; None for what it
+            gets as a whole. One for all arguments, or a sequence, whose parts may be nested as
+            arguments are. What is given by name is mapped over its first axes.
+        out_axes: where the axis stands in the results, likewise; None for what does not depend on
+            the place.
+        axis_size: how many elements there are, where no argument says it.
         **options: those of `jit`, where the function is called with numbers. In a function that is
             traced as a whole it is a part of its kernels.
 
     Raises:
-        InputError: where arrays are not of one length along the axes, or nests do not fit.
+        InputError: where arrays are not of one length along the axes, have no such axis, or nests
+            do not fit.
 
     Example:
         >>> import numpy as np
@@ -183,20 +187,24 @@ def vmap(
     """
 
     @functools.wraps(f)
-    def of_arrays(*args: Any) -> Any:
+    def of_arrays(*args: Any, **named: Any) -> Any:
         tape = open_tape()
-        assert tape is not None, "jit opens a tape"
-        return mapped(f, in_axes, out_axes, args, tape)
+        if tape is None:
+            raise UnsupportedError(
+                "sg.vmap maps functions of whole arrays, and this one needs the elements of its "
+                "arrays one by one: write the loop, or a batch of points of sg.fused_forward"
+            )
+        return mapped(f, in_axes, out_axes, args, tape, named, axis_size)
 
     run = jit(of_arrays, **options)
 
     @functools.wraps(f)
-    def mapping(*args: Any) -> Any:
+    def mapping(*args: Any, **named: Any) -> Any:
         if open_tape() is None and traced_graph() is not None:
             raise ManyElementsError(
                 "sg.vmap is for functions of whole arrays, which sg.value_and_grad and sg.jit "
                 "trace; in one of single numbers write the loop, or a batch of points"
             )
-        return run(*args)
+        return run(*args, **named)
 
     return mapping

@@ -149,7 +149,7 @@ def misfit(p: Any, x: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("shape", [(1500, 64), (9, 250, 16), (3000, 33), (300, 101)])
+@pytest.mark.parametrize("shape", [(1500, 64), (9, 250, 32), (3000, 33), (300, 101)])
 def test_the_cpu_reads_rows_once_for_a_misfit_and_its_slopes(
     shape: tuple[int, ...], dtype: Any
 ) -> None:
@@ -161,8 +161,8 @@ def test_the_cpu_reads_rows_once_for_a_misfit_and_its_slopes(
     np.testing.assert_allclose(value, misfit(p, x, y), rtol=rtol)
     np.testing.assert_allclose(slope, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
     first, *others = stages(run)
-    assert first.endswith("rows") and "x1" in first
-    assert not any("x1" in other for other in others)
+    assert first.endswith("rows") and "x" in first.split("=")[1]
+    assert not any("x" in other.split("=")[1] for other in others)
     curvature = sg.jit(lambda p: sg.hvp(lambda q: misfit(q, x, y), p, p), device="cpu", dtype=dtype)
     second = curvature(p)
     curved = 2 * np.tensordot(x @ p, x, x.ndim - 1)

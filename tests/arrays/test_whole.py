@@ -217,9 +217,21 @@ def test_jit_gives_nests_of_arrays() -> None:
     assert "40" in str(run.stages)
 
 
-def test_jit_says_what_to_write_for_functions_of_elements() -> None:
-    with pytest.raises(sg.UnsupportedError, match=r"sg\.fused_forward"):
-        sg.jit(lambda v: np.array([*v]), device="cpu")(np.ones(3))
+@pytest.mark.parametrize("n", [3, 300])
+def test_jit_traces_by_elements_what_asks_for_them(n: int) -> None:
+    x = RNG.normal(size=n)
+    run = sg.jit(lambda v: {"v": np.array([*v[::-1]]), "sum": v.sum()}, device="cpu")
+    result = run(x)
+    assert np.allclose(result["v"], x[::-1]) and np.isclose(result["sum"], x.sum(), rtol=1e-5)
+    grid = np.array([0.0, 1.0, 3.0])
+    slope = sg.jit(lambda v: np.gradient(v[:3], grid), device="cpu", dtype="float64")(x)
+    assert np.allclose(slope, np.gradient(x[:3], grid), rtol=1e-10)
+
+
+def test_vmap_says_what_to_write_for_functions_of_elements() -> None:
+    with pytest.raises(sg.UnsupportedError, match=r"sg\.fused_forward") as caught:
+        sg.vmap(lambda v: np.array([*v]), device="cpu")(np.ones((2, 3)))
+    assert "np.asarray" in str(caught.value.__cause__)
 
 
 def test_vmap_maps_over_axes_of_nests_within_and_around_derivatives() -> None:

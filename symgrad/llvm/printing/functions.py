@@ -272,7 +272,10 @@ class Arrangement:
                 needed.update(i for i in s.values if i not in self.placed)
             elif not isinstance(s, int):
                 needed.update(a.values(s))
-                if isinstance(s, Store) and s.buffer.atomic:  # where entries of a table begin
+                if isinstance(s, For):  # the iterations of all lanes are known by one word
+                    dealt = a.indices.dealt_out(s.hi, self.shape.lanes)
+                    needed.update(() if dealt is None else (dealt,))
+                elif isinstance(s, Store) and s.buffer.atomic:  # where entries of a table begin
                     needed.update(self._words_of(s.index, lambda i: i not in a.lazy))
                 elif isinstance(s, Store | Load):  # the address of the first lane
                     needed.update(self._words_of(s.index, a.indices.step))
