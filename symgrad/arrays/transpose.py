@@ -30,6 +30,10 @@ from symgrad.arrays.scalars import COUNTER, Affine, Array, integer_where, modulo
 LONG: Final = 33
 """Terms from which a sum is computed before it is put where it belongs."""
 
+NOWHERE: Final = 2**15
+"""Terms of sums that would be put nowhere from which shorter ones are, too: as many as a kernel
+takes the time of."""
+
 Equation = tuple[int, int]
 """An index, and the counter of the target that it has to equal."""
 
@@ -43,7 +47,7 @@ def transposed(
     """
     known = {c for i in index for c in b.walk([i])}
     if any(b.op(i) is not COUNTER and not b.op(i).constant for i in index):
-        counters, body = _summed_first(b, counters, known, body)
+        counters, body = _summed_first(b, prod(shape), counters, known, body)
     if not all(_is_affine(b, c) for c in known):
         condition, value = b.guarded(body)
         if b.truth_of(condition) is None:  # what is read under a condition may be out of range
@@ -54,16 +58,18 @@ def transposed(
 
 
 def _summed_first(
-    b: Builder, counters: Sequence[int], used: set[int], body: int
+    b: Builder, size: int, counters: Sequence[int], used: set[int], body: int
 ) -> tuple[Sequence[int], int]:
     """Counters of which indices are made, and the body summed over the others, if that is long.
 
-    So a product of matrices stays one, though its elements are put where a slice was read.
+    So a product of matrices stays one, though its elements are put where a slice was read. Of an
+    array of such a ``size`` that has many other elements shorter sums are computed before, too.
     """
     loose = [c for c in counters if c not in used]
-    if prod(map(b.extent, loose)) < LONG:
-        return counters, body
     names = {c: b.counter(b.extent(c)) for c in counters if c in used}
+    terms, apart = prod(map(b.extent, loose)), size - prod(map(b.extent, names))
+    if terms < LONG and apart * (terms - 1) < NOWHERE:
+        return counters, body
     [total] = b.substituted([b.total(loose, body)], names)
     return list(names), b.element(b.array(list(names.values()), total), b.indices(list(names)))
 

@@ -350,6 +350,33 @@ def test_products_are_done_in_pieces(shape: tuple[int, int, int, int]) -> None:
         np.testing.assert_allclose(part, turned(wanted)[:, 1:, 2:], rtol=0, atol=1e-11 * depth)
 
 
+@pytest.mark.parametrize("many", [1, 3, 70])
+def test_products_of_matrices_whose_batches_stand_apart(many: int) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, many, 33, 2, 17))
+    run = sg.jit(lambda x, y: np.einsum("bthe,bshe->bhts", x, y), device="cpu", dtype="float64")
+    np.testing.assert_allclose(run(x, y), np.einsum("bthe,bshe->bhts", x, y), atol=1e-12)
+
+
+def heads(x: Any, w: Any) -> Any:
+    """Attention without a softmax: queries, keys and values are thirds of one array."""
+    whole = (x @ w).reshape(4, 24, 3, 2, 20)
+    q, k, v = (whole[:, :, n].transpose(0, 2, 1, 3) for n in range(3))
+    return np.sum((np.tanh(q @ np.swapaxes(k, 2, 3)) @ v) ** 2)
+
+
+def test_products_that_are_parts_of_a_cotangent_stay_products() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(4, 24, 30)), rng.normal(size=(30, 120)) * 0.1
+    run = sg.jit(sg.value_and_grad(heads, (0, 1)), device="cpu", dtype="float64")
+    value, slopes = run(x, w)
+    np.testing.assert_allclose(value, heads(x, w), rtol=1e-12)
+    dx, dw = 1e-6 * rng.normal(size=x.shape), 1e-6 * rng.normal(size=w.shape)
+    change = (heads(x + dx, w + dw) - heads(x - dx, w - dw)) / 2
+    np.testing.assert_allclose(np.sum(slopes[0] * dx) + np.sum(slopes[1] * dw), change, rtol=1e-6)
+    assert str(run.stages).count("product") == 9  # three, and two for each
+
+
 def test_kernels_that_read_more_arrays_than_a_gpu_binds() -> None:
     """Here 20 arrays of different lengths are joined."""
     s = Scalars()

@@ -27,9 +27,9 @@ class Operand:
     strides: tuple[int, ...]
 
     def merged(self, ends: Sequence[int]) -> list[tuple[int, int]] | None:
-        """The lengths and strides of groups of axes that end there, if each is one axis."""
+        """The lengths and strides of groups of axes between these ends, if each is one axis."""
         axes = []
-        for group in (slice(*ends) for ends in pairwise((0, *ends))):
+        for group in (slice(*between) for between in pairwise(ends)):
             moving = [
                 (n, by)
                 for n, by in zip(self.shape[group], self.strides[group], strict=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
+from operator import mul
 from typing import Any, Final
 
 import numpy as np
@@ -149,6 +150,14 @@ def matrices(operand: Operand, values: np.ndarray, batch: int, outer: int) -> np
     return view if 1 in steps and min(steps) > 0 else np.ascontiguousarray(view)
 
 
+Side = tuple[int, list[tuple[int, int]]]
+"""A factor of products: the number at which it begins, and the lengths and strides of the batch, of
+rows or columns, and of the sum."""
+
+MOST_APART: Final = 64
+"""Parts of a batch, at most, in which a BLAS is called from the instructions of a plan."""
+
+
 class ProductStep(HostStep):
     """Products of matrices, by the BLAS of NumPy: an array (batch, rows, columns)."""
 
@@ -159,19 +168,26 @@ class ProductStep(HostStep):
         self._batch, self._rows, self._columns = len(c.batch), len(c.rows), len(c.columns)
 
     @property
-    def sides(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
-        """The lengths and strides of both factors: of the batch, of rows or columns, of the sum.
+    def sides(self) -> Iterator[tuple[Side, Side]]:
+        """Both factors, in as many parts of the batch as a BLAS takes them in, one after the other.
 
-        None where matrices stand in memory as no BLAS takes them.
+        None where matrices stand in memory as no BLAS takes them, or in very many parts.
         """
-        batch, shapes = self._batch, (self.left.shape, self.right.shape)
-        left, right = (
-            factor.merged((batch, batch + outer, len(shape)))
-            for factor, outer, shape in zip(
-                (self.left, self.right), (self._rows, self._columns), shapes, strict=True
-            )
-        )
-        return None if left is None or right is None else (left, right)
+        factors = (self.left, self._rows), (self.right, self._columns)
+        for apart in range(self._batch + 1):
+            outer = self.left.shape[:apart]
+            if prod(outer) > MOST_APART:
+                return
+            ends = [(apart, self._batch, self._batch + n, len(f.shape)) for f, n in factors]
+            left, right = (f.merged(e) for (f, _), e in zip(factors, ends, strict=True))
+            if left is None or right is None:
+                continue
+            for index in np.ndindex(*outer):
+                first, second = (
+                    f.first + sum(map(mul, index, f.strides)) for f, _ in factors
+                )  # fmt: skip
+                yield (first, left), (second, right)
+            return
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The products: see `HostStep`."""

@@ -26,7 +26,7 @@ from symgrad.kernel.host.memory import ALIGNMENT_BYTES, POOL
 from symgrad.kernel.host.threads import share_out, worth
 from symgrad.kernel.launch import Dispatch
 from symgrad.kernel.stages.plan import Plan, Segment
-from symgrad.kernel.stages.steps import CallStep, HostStep, ProductStep, Step
+from symgrad.kernel.stages.steps import CallStep, HostStep, ProductStep, Side, Step
 from symgrad.llvm.compiler import llvm
 from symgrad.llvm.device.cpu import NULL, Code, address, at, compile_source, function, pointers
 from symgrad.llvm.device.recompile import Function
@@ -154,7 +154,7 @@ class Writer:
 
     def _dispatch(self, step: Step, dispatch: Dispatch) -> None:
         a = self.assembly
-        planned = kernel_of(dispatch, a.math, a.dtype).planned(dispatch)
+        planned = kernel_of(dispatch, a.math, a.dtype, packed=True).planned(dispatch)
         kernel, arrays = planned.function, dict((*step.reads, *step.writes))
         given = [*(self.place(arrays[b.name]) for b, _ in dispatch.bound), *planned.words]
         if planned.threads > 1:
@@ -177,19 +177,27 @@ class Writer:
 
         BLAS has matrices by columns, for which these are transposed, and so is their product.
         """
+        parts = list(step.sides) if blas(self.assembly.dtypes["f"].char) else []
+        if not parts or not step.writes[0].size:
+            return False
+        (_, (_, rows, depth)), (_, (_, columns, down)) = parts[0]
+        if _laid(columns, down) is None or _laid(rows, depth) is None or not depth[0]:
+            return False
+        for n, part in enumerate(parts):
+            self._part_of_product(step, *part, n * (step.writes[0].size // len(parts)))
+        return True
+
+    def _part_of_product(self, step: ProductStep, one: Side, other: Side, to: int) -> None:
+        """Write the products of a part of a batch, whose results stand from a number on."""
+        (begin, (left, rows, depth)), (start, (right, columns, down)) = one, other
         a, dtype = self.assembly, self.assembly.dtypes["f"]
-        multiply, sides = blas(dtype.char), step.sides
-        if sides is None or not multiply or not step.writes[0].size:
-            return False
-        (left, rows, depth), (right, columns, down) = sides
         first, second = _laid(columns, down), _laid(rows, depth)
-        if first is None or second is None or not depth[0]:
-            return False
+        assert first and second, "a BLAS takes them"
         size, many, sizes = dtype.itemsize, left[0], (rows[0], columns[0], depth[0])
         places = [
-            self.stored(step.right.array).behind(step.right.first * size),
-            self.stored(step.left.array).behind(step.left.first * size),
-            self.stored(step.writes[0]),
+            self.stored(step.right.array).behind(start * size),
+            self.stored(step.left.array).behind(begin * size),
+            self.stored(step.writes[0]).behind(to * size),
         ]
         pieces = _pieces(sizes)
         lines = -(-rows[0] // pieces[0]) * pieces[0]
@@ -197,7 +205,7 @@ class Writer:
         each = right[1], left[1], rows[0] * columns[0]
         one = int.from_bytes(np.ones((), dtype).tobytes(), "little")
         given = [
-            multiply, ord("T" if first[0] else "N"), ord("N" if second[0] else "T"), one,
+            blas(dtype.char), ord("T" if first[0] else "N"), ord("N" if second[0] else "T"), one,
             places[0], first[1], places[1], second[1], places[2], columns[0],
             *pieces, *sizes, lines, *(n * size for n in (*moves, *each)),
         ]  # fmt: skip
@@ -209,7 +217,6 @@ class Writer:
             a.share(shared, given, weight)
         else:
             a.emit(d.CALL, entry, None, cells, *given, weight=weight)
-        return True
 
 
 def _pieces(sizes: tuple[int, int, int]) -> list[int]:
