@@ -48,10 +48,13 @@ def target_machine(cpu: str, features: str, effort: int = 0, triple: str = "") -
     return target.create_target_machine(cpu=cpu, features=features, opt=effort, jit=not triple)
 
 
+_machine: Final = functools.cache(target_machine)
+"""The target, for any number of modules, one after the other: what it knows of a CPU takes time."""
+
+
 def compiled(text: str, effort: int, cpu: str, features: str, triple: str = "") -> bytes:
     """The machine code of a module of LLVM, as an object file."""
-    module = llvm().parse_assembly(text)
-    machine = target_machine(cpu, features, effort, triple)
+    module, machine = llvm().parse_assembly(text), _machine(cpu, features, effort, triple)
     if "alwaysinline" in text:
         builder = llvm().create_pass_builder(machine, llvm().create_pipeline_tuning_options(0))
         passes = llvm().create_new_module_pass_manager()

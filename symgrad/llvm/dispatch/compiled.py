@@ -210,12 +210,16 @@ def singles(call: Callable[[], None]) -> Sequence[Callable[[], None]]:
 class Compiled:
     """A kernel of the language, for whole groups of invocations, in machine code.
 
-    ``program`` writes it, again for code that is compiled thoroughly.
+    ``program`` writes it, again for code that is compiled thoroughly. A ``packed`` one is called
+    by the instructions of plans alone.
     """
 
-    def __init__(self, program: Program, target: Target, math: str, dtype: str) -> None:
+    def __init__(
+        self, program: Program, target: Target, math: str, dtype: str, packed: bool = False
+    ) -> None:
         vector = host().shape(dtype, True, math != "strict")
-        self._program, self._target, self.width = program, target, target.width
+        self._program, self._target, self._packed = program, target, packed
+        self.width = target.width
         self._vector = replace(vector, lanes=min(vector.lanes, target.width))
         assert target.width % self._vector.lanes == 0, f"groups of {self.width}: no whole vectors"
         self._definitions = definitions_for(math, dtype)
@@ -228,7 +232,8 @@ class Compiled:
         kernel = self._program(target)
         self._bound = [b for b in kernel.buffers if b.space in BOUND and b.data is None]
         quick = isinstance(target, SimdTarget) and target.quick
-        return print_kernel(kernel, self._definitions, shape, self._vector, thorough, quick)
+        vector, packed = self._vector, self._packed
+        return print_kernel(kernel, self._definitions, shape, vector, thorough, quick, packed)
 
     def planned(self, dispatch: Dispatch) -> Planned:
         """A dispatch with its kernel in machine code."""
@@ -248,10 +253,10 @@ CACHED_FUNCTIONS: Final = 256
 _compiled: Once[Any, Compiled] = Once(CACHED_FUNCTIONS)
 
 
-def kernel_of(d: Dispatch, math: str, dtype: str) -> Compiled:
+def kernel_of(d: Dispatch, math: str, dtype: str, packed: bool = False) -> Compiled:
     """The kernel of a dispatch, compiled once."""
-    key = d.program, d.target, math, dtype, host()
-    return _compiled.get(key, lambda: Compiled(lambda _: d.kernel, d.target, math, dtype))
+    key = d.program, d.target, math, dtype, packed, host()
+    return _compiled.get(key, lambda: Compiled(lambda _: d.kernel, d.target, math, dtype, packed))
 
 
 @dataclass(frozen=True, eq=False)

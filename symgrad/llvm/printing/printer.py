@@ -196,6 +196,7 @@ def print_kernel(
     vector: Shape | None = None,
     thorough: bool = False,
     quick: bool = False,
+    packed: bool = False,
 ) -> Source:
     """The module whose function ``run`` does a kernel, which is written for whole groups.
 
@@ -206,12 +207,13 @@ def print_kernel(
     follow. An own array of unknown size stands behind the workspace. ``vector`` is the shape of
     a register, if a block has several, and the one in which calls of an invocation alone are done.
     What is long is compiled ``thorough``-ly, or, with ``quick``, in the quickest way even if it
-    has loops.
+    has loops. If it is ``packed`` its function is `ENTRY` instead, which takes buffers, and what
+    follows ``stream``, as words in memory: ``packed(words, workspace, first, end)``.
     """
     if is_verified(len(kernel.graph)):
         verify(kernel)
     assert not any(b.floats for b in kernel.buffers), "the host converts what the CPU computes with"
-    return _Module(kernel, functions, shape, vector or shape, thorough, quick).source()
+    return _Module(kernel, functions, shape, vector or shape, thorough, quick, packed).source()
 
 
 class _Module:
@@ -223,12 +225,13 @@ class _Module:
         vector: Shape,
         thorough: bool,
         quick: bool,
+        packed: bool,
     ) -> None:
-        self.quick = quick
+        self.quick, self.packed = quick, packed
         self.kernel, self.shape, self.vector, self.thorough = kernel, shape, vector, thorough
         beside = vector if shape.lanes == 1 < vector.lanes else None
-        packed = functions if beside else frozenset[Op]()
-        self.arrangement = Arrangement(kernel, shape, thorough, packed)
+        together = functions if beside else frozenset[Op]()
+        self.arrangement = Arrangement(kernel, shape, thorough, together)
         scalar, quickest = self.arrangement.analysis.scalar, self._effort == 0
         self.calls = Calls(functions, shape, scalar, beside=beside, through_memory=quickest)
         assert shape == vector or not self.arrangement.in_memory, "a block is one register wide"
@@ -306,18 +309,36 @@ class _Module:
         return Body(self.arrangement, self.calls, names, vector)
 
     @property
+    def _arguments(self) -> list[str]:
+        return [f"i32 %{name}" for name in self.kernel.arguments.values()]
+
+    @property
+    def _buffers(self) -> list[str]:
+        return [f"ptr %{self.arrangement.names[b]}" for b in self.arrangement.bound]
+
+    @property
     def _parameters(self) -> list[str]:
-        a = self.arrangement
-        buffers = [f"ptr %{a.names[b]}" for b in a.bound]
-        arguments = [f"i32 %{name}" for name in self.kernel.arguments.values()]
-        return [*buffers, "ptr %workspace", *(_BATCH if self.shape.lanes > 1 else ()), *arguments]
+        if self.packed:
+            return ["ptr %packed", "ptr %workspace", *_BATCH[:2]]
+        batch = _BATCH if self.shape.lanes > 1 else ()
+        return [*self._buffers, "ptr %workspace", *batch, *self._arguments]
 
     def _head(self) -> list[str]:
+        name = ENTRY if self.packed else "run"
         return [
-            f"define void @run({', '.join(self._parameters)}) #0 {{",
+            f"define void @{name}({', '.join(self._parameters)}) #0 {{",
             "entry:",
+            *(self._unpacked() if self.packed else ()),
             *self.arrangement.workspace.addresses(),
         ]
+
+    def _unpacked(self) -> Iterator[str]:
+        """What `ENTRY` takes in memory; its results go past no cache."""
+        for n, word in enumerate([*self._buffers, *_BATCH[3:], *self._arguments]):
+            kind, name = word.split()
+            yield f"  {name}.at = getelementptr i64, ptr %packed, i64 {n}"
+            yield f"  {name} = load {kind}, ptr {name}.at"
+        yield "  %stream = icmp ne i32 0, 0"
 
     # functions -----------------------------------------------------------------------------------
 
@@ -357,7 +378,6 @@ class _Module:
         body.scope(self.kernel.main)
         body.memory.records.finish()
         return [
-            *self._packed(),
             *self._head(),
             "  %any = icmp slt i64 %first, %end",
             "  br i1 %any, label %block, label %done",
@@ -373,22 +393,6 @@ class _Module:
             "  ret void",
             "}",
         ]
-
-    def _packed(self) -> list[str]:
-        """The function that takes addresses of buffers and what follows ``stream`` in memory."""
-        names = {b: f"ptr %{self.arrangement.names[b]}" for b in self.arrangement.bound}
-        arguments = [f"i32 %{name}" for name in self.kernel.arguments.values()]
-        loaded = [*names.values(), "i32 %count", "i32 %groups", *arguments]
-        lines = [f"define void @{ENTRY}(ptr %packed, ptr %workspace, i64 %first, i64 %end) #0 {{"]
-        for n, parameter in enumerate(loaded):
-            kind, name = parameter.split()
-            lines += [
-                f"  {name}.at = getelementptr i64, ptr %packed, i64 {n}",
-                f"  {name} = load {kind}, ptr {name}.at",
-            ]
-        given = {p.split()[1]: p for p in loaded} | {"%stream": "i1 false"}
-        passed = ", ".join(given.get(p.split()[1], p) for p in self._parameters)
-        return [*lines, f"  call void @run({passed})", "  ret void", "}", ""]
 
 
 def _own_memory(body: Body) -> list[str]:

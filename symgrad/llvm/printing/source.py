@@ -39,6 +39,8 @@ class CodeSizes:
     more than a short function."""
     written_twice: int = 500
     """Items of a loop up to which its iterations are written with a mask, and without."""
+    written_masked: int = 120
+    """As ``written_twice``, where instructions take masks: LLVM takes as long for both."""
     hot: float = 2e-4
     """Seconds of running for each operation after which it pays to compile a kernel thoroughly."""
     carried_numbers: int = 160

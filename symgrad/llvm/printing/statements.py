@@ -208,10 +208,21 @@ class Body:
         least, trips = self._extremes(s, span) if varies else (span, span)
         iterations = _Iterations(self, s, trips, span if varies else None, self.values.mask)
         whole = "0"
-        if self.values.mask is None and _size(s.scope) <= self.values.shape.sizes.written_twice:
+        if self.values.mask is None and self._is_written_twice(s):
             whole = least
         self._end(s, self._whole_and_masked(iterations, whole))
         self._count_apart(s, iterations, span, varies)
+
+    def _is_written_twice(self, s: For) -> bool:
+        """Whether iterations that all lanes take are written apart from those with a mask.
+
+        Of loops within one that carries nothing, what a mask costs is the least part.
+        """
+        shape, size = self.values.shape, _size(s.scope)
+        if not shape.avx512:
+            return size <= shape.sizes.written_twice
+        holds = any(isinstance(item, For) for item in s.scope.items)
+        return size <= shape.sizes.written_masked and not (holds and not s.params)
 
     def _extremes(self, s: For, span: str) -> tuple[str, str]:
         """The least and the most iterations that a lane takes, if not all take the same ones."""
