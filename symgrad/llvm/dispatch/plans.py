@@ -187,9 +187,9 @@ class Writer:
             self._part_of_product(step, *part, n * (step.writes[0].size // len(parts)))
         return True
 
-    def _part_of_product(self, step: ProductStep, one: Side, other: Side, to: int) -> None:
+    def _part_of_product(self, step: ProductStep, lhs: Side, rhs: Side, to: int) -> None:
         """Write the products of a part of a batch, whose results stand from a number on."""
-        (begin, (left, rows, depth)), (start, (right, columns, down)) = one, other
+        (begin, (left, rows, depth)), (start, (right, columns, down)) = lhs, rhs
         a, dtype = self.assembly, self.assembly.dtypes["f"]
         first, second = _laid(columns, down), _laid(rows, depth)
         assert first and second, "a BLAS takes them"

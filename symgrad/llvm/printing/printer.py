@@ -333,7 +333,7 @@ class _Module:
         ]
 
     def _unpacked(self) -> Iterator[str]:
-        """What `ENTRY` takes in memory; its results go past no cache."""
+        """The words that `ENTRY` takes in memory; its results go past no cache."""
         for n, word in enumerate([*self._buffers, *_BATCH[3:], *self._arguments]):
             kind, name = word.split()
             yield f"  {name}.at = getelementptr i64, ptr %packed, i64 {n}"
