@@ -129,6 +129,10 @@ class Index(Value):
         return self._with(ops.word_add, other)
 
     def __sub__(self, other: Index | int) -> Index:
+        op, *terms = self.k.graph.nodes[self.id]
+        if op is ops.word_add and self._id(other) in terms:  # of a sum, the other term is left
+            terms.remove(self._id(other))
+            return Index(self.k, terms[0])
         return self._with(ops.word_sub, other)
 
     def __mul__(self, other: Index | int) -> Index:
