@@ -334,7 +334,7 @@ def main() -> None:
             first[maker] = time.perf_counter() - begin
         require_alike(name, results)
         require_alike(name, {maker: work() for maker, work in works.items()})
-        seconds = {maker: math.inf for maker in works}
+        seconds = dict.fromkeys(works, math.inf)
         for _ in range(options.rounds):
             for maker, work in works.items():
                 work()
