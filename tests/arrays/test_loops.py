@@ -287,3 +287,22 @@ def test_loops_keep_what_they_begin_with_until_it_is_copied() -> None:
     """In a new process, whose first memory of this size is given back, and taken again."""
     done = subprocess.run([sys.executable, "-c", FIRST_CALL], stdout=subprocess.PIPE, check=True)
     assert float(done.stdout) < 1e-6
+
+
+def test_more_iterations_than_numbers_that_stand_together() -> None:
+    """The number of an iteration is read from pages of 1,024."""
+
+    def f(x: Any) -> Any:
+        return sg.fori_loop(0, 2_100, lambda k, c: c + k * x, 0 * x)
+
+    x = np.arange(1.0, 301.0)
+    run = sg.jit(f, device="gpu", dtype="float32")
+    for scale in (1.0, 2.0):  # the second call finds the steps of the first
+        found = run(scale * x)
+        np.testing.assert_allclose(found, scale * x * (2_100 * 2_099 / 2), rtol=1e-4)
+
+
+def test_a_loop_that_changes_nothing() -> None:
+    x = np.arange(300.0)
+    found = sg.jit(lambda x: sg.fori_loop(0, 5, lambda _, c: c, x), device="gpu")(x)
+    np.testing.assert_array_equal(found, x)

@@ -539,6 +539,11 @@ class Launched:
         """The bytes of the scratch arrays of a launch without a batch."""
         return self._plan(1).others
 
+    @property
+    def count(self) -> int:
+        """The steps of a launch without a batch."""
+        return sum(len(p.compiled.pipelines) for p in self._plan(1).dispatches)
+
     def moving_steps(self, places: Sequence[Place]) -> list[tuple[Step, list[int]]]:
         """The dispatches of a launch without a batch, with inputs, outputs and scratch at places.
 

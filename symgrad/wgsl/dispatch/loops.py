@@ -8,7 +8,8 @@ kept of all iterations is written where it stays, row by row, at offsets that th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import lcm
@@ -28,7 +29,7 @@ from symgrad.wgsl.arrays.stored import ALIGNMENT
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch.launch import Launched
 from symgrad.wgsl.dispatch.workspace import QUAD_BYTES, Place, whole
-from symgrad.wgsl.memory.queue import SUBMITTED_STEPS, Copy, Step, Work
+from symgrad.wgsl.memory.queue import SUBMITTED_STEPS, Copy, Step
 from symgrad.wgsl.printing.source import Style
 
 LARGEST_OFFSET: Final = 2**32 - 1
@@ -137,32 +138,34 @@ It has no array, which would keep its memory."""
 
 
 class Iterations:
-    """The steps of a loop's iterations on certain buffers, which come again after a ``period``."""
+    """The steps of a loop's iterations on certain buffers, which come again after a ``period``.
 
-    def __init__(self, period: int) -> None:
-        self._period = period
-        self._patterns = dict[tuple[int, ...], list[Moved]]()
-        self._kept = dict[tuple[int, int], list[Step]]()
+    Where they read the number of the iteration, bind groups have a page of such numbers, as well.
+    """
 
-    def steps(self, k: int, page: int, bind: Callable[[], list[Moved]]) -> list[Step]:
-        """The steps of an iteration, whose number is in the buffer of an id, if it is read.
+    def __init__(self, period: int, paged: bool) -> None:
+        self._period, self._paged = period, paged
+        self._patterns = dict[tuple[int, int], list[Moved]]()
+        self._kept = dict[range, list[Step]]()
 
-        They are those that ``bind`` gives where there are none of their kind.
-        """
-        steps = self._kept.get((k, page))
+    def steps(self, numbers: range, bind: Callable[[int], list[Moved]]) -> list[Step]:
+        """The steps of some iterations: those that ``bind`` gives, where there are none like it."""
+        steps = self._kept.get(numbers)
         if steps is None:
-            key = k % self._period, page, page and k // COUNTED
-            pattern = self._patterns.get(key)
-            if pattern is None:
-                pattern = self._patterns[key] = bind()
-            steps = [
-                Step(s.pipeline, s.bindings, s.across, s.down, offsets)
-                for s, moved in pattern
-                for offsets in (tuple([(k + shift) // n * pitch for shift, n, pitch in moved]),)
-            ]
-            if len(self._kept) * len(steps) < KEPT_STEPS:
-                self._kept[k, page] = steps
+            steps = [step for k in numbers for step in self._moved(k, bind)]
+            if (len(self._kept) + 1) * len(steps) <= KEPT_STEPS:
+                self._kept[numbers] = steps
         return steps
+
+    def _moved(self, k: int, bind: Callable[[int], list[Moved]]) -> Iterator[Step]:
+        """The steps of an iteration."""
+        key = k % self._period, k // COUNTED if self._paged else 0
+        pattern = self._patterns.get(key)
+        if pattern is None:
+            pattern = self._patterns[key] = bind(k)
+        for step, moved in pattern:
+            offsets = tuple([(k + shift) // n * pitch for shift, n, pitch in moved])
+            yield Step(step.pipeline, step.bindings, step.across, step.down, offsets)
 
     def forget(self) -> None:
         """Keep no steps with their offsets."""
@@ -186,30 +189,26 @@ class Run:
         held = (n for s in self._scratch for storage in s for n in (id(storage.buffer),))
         period = lcm(*(len(r.homes) for r in places.values()))
         key = loop, *(n for r in places.values() for n in r.key), *held
-        self._iterations: Iterations = self._gpu.bound(key, partial(Iterations, period))
+        paged = loop.counter is not None
+        self._iterations: Iterations = self._gpu.bound(key, partial(Iterations, period, paged))
         loop.keep(self._iterations)
         self._counters: Counters = self._gpu.tool(Counters)
 
-    def start(self, numbers: Sequence[int], first: Sequence[Copy] = ()) -> None:
+    def start(self, numbers: range, first: Sequence[Copy] = ()) -> None:
         """Start iterations, behind some copies."""
-        work: list[Work] = [*first]
-        for k in numbers:
-            work += self._steps(k)
-            if len(work) >= SUBMITTED_STEPS:
-                self._gpu.submit_unwaited(work)
-                work = []
-        self._gpu.submit_unwaited(work)
-
-    def _steps(self, k: int) -> list[Step]:
-        counter, page = self._loop.counter, 0
-        if counter is not None:
-            numbers = self.places[counter] = self._counters.rows(k // COUNTED)
-            page = id(numbers.places[0][0])
-        return self._iterations.steps(k, page, lambda: self._bound(k))
+        together = self._loop.together
+        for at in range(0, len(numbers), together):
+            steps = self._iterations.steps(numbers[at : at + together], self._bound)
+            self._gpu.submit_unwaited([*first, *steps] if first else steps)
+            first = ()
+        if first:
+            self._gpu.submit_unwaited(first)
 
     def _bound(self, k: int) -> list[Moved]:
         """The steps of an iteration with what is bound to them."""
-        bound = list[Moved]()
+        bound, counter = list[Moved](), self._loop.counter
+        if counter is not None:
+            self.places[counter] = self._counters.rows(k // COUNTED)
         for (segment, launched), scratch in zip(self._loop.segments, self._scratch, strict=True):
             arrays = *segment.inputs, *segment.outputs
             rows = [self.places[x] if x.size else None for x in arrays]
@@ -238,7 +237,10 @@ class RecordedLoop:
         self.counter = next((x for x in read if homes.roles.get(x) == COUNTER), None)
         """The number of the iteration, if it is read."""
         self._carries = [x for x, role in homes.roles.items() if role == CARRY]
-        self._recent: list[Iterations] = []
+        steps = sum(launched.count for _, launched in self.segments)
+        self.together = -(-SUBMITTED_STEPS // max(steps, 1))
+        """Iterations that are submitted together."""
+        self._recent: list[weakref.ref[Iterations]] = []
         self._fixed: dict[Array, Rows] = {
             c: self._alone(self._sent(c.data, c)) for c in plan.program.constants if c.size
         }
@@ -250,10 +252,11 @@ class RecordedLoop:
 
     def keep(self, iterations: Iterations) -> None:
         """Have these iterations keep steps, and those on the buffers of the last other calls."""
-        recent = [*(i for i in self._recent if i is not iterations), iterations]
-        self._recent = recent[-RECENT_CALLS:]
-        for others in recent[:-RECENT_CALLS]:
-            others.forget()
+        others = [it for ref in self._recent if (it := ref()) not in (None, iterations)]
+        recent = [*others, iterations]
+        self._recent = [weakref.ref(it) for it in recent[-RECENT_CALLS:]]
+        for it in recent[:-RECENT_CALLS]:
+            it.forget()
 
     def run(self, operands: Sequence[Any], rows: Collection[int] = ()) -> list[Any]:
         """The last carries, and stacked rows: those of the numbers ``rows`` as `Rows`."""
@@ -331,7 +334,7 @@ class RecordedLoop:
         Carries stay as they are from then on, so that a block may have some too many.
         """
         going, count, done, block = self._carries[0], self._loop.count, 0, FIRST_BLOCK
-        run.start((), copies)
+        run.start(range(0), copies)
         while done < count and run.places[going].row(done).numpy().any():
             begin, end = time.perf_counter(), min(done + block, count)
             run.start(range(done, end))
