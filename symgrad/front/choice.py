@@ -45,6 +45,7 @@ def whole_or_elements(
     elements: Callable[[], Made],
     large: bool,
     one_call: bool = False,
+    varies: bool = False,
 ) -> Made:
     """The kernel or program of a function, by whole arrays or by elements.
 
@@ -55,8 +56,13 @@ def whole_or_elements(
     3. Then by whole arrays, if the function can be, and else by its elements however many.
     4. Of one call that fails by elements, as that of a factor of too large a matrix does, by whole
        arrays, if these do not fail.
+    5. Of integers that a call ``varies`` before its elements, whose constants they are, by whole
+       arrays, if these do not fail.
     """
     reason: Exception | None = None
+    if varies and not large:
+        with suppress(Exception):
+            return whole(How())
     if large:
         try:
             return whole(How())

@@ -268,6 +268,7 @@ def value_and_grad(
             functools.partial(traced, _by_elements),
             large=require_countable(arguments.arrays) >= LEAST_WHOLE or not arguments.size,
             one_call=True,
+            varies=recall.varies(args, named, chosen),
         )
 
     def warn_of(data: Sequence[Any]) -> None:

@@ -177,28 +177,28 @@ class _Calls(Generic[Recalled]):
     """The programs of calls of one form."""
 
     def __init__(self, form: Form) -> None:
-        self.records = True
-        """Whether integers may be recorded."""
-        self.varying: set[int] = set()
+        self.refused = frozenset[int]()
+        """The places of integers whose values a trace asks for: they are constants."""
+        self._varying = frozenset[int]()
         """The places of integers that have been others."""
         self._first = form.constants
         self._programs: dict[tuple[int, ...], dict[Hashable, _Noted[Recalled]]] = {}
         """By the places of integers that are fixed, and then by these."""
 
-    def vary(self, form: Form) -> bool:
-        """Note which integers of a call are others than those of the first; whether any are."""
+    def vary(self, form: Form) -> frozenset[int]:
+        """The places of integers to be recorded: those that are others than in the first call."""
         pairs = zip(self._first, form.constants, strict=True)
-        self.varying |= {k for k, (a, b) in enumerate(pairs) if a is None or a != b}
-        return self.records and bool(self.varying)
+        self._varying |= {k for k, (a, b) in enumerate(pairs) if a is None or a != b}
+        return self._varying - self.refused
 
     def find(self, form: Form) -> Recalled | None:
         """The program for these integers."""
-        for fixed, programs in self._programs.items():
+        for fixed, programs in [*self._programs.items()]:
             noted = programs.get(tuple(form.constants[k] for k in fixed))
-            if noted is None or noted.recording is None:
-                if noted is not None:
-                    return noted.program
+            if noted is None:
                 continue
+            if noted.recording is None:
+                return noted.program
             with suppress(Exception):  # a trace says what is wrong, and where
                 values = noted.recording.replay(form.integers)
                 if values is not None:
@@ -288,19 +288,30 @@ class Recall(Generic[Recalled]):
         """
         state = self._state(args, named, chosen)
         calls = None if state is None else state.calls
-        if state is not None and calls is not None and calls.vary(state.form):
-            recording = Recording(state.form.integers, calls.varying)
+        varying = frozenset[int]()
+        if state is not None and calls is not None and (varying := calls.vary(state.form)):
+            recording = Recording(state.form.integers, varying)
             with suppress(Exception, WriteError):
                 program = trace(recording)
                 is_whole = isinstance(program, TracedCall)
+                calls.refused |= recording.fixed & varying if is_whole else varying
                 self._note(state, program, recording if is_whole else None)
                 return program
-            program = trace(None)
-            calls.records = False
-        else:
-            program = trace(None)
+        program = trace(None)
+        if calls is not None:
+            calls.refused |= varying
         self._note(state, program, None)
         return program
+
+    def varies(
+        self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int] = ()
+    ) -> bool:
+        """Whether integers of a call may be recorded, as they are others than those before."""
+        with suppress(UnknownFormError):
+            form, seen = Form(args, named, chosen), self._seen
+            calls = None if seen is None else seen[1].get((form.key, _chosen_device()))
+            return calls is not None and bool(calls.vary(form))
+        return False
 
     def _state(
         self, args: Sequence[Any], named: dict[str, Any], chosen: Sequence[int]

@@ -244,6 +244,36 @@ def test_numbers_that_decide_are_constants(f: Any, traces: list[int]) -> None:
     assert taken == [1, 1, 1, 1, 0]
 
 
+def test_integers_of_small_problems_are_data_of_whole_arrays(traces: list[int]) -> None:
+    def logistic(p: Any, x: Any, y: Any, k: Any) -> Any:
+        z = x @ p[:2] + p[2]
+        return np.sum(np.logaddexp(0.0, z) - np.where(y == 1, z, 0.0)) * 0.5**k
+
+    run, rng = sg.value_and_grad(logistic, **OPTIONS), np.random.default_rng(3)
+    for k in range(5):
+        p, x, y = rng.normal(size=3), rng.normal(size=(20, 2)), rng.integers(0, 2, 20)
+        value, slopes = run(p, x, y, k)
+        z = x @ p[:2] + p[2]
+        pull = (1.0 / (1.0 + np.exp(-z)) - y) * 0.5**k
+        assert value == pytest.approx(logistic(p, x, y, k), rel=1e-13)
+        np.testing.assert_allclose(slopes, [*(pull @ x), np.sum(pull)], rtol=1e-12)
+    assert len(traces) == 1
+
+
+def test_small_problems_that_need_elements_stay_with_them(traces: list[int]) -> None:
+    def chain(p: Any, k: Any) -> Any:
+        for _ in range(600):
+            p = [np.sin(p[0]) + 0.001 * k, p[0] * p[1]]
+        return p[0] + p[1]
+
+    run = sg.value_and_grad(chain, **OPTIONS)
+    for k in range(3):
+        x = 0.5
+        for _ in range(600):
+            x = np.sin(x) + 0.001 * k
+        assert run([0.5, 0.25], k)[0] == pytest.approx(x, rel=1e-9)
+
+
 def test_only_the_integers_that_vary_are_recorded(traces: list[int]) -> None:
     def f(w: Any, k: Any, heads: Any, options: Any) -> Any:
         parts = w[k].reshape(-1, heads, 12 // heads)
