@@ -226,7 +226,7 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -
 
 def _shift(a: WholeArray, axis: Any) -> WholeArray:
     """The largest element, a constant to differentiation; 0 where it is not finite."""
-    top = largest(a, axis, keepdims=True)
+    top = largest(a, axis, keepdims=True) if a.size else total(a, axis, keepdims=True)
     top = top.mapped(ops.stop_gradient, (top,))
     return where(np.isfinite(top), top, 0.0)
 

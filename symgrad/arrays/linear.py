@@ -327,6 +327,16 @@ def argsort(a: Any, axis: int | None = -1, kind: Any = None, **_: Any) -> WholeA
     return moveaxis(order, -1, last)
 
 
+def lexsort(keys: Any, axis: int = -1) -> WholeArray:
+    """np.lexsort: by the last of the keys, then the one before it, and so on."""
+    first, *others = keys
+    order = argsort(whole(first, *others), axis)
+    for key in others:
+        key = whole(key, order)
+        order = take_along_axis(order, argsort(take_along_axis(key, order, axis), axis), axis)
+    return order
+
+
 def sort(a: Any, axis: int | None = -1, kind: Any = None, **_: Any) -> WholeArray:
     """np.sort: elements in the order of `argsort`, so derivatives go where they came from."""
     a = ravel(whole(a)) if axis is None else whole(a)
@@ -350,6 +360,7 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.linalg.matrix_rank: matrix_rank,
     np.linalg.cond: cond,
     np.argsort: argsort,
+    np.lexsort: lexsort,
     np.sort: sort,
     "solve_triangular": solve_triangular,
     "expm": expm,

@@ -38,9 +38,9 @@ def reduction(operator: str, combine: Callable[..., Any]) -> Callable[..., Any]:
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False,
         initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN,
     ) -> WholeArray:  # fmt: skip
-        refuse(dtype=dtype, out=out)
-        array = _among(whole(a, initial, where), where, operator, initial)
-        axes = axes_of(array, axis)
+        refuse(out=out)
+        array = _among(_as(whole(a, initial, where), dtype), where, operator, initial)
+        axes = axes_of(array, _of_number(array, axis))
         if (
             operator in ("max", "min")
             and not size_of([array.shape[k] for k in axes])
@@ -57,6 +57,16 @@ def reduction(operator: str, combine: Callable[..., Any]) -> Callable[..., Any]:
         return _truths(result) if is_truth else result
 
     return function
+
+
+def _of_number(a: WholeArray, axis: Any) -> Any:
+    """The axis that a number is reduced along: NumPy lets it have one for that."""
+    return () if not a.ndim and type(axis) is int and axis in (0, -1) else axis
+
+
+def _as(a: WholeArray, dtype: Any) -> WholeArray:
+    """An array as one of the type that a reduction is told to use."""
+    return a if dtype is None or dtype is NOT_GIVEN else a.astype(dtype)
 
 
 def _among(a: WholeArray, condition: Any, operator: str, initial: Any) -> WholeArray:
@@ -95,8 +105,8 @@ def mean(
     where: Any = NOT_GIVEN,
 ) -> WholeArray:  # fmt: skip
     """np.mean."""
-    refuse(dtype=dtype, out=out)
-    a = whole(a, where)
+    refuse(out=out)
+    a = _as(whole(a, where), dtype)
     if where is NOT_GIVEN or where is True:
         return total(a, axis, keepdims=keepdims) / count_of(a, axis, where)
     result = total(a, axis, keepdims=True, where=where) / count_of(a, axis, where)
@@ -114,12 +124,13 @@ def var(
     correction: Any = NOT_GIVEN,
 ) -> WholeArray:  # fmt: skip
     """np.var."""
-    refuse(dtype=dtype, out=out)
-    a = whole(a, where)
+    refuse(out=out)
+    a = _as(whole(a, where), dtype)
     ddof = ddof if correction is NOT_GIVEN else correction
     centre = _mean(a, axis, keepdims=True, where=where) if mean is NOT_GIVEN else mean
     squares = total((a - centre) ** 2, axis, keepdims=True, where=where)
-    return _without(squares / (count_of(a, axis, where) - ddof), axes_of(a, axis), keepdims)
+    freedom = np.maximum(count_of(a, axis, where) - ddof, 0.0)
+    return _without(squares / freedom, axes_of(a, axis), keepdims)
 
 
 _mean = mean
@@ -167,11 +178,13 @@ def position(operator: str) -> Callable[..., WholeArray]:
     ) -> WholeArray:
         refuse(out=out)
         array = whole(a)
-        line = ravel(array) if axis is None else array
+        line = ravel(array) if axis is None or not array.ndim else array
         k = axis_of(int(axis or 0), line.ndim)
+        if not line.shape[k]:
+            raise ValueError(f"attempt to get {operator} of an empty sequence")
         shape = (*line.shape[:k], *line.shape[k + 1 :])
         result = line.then(rules.positioned, (operator, k), shape, kind="i")
-        return kept_dimensions(result, axes_of(array, axis), keepdims)
+        return kept_dimensions(result, axes_of(array, _of_number(array, axis)), keepdims)
 
     return function
 
@@ -182,8 +195,8 @@ def running(operator: str) -> Callable[..., WholeArray]:
     def function(
         a: Any, axis: int | None = None, dtype: Any = None, out: None = None
     ) -> WholeArray:
-        refuse(dtype=dtype, out=out)
-        line = ravel(a) if axis is None else whole(a)
+        refuse(out=out)
+        line = _as(ravel(a) if axis is None else whole(a), dtype)
         k = axis_of(axis or 0, line.ndim)
         kind = "i" if line.kind == "b" else line.kind
         return line.then(rules.scanned, (operator, k, False), line.shape, kind=kind)

@@ -51,7 +51,10 @@ def axes_of(a: WholeArray, axis: Any) -> tuple[int, ...]:
         return tuple(range(a.ndim))
     if isinstance(axis, (int, np.integer)):
         return (axis_of(int(axis), a.ndim),)
-    return tuple(sorted({axis_of(int(k), a.ndim) for k in axis}))
+    axes = tuple(sorted({axis_of(int(k), a.ndim) for k in axis}))
+    if len(axes) < len(axis):
+        raise ValueError("duplicate value in 'axis'")
+    return axes
 
 
 def refuse(**options: Any) -> None:
@@ -360,7 +363,7 @@ def take(
     if mode == "clip":
         indices = np.clip(indices, 0, n - 1)
     elif mode == "wrap":
-        indices = indices % n
+        indices = (np.asarray(indices) if isinstance(indices, list) else indices) % n
     known = isinstance(indices, WholeArray) or is_recorded(indices)
     at = indices if known else np.asarray(indices)
     return index(array, (*[slice(None)] * axis, at))
@@ -443,8 +446,10 @@ def like(value: float | None) -> Callable[..., Any]:
 def diag(v: Any, k: int = 0) -> WholeArray:
     """np.diag: a diagonal of a matrix, or a matrix with this diagonal."""
     v = whole(v)
-    if v.ndim != 1:
+    if v.ndim == 2:
         return diagonal(v, k)
+    if v.ndim != 1:
+        raise ValueError("Input must be 1- or 2-d.")
     columns = pad(v, (max(k, 0), max(-k, 0)))
     return where(np.eye(columns.size, k=k) > 0, columns, v.lift(np.zeros((), v.dtype)))
 
@@ -454,6 +459,7 @@ def triangle(sign: int) -> Callable[..., WholeArray]:
 
     def function(m: Any, k: int = 0) -> WholeArray:
         m = whole(m)
+        m = broadcast_to(m, m.shape * 2) if m.ndim == 1 else m
         rows, columns = m.shape[-2:]
         i, j = np.arange(rows)[:, None], m.lift(np.arange(columns))
         beyond = j - (i + k) if sign > 0 else (i + k) - j

@@ -369,13 +369,19 @@ class WholeArray(Whole):
         kind = KINDS.get(np.dtype(dtype).kind)
         if kind is None:
             raise TraceError(located(f"a whole array has no elements of {np.dtype(dtype)}"))
-        if kind == "i" and self.kind != "b" and np.dtype(dtype).itemsize < 4:
-            raise TraceError(
-                located(
-                    f"integers here have 32 bits, not those of {np.dtype(dtype)}"
-                    ": write x.astype(int), and & 255 or the like for what should wrap around"
+        if kind == "i" and self.kind != "b":
+            if np.dtype(dtype).itemsize < 4:
+                raise TraceError(
+                    located(
+                        f"integers here have 32 bits, not those of {np.dtype(dtype)}"
+                        ": write x.astype(int), and & 255 or the like for what should wrap around"
+                    )
                 )
-            )
+            if np.dtype(dtype).kind == "u":
+                raise ElementsNeededError(
+                    f"{np.dtype(dtype)}, as integers of whole arrays have a sign: x.astype(int) has"
+                    " the same sums, products, bits; (x >> n) & (2**(32 - n) - 1) shifts zeros in"
+                )
         if kind == self.kind:
             return self.copied()
         return self.then(rules.cast, kind, self.shape, kind=kind)

@@ -42,6 +42,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sizes": lambda a, b, c: np.floor(10 * np.linalg.norm(b) + np.mean(a[:6] > 0)),
     "rounded to tens": lambda a, b, c: np.round(b * 7, -1) + np.nan_to_num(c),
     "rolled": lambda a, b, c: np.roll(b, c[1]) + np.roll(c, b[3]) + np.roll(b[None], b[1], axis=1),
+    "keys": lambda a, b, c: np.lexsort((a, c)) * 10 + np.lexsort((c[::-1], b, c)),
     "bits": lambda a, b, c: ((a & 255) << 3) ^ (b >> 1) | ~c,
 }  # fmt: skip
 
@@ -76,6 +77,18 @@ def test_powers_wrap_around_and_negative_ones_are_rounded_to_zero() -> None:
 def test_integers_of_other_widths_are_refused(dtype: Any) -> None:
     with pytest.raises(sg.TraceError, match=r"32 bits.*x\.astype\(int\), and & 255"):
         sg.jit(lambda x: x.astype(dtype), device="cpu")(A.astype(float))
+
+
+@pytest.mark.parametrize("many", [1, 100])
+def test_unsigned_integers_have_no_sign(many: int) -> None:
+    """Whole arrays have none of them: they once were signed, so that shifts were wrong."""
+    x = np.array([7.0, 3e9, 2.0**31, 2.0**32 - 1] * many)
+    run = sg.jit(
+        lambda x: (x.astype(np.uint32) >> 3, x.astype(np.uint32) > 5), device="cpu", dtype="float64"
+    )
+    shifted, above = run(x)
+    assert np.array_equal(shifted, x.astype(np.uint32) >> 3)
+    assert np.all(above)
 
 
 def test_the_least_integer_is_divided() -> None:

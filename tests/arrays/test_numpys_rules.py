@@ -190,7 +190,11 @@ def test_results_share_no_memory() -> None:
         (lambda a: np.sum(a.reshape(7, -1)), ValueError),
         (lambda a: np.sum(a[np.ones(19, bool)]), IndexError),
         (lambda a: np.broadcast_to(a, (2, 20, 20)).__setitem__(0, 1.0), ValueError),
-        (lambda a: np.sum(a, dtype=int), sg.TraceError),
+        (lambda a: np.sum(a, axis=(0, -2)), ValueError),
+        (lambda a: np.argmax(a[:0], axis=0), ValueError),
+        (lambda a: np.diag(a[None]), ValueError),
+        (lambda a: np.max(a, where=a > 0), ValueError),
+        (lambda a: np.nanstd(a, where=a > 0), sg.TraceError),
     ],
 )
 def test_what_numpy_refuses_or_does_otherwise_is_no_wrong_number(f: Any, error: Any) -> None:
@@ -362,3 +366,41 @@ def test_conditions_of_singular_matrices_are_infinite() -> None:
             run = sg.jit(lambda a, p=p: np.linalg.cond(a, p), device="cpu", dtype="float64")
             assert run(a) > 1e15
     assert np.isnan(sg.jit(lambda a: np.linalg.cond(a, 1), device="cpu")(np.full((2, 2), np.nan)))
+
+
+OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "axes of numbers": lambda a: (np.sum(np.sum(a), axis=0), np.max(np.sum(a), -1), a.sum(())),
+    "the largest of some": lambda a: np.max(a, axis=-1, where=a > 0, initial=-0.5),
+    "the least of some": lambda a: np.min(a, where=a < 0, initial=2.0, keepdims=True),
+    "a type": lambda a: (np.sum(a, dtype=float), np.sum(3 * a, axis=0, dtype=int)),
+    "types of means": lambda a: (np.mean(a > 0, dtype=float), np.var(a, dtype=np.float64)),
+    "running totals of a type": lambda a: np.cumsum(a > 0, axis=-1, dtype=int),
+    "no freedom": lambda a: (np.var(a, ddof=a.size), np.std(a, axis=-1, ddof=1)),
+    "the variance of some": lambda a: np.var(a, axis=0, where=a > 0, ddof=1),
+    "covariances": lambda a: np.cov(a[0] if a.ndim > 2 else a),
+    "triangles": lambda a: (np.tril(a), np.triu(a, 1)),
+    "in a circle": lambda a: np.take(a, [0, 5, -3], axis=-1, mode="wrap"),
+    "of nothing": lambda a: np.logaddexp.reduce(a[..., :0], axis=-1),
+    "spread of numbers": lambda a: np.nanstd(np.where(a > 0.8, np.nan, a), axis=0, ddof=1),
+    "any along an axis": lambda a: (np.any(a > 0, axis=0), np.all(a > 0, axis=-1, keepdims=True)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_options_are_numpys_at_any_rank(name: str) -> None:
+    """And of arrays of nothing, where NumPy takes them."""
+    f = OPTIONS[name]
+    for shape in ((3,), (4, 3), (2, 3, 4), (0,), (3, 0)):
+        a = RNG.normal(size=shape)
+        try:
+            wanted = f(a)
+        except (IndexError, ValueError) as error:
+            with pytest.raises((type(error), sg.SymgradError)):
+                sg.jit(f, device="cpu", dtype="float64")(a)
+            continue
+        got = sg.jit(f, device="cpu", dtype="float64")(a)
+        pairs = zip(got, wanted, strict=True) if isinstance(wanted, tuple) else [(got, wanted)]
+        for x, y in pairs:
+            assert (x.shape, x.dtype.kind) == (np.shape(y), np.asarray(y).dtype.kind)
+            np.testing.assert_allclose(x, y, rtol=1e-12)

@@ -107,6 +107,18 @@ def test_a_step_with_a_derivative_is_traced_once(
     assert len(traces) == 4
 
 
+def test_what_is_silent_about_zeros_is_traced_once(traces: list[int]) -> None:
+    def f(a: Any) -> Any:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.nan_to_num(SHARES / SHARES * 0.5)
+        return np.sum(a * shares)
+
+    run = sg.value_and_grad(f, **OPTIONS)
+    for a in (A, A + 1.0):
+        assert run(a)[0] == pytest.approx(np.sum(a * np.where(SHARES == 0.0, 0.0, 0.5)))
+    assert len(traces) == 1
+
+
 def test_results_are_nested_and_fresh(traces: list[int]) -> None:
     run = sg.jit(lambda p: {"rows": np.tanh(p["a"] @ p["x"]), "negative": p["a"] < 0.0}, **OPTIONS)
     first, second = (run({"a": A, "x": x}) for x in (SHARES, SHARES + 1.0))

@@ -71,7 +71,8 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
     rows = [r if rowvar or len(r) == 1 else r.T for r in rows]
     x = np.concatenate(rows) if len(rows) > 1 else rows[0]
     centred = x - np.mean(x, axis=-1, keepdims=True)
-    result = centred @ centred.T / (x.shape[-1] - ((not bias) if ddof is None else ddof))
+    freedom = max(x.shape[-1] - ((not bias) if ddof is None else ddof), 0)
+    result = centred @ centred.T / freedom
     return result if len(x) > 1 else result[0, 0]
 
 
@@ -416,6 +417,12 @@ def nanvar(
     return np.divide(nansum(centred * centred, axis, keepdims), free)
 
 
+@functools.wraps(nanvar)
+def nanstd(*args: Any, **options: Any) -> Any:
+    """np.nanstd."""
+    return np.sqrt(nanvar(*args, **options))
+
+
 def nan_to_num(
     x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
@@ -484,7 +491,7 @@ COMPOSITIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.nanprod: without_nan(np.prod, 1.0),
     np.nanmean: nanmean,
     np.nanvar: nanvar,
-    np.nanstd: lambda a, axis=None, **options: np.sqrt(nanvar(a, axis, **options)),
+    np.nanstd: nanstd,
     np.nan_to_num: nan_to_num,
     np.select: select,
     np.piecewise: piecewise,

@@ -63,7 +63,7 @@ MAKERS: Final = frozenset(
 DISPATCHER: Final = type(np.where)
 """The type of NumPy's functions of arrays; those of files are of another."""
 
-KNOWN: Final = PURE | MAKERS | {np.ndarray, functools.partial, functools.reduce}
+KNOWN: Final = PURE | MAKERS | {np.ndarray, np.errstate, functools.partial, functools.reduce}
 
 MATHEMATICS: Final = (
     (BuiltinFunctionType, "math"), (BuiltinFunctionType, "cmath"),
