@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
@@ -55,6 +55,13 @@ class Fits:
     even: Coefficients
     odd: Coefficients
     circle: Callable[[Expr], tuple[Expr, Expr]]
+
+
+class Digits(NamedTuple):
+    """The differences of float32 and float64: the coefficients of J_0 and of J_1."""
+
+    j0: Fits
+    j1: Fits
 
 
 J0_SERIES: Final = (-0.25, 0.0156249525, -0.00043388695, 6.6161642e-06)
@@ -112,7 +119,20 @@ J1: Final = Fits(
 )  # fmt: skip
 
 
-def first_kind(x: Expr, fits: Fits) -> Expr:
+SINGLE: Final = Digits(J0, J1)
+
+
+def j0(x: Expr, digits: Digits) -> Expr:
+    """A power series, two factors next to zeros, then Hankel's form."""
+    return _first_kind(x, digits.j0)
+
+
+def j1(x: Expr, digits: Digits) -> Expr:
+    """As `j0`, for the odd function."""
+    return _first_kind(x, digits.j1)
+
+
+def _first_kind(x: Expr, fits: Fits) -> Expr:
     """J_0 or J_1, the latter an odd function."""
     a, end = ops.abs(x), fits.stretches[-1].end
     inside = a < end
@@ -123,8 +143,12 @@ def first_kind(x: Expr, fits: Fits) -> Expr:
     return keep_nan(value, x)
 
 
-def ratio(x: Expr, value: Expr, fits: Fits) -> Expr:
-    """J_1(x)/x, the value of J_1 being given; the power series about 0."""
+def j1_ratio(x: Expr, digits: Digits) -> Expr:
+    """J_1(x)/x, 1/2 at 0.
+
+    About 0 it is the power series.
+    """
+    value, fits = ops.j1(x), digits.j1
     near = ops.abs(x) < fits.start
     beyond = value / ops.where(near, 1.0, x)
     series = 0.5 * _series(ops.where(near, x, 0.0), fits)
@@ -166,18 +190,3 @@ def _over_root(a: Expr, b: Expr) -> Expr:
     ratio = ops.opaque(a * inverse)
     lost = 0.5 * inverse * (b - root * root)
     return ratio - inverse * ((ratio * root - a) + ratio * lost)
-
-
-def j0(x: Expr) -> Expr:
-    """A power series, two factors next to zeros, then Hankel's form."""
-    return first_kind(x, J0)
-
-
-def j1(x: Expr) -> Expr:
-    """As `j0`, for the odd function."""
-    return first_kind(x, J1)
-
-
-def j1_ratio(x: Expr) -> Expr:
-    """J_1(x)/x, 1/2 at 0."""
-    return ratio(x, ops.j1(x), J1)

@@ -6,8 +6,8 @@ import inspect
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from types import MappingProxyType
+from functools import cache, partial, update_wrapper
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, Final, Literal, get_args
 
 from symgrad.errors import InputError, UnsupportedError
@@ -20,7 +20,6 @@ from symgrad.expr.tracers.expression import WRAP, Expr
 from symgrad.mathlib import (
     bessel,
     circular,
-    comparison,
     cylinder,
     elliptic,
     error_function,
@@ -36,10 +35,17 @@ from symgrad.mathlib import (
 )
 from symgrad.mathlib.arrange import in_turns, merge_constants, share_reductions, with_fused
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers
-from symgrad.mathlib.double import all as double_all
-from symgrad.mathlib.double import alone
+from symgrad.mathlib.double import alone, digits, logistic
+from symgrad.mathlib.double import error_function as double_error_function
+from symgrad.mathlib.double import exponential as double_exponential
+from symgrad.mathlib.double import quotient as double_quotient
+from symgrad.mathlib.double import trigonometric as double_trigonometric
 from symgrad.mathlib.meeting import Meetings, Passage, passage
-from symgrad.mathlib.pair import all as pair_all
+from symgrad.mathlib.pair import arithmetic, plane
+from symgrad.mathlib.pair import circular as pair_circular
+from symgrad.mathlib.pair import error_function as pair_error_function
+from symgrad.mathlib.pair import exponential as pair_exponential
+from symgrad.mathlib.pair import quotient as pair_quotient
 from symgrad.mathlib.pair.expression import on_pairs, paired
 
 Math = Literal["accurate", "fast", "strict"]
@@ -50,73 +56,99 @@ MATH: Final = get_args(Math)
 Formula = Callable[..., Any]
 
 
-def _by_operation(*formulas: Formula) -> dict[Op, Formula]:
-    """Formulas by the operations whose names they bear."""
-    return {ops.TABLE[f.__name__]: f for f in formulas}
+def _definitions(*modules: ModuleType) -> dict[Op, Formula]:
+    """The functions of modules that bear the names of operations, and take no digits."""
+    own = {f.__name__: f for module in modules for f in _functions(module) if not _has_digits(f)}
+    return {ops.TABLE[name]: f for name, f in own.items() if name in ops.TABLE}
 
 
-INLINE: Final[Mapping[Op, Formula]] = _by_operation(
-    inline.sigmoid, inline.logistic, inline.softplus, inline.logaddexp,
-    inline.decay_between, inline.sigmoid_difference, inline.logistic_difference,
-    inline.one_minus_square, trigonometric.real_reciprocal, trigonometric.real_reciprocal_square,
-    trigonometric.direction, inline.silu, inline.silu_slope, inline.gelu, inline.gelu_slope,
-    inline.gelu_tanh, inline.gelu_tanh_slope,
-    inline.logit, inline.inverse_mills, inline.erfinv_slope, inline.ndtri_slope,
-    bessel.i0e, bessel.i1e, bessel.k0e, bessel.k1e,
-    inline.uint32, inline.int32, inline.uint32_float, inline.int32_float,
-    inline.threefry_first, inline.threefry_second,
-) | {op: op.definition for op in ops.TABLE.values() if op.definition}  # fmt: skip
+def _with_digits(digits: Any, module: ModuleType) -> dict[Op, Formula]:
+    """The functions of a module that bear the names of operations, with these digits."""
+    own = {f.__name__: f for f in _functions(module) if _has_digits(f)}
+    return {
+        ops.TABLE[name]: update_wrapper(partial(f, digits=digits), f)
+        for name, f in own.items()
+        if name in ops.TABLE
+    }
+
+
+def _functions(module: ModuleType) -> list[FunctionType]:
+    """The functions that a module defines itself."""
+    own = [f for f in vars(module).values() if isinstance(f, FunctionType)]
+    return [f for f in own if f.__module__ == module.__name__]
+
+
+def _has_digits(f: FunctionType) -> bool:
+    return "digits" in f.__code__.co_varnames[: f.__code__.co_argcount]
+
+
+INLINE: Final[Mapping[Op, Formula]] = {
+    **_definitions(inline, bessel),
+    ops.real_reciprocal: trigonometric.real_reciprocal,
+    ops.real_reciprocal_square: trigonometric.real_reciprocal_square,
+    ops.direction: trigonometric.direction,
+    **{op: op.definition for op in ops.TABLE.values() if op.definition},
+}
 """The definitions that graphs in float32 expand, those in rows of the op table among them."""
 
-FORMULAS: Final[Mapping[Op, Formula]] = _by_operation(
-    order.minimum, order.maximum, order.sign,
-    quotient.modulus, quotient.far_modulus, quotient.remainder, quotient.fmod, quotient.wide_div,
-    exponential.pow, exponential.cbrt, exponential.hypot,
-    exponential.exp, exponential.exp2, exponential.expm1,
-    exponential.log, exponential.log2, exponential.log10, exponential.log1p,
-    exponential.exp_neg_square, exponential.exp_square, exponential.bell,
-    trigonometric.sinh, trigonometric.cosh, trigonometric.tanh,
-    trigonometric.asinh, trigonometric.acosh, trigonometric.atanh,
-    circular.far_quarters, circular.far_angle, circular.quarters, circular.angle,
-    circular.sine, circular.cosine, circular.tangent, circular.sin, circular.cos, circular.tan,
-    circular.far_sin, circular.far_cos, circular.far_tan,
-    circular.sin_turns, circular.cos_turns,
-    trigonometric.asin, trigonometric.acos, trigonometric.atan, trigonometric.atan2,
-    error_function.erf, error_function.erfc, error_function.normal_cdf,
-    gamma.gammaln, gamma.digamma, gamma.trigamma, gamma.tetragamma, gamma.pentagamma,
-    trigonometric.sinc, trigonometric.sinc_ratio, cylinder.j0, cylinder.j1, cylinder.j1_ratio,
-    error_function.log_ndtr, error_function.mills_excess, error_function.erfinv,
-    error_function.ndtri,
-    elliptic.ellipkm1, elliptic.ellipe, elliptic.elliptic_b, elliptic.elliptic_d,
-    error_function.faddeeva_real, error_function.faddeeva_imag, error_function.faddeeva_real_slope,
-    error_function.faddeeva_imag_slope, error_function.faddeeva_real_bend,
-    error_function.faddeeva_imag_bend,
-    incomplete.gammainc, incomplete.gammaincc, incomplete.gamma_density,
-    incomplete.gammainc_slope, incomplete.gammainc_bend,
-    incomplete_beta.betainc, incomplete_beta.betaincc, incomplete_beta.beta_density,
-    incomplete_beta.betainc_slope_a, incomplete_beta.betainc_slope_b,
-)  # fmt: skip
+_SINGLE: Final[Mapping[Op, Formula]] = {
+    **_definitions(order, quotient, exponential, trigonometric, circular, error_function),
+    **_with_digits(gamma.SINGLE, gamma),
+    **_with_digits(cylinder.SINGLE, cylinder),
+    **_with_digits(elliptic.SINGLE, elliptic),
+    **_with_digits(error_function.SINGLE, error_function),
+    **_with_digits(incomplete.SINGLE, incomplete),
+    **_with_digits(incomplete_beta.SINGLE, incomplete_beta),
+}
+
+FORMULAS: Final[Mapping[Op, Formula]] = {op: f for op, f in _SINGLE.items() if op not in INLINE}
 """The definitions that are functions of a kernel."""
 
-ROUNDED: Final[Mapping[Op, Formula]] = _by_operation(
-    rounding.div, rounding.reciprocal, rounding.sqrt, rounding.rsqrt
-)
+ROUNDED: Final[Mapping[Op, Formula]] = _definitions(rounding)
 """Further definitions of math="strict", for devices that do not round these correctly."""
 
-COMPARED: Final[Mapping[Op, Formula]] = _by_operation(comparison.minimum, comparison.maximum)
+COMPARED: Final[Mapping[Op, Formula]] = {ops.minimum: order.smaller, ops.maximum: order.larger}
 """Definitions that are shorter for back ends in which comparisons with NaN are false."""
 
-DOUBLE: Final[Mapping[Op, Formula]] = _by_operation(*double_all.FORMULAS)
+DOUBLE: Final[Mapping[Op, Formula]] = {
+    **COMPARED,
+    ops.sign: order.sign,
+    ops.remainder: quotient.remainder,
+    **_definitions(
+        double_quotient,
+        double_exponential,
+        double_trigonometric,
+        double_error_function,
+        logistic,
+    ),
+    **_with_digits(digits.GAMMA, gamma),
+    **_with_digits(digits.CYLINDER, cylinder),
+    **_with_digits(digits.ELLIPTIC, elliptic),
+    **_with_digits(digits.FADDEEVA, error_function),
+    **_with_digits(digits.INCOMPLETE, incomplete),
+    **_with_digits(digits.BETA, incomplete_beta),
+}
 """The definitions in float64."""
 
-DOUBLE_ALONE: Final[Mapping[Op, Formula]] = _by_operation(*alone.FORMULAS)
+DOUBLE_ALONE: Final[Mapping[Op, Formula]] = _definitions(alone)
 """Further definitions of what has no reliable counterpart in WGSL's float64."""
 
-PAIRED: Final[Mapping[Op, Formula]] = _by_operation(*pair_all.FORMULAS)
+PAIRED: Final[Mapping[Op, Formula]] = _definitions(
+    arithmetic, pair_exponential, pair_circular, plane, pair_error_function, pair_quotient
+)
 """The definitions on pairs of float32, by the operations on floats that they are beside."""
 
-SHARED: Final[Mapping[Op, Formula]] = _by_operation(*pair_all.SHARED)
-"""The definitions in float64 that are taken on pairs operation by operation."""
+SHARED: Final[Mapping[Op, Formula]] = {
+    **{op: f for op, f in DOUBLE.items() if op not in PAIRED and op not in INLINE},
+    ops.gelu_tanh: logistic.gelu_tanh,
+    ops.gelu_tanh_slope: logistic.gelu_tanh_slope,
+    **_with_digits(replace(digits.GAMMA, circular=gamma.circles), gamma),
+    **_with_digits(replace(digits.ELLIPTIC, largest=elliptic.LARGEST), elliptic),
+}
+"""The definitions in float64 that are taken on pairs operation by operation.
+
+On pairs sines and cosines are those of turns, which are 0 at whole numbers.
+"""
 
 OF_PAIRS: Final = {paired(op): formula for op, formula in PAIRED.items()} | {
     paired(op): on_pairs(formula, lambda: inlined("accurate", "float32x2"))
@@ -375,7 +407,7 @@ def _trace(op: Op, formula: Formula) -> tuple[Graph, int]:
     graph.tracing = False
     code = inspect.unwrap(formula).__code__
     names = code.co_varnames[: code.co_argcount]
-    kinds = zip(names, op.signature, strict=False)
+    kinds = zip(names, op.signature[: op.arity], strict=False)
     parameters = [WRAP[t](graph, graph.input(n, t)) for n, t in kinds]
     return graph, formula(*parameters).id
 
@@ -459,7 +491,7 @@ def _shifted_power(k: int) -> Steps:
     graph = Graph()
     graph.tracing = False
     c, x, p = (Expr(graph, graph.input(name)) for name in "cxp")
-    return _steps(graph, inline.pow_times(c, x, p, k).id)
+    return _steps(graph, inline.power_times(c, x, p, k).id)
 
 
 def _steps(graph: Graph, root: int) -> Steps:

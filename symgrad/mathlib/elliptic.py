@@ -71,13 +71,13 @@ class Digits:
     largest: float
 
 
-def digits(terms: int, largest: float) -> Digits:
+def digits_of(terms: int, largest: float) -> Digits:
     """The series of this number of terms."""
     series = [0.25 * math.pi * c for c in about_one(2 * terms)]
     return Digits(series[::2], series[1::2], about_zero(terms), largest)
 
 
-SINGLE: Final = digits(TERMS, LARGEST)
+SINGLE: Final = digits_of(TERMS, LARGEST)
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,16 @@ def place(p: Expr, digits: Digits) -> Place:
     return Place(p, root, (root < CUT) | (root > 1.0 / CUT), root > 1.0, digits)
 
 
-def first_kind(p: Expr, digits: Digits) -> Expr:
-    """K(1 - p)."""
+def ellipkm1(p: Expr, digits: Digits) -> Expr:
+    """A series about 1 after a step of Landen's, or one about 0 with a logarithm."""
     at = place(p, digits)
     (series,) = at.series(digits.zero[0])
     return at.ended(at.chosen(at.over_root(series), lambda even, _odd, _k: 4.0 * even), math.inf)
 
 
-def second_kind(p: Expr, digits: Digits) -> Expr:
-    """E(1 - p)."""
+def ellipe(m: Expr, digits: Digits) -> Expr:
+    """E, as `ellipkm1` computes K."""
+    p = 1.0 - m
     at = place(p, digits)
     (series,) = at.series(digits.zero[1])
 
@@ -151,8 +152,11 @@ def second_kind(p: Expr, digits: Digits) -> Expr:
     return at.ended(at.chosen(series * ops.where(at.far, at.root, 1.0), weighed), 1.0)
 
 
-def of_cosines(p: Expr, digits: Digits) -> Expr:
-    """B(1 - p), the integral of the squares of cosines."""
+def elliptic_b(p: Expr, digits: Digits) -> Expr:
+    """B, as `ellipkm1` computes K.
+
+    It is the integral of the squares of cosines.
+    """
     at = place(p, digits)
     cosines, sines = at.series(*digits.zero[2:])
     series = at.over_root(ops.where(at.far, sines, cosines))
@@ -160,8 +164,11 @@ def of_cosines(p: Expr, digits: Digits) -> Expr:
     return at.ended(value, 1.0)
 
 
-def of_sines(p: Expr, digits: Digits) -> Expr:
-    """D(1 - p), the integral of the squares of sines."""
+def elliptic_d(p: Expr, digits: Digits) -> Expr:
+    """D, as `ellipkm1` computes K.
+
+    It is the integral of the squares of sines.
+    """
     at = place(p, digits)
     cosines, sines = at.series(*digits.zero[2:])
     series = at.over_root(ops.where(at.far, cosines, sines))
@@ -172,23 +179,3 @@ def of_sines(p: Expr, digits: Digits) -> Expr:
 def _inclined(even: Expr, odd: Expr, k: Expr) -> Expr:
     """Half of what the squares of sines weigh more than those of cosines."""
     return quotient(1.0 - k, 1.0 + k) * (even + odd)
-
-
-def ellipkm1(p: Expr) -> Expr:
-    """A series about 1 after a step of Landen's, or one about 0 with a logarithm."""
-    return first_kind(p, SINGLE)
-
-
-def ellipe(m: Expr) -> Expr:
-    """E, as `ellipkm1` computes K."""
-    return second_kind(1.0 - m, SINGLE)
-
-
-def elliptic_b(p: Expr) -> Expr:
-    """B, as `ellipkm1` computes K."""
-    return of_cosines(p, SINGLE)
-
-
-def elliptic_d(p: Expr) -> Expr:
-    """D, as `ellipkm1` computes K."""
-    return of_sines(p, SINGLE)

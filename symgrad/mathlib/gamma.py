@@ -17,7 +17,7 @@ from symgrad.mathlib.bits import Coefficients, coefficients, keep_nan, polynomia
 
 
 @dataclass(frozen=True)
-class Fits:
+class Digits:
     """The differences of float32 and float64.
 
     Attributes:
@@ -79,34 +79,36 @@ def circles(x: Expr) -> tuple[Expr, Expr]:
 EVEN: Final = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
 """B_2j/(2j)!"""
 
-SINGLE: Final = Fits(LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 3, EVEN, circles)
+SINGLE: Final = Digits(
+    LOG_GAMMA_1, LOG_GAMMA_2, STIRLING, ROOT, DIGAMMA, HARMONIC, 3, EVEN, circles
+)
 
 
-def log_gamma(x: Expr, fits: Fits) -> Expr:
-    """Polynomials about 1 and 2, with log(x) where that is a step away; from 7/2 on Stirling's.
+def gammaln(x: Expr, digits: Digits) -> Expr:
+    """Polynomials about 1 and 2, from 7/2 on Stirling's formula; below -1/2 by reflection.
 
-    Below -1/2 by reflection: log(pi/|x sin(pi x)|) - gammaln(-x).
+    That is log(pi/|x sin(pi x)|) - gammaln(-x). A step away from 1 and 2 it takes log(x).
     """
     left = x < -0.5
     p = ops.where(left, -x, x)
     small, first, second, third = p < 0.5, p < 1.5, p < 2.5, p < 3.5
     d = ops.where(small, p, ops.where(first, p - 1.0, ops.where(second, p - 2.0, p - 3.0)))
     d = ops.where(third, d, 0.0)
-    near = d * ops.where(first, polynomial(d, fits.about_1), polynomial(d, fits.about_2))
+    near = d * ops.where(first, polynomial(d, digits.about_1), polynomial(d, digits.about_2))
     base = ops.where(small, ops.abs(p), ops.where(second, 1.0, ops.where(third, p - 1.0, p)))
     logarithm = ops.log(base)
     w = 1.0 / ops.where(third, 4.0, p)
-    rest = (0.5 * math.log(2.0 * math.pi) - 0.5) + w * polynomial(w * w, fits.stirling)
+    rest = (0.5 * math.log(2.0 * math.pi) - 0.5) + w * polynomial(w * w, digits.stirling)
     tail = (p - 0.5) * (logarithm - 1.0) + rest
     value = ops.where(third, near + ops.where(small, -logarithm, logarithm), tail)
-    sine, _ = fits.circular(p)
+    sine, _ = digits.circular(p)
     mirrored = ops.log(math.pi / (p * ops.abs(sine))) - value
     whole = (sine == 0.0) | (p > 2.0**53)
     return keep_nan(ops.where(left, ops.where(whole, math.inf, mirrored), value), x)
 
 
-def psi(x: Expr, fits: Fits) -> Expr:
-    """A polynomial times the distance to the root for 1 <= x < 3, asymptotic beyond.
+def digamma(x: Expr, digits: Digits) -> Expr:
+    """A polynomial times the distance to its root up to 3, asymptotic beyond.
 
     Below 1 a step to the right, below 0 by reflection: digamma(1 - x) - pi cot(pi x).
     """
@@ -114,25 +116,40 @@ def psi(x: Expr, fits: Fits) -> Expr:
     p = ops.where(left, 1.0 - x, x)
     small, near = p < 1.0, p < 3.0
     below = ops.where(small, p, ops.where(near, p - 1.0, 1.0))
-    distance = ops.opaque(below - (fits.root[0] - 1.0)) - fits.root[1]
-    value = distance * polynomial(below - 1.0, fits.digamma)
+    distance = ops.opaque(below - (digits.root[0] - 1.0)) - digits.root[1]
+    value = distance * polynomial(below - 1.0, digits.digamma)
     q = ops.where(near, 4.0, p)
     w = 1.0 / q
     square = w * w
-    tail = ops.log(q) - (0.5 * w + square * polynomial(square, fits.harmonic))
+    tail = ops.log(q) - (0.5 * w + square * polynomial(square, digits.harmonic))
     value = ops.where(near, value, tail)
     value = ops.where(small, value - 1.0 / ops.where(small, p, 1.0), value)
-    sine, cosine = fits.circular(ops.where(left, x - ops.round(x), 0.25))
+    sine, cosine = digits.circular(ops.where(left, x - ops.round(x), 0.25))
     mirrored = ops.where(sine == 0.0, math.nan, value - math.pi * (cosine / sine))
     return keep_nan(ops.where(left, mirrored, value), x)
 
 
-def polygamma(n: int, x: Expr, fits: Fits) -> Expr:
+def trigamma(x: Expr, digits: Digits) -> Expr:
+    """The sum of 1/(x + k)**2, some terms and Euler and Maclaurin's."""
+    return _polygamma(1, x, digits)
+
+
+def tetragamma(x: Expr, digits: Digits) -> Expr:
+    """-2 times the sum of 1/(x + k)**3."""
+    return _polygamma(2, x, digits)
+
+
+def pentagamma(x: Expr, digits: Digits) -> Expr:
+    """6 times the sum of 1/(x + k)**4."""
+    return _polygamma(3, x, digits)
+
+
+def _polygamma(n: int, x: Expr, digits: Digits) -> Expr:
     """The n-th derivative of digamma, n = 1, 2 or 3, by reflection for x < 0."""
     left = x < 0.0
-    total = zeta_sum(ops.where(left, 1.0 - x, x), n + 1, fits.shift, fits.even)
+    total = zeta_sum(ops.where(left, 1.0 - x, x), n + 1, digits.shift, digits.even)
     value = (-1.0) ** (n + 1) * math.factorial(n) * total
-    sine, cosine = fits.circular(ops.where(left, x - ops.round(x), 0.25))
+    sine, cosine = digits.circular(ops.where(left, x - ops.round(x), 0.25))
     t = math.pi / sine
     square = t * t
     if n == 1:
@@ -142,28 +159,3 @@ def polygamma(n: int, x: Expr, fits: Fits) -> Expr:
     else:
         reflected = 2.0 * (square * square) * (1.0 + 2.0 * (cosine * cosine))
     return keep_nan(ops.where(left, (-1.0) ** n * value + reflected, value), x)
-
-
-def gammaln(x: Expr) -> Expr:
-    """Polynomials about 1 and 2, from 7/2 on Stirling's formula; below -1/2 by reflection."""
-    return log_gamma(x, SINGLE)
-
-
-def digamma(x: Expr) -> Expr:
-    """A polynomial times the distance to its root up to 3, asymptotic beyond."""
-    return psi(x, SINGLE)
-
-
-def trigamma(x: Expr) -> Expr:
-    """The sum of 1/(x + k)**2, three terms and Euler and Maclaurin's."""
-    return polygamma(1, x, SINGLE)
-
-
-def tetragamma(x: Expr) -> Expr:
-    """-2 times the sum of 1/(x + k)**3."""
-    return polygamma(2, x, SINGLE)
-
-
-def pentagamma(x: Expr) -> Expr:
-    """6 times the sum of 1/(x + k)**4."""
-    return polygamma(3, x, SINGLE)

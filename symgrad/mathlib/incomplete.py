@@ -207,8 +207,11 @@ def _peak(a: Expr) -> Expr:
     return 2.0**-20 * ops.sqrt((1.0 / (2.0 * math.pi)) / (2.0**-40 * a))
 
 
-def density(a: Expr, x: Expr, digits: Digits) -> Expr:
-    """x**(a - 1) exp(-x)/Gamma(a)."""
+def gamma_density(a: Expr, x: Expr, digits: Digits) -> Expr:
+    """The exponential of the deviance in two parts.
+
+    It is x**(a - 1) exp(-x)/Gamma(a).
+    """
     usable, inner, at = _usable(a, x, digits)
     value = _power_over_gamma(two_sum(inner, -1.0), inner, at, digits)
     first = ops.where(a < 1.0, math.inf, ops.where(a > 1.0, 0.0, 1.0))
@@ -323,14 +326,17 @@ def _usable(a: Expr, x: Expr, digits: Digits) -> tuple[Condition, Expr, Expr]:
     return usable, ops.where(usable, a, 1.0), ops.where(usable, x, 1.0)
 
 
-def lower_gamma(a: Expr, x: Expr, digits: Digits) -> Expr:
-    """The regularized lower function."""
+def gammainc(a: Expr, x: Expr, digits: Digits) -> Expr:
+    """Its density times a series and an integral, or 1 less that of the upper function."""
     tail = _tail(*_usable(a, x, digits)[1:], digits)
     return _at_edges(ops.where(tail.lower, tail.value, 1.0 - tail.value), a, x, 0.0, digits)
 
 
-def upper_gamma(a: Expr, x: Expr, digits: Digits) -> Expr:
-    """The regularized upper function; for a, x < 1 it is no complement, for it may be small."""
+def gammaincc(a: Expr, x: Expr, digits: Digits) -> Expr:
+    """Its density times an integral, or 1 less the lower function; a series for a, x < 1.
+
+    It is no complement there, for it may be small.
+    """
     _, inner, at = _usable(a, x, digits)
     tail = _tail(inner, at, digits)
     corner = tail.lower & (inner < 1.0)
@@ -351,9 +357,10 @@ def _log_over_shape(a: Expr, x: Expr, digits: Digits) -> Expr:
     return ops.where(large, ratio - rest, ops.log(x) - ops.digamma(ops.where(large, 1.0, a) + 1.0))
 
 
-def slope_by_shape(a: Expr, x: Expr, digits: Digits) -> Expr:
-    """The derivative of the lower function by a: of its logarithm, or that of the upper one.
+def gammainc_slope(a: Expr, x: Expr, digits: Digits) -> Expr:
+    """The density of the integral times its terms' derivatives, by the same nodes.
 
+    It is the derivative of the lower function by a: of its logarithm, or that of the upper one.
     With <u>, the mean of u by the integrand, they are log x - digamma(a) -+ <u>. Below the median
     neither term of the lower function's is positive, above it neither of the upper's negative; the
     terms of the series before the integral have derivatives of one sign too.
@@ -379,10 +386,11 @@ def slope_by_shape(a: Expr, x: Expr, digits: Digits) -> Expr:
     return keep_nan(ops.where(usable, value, edge), a, x)
 
 
-def bend_by_shape(a: Expr, x: Expr, digits: Digits) -> Expr:
-    """The second derivative of the lower function by a, by three moments of the same integrand.
+def gammainc_bend(a: Expr, x: Expr, digits: Digits) -> Expr:
+    """The density of the integral times its terms' second derivatives, by the same nodes.
 
-    The second derivatives of the terms of the series have one sign too.
+    There are three moments of the integrand. The second derivatives of the terms of the series
+    have one sign too.
     """
     usable, inner, at = _usable(a, x, digits)
     lower, slope = _side(inner, at, digits)
@@ -402,28 +410,3 @@ def bend_by_shape(a: Expr, x: Expr, digits: Digits) -> Expr:
     value = _power_over_gamma((inner, 0.0), inner, at, digits, by_log)
     zero = (a > 0.0) & (x >= 0.0) & ops.isfinite(a)
     return keep_nan(ops.where(usable, value, ops.where(zero, 0.0, math.nan)), a, x)
-
-
-def gammainc(a: Expr, x: Expr) -> Expr:
-    """Its density times a series and an integral, or 1 less that of the upper function."""
-    return lower_gamma(a, x, SINGLE)
-
-
-def gammaincc(a: Expr, x: Expr) -> Expr:
-    """Its density times an integral, or 1 less the lower function; a series for a, x < 1."""
-    return upper_gamma(a, x, SINGLE)
-
-
-def gammainc_slope(a: Expr, x: Expr) -> Expr:
-    """The density of the integral times its terms' derivatives, by the same nodes."""
-    return slope_by_shape(a, x, SINGLE)
-
-
-def gammainc_bend(a: Expr, x: Expr) -> Expr:
-    """The density of the integral times its terms' second derivatives, by the same nodes."""
-    return bend_by_shape(a, x, SINGLE)
-
-
-def gamma_density(a: Expr, x: Expr) -> Expr:
-    """The exponential of the deviance in two parts."""
-    return density(a, x, SINGLE)

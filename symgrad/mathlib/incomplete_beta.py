@@ -25,9 +25,10 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.tracers.along import balanced
 from symgrad.expr.tracers.expression import Condition, Expr
+from symgrad.mathlib import incomplete
 from symgrad.mathlib.beta_share import SHIFT, Place, choose, lessened, share_of
 from symgrad.mathlib.bits import keep_nan, polynomial
-from symgrad.mathlib.incomplete import SINGLE, Digits, excess
+from symgrad.mathlib.incomplete import Digits, excess
 from symgrad.mathlib.pair.arithmetic import two_sum
 
 
@@ -55,7 +56,7 @@ def odd_powers(count: int) -> tuple[float, ...]:
     return tuple(1.0 / (2 * k + 3) for k in range(count))
 
 
-SINGLE_BETA: Final = BetaDigits(SINGLE, 4, 11, odd_powers(11), 64.0)
+SINGLE: Final = BetaDigits(incomplete.SINGLE, 4, 11, odd_powers(11), 64.0)
 
 LARGEST: Final = 2.0**60
 """Up to here a and b are computed with; the result for larger ones, if finite, is NaN."""
@@ -336,21 +337,21 @@ def _at_edges(value: Expr, usable: Condition, a: Expr, b: Expr, x: Expr, bottom:
     return keep_nan(ops.where(usable, value, ops.where(outside, math.nan, edge)), a, b, x)
 
 
-def lower(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
-    """The regularized lower function."""
+def betainc(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
+    """The factor before it times a series and an integral, or 1 less the upper function."""
     usable, p = _place(a, b, x)
     return _at_edges(lower_beta(p, digits), usable, a, b, x, 0.0)
 
 
-def upper(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
-    """1 less that, as the lower function of b, a and 1 - x."""
+def betaincc(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
+    """The lower function of 1 - x, in two parts."""
     usable, p = _place(a, b, x)
     value = lower_beta(Place(p.b, p.a, p.y, p.x), digits)
     return _at_edges(value, usable, a, b, x, 1.0)
 
 
-def density(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
-    """x**(a - 1) (1 - x)**(b - 1)/B(a, b)."""
+def beta_density(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
+    """The exponential of two deviances in two parts."""
     usable, p = _place(a, b, x)
     share = share_of(p, digits.common, digits.scale)
     small = p.x[0] < 2.0**-digits.scale
@@ -363,14 +364,14 @@ def density(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
     return keep_nan(ops.where(usable, value, ops.where(outside, math.nan, edge)), a, b, x)
 
 
-def by_first(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
-    """The derivative of the regularized lower function by a."""
+def betainc_slope_a(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
+    """The function times log x - G, less an integral, on the side where neither cancels."""
     usable, p = _place(a, b, x)
     return _slope_at_edges(_slope(p, digits), usable, a, b, x)
 
 
-def by_second(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
-    """The derivative by b, as the upper function's of b, a and 1 - x."""
+def betainc_slope_b(a: Expr, b: Expr, x: Expr, digits: BetaDigits) -> Expr:
+    """Less that by the first parameter, of b, a and 1 - x."""
     usable, p = _place(a, b, x)
     return _slope_at_edges(-_slope(Place(p.b, p.a, p.y, p.x), digits), usable, a, b, x)
 
@@ -387,28 +388,3 @@ def _slope_at_edges(value: Expr, usable: Condition, a: Expr, b: Expr, x: Expr) -
     inside = (a > 0.0) & (b > 0.0) & (a <= LARGEST) & (b <= LARGEST)
     edge = ops.where(inside & ((x == 0.0) | (x == 1.0)), 0.0, math.nan)
     return keep_nan(ops.where(usable, value, edge), a, b, x)
-
-
-def betainc_slope_a(a: Expr, b: Expr, x: Expr) -> Expr:
-    """The function times log x - G, less an integral, on the side where neither cancels."""
-    return by_first(a, b, x, SINGLE_BETA)
-
-
-def betainc_slope_b(a: Expr, b: Expr, x: Expr) -> Expr:
-    """Less that by the first parameter, of b, a and 1 - x."""
-    return by_second(a, b, x, SINGLE_BETA)
-
-
-def betainc(a: Expr, b: Expr, x: Expr) -> Expr:
-    """The factor before it times a series and an integral, or 1 less the upper function."""
-    return lower(a, b, x, SINGLE_BETA)
-
-
-def betaincc(a: Expr, b: Expr, x: Expr) -> Expr:
-    """The lower function of 1 - x, in two parts."""
-    return upper(a, b, x, SINGLE_BETA)
-
-
-def beta_density(a: Expr, b: Expr, x: Expr) -> Expr:
-    """The exponential of two deviances in two parts."""
-    return density(a, b, x, SINGLE_BETA)

@@ -168,7 +168,7 @@ def one_minus_square(x: Expr) -> Expr:
     return (1.0 - x) * (1.0 + x)
 
 
-def pow_times(c: Expr, x: Expr, p: Expr, k: int) -> Expr:
+def power_times(c: Expr, x: Expr, p: Expr, k: int) -> Expr:
     """c y x**k, y = x**p; where y is tiny or overflows, c between two roots of its magnitude.
 
     It is opaque there, for compilers might square the roots first. Elsewhere c comes before what

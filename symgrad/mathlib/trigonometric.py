@@ -256,7 +256,7 @@ def sine_share(
     return keep_nan(ops.where(near, 1.0 + square * polynomial(square, coefficients), far), x)
 
 
-def ratio(x: Expr, sine: Expr, cosine: Expr, coefficients: tuple[float, ...]) -> Expr:
+def sine_ratio(x: Expr, sine: Expr, cosine: Expr, coefficients: tuple[float, ...]) -> Expr:
     """(sine/(pi x) - cosine)/(pi x)**2; for |x| < 3/4 a polynomial."""
     near = ops.abs(x) < 0.75
     z = ops.where(near, 1.0, math.pi * x)
@@ -271,4 +271,4 @@ def sinc(x: Expr) -> Expr:
 
 def sinc_ratio(x: Expr) -> Expr:
     """(sinc(x) - cos(pi x))/(pi x)**2; for |x| < 3/4 a polynomial."""
-    return ratio(x, ops.sin_turns(0.5 * x), ops.cos_turns(0.5 * x), SINC_RATIO)
+    return sine_ratio(x, ops.sin_turns(0.5 * x), ops.cos_turns(0.5 * x), SINC_RATIO)

@@ -19,7 +19,7 @@ from symgrad.mathlib import (
     incomplete,
     trigonometric,
 )
-from symgrad.mathlib.double import incomplete as double_incomplete
+from symgrad.mathlib.double.digits import INCOMPLETE
 
 FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "fit.py"))
 MODULES: tuple[ModuleType, ...] = (
@@ -39,7 +39,7 @@ def test_coefficients_are_derived(name: str) -> None:
     assert bound < (1.6 if name in ROUGH else 0.65)
 
 
-DIGITS = [(incomplete.SINGLE, 0.25 * 2.0**-24), (double_incomplete.DOUBLE, 0.4 * 2.0**-53)]
+DIGITS = [(incomplete.SINGLE, 0.25 * 2.0**-24), (INCOMPLETE, 0.4 * 2.0**-53)]
 
 
 @pytest.mark.parametrize(("digits", "limit"), DIGITS)

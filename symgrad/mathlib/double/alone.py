@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Expr
@@ -23,6 +22,3 @@ def scalb(x: Expr, k: Expr) -> Expr:
     """x * 2**k, in two steps, of which only the second may leave the range."""
     half = ops.floor(0.5 * k)
     return ops.opaque(x * ops.power_of_two(half)) * ops.power_of_two(k - half)
-
-
-FORMULAS: Final[tuple[Callable[..., Any], ...]] = (round, scalb)

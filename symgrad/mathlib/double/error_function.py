@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.references.faddeeva import DOUBLE
 from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import coefficients, keep_nan, polynomial
 from symgrad.mathlib.double.exponential import half_square_parts, neg_square_parts
@@ -29,7 +28,6 @@ from symgrad.mathlib.error_function import (
     excess,
     hazard_excess,
     log_distribution,
-    part,
 )
 
 ERF: Final = coefficients("""
@@ -266,33 +264,3 @@ def ndtri(p: Expr) -> Expr:
     value = _inverse(ops.abs(x), ops.where(usable, tail, 0.25), ops.abs(x) < 0.5)
     value = ops.where(usable, value, ops.where(tail == 0.0, math.inf, math.nan))
     return keep_nan(ops.copysign(value, x), p)
-
-
-def faddeeva_real(x: Expr, y: Expr) -> Expr:
-    """The real part of w: sums over nodes that move with x, or rest, or an asymptotic series."""
-    return part(0, False, x, y, DOUBLE)
-
-
-def faddeeva_imag(x: Expr, y: Expr) -> Expr:
-    """The imaginary part of these sums."""
-    return part(0, True, x, y, DOUBLE)
-
-
-def faddeeva_real_slope(x: Expr, y: Expr) -> Expr:
-    """The real part of sums of derivatives, of exp(-t**2) or of 1/(z - t)."""
-    return part(1, False, x, y, DOUBLE)
-
-
-def faddeeva_imag_slope(x: Expr, y: Expr) -> Expr:
-    """The imaginary part of sums of derivatives."""
-    return part(1, True, x, y, DOUBLE)
-
-
-def faddeeva_real_bend(x: Expr, y: Expr) -> Expr:
-    """The real part of sums of second derivatives."""
-    return part(2, False, x, y, DOUBLE)
-
-
-def faddeeva_imag_bend(x: Expr, y: Expr) -> Expr:
-    """The imaginary part of sums of derivatives."""
-    return part(2, True, x, y, DOUBLE)

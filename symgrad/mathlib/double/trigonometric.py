@@ -31,7 +31,7 @@ from symgrad.mathlib.double.pair import (
     times,
     two_sum,
 )
-from symgrad.mathlib.trigonometric import ratio, sine_share
+from symgrad.mathlib.trigonometric import sine_ratio, sine_share
 
 NEAR: Final = 2.0**24
 """The largest |x| that pi/2 in four pieces reduces."""
@@ -90,7 +90,7 @@ def sine_rest(r: Pair, z: Expr) -> Expr:
     return r[0] * z * polynomial(z, SIN) + r[1] * (1.0 - 0.5 * z)
 
 
-def cosine(r: Pair, z: Expr) -> Pair:
+def cosine_of(r: Pair, z: Expr) -> Pair:
     """cos(r), the high part of r squared being z: 1 - z/2 rounded, and the rest."""
     half = 0.5 * z
     high = 1.0 - half
@@ -155,7 +155,7 @@ def _quarter(n: Expr) -> tuple[Expr, Condition]:
 def _sine(n: Expr, r: Pair) -> Expr:
     """The sine or cosine of r, its sign that of the quarter."""
     z = r[0] * r[0]
-    high, low = cosine(r, z)
+    high, low = cosine_of(r, z)
     q, odd = _quarter(n)
     value = ops.where(odd, high + low, r[0] + sine_rest(r, z))
     return ops.where(q > 1.5, -value, value)
@@ -164,7 +164,7 @@ def _sine(n: Expr, r: Pair) -> Expr:
 def _cosine(n: Expr, r: Pair) -> Expr:
     """The cosine or sine of r, its sign that of the quarter."""
     z = r[0] * r[0]
-    high, low = cosine(r, z)
+    high, low = cosine_of(r, z)
     q, odd = _quarter(n)
     value = ops.where(odd, r[0] + sine_rest(r, z), high + low)
     return ops.where((q > 0.5) & (q < 2.5), -value, value)
@@ -176,7 +176,7 @@ def _tangent(n: Expr, r: Pair) -> Expr:
     half = ops.upper(r[0])
     lost = (half * half - z) + (r[0] - half) * (r[0] + half)  # what the rounding of z lost
     s = fast_sum(r[0], sine_rest(r, z))
-    high, low = cosine(r, z)
+    high, low = cosine_of(r, z)
     c = fast_sum(high, low - 0.5 * lost)
     _, odd = _quarter(n)
     up = tuple(ops.where(odd, -a, b) for a, b in zip(c, s, strict=True))
@@ -490,4 +490,4 @@ def sinc(x: Expr) -> Expr:
 def sinc_ratio(x: Expr) -> Expr:
     """(sinc(x) - cos(pi x))/(pi x)**2; for |x| < 3/4 a polynomial."""
     sine, cosine, sign = half_turn(x)
-    return ratio(x, sign * sine, sign * cosine, SINC_RATIO)
+    return sine_ratio(x, sign * sine, sign * cosine, SINC_RATIO)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -385,12 +385,3 @@ def bits_float(w: Word) -> Paired:
 def float_bits(x: Paired) -> Word:
     """The bits of the high part."""
     return ops.float_bits(x.high)
-
-
-FORMULAS: Final[tuple[Callable[..., Any], ...]] = (
-    add, sub, mul, div, wide_div, ratio, reciprocal, sqrt, root, rsqrt, fma, neg, abs, sign,
-    copysign, opaque, lt, le, eq, ne, isnan, isinf, isfinite, where, minimum, maximum, relu,
-    saturate, floor, ceil, trunc, round, scalb, power_of_two, exponent,
-    significand, upper, first_digits, word_float, signed_float, uint32_float, int32_float,
-    nearest_word, bits_float, float_bits,
-)  # fmt: skip

@@ -227,9 +227,3 @@ def sin_turns(x: Paired) -> Paired:
 def cos_turns(x: Paired) -> Paired:
     """The cosine of x turns: of what they are from the nearest quarter."""
     return call(ops.cosine, *_part_of_turn(x))
-
-
-FORMULAS: Final = (
-    far_quarters, far_angle, quarters, angle, sine, cosine, tangent, sin, cos, tan,
-    far_sin, far_cos, far_tan, sin_turns, cos_turns,
-)  # fmt: skip

@@ -105,6 +105,3 @@ def silu_slope(x: Paired) -> Paired:
     near = choose(ops.abs(x.high) > FAR, with_sign(constant(x, FAR), x), x) * r
     slope = r * choose(x.high >= 0.0, 1.0 + near * e, (1.0 + near) * e)
     return near_root(slope, x, SILU_ROOT, SILU_SLOPE)
-
-
-FORMULAS: Final = (erf, erfc, normal_cdf, gelu_slope, silu, silu_slope)

@@ -291,9 +291,3 @@ def decay_between(a: Paired, b: Paired) -> Paired:
     apart = choose(high > -FAR, pair(*fast_sum(high, middle)), pair(high))
     apart = choose(call(ops.eq, a, b), constant(a, 0.0), apart)
     return _power(_within(apart, -FAR, 0.0), ops.where(high > -FAR, rest + less, 0.0))
-
-
-FORMULAS: Final = (
-    exp, exp2, expm1, exp_neg_square, exp_square, bell, sinh, cosh, tanh, asinh, acosh, atanh,
-    log, log2, log10, log1p, cbrt, decay_between,
-)  # fmt: skip

@@ -7,6 +7,7 @@ which back ends print as a call of the function that `symgrad.mathlib.pair` defi
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -214,7 +215,7 @@ def on_pairs(formula: Formula, definitions: Callable[[], Mapping[Op, Definition]
     def on(*arguments: Paired) -> Paired:
         graph = Graph()
         graph.tracing = False
-        names = formula.__code__.co_varnames
+        names = inspect.unwrap(formula).__code__.co_varnames
         inputs = [graph.input(n) for n, _ in zip(names, arguments, strict=False)]
         value = formula(*[Expr(graph, i) for i in inputs])
         simple, (root,) = simplify(graph, [value.id], True, definitions())

@@ -136,8 +136,3 @@ def asin(x: Paired) -> Paired:
 def acos(x: Paired) -> Paired:
     """The angle of (x, sqrt(1 - x**2))."""
     return call(ops.atan2, _other(x), x)
-
-
-FORMULAS: Final = (
-    hypot, real_reciprocal, real_reciprocal_square, direction, atan2, atan, asin, acos,
-)  # fmt: skip

@@ -62,6 +62,3 @@ def far_modulus(a: Paired, b: Paired) -> Paired:
 def _above(x: Expr) -> Expr:
     """x, or 0 if it is negative."""
     return ops.where(x > 0.0, x, 0.0)
-
-
-FORMULAS: Final = (modulus, far_modulus)

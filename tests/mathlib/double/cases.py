@@ -16,7 +16,7 @@ from symgrad.expr.graph.node import INPUT, Graph, inputs_of, reachable
 from symgrad.expr.laws.simplify import Definition, Rewriter, simplify
 from symgrad.expr.semantics.evaluate import evaluate_graph, leaf
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.double.all import FORMULAS
+from symgrad.mathlib.define import DOUBLE
 
 from ..cases import (
     BETA,
@@ -34,7 +34,7 @@ Array = Any
 PARTS: Final = ("modulus", "far_modulus", "far_sin", "far_cos", "far_tan")
 """What other functions are composed of: tested with them."""
 
-FORMULA: Final = {f.__name__: f for f in FORMULAS}
+FORMULA: Final = {op.name: f for op, f in DOUBLE.items()}
 NAMES: Final = [name for name in FORMULA if name not in PARTS]
 INF: Final = np.inf
 TINY: Final = float(np.finfo(np.float64).tiny)
@@ -108,7 +108,7 @@ def graph_of(name: str) -> tuple[Graph, int]:
     formula = FORMULA[name]
     graph = Graph()
     graph.tracing = False
-    names = formula.__code__.co_varnames[: formula.__code__.co_argcount]
+    names = "abc"[: ops.TABLE[name].arity]
     root = formula(*[Expr(graph, graph.input(n)) for n in names])
     simple, tops = simplify(graph, [root.id])
     for part in PARTS:  # each is made of those after it
@@ -127,7 +127,7 @@ def _expansion(name: str) -> Definition:
 
 def arity(name: str) -> int:
     """The number of arguments."""
-    return FORMULA[name].__code__.co_argcount
+    return ops.TABLE[name].arity
 
 
 def evaluate(name: str, *arguments: Array) -> Array:

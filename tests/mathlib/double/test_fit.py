@@ -13,10 +13,9 @@ from symgrad.expr.ops import bessel as bessel_rows
 from symgrad.expr.ops import error_function as quantile_rows
 from symgrad.mathlib import bessel
 from symgrad.mathlib.double import (
-    cylinder,
+    digits,
     error_function,
     exponential,
-    gamma,
     logistic,
     trigonometric,
 )
@@ -34,8 +33,8 @@ MODULES: dict[str, ModuleType] = {
         ["SILU_SLOPE", "GELU_TANH_SLOPE", "SILU_ROOT", "GELU_TANH_ROOT", "LINEAR", "CUBIC"],
         logistic,
     ),
-    **dict.fromkeys(["LOG_GAMMA_1", "LOG_GAMMA_2", "STIRLING", "DIGAMMA", "HARMONIC"], gamma),
-    **{name: cylinder for name in vars(cylinder) if name.startswith(("J0_", "J1_"))},
+    **dict.fromkeys(["LOG_GAMMA_1", "LOG_GAMMA_2", "STIRLING", "DIGAMMA", "HARMONIC"], digits),
+    **{name: digits for name in vars(digits) if name.startswith(("J0_", "J1_"))},
 }  # fmt: skip
 
 SMOOTH = (bessel, bessel_rows, quantile_rows)
