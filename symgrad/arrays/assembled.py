@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.loops import while_loop
-from symgrad.arrays.mapping import mapped
+from symgrad.arrays.loops import mapped, while_loop
 from symgrad.arrays.reductions import any_of, count_nonzero
 from symgrad.arrays.shapes import (
     axis_of,

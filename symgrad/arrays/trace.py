@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.arrays import assembled, functions, linear, loops, rules
 from symgrad.arrays.fuse import fused
-from symgrad.arrays.mapping import mapped
+from symgrad.arrays.loops import mapped
 from symgrad.arrays.program import ArrayProgram
 from symgrad.arrays.tape import Lowering, Tape, open_tape
 from symgrad.arrays.whole import WholeArray, anchor_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.arrays.mapping import mapped
+from symgrad.arrays.loops import mapped
 from symgrad.arrays.recording import Recording
 from symgrad.arrays.tape import open_tape
 from symgrad.errors import InputError, UnsupportedError

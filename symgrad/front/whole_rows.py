@@ -13,7 +13,7 @@ import numpy as np
 
 from symgrad.arrays import rules
 from symgrad.arrays.fuse import flops
-from symgrad.arrays.mapping import mapped
+from symgrad.arrays.loops import mapped
 from symgrad.arrays.tape import Operation, operand_rule
 from symgrad.arrays.trace import gradients
 from symgrad.cache import Once

@@ -79,3 +79,22 @@ def coefficients(table: str) -> Coefficients:
         (1.0, 0.5, -0.25)
     """
     return tuple(map(float, table.split()))
+
+
+# Rounding and powers of 2 in float64, which CPUs have, but not every driver in WGSL.
+
+SHIFT: Final = 2.0**52
+"""The last bit of a sum with it is 1."""
+
+
+def rounded(x: Expr) -> Expr:
+    """The nearest integer, half to even: what is left of a sum with 2**52, as llvmpipe's is not."""
+    a = ops.abs(x)
+    nearest = ops.opaque(a + SHIFT) - SHIFT
+    return ops.where(a < SHIFT, ops.copysign(nearest, x), x)
+
+
+def scaled(x: Expr, k: Expr) -> Expr:
+    """x * 2**k, in two steps, of which only the second may leave the range."""
+    half = ops.floor(0.5 * k)
+    return ops.opaque(x * ops.power_of_two(half)) * ops.power_of_two(k - half)

@@ -19,8 +19,7 @@ from symgrad.expr.references.reference import is_product, power_chain, power_pro
 from symgrad.expr.tracers.expression import WRAP, Expr
 from symgrad.mathlib import (
     bessel,
-    circular,
-    cylinder,
+    bits,
     elliptic,
     error_function,
     exponential,
@@ -35,7 +34,7 @@ from symgrad.mathlib import (
 )
 from symgrad.mathlib.arrange import in_turns, merge_constants, share_reductions, with_fused
 from symgrad.mathlib.barriers import DIVISIONS, with_barriers
-from symgrad.mathlib.double import alone, digits, logistic
+from symgrad.mathlib.double import digits, logistic
 from symgrad.mathlib.double import error_function as double_error_function
 from symgrad.mathlib.double import exponential as double_exponential
 from symgrad.mathlib.double import quotient as double_quotient
@@ -92,9 +91,9 @@ INLINE: Final[Mapping[Op, Formula]] = {
 """The definitions that graphs in float32 expand, those in rows of the op table among them."""
 
 _SINGLE: Final[Mapping[Op, Formula]] = {
-    **_definitions(order, quotient, exponential, trigonometric, circular, error_function),
+    **_definitions(order, quotient, exponential, trigonometric, error_function),
     **_with_digits(gamma.SINGLE, gamma),
-    **_with_digits(cylinder.SINGLE, cylinder),
+    **_with_digits(bessel.SINGLE, bessel),
     **_with_digits(elliptic.SINGLE, elliptic),
     **_with_digits(error_function.SINGLE, error_function),
     **_with_digits(incomplete.SINGLE, incomplete),
@@ -122,7 +121,7 @@ DOUBLE: Final[Mapping[Op, Formula]] = {
         logistic,
     ),
     **_with_digits(digits.GAMMA, gamma),
-    **_with_digits(digits.CYLINDER, cylinder),
+    **_with_digits(digits.BESSEL, bessel),
     **_with_digits(digits.ELLIPTIC, elliptic),
     **_with_digits(digits.FADDEEVA, error_function),
     **_with_digits(digits.INCOMPLETE, incomplete),
@@ -130,7 +129,10 @@ DOUBLE: Final[Mapping[Op, Formula]] = {
 }
 """The definitions in float64."""
 
-DOUBLE_ALONE: Final[Mapping[Op, Formula]] = _definitions(alone)
+DOUBLE_ALONE: Final[Mapping[Op, Formula]] = {
+    ops.round: bits.rounded,
+    ops.scalb: bits.scaled,
+}
 """Further definitions of what has no reliable counterpart in WGSL's float64."""
 
 PAIRED: Final[Mapping[Op, Formula]] = _definitions(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.arrays.mapping import mapped
+from symgrad.arrays.loops import mapped
 from symgrad.arrays.tape import open_tape
 from symgrad.arrays.trace import pulled_back
 from symgrad.arrays.whole import WholeArray, Written, written_out

@@ -10,20 +10,12 @@ from typing import Any
 import pytest
 from mpmath import mp, mpf
 
-from symgrad.mathlib import (
-    circular,
-    cylinder,
-    error_function,
-    exponential,
-    gamma,
-    incomplete,
-    trigonometric,
-)
+from symgrad.mathlib import bessel, error_function, exponential, gamma, incomplete, trigonometric
 from symgrad.mathlib.double.digits import INCOMPLETE
 
 FIT: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "fit.py"))
 MODULES: tuple[ModuleType, ...] = (
-    exponential, trigonometric, circular, error_function, gamma, cylinder,
+    exponential, trigonometric, error_function, gamma, bessel,
 )  # fmt: skip
 
 ROUGH = ("DIGAMMA", "LOG_GAMMA_2", "SINC_RATIO", "HAZARD", "INVERSE_TAIL",

@@ -8,7 +8,7 @@ from typing import Final
 from symgrad.expr import ops
 from symgrad.expr.references import faddeeva
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib import cylinder, elliptic, gamma, incomplete, incomplete_beta
+from symgrad.mathlib import bessel, elliptic, gamma, incomplete, incomplete_beta
 from symgrad.mathlib.bits import coefficients
 
 LOG_GAMMA_1: Final = coefficients("""
@@ -152,20 +152,20 @@ def _circle(x: Expr) -> tuple[Expr, Expr]:
     return ops.sin(x), ops.cos(x)
 
 
-J0: Final = cylinder.Fits(
+J0: Final = bessel.Fits(
     0, 1.0, J0_SERIES,
-    (cylinder.Stretch((2.404825557695773, -1.176691651530894e-16), 3.5, J0_FIRST),
-     cylinder.Stretch((5.520078110286311, 8.088597146146722e-17), 7.0, J0_SECOND)),
+    (bessel.Stretch((2.404825557695773, -1.176691651530894e-16), 3.5, J0_FIRST),
+     bessel.Stretch((5.520078110286311, 8.088597146146722e-17), 7.0, J0_SECOND)),
     J0_EVEN, J0_ODD, _circle,
 )  # fmt: skip
-J1: Final = cylinder.Fits(
+J1: Final = bessel.Fits(
     1, 2.0, J1_SERIES,
-    (cylinder.Stretch((3.8317059702075125, -1.5269184090088067e-16), 5.4, J1_FIRST),
-     cylinder.Stretch((7.015586669815619, -9.414165653410389e-17), 8.6, J1_SECOND)),
+    (bessel.Stretch((3.8317059702075125, -1.5269184090088067e-16), 5.4, J1_FIRST),
+     bessel.Stretch((7.015586669815619, -9.414165653410389e-17), 8.6, J1_SECOND)),
     J1_EVEN, J1_ODD, _circle,
 )  # fmt: skip
 
-CYLINDER: Final = cylinder.Digits(J0, J1)
+BESSEL: Final = bessel.Digits(J0, J1)
 
 NODES: Final = coefficients("""
     0.0514718425553177 0.10285265289355884 0.15386991360858354 0.1017623897484055

@@ -14,11 +14,11 @@ from symgrad.expr import ops
 from symgrad.expr.tracers.expression import Condition, Expr
 from symgrad.mathlib.bits import MAGIC
 from symgrad.mathlib.bits import polynomial as in_float32
-from symgrad.mathlib.circular import high_product, shifted, skip
 from symgrad.mathlib.double.trigonometric import COS, SIN
 from symgrad.mathlib.pair.arithmetic import fast_sum, two_sum
 from symgrad.mathlib.pair.exponential import choose, keep_tiny
 from symgrad.mathlib.pair.expression import Paired, call, constant, pair
+from symgrad.mathlib.trigonometric import high_product, shifted, skip
 
 Word = Any
 """A word, or a Python integer where a constant one will do."""
