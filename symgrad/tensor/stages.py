@@ -108,6 +108,7 @@ class CompiledArrays:
     def __init__(self, whole: Plan, options: Options, backend: Backend) -> None:
         self.plan, self.program = whole, whole.program
         self.options, self.backend = options, backend
+        self._takes_resident = backend.owner is not None
         self._dtypes = {"f": options.floats, "i": np.dtype(np.int32)}
         self._on_host = plan_on_host(whole, options) if backend.on_host else None
         self._rows = _rows(whole)
@@ -136,7 +137,7 @@ class CompiledArrays:
     def given(self, array: Any) -> Any:
         """An input as programs take it: floats in the dtype, others as int32."""
         if isinstance(array, ResidentArray):
-            if self.backend.owner is not None:
+            if self._takes_resident:
                 return array
             array = array.numpy()
         if array.dtype.kind == "f":
