@@ -38,9 +38,12 @@ class CodeSizes:
     """Of the library's functions, up to which they are written where they are called: a call costs
     more than a short function."""
     written_twice: int = 500
-    """Items of a loop up to which its iterations are written with a mask, and without."""
+    """Items of a loop, and operations of functions that it calls, up to which its iterations are
+    written with a mask, and without."""
     written_masked: int = 120
     """As ``written_twice``, where instructions take masks: LLVM takes as long for both."""
+    written_thrice: int = 40
+    """As ``written_masked``, of loops that hold others."""
     hot: float = 2e-4
     """Seconds of running for each operation after which it pays to compile a kernel thoroughly."""
     carried_numbers: int = 160

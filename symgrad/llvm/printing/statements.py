@@ -48,6 +48,7 @@ class Body:
     ) -> None:
         self._arrangement, self._varying = arrangement, arrangement.analysis.varying
         self.values = values = Values(arrangement, calls, names)
+        self._functions, self._graph = calls.functions, arrangement.kernel.graph
         self.memory = values.lazy = memory = Memory(values, vector)
         self.write = values.write
         self._writers: Final[Mapping[type, Callable[[Any], None]]] = {
@@ -216,13 +217,29 @@ class Body:
     def _is_written_twice(self, s: For) -> bool:
         """Whether iterations that all lanes take are written apart from those with a mask.
 
-        Of loops within one that carries nothing, what a mask costs is the least part.
+        Of loops within one that carries nothing, what a mask costs is the least part; and loops
+        within one that are written twice are written three times.
         """
-        shape, size = self.values.shape, _size(s.scope)
-        if not shape.avx512:
-            return size <= shape.sizes.written_twice
-        holds = any(isinstance(item, For) for item in s.scope.items)
-        return size <= shape.sizes.written_masked and not (holds and not s.params)
+        sizes, size = self.values.shape.sizes, self._size(s.scope)
+        if not self.values.shape.avx512:
+            return size <= sizes.written_twice
+        if any(isinstance(item, For) for item in s.scope.items):
+            return bool(s.params) and size <= sizes.written_thrice
+        return size <= sizes.written_masked
+
+    def _size(self, scope: Scope) -> int:
+        """The items of a scope, and of those within, and the operations of functions it calls."""
+        total = len(scope.items)
+        for item in scope.items:
+            if isinstance(item, int) and (
+                function := self._functions.get(self._graph.nodes[item][0])
+            ):
+                total += len(function.graph)
+            elif isinstance(item, For):
+                total += self._size(item.scope)
+            elif isinstance(item, If):
+                total += sum(map(self._size, item.sides))
+        return total
 
     def _extremes(self, s: For, span: str) -> tuple[str, str]:
         """The least and the most iterations that a lane takes, if not all take the same ones."""
@@ -381,17 +398,6 @@ class _Iterations:
             name if name == old else values.chosen(values.mask, kind, name, old)
             for name, old, kind in zip(self._yields(), carried, self.kinds, strict=True)
         ]
-
-
-def _size(scope: Scope) -> int:
-    """The items of a scope, and of those within."""
-    total = len(scope.items)
-    for item in scope.items:
-        if isinstance(item, For):
-            total += _size(item.scope)
-        elif isinstance(item, If):
-            total += sum(map(_size, item.sides))
-    return total
 
 
 def _nothing(item: object) -> None:
