@@ -18,6 +18,8 @@ import reference_pages
 
 import symgrad as sg
 from symgrad.demo import demonstration
+from symgrad.expr.graph.written_out import MOST_ELEMENTS, MOST_OF_ONE_CALL
+from symgrad.front.choice import LARGE_POINT, LEAST_WHOLE
 from symgrad.report.progress import PlainScreen
 
 ROOT = Path(__file__).parents[1]
@@ -136,6 +138,15 @@ def test_the_page_of_devices_says_what_its_loop_prints(
     start = rosenbrock(np.random.default_rng(0).normal(size=(10_000, 2)).T).mean()
     said = re.findall(r"# ([\d.]+), from ([\d.]+) at the start", loop)
     assert said == [(f"{float(capsys.readouterr().out):.2f}", f"{start:.0f}")]
+
+
+def test_the_page_of_arrays_has_the_numbers_of_the_rule() -> None:
+    page = " ".join((ROOT / "docs/arrays.md").read_text("utf-8").split())
+    large = f"({LEAST_WHOLE} elements and more of one call, {LARGE_POINT:,} variables of a kernel)"
+    each = f"no operation has more than {MOST_ELEMENTS:,}; of one call"
+    together = f"as long as all have no more than {MOST_OF_ONE_CALL:,} together"
+    begun_again = f"come to more than {MOST_OF_ONE_CALL:,} operations"
+    assert [text for text in (large, each, together, begun_again) if text not in page] == []
 
 
 def test_the_readme_says_how_to_try_and_to_test() -> None:
