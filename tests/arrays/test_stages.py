@@ -306,14 +306,6 @@ def test_long_columns_are_added_up_where_drivers_end_loops() -> None:
     np.testing.assert_allclose(found, x @ a, atol=1e-4)
 
 
-@pytest.mark.parametrize(("terms", "kernels"), [(5_000, 1), (8_192, 1), (8_193, 2)])
-def test_sums_that_a_group_does_soon_are_one_kernel(terms: int, kernels: int) -> None:
-    x = np.random.default_rng(0).uniform(size=terms)
-    f = sg.fused_forward((terms,), lambda x: np.sum(np.tanh(x)), device="gpu")
-    assert len(f.modules) == kernels
-    np.testing.assert_allclose(f.run(x), np.sum(np.tanh(x)), rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("device", "dtype", "name"), [("cpu", "float64", "product"), ("gpu", "float32", "matmul")]
 )

@@ -308,4 +308,4 @@ class Lanes:
         few = groups < sizes.FEW_ELEMENTS and groups * terms >= sizes.ACROSS_READS
         if few and self.is_across(access):
             return True
-        return (groups < 256 and terms > sizes.SPLIT_TERMS) or terms > 32 * sizes.MOST_ITERATIONS
+        return (groups < 256 and terms >= sizes.SPLIT_TERMS) or terms > 32 * sizes.MOST_ITERATIONS

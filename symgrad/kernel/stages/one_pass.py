@@ -74,9 +74,7 @@ def one_pass(
                 bound = more
                 others.append(array)
                 reads += own
-    if not others and (bindings is None or size <= sizes.SPLIT_TERMS):
-        return None  # the host has nothing to gain, and a GPU's group does it in one kernel
-    if bindings is not None and len(bound) + len(parts) > bindings:
+    if (not others) if bindings is None else len(bound) + len(parts) > bindings:
         return None
     operators = tuple(op.operator for op in reduces)
     return Pass(tuple(reductions), operators, tuple(others), tuple(dict.fromkeys(reads)), size)

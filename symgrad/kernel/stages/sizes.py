@@ -41,7 +41,7 @@ MANY_TERMS: Final = 1024
 """Terms from which a group shares a reduction where one invocation each leaves a GPU idle."""
 
 SPLIT_TERMS: Final = 8_192
-"""Terms up to which a group does a reduction alone, even where there are few elements."""
+"""Terms from which a reduction is done in parts, where there are few elements."""
 
 ACROSS_READS: Final = 2**18
 """Terms of all elements from which few elements whose terms are far apart are done in parts."""
