@@ -73,7 +73,8 @@ def test_it_computes_on_the_cpu_and_derives(copy: Path) -> None:
 
 
 def test_the_tests_of_the_table_take_it(copy: Path) -> None:
-    python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "minversion=8.0",
+    python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
+           "--assert=plain", "-o", "minversion=8.0",
            "-k", "logcosh or every",
            "tests/expr/test_ops.py", "tests/expr/test_functions.py", "tests/expr/test_evaluate.py",
            "tests/expr/test_sympy_bridge.py", "tests/mathlib/test_accuracy.py",

@@ -26,6 +26,14 @@ from numpy.polynomial.polynomial import polyval
 
 mp.mp.dps = 40
 GRID = 2001
+NODES = 96
+"""Of an interpolant that stands for a function on the grid: none is one of its points."""
+SAMPLES = 40
+"""The points at which it is compared with the function."""
+SAME = 1e-13
+"""How close they are, beside the largest of them."""
+SHORT = 10
+"""The highest degree of a polynomial of which an interpolant is taken."""
 Number = Any  # mpmath has no types
 Real = Callable[[Number], Number]
 
@@ -554,14 +562,35 @@ def fit(target: Target) -> tuple[list[float], float]:
     nodes = np.cos(np.linspace(np.pi, 0, GRID)) / 2 + 0.5
     t = target.low + (target.high - target.low) * nodes
     t = t[np.abs(t) > SMALL / 2]
-    values = np.array([float(target.f(mp.mpf(x))) for x in t])
-    weights = np.array([float(abs(target.share(mp.mpf(x)))) for x in t]) / np.abs(values)
+    values = _on_grid(target.f, target, t)
+    weights = np.abs(_on_grid(target.share, target, t)) / np.abs(values)
     coefficients = np.zeros(target.degree + 1)
     for k in range(target.degree, -1, -1):
         known = polyval(t, coefficients)
         coefficients[k] = np.float32(_remez(t, values - known, weights, k)[k])
     error = np.abs(polyval(t, coefficients) - values) * weights
     return coefficients.tolist(), float(error.max() * 2**24)
+
+
+def _on_grid(f: Real, target: Target, t: np.ndarray) -> np.ndarray:
+    """f on a grid: by its Chebyshev interpolant, if that is f to `SAME` at some of the points.
+
+    The interpolant is evaluated by the barycentric formula (Berrut and Trefethen, 2004). Of long
+    polynomials the coefficients depend on the last bits of the values.
+    """
+    if target.degree > SHORT:
+        return np.array([float(f(mp.mpf(x))) for x in t])
+    angles = np.pi * (np.arange(NODES) + 0.5) / NODES
+    middle, half = (target.low + target.high) / 2, (target.high - target.low) / 2
+    nodes = middle + half * np.cos(angles)
+    known = np.array([float(f(mp.mpf(x))) for x in nodes])
+    shares = np.sin(angles) * (-1.0) ** np.arange(NODES) / (t[:, None] - nodes)
+    values = shares @ known / shares.sum(1)
+    sample = slice(0, None, len(t) // SAMPLES)
+    true = np.array([float(f(mp.mpf(x))) for x in t[sample]])
+    if np.all(np.abs(values[sample] - true) <= SAME * np.abs(true).max()):
+        return values
+    return np.array([float(f(mp.mpf(x))) for x in t])
 
 
 def _remez(t: np.ndarray, values: np.ndarray, weights: np.ndarray, degree: int) -> np.ndarray:
