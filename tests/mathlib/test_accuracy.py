@@ -48,6 +48,12 @@ def test_error_is_within_the_bound(name: str) -> None:
     assert errors[worst] <= BOUNDS[name][0], (errors[worst], where, got[worst], want[worst])
 
 
+def test_gelu_has_the_digits_that_phi_has_where_that_is_subnormal() -> None:
+    x = np.append(np.linspace(-13.3, -12.9, 100_001), -13.096069).astype(np.float32)
+    errors = ulps(evaluate(FUNCTIONS[ops.gelu], x), truth("gelu", x))
+    assert 3.4 < errors.max() <= 9.0
+
+
 def of_all_sizes(count: int) -> tuple[Any, Any]:
     """Pairs of floats with any bits but those of infinities and NaN: quotients up to 2**277."""
     random = np.random.default_rng(8)
