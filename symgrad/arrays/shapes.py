@@ -279,7 +279,8 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> W
     widths = np.broadcast_to(np.asarray(pad_width), (a.ndim, 2)).tolist()
     if mode in STATISTICS or mode == "linear_ramp":
         return _padded_by_ends(a, widths, mode, **options)
-    if mode not in PADDED_BY_ELEMENTS or options.get("reflect_type", "even") != "even":
+    is_odd = options.get("reflect_type", "even") != "even"
+    if mode not in PADDED_BY_ELEMENTS or (is_odd and _is_wide(a, widths)):
         raise ElementsNeededError(f"np.pad by {mode}, {options}")
     values = np.broadcast_to(np.asarray(options.get("constant_values", 0)), (a.ndim, 2)).tolist()
     for k, (before, behind) in enumerate(widths):
@@ -292,11 +293,20 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> W
             ]
         else:
             whole_line: Any = np.arange(a.shape[k])
-            line = np.pad(whole_line, (before, behind), mode, **options)  # type: ignore[call-overload]
+            line = np.pad(whole_line, (before, behind), mode)  # type: ignore[call-overload]
             ends = [line[:before], line[len(line) - behind :]]
             parts = [take(a, e, k) if len(e) else None for e in ends]
+            if is_odd:  # about the elements at the ends
+                edges = (take(a, [at], k) for at in (0, -1))
+                pairs = zip(edges, parts, strict=True)
+                parts = [None if p is None else 2 * e - p for e, p in pairs]
         a = concatenate([p for p in (parts[0], a, parts[1]) if p is not None], k)
     return a.copied()
+
+
+def _is_wide(a: WholeArray, widths: Sequence[Sequence[int]]) -> bool:
+    """Whether reflections are reflected again."""
+    return any(max(both) >= n for both, n in zip(widths, a.shape, strict=True))
 
 
 def _padded_by_ends(

@@ -380,6 +380,10 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "covariances": lambda a: np.cov(a[0] if a.ndim > 2 else a),
     "triangles": lambda a: (np.tril(a), np.triu(a, 1)),
     "in a circle": lambda a: np.take(a, [0, 5, -3], axis=-1, mode="wrap"),
+    "about the ends": lambda a: np.pad(a[-1:], [(0, 0)] + [(1, 2)] * (a.ndim - 1), "symmetric"),
+    "about their values": lambda a: np.pad(
+        np.tile(a, 3), [(0, 0)] * (a.ndim - 1) + [(2, 3)], "reflect", reflect_type="odd"
+    ),
     "of nothing": lambda a: np.logaddexp.reduce(a[..., :0], axis=-1),
     "spread of numbers": lambda a: np.nanstd(np.where(a > 0.8, np.nan, a), axis=0, ddof=1),
     "any along an axis": lambda a: (np.any(a > 0, axis=0), np.all(a > 0, axis=-1, keepdims=True)),
