@@ -76,10 +76,7 @@ def whole_or_elements(
             return whole(How(small=one_call and not isinstance(error, AlgorithmError)))
         return elements()
     except MISFITS as error:
-        if reason is not None:
-            raise error from reason
-        if not one_call:
-            raise
-        with suppress(Exception):
-            return whole(How(by_elements=False))
-        raise error from None
+        if one_call:
+            with suppress(Exception):
+                return whole(How(by_elements=False))
+        raise error from reason
