@@ -379,14 +379,14 @@ def _gathered(
     """Rows that have a member, with others that join it, if any do."""
     near = [a for a in later[:LATER] if rows.is_near(sources[a])]
     for other in later[:LATER]:
-        if rows.is_full:
-            break
         # a number of a row is near where elements are made of it
         numbers = () if rows.has_elements(other) else near
         is_near = rows.is_near(sources[other]) or any(other in sources[a] for a in numbers)
         if rows.joins(other, sources[other], known, is_near):
             assert isinstance(other, Tabulate), "an array by its elements"
             rows.add(other, sources[other])
+            if rows.is_full:
+                break
     while len(rows.members) > 1 and not _fits(rows, sources, stored_of, target):
         rows.members.pop()
     if not rows.are_worth_it:
