@@ -26,7 +26,7 @@ from symgrad.expr.graph.node import (
 )
 from symgrad.expr.graph.place import resolve_places
 from symgrad.expr.graph.region import Loop, Pick, close, hole, loop_op
-from symgrad.expr.laws.simplify import FLOAT32_LARGEST
+from symgrad.expr.laws.facts import FLOAT32_LARGEST
 from symgrad.expr.tracers.expression import WRAP, Expr, lift
 
 _ONE = (CONST, float_bits(1.0))

@@ -15,8 +15,9 @@ from symgrad.expr.graph.node import CONST, WORD, Graph, Node, Op, bits_float, re
 from symgrad.expr.graph.region import Choice, Loop, Pick
 from symgrad.expr.ops.interval import ANY, BELOW_ZERO, POSITIVE, Fixed, Interval, join
 
-_TINY: Final = 2.0**-126
-"""Float32 results below this may be flushed to 0."""
+FLOAT32_SMALLEST: Final = 2.0**-126
+"""The smallest float32 that no device flushes to 0."""
+FLOAT32_LARGEST: Final = (2 - 2.0**-23) * 2.0**127
 _WORDS: Final = (0.0, 2.0**32)
 """The interval of words as floats."""
 _LOWS: Final = (-math.inf, -1.0, BELOW_ZERO, 0.0, 1.0)
@@ -26,7 +27,6 @@ _PASSES: Final = 6
 """How often a loop's intervals are widened before nothing is concluded of it."""
 _MOST_FACTORS: Final = 16
 """Factors of a product up to which they are looked at one by one."""
-_HUGE: Final = (2 - 2.0**-23) * 2.0**127
 _MARGIN: Final = 2.0**-22
 """More than the relative error of an operation that is rounded to float32."""
 
@@ -35,12 +35,18 @@ def rounded(interval: Interval) -> Interval:
     """The interval widened to what float32 makes of its ends: rounding, underflow, overflow."""
     low, high = interval
     if math.isfinite(low) and low not in (0.0, BELOW_ZERO):
-        low = min(low - abs(low) * _MARGIN, _HUGE)
-        low = 0.0 if 0 < low < _TINY else low
+        low = min(low - abs(low) * _MARGIN, FLOAT32_LARGEST)
+        low = 0.0 if 0 < low < FLOAT32_SMALLEST else low
     if math.isfinite(high) and high != 0.0:
         high = high + abs(high) * _MARGIN
-        high = _TINY if 0 < high < _TINY else 0.0 if -_TINY < high < 0 else high
-        high = math.inf if high > _HUGE else high
+        high = (
+            FLOAT32_SMALLEST
+            if 0 < high < FLOAT32_SMALLEST
+            else 0.0
+            if -FLOAT32_SMALLEST < high < 0
+            else high
+        )
+        high = math.inf if high > FLOAT32_LARGEST else high
     return low, high
 
 
@@ -218,8 +224,8 @@ class Facts:
         """
         op, *args = self.graph.nodes[i]
         low, high = self.interval(i, depth)
-        bound = min(max(abs(low), abs(high)), _HUGE)
-        if op in _FINITE and bound == _HUGE and depth < self._DEPTH:
+        bound = min(max(abs(low), abs(high)), FLOAT32_LARGEST)
+        if op in _FINITE and bound == FLOAT32_LARGEST and depth < self._DEPTH:
             known = _FINITE[op](*(self.largest(a, depth + 1) for a in args))
             bound = min(bound, known * (1.0 + _MARGIN))
         return bound

@@ -20,7 +20,7 @@ from symgrad.expr.graph.arrays import ADD_AT, GET, GET_W, WRITES, ZEROS, Writes
 from symgrad.expr.graph.node import CONST, INPUT, INTEGER, TRUTH, Graph, Node, Op, reachable
 from symgrad.expr.graph.rebuild import Copy, Make, outline, rebuild
 from symgrad.expr.graph.region import Pick, Region, has_regions
-from symgrad.expr.laws.facts import Facts
+from symgrad.expr.laws.facts import FLOAT32_LARGEST, FLOAT32_SMALLEST, Facts
 from symgrad.expr.laws.fuse import fused
 from symgrad.expr.laws.shrink import Shrinking, Simplify
 from symgrad.expr.ops.law import Guard, Law, Pattern, constants, exact, real
@@ -38,10 +38,6 @@ from symgrad.expr.tracers.expression import WRAP
 #         return (x0, n1[1])
 #
 # which runs ten times as fast as an interpreter of patterns.
-
-FLOAT32_LARGEST: Final = (2 - 2.0**-23) * 2.0**127
-FLOAT32_SMALLEST: Final = 2.0**-126
-"""The smallest number that no device flushes to 0."""
 
 
 def _is_scale(p: float) -> bool:
