@@ -169,7 +169,6 @@ def test_the_cpu_reads_rows_once_for_a_misfit_and_its_slopes(
     np.testing.assert_allclose(second, curved, rtol=rtol, atol=rtol * np.abs(curved).max())
 
 
-@needs_tint
 def seen(table: Any, w: Any, i: Any) -> Any:
     """Numbers of points that are looked up, made of short sums."""
     x = table[i]
@@ -199,6 +198,7 @@ def test_many_arrays_of_the_same_elements_are_few_kernels_of_lanes() -> None:
     assert 1 < len(stages(run)) < 10
 
 
+@needs_tint
 def test_tint_takes_the_kernel_of_rows_and_sums_over_them() -> None:
     run = sg.jit(weighed, device="gpu")
     run(np.zeros((1500, 1600)), np.zeros(1600))
