@@ -40,8 +40,8 @@ WRITING_METHODS: Final = frozenset(
 )
 """Methods that change an array."""
 
-NUMBERS: Final = frozenset({int, float, bool})
-"""The types of Python's numbers that are recorded."""
+NUMBERS: Final = frozenset({int, float})
+"""The types of Python's numbers that are recorded: truth values are compared by identity."""
 
 PLAIN: Final = (
     bool, int, float, str, bytes, type, type(None), type(Ellipsis), np.dtype, np.generic,
@@ -60,6 +60,9 @@ class WriteError(BaseException):
 
     It is none of the errors that a traced function may handle.
     """
+
+    def __init__(self) -> None:
+        super().__init__("an array of a call's integers is written to where it is recorded")
 
 
 class Form(NamedTuple):
@@ -94,12 +97,21 @@ class Recording:
     def __init__(self, values: Sequence[Any], varying: Collection[int]) -> None:
         self.fixed = {*range(len(values))}.difference(varying)
         """The places of values that more than the steps depends on."""
-        self._count, self._steps = len(values), list[Step]()
-        self.given: list[Any] = [
-            Recorded(self, k, v, frozenset([k])) if k in varying else v
-            for k, v in enumerate(values)
-        ]
+        self.values = [*values]
+        """Those given, and of all steps."""
+        self._varying, self._steps = varying, list[Step]()
+
+    @property
+    def given(self) -> list[Any]:
         """The values, as the traced function gets them."""
+        return [
+            Recorded(self, k, v, frozenset([k])) if k in self._varying else v
+            for k, v in enumerate(self.values)
+        ]
+
+    def release(self) -> None:
+        """Forget the values of the trace, which steps for others do not need."""
+        self.values = []
 
     def do(self, function: Function, args: Sequence[Any], named: Any = None) -> Any:
         """The result of a function: recorded, if it and its arguments depend on nothing else."""
@@ -119,18 +131,19 @@ class Recording:
             return value
         if parts is not value:
             return self._recorded(value, sources, Step(function, *kept, _form(value)))
-        whole = Place(self._added(Step(function, *kept, None)))
+        whole = Place(self._added(value, Step(function, *kept, None)))
         return type(value)(
             self._recorded(v, sources, Step(operator.getitem, (whole, k), {}, _form(v)))
             for k, v in enumerate(parts)
         )
 
     def _recorded(self, value: Any, sources: frozenset[int], step: Step) -> Recorded:
-        return Recorded(self, self._added(step), value, sources)
+        return Recorded(self, self._added(value, step), value, sources)
 
-    def _added(self, step: Step) -> int:
+    def _added(self, value: Any, step: Step) -> int:
         self._steps.append(step)
-        return self._count + len(self._steps) - 1
+        self.values.append(value)
+        return len(self.values) - 1
 
     def replay(self, given: Sequence[Any]) -> list[Any] | None:
         """The values of all steps from others of the same forms, of which those fixed are equal.
@@ -196,7 +209,7 @@ def _is_recordable(value: Any) -> bool:
 def _argument(value: Any) -> Any:
     """An argument as a step keeps it: arrays and lists as they are now."""
     if type(value) is Recorded:
-        return Place(value.number)
+        return _argument(value.value) if value.is_fixed else Place(value.number)
     if type(value) in (tuple, list):
         return type(value)(map(_argument, value))
     if type(value) is slice and not any(map(is_recorded, (value.start, value.stop, value.step))):
@@ -255,6 +268,11 @@ class Recorded:
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return type(self.value)
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether more than the steps depends on all that it follows from: it may be written to."""
+        return self.sources <= self.recording.fixed
+
     def known(self) -> Any:
         """The value itself, on which more than the steps depends from now on."""
         self.recording.fixed |= self.sources
@@ -305,6 +323,8 @@ class Recorded:
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
         if any(isinstance(x, (Whole, Handle)) for x in inputs):
             return NotImplemented
+        if method == "at":
+            raise WriteError
         return self.recording.do(getattr(ufunc, method), inputs, named)
 
     def __array_function__(self, function: Any, types: Any, args: Any, named: Any) -> Any:

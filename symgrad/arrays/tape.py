@@ -94,12 +94,13 @@ class Tape:
         """
         if self.outer is not None:
             return self.operand(self.outer.captured(array))
+        is_step = is_recorded(array) and not array.is_fixed
         numbers = np.asarray(array.value) if is_recorded(array) else array
         now = snapshot(numbers) if isinstance(numbers, np.ndarray) else numbers
-        origin = array if is_recorded(array) else now
+        origin = array if is_step else now
         known = self._arrays.get(id(origin))
         if known is None:
-            if is_recorded(array):
+            if is_step:
                 self.recorded[len(self.arrays)] = array
             known = self._arrays[id(origin)] = origin, self.input(now)
         return known[1]

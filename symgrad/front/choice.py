@@ -61,8 +61,8 @@ def whole_or_elements(
     """
     reason: Exception | None = None
     if varies and not large:
-        with suppress(Exception):
-            return whole(How())
+        with suppress(*NOT_WHOLE, *MISFITS):
+            return whole(How(small=True))
     if large:
         try:
             return whole(How())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 
-from symgrad.arrays.recording import Recording, is_recorded
+from symgrad.arrays.recording import Place, Recording, is_recorded
 from symgrad.arrays.tape import open_tape
 from symgrad.arrays.trace import gradients, nested_gradient
 from symgrad.arrays.whole import WholeArray
@@ -28,7 +28,7 @@ from symgrad.front.choice import LEAST_WHOLE, How, whole_or_elements
 from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
 from symgrad.front.kernels import Kernel, shared
 from symgrad.front.recall import Recall, Recallable, is_integers
-from symgrad.front.whole import TracedCall, WholeTrace, require_countable, runner
+from symgrad.front.whole import Nest, TracedCall, WholeTrace, require_countable, runner
 from symgrad.kernel.host.memory import ResidentArray
 from symgrad.mathlib.define import Math
 from symgrad.optimize.starts import target_of
@@ -158,27 +158,43 @@ def nested(
     return tree.nest(map(part, leaves))
 
 
+WHOLE: Final = object()
+"""The place of a whole array in a result."""
+
+
 class Returned:
     """The result of a function of whole arrays: its ``arrays``, and if there are ``others``.
 
-    What is recorded is neither: it follows from the call's integers.
+    What is recorded is neither: it follows from the call's integers. ``nest`` is the result, of the
+    values of the arrays and of what is recorded, and keeps no array.
     """
 
     def __init__(self, result: Any) -> None:
         self.leaves, self.tree = flatten(result)
         self.arrays = [leaf for leaf in self.leaves if isinstance(leaf, WholeArray)]
-        count = len(self.arrays) + sum(map(is_recorded, self.leaves))
-        self.others = count < len(self.leaves)
+        places = list(map(_place, self.leaves))
+        self.others = any(p is not WHOLE and type(p) is not Place for p in places)
+        self.nest: Nest = functools.partial(_returned, places, self.tree)
 
-    def nested(self, values: Iterator[Any], recorded: Sequence[Any] | None) -> Any:
-        """The result, with these values in the place of its arrays and of what is recorded."""
 
-        def part(leaf: Any) -> Any:
-            if is_recorded(leaf):
-                return leaf.value if recorded is None else recorded[leaf.number]
-            return next(values) if isinstance(leaf, WholeArray) else leaf
+def _place(leaf: Any) -> Any:
+    """The place of a value in a result, or the value itself where it is always the same."""
+    if is_recorded(leaf):
+        return leaf.value if leaf.is_fixed else Place(leaf.number)
+    return WHOLE if isinstance(leaf, WholeArray) else leaf
 
-        return self.tree.nest(map(part, self.leaves))
+
+def _returned(
+    places: Sequence[Any], tree: Tree, values: Iterator[Any], recorded: Sequence[Any]
+) -> Any:
+    """A result, with values in the places of its arrays and of what is recorded."""
+
+    def part(place: Any) -> Any:
+        if type(place) is Place:
+            return recorded[place.number]
+        return next(values) if place is WHOLE else place
+
+    return tree.nest(map(part, places))
 
 
 def _is_there(leaf: Any) -> TypeGuard[ResidentArray]:
@@ -308,15 +324,16 @@ def _whole(
     variables = traced.variables[: len(arguments.arrays) - len(arguments.data)]
     loss, more = traced.number(value), Returned(aux)
     outputs = [loss, *gradients(loss, variables), *more.arrays]
-    nests = [arguments.nests[k] for k in chosen]
+    nests, aux_of = [arguments.nests[k] for k in chosen], more.nest
 
     def nest(results: Iterator[Any], recorded: Any) -> tuple[Any, tuple[Any, ...]]:
         first = next(results)
         number = first if isinstance(first, ResidentArray) else first.item()
         grads = tuple([nested(n, results) for n in nests])
-        return ((number, more.nested(results, recorded)) if has_aux else number), grads
+        return ((number, aux_of(results, recorded)) if has_aux else number), grads
 
-    return run.call(traced, outputs, arguments.stay(run.device), nest, has_aux and more.others)
+    stays, others = arguments.stay(run.device), has_aux and more.others
+    return run.call(traced, outputs, stays, nest, others, recording)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class Jitted:
         traced.require_whole()
         run = runner(self._options, arguments.device(self._device))
         stays = arguments.stay(run.device)
-        return run.call(traced, result.arrays, stays, result.nested, result.others)
+        return run.call(traced, result.arrays, stays, result.nest, result.others, recording)
 
     def _by_elements(self, arguments: Arguments) -> ByElements:
         """A call of a function that works on the elements of its arrays one by one."""

@@ -153,9 +153,11 @@ class _Calls:
         run = _runner(kernels_of(traced.tape), arrays, on_device)
         stays = bool(on_device) and not backend_of(run.device).on_host
 
+        result_of, has_slopes = returned.nest, bool(gradients)
+
         def nest(values: Iterator[Any], recorded: Any) -> tuple[Any, tuple[Any, ...]]:
-            result = returned.nested(values, recorded)
-            slopes = primals if gradients else ()
+            result = result_of(values, recorded)
+            slopes = primals if has_slopes else ()
             return result, tuple([tree.nest(values, None) for tree in slopes])
 
         return run.call(traced, [*returned.arrays, *gradients], stays, nest, returned.others)

@@ -199,10 +199,11 @@ class _Calls(Generic[Recalled]):
                 continue
             if noted.recording is None:
                 return noted.program
+            values = None
             with suppress(Exception):  # a trace says what is wrong, and where
                 values = noted.recording.replay(form.integers)
-                if values is not None:
-                    return having(noted.program, values)
+            if values is not None:
+                return having(noted.program, values)
         return None
 
     def note(self, form: Form, program: Recalled, recording: Recording | None) -> None:
@@ -215,6 +216,9 @@ class _Calls(Generic[Recalled]):
         programs = self._programs.setdefault(fixed, {})
         if len(programs) >= MOST_FORMS:
             programs.clear()
+        if recording is not None:
+            program = having(program, ())
+            recording.release()
         programs[key] = _Noted(program, recording)
 
 
@@ -289,14 +293,17 @@ class Recall(Generic[Recalled]):
         state = self._state(args, named, chosen)
         calls = None if state is None else state.calls
         varying = frozenset[int]()
-        if state is not None and calls is not None and (varying := calls.vary(state.form)):
+        if state is not None and calls is not None and not state.fingerprint.asks_types:
+            varying = calls.vary(state.form)
+        if state is not None and calls is not None and varying:
             recording = Recording(state.form.integers, varying)
             with suppress(Exception, WriteError):
                 program = trace(recording)
-                is_whole = isinstance(program, TracedCall)
-                calls.refused |= recording.fixed & varying if is_whole else varying
-                self._note(state, program, recording if is_whole else None)
-                return program
+                if not program.others:  # which may hold what is recorded
+                    is_whole = isinstance(program, TracedCall)
+                    calls.refused |= recording.fixed & varying if is_whole else varying
+                    self._note(state, program, recording if is_whole else None)
+                    return program
         program = trace(None)
         if calls is not None:
             calls.refused |= varying

@@ -18,6 +18,7 @@ import numpy as np
 
 from symgrad.arrays.kernels import kernel_rule
 from symgrad.arrays.loops import looped
+from symgrad.arrays.recording import Recording
 from symgrad.arrays.rules import contracted, indexed, mapped, positioned, reduced, written
 from symgrad.arrays.tape import Operation, Tape, input_rule, opened, operand_rule
 from symgrad.arrays.trace import program_of, variables
@@ -91,7 +92,7 @@ class Runner:
 
     def call(
         self, traced: WholeTrace, outputs: Sequence[WholeArray], stays: bool,
-        nest: Nest, others: bool = False,
+        nest: Nest, others: bool = False, recording: Recording | None = None,
     ) -> TracedCall:  # fmt: skip
         """A call whose result is nested of these outputs, and on the device if it ``stays``."""
         compiled, taken = self.compiled(traced.tape, outputs), traced.taken
@@ -101,7 +102,8 @@ class Runner:
                 warn_if_rounded(array, name, self.options.dtype)
         constants = [compiled.resident(compiled.given(a)) for a in taken]
         kinds, recorded = [o.kind for o in outputs], traced.recorded
-        return TracedCall(self, compiled, constants, stays, nest, kinds, others, recorded)
+        values = () if recording is None else recording.values
+        return TracedCall(self, compiled, constants, stays, nest, kinds, others, recorded, values)
 
 
 def runner(options: Options, device: DeviceChoice) -> Runner:
@@ -116,7 +118,7 @@ def _runner(options: Options, device: Any, _: str | None) -> Runner:
     return Runner(placed(options, chosen), backend_of(chosen).device)
 
 
-Nest = Callable[[Iterator[Any], Sequence[Any] | None], Any]
+Nest = Callable[[Iterator[Any], Sequence[Any]], Any]
 """The result of a call, of the values of its program and of what is recorded."""
 
 
@@ -135,8 +137,8 @@ class TracedCall:
     """Whether the result holds what the program does not compute."""
     recorded: Mapping[int, int] = field(default_factory=dict)
     """The constants that are recorded, by their places, and the numbers of their values."""
-    recorded_values: Sequence[Any] | None = None
-    """The values of what is recorded, if they are others than those of the trace."""
+    recorded_values: Sequence[Any] = ()
+    """The values of what is recorded."""
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """The result of a call with these arrays."""
@@ -144,10 +146,10 @@ class TracedCall:
         return self.nest(values_of(self.kinds, values), self.recorded_values)
 
     def having(self, values: Sequence[Any]) -> TracedCall:
-        """The call with these values of what is recorded in the place of those of the trace."""
+        """The call with these values of what is recorded; with none, to be kept for others."""
         constants = [*self.constants]
         for place, number in self.recorded.items():
-            constants[place] = self.compiled.given(np.asarray(values[number]))
+            constants[place] = self.compiled.given(np.asarray(values[number])) if values else None
         return replace(self, constants=constants, recorded_values=values)
 
 

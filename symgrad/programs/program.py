@@ -39,7 +39,7 @@ from symgrad.programs.trial import facts_of
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import each_of
 from symgrad.tensor.kernel import Runner, Shape, TensorKernel, Work, launched
-from symgrad.values.arrays import memory_dtype, real_numbers
+from symgrad.values.arrays import real_numbers
 
 
 @dataclass(frozen=True)
@@ -319,11 +319,6 @@ class Program(TensorKernel):
             where = shown(self.code, fault.statement)
             raise ProgramError(f"{where}, for these inputs: {fault}") from None
         return _single([memory[a.name] for a in self.code.of("output")])
-
-    def _dtype_of(self, name: str) -> np.dtype[Any]:
-        floats = memory_dtype(self.precision)
-        dtypes = (_numbers(a, floats) for a in self.code.arrays if a.name == name)
-        return next(dtypes, floats)
 
     def _last_call(self) -> tuple[Work, str, tuple[Shape, ...]]:
         """The last call, or what the first one will be: all shapes are known."""

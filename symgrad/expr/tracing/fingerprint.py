@@ -184,6 +184,8 @@ class Fingerprint:
         classes: Iterable[type] = (),
     ) -> None:  # fmt: skip
         self._takes_arrays, self._takes_lists = arrays, lists
+        self.asks_types = False
+        """Whether the function may ask for the type of a value."""
         self._functions: dict[FunctionType, tuple[CodeType, Any, Any, tuple[str, ...]]] = {}
         self._cells: dict[int, tuple[CellType, Any]] = {}
         self._globals: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
@@ -284,6 +286,7 @@ class Fingerprint:
         if kind in (type, BuiltinFunctionType, FunctionType) and (
             value in KNOWN or (kind, value.__module__) in MATHEMATICS
         ):
+            self.asks_types |= value is type
             return kind, value
         if kind is FunctionType and value not in within:
             return self._of_function(value, (*within, value))
