@@ -73,7 +73,7 @@ float32 bits for every input, ±0, infinities and NaN included, and are always u
 are true of real numbers but may change rounding, a signed zero or the domain: they are used where
 their condition is proven of the operands, and all of them with `simplify="real"`. The laws of one
 operation stand in its row of [the op table](../symgrad/expr/ops), those between operations in
-[laws.py](../symgrad/expr/laws/simplify.py).
+[simplify.py](../symgrad/expr/laws/simplify.py).
 
 That holds for what you wrote. Derivatives are made by symgrad: by default their factors are also
 regrouped, so that their last bit or two may differ from what each law would give.

@@ -98,7 +98,7 @@ class Recording:
         self.fixed = {*range(len(values))}.difference(varying)
         """The places of values that more than the steps depends on."""
         self.values = [*values]
-        """Those given, and of all steps."""
+        """The values given, and those of all steps."""
         self._varying, self._steps = varying, list[Step]()
 
     @property

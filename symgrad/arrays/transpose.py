@@ -31,8 +31,8 @@ LONG: Final = 33
 """Terms from which a sum is computed before it is put where it belongs."""
 
 NOWHERE: Final = 2**15
-"""Terms of sums that would be put nowhere from which shorter ones are, too: as many as a kernel
-takes the time of."""
+"""Terms that would be computed for places that get nothing from which a shorter sum is computed
+first, too: they cost about as much as another kernel."""
 
 Equation = tuple[int, int]
 """An index, and the counter of the target that it has to equal."""

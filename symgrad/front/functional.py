@@ -225,11 +225,12 @@ def value_and_grad(
     options are those of `fused_forward_backward`.
 
     Of the other arguments floats and arrays of floats are variables of the kernel too, whose
-    values cost nothing to change. All else f gets as it is: ints, bools for ``if``, None, strings,
-    arrays of integers as indices, any object. These are constants of the kernel, as is what
-    `functools.partial` gives. But integers, and arrays of them and of truth values, may change
-    without another trace, where f does no more with them than Python's operators and NumPy's
-    functions do: indices, masks, comparisons, a rate that falls with the number of the step.
+    values cost nothing to change. All else f gets as it is. Integers, and arrays of them and of
+    truth values, may change without another trace, where f does no more with them than Python's
+    operators and NumPy's functions do: indices, masks, a rate that falls with the number of the
+    step. (The second call with others is traced once more; those on a GPU are read back.)
+    Constants of the kernel are integers of which f asks more, as ``range(k)`` does, bools, None,
+    strings, any object, and what `functools.partial` gives.
 
     Data in float64 that float32 rounds coarsely beside their spread, such as dates, lead to a
     warning: see `PrecisionWarning`.

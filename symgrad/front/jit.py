@@ -42,9 +42,9 @@ def jit(
     f takes arrays, or dicts, lists, tuples and dataclasses of them, and returns such. Arrays of
     floats and floats are data; all else f gets as it is: ints, bools, strings, arrays of integers
     as indices, whose numbers may change without another trace. `value_and_grad` says more of
-    arguments, and is the same with a gradient. Results
-    are NumPy's arrays, or `DeviceArray` where one came in. The text of the kernels does not depend
-    on sizes: `print(run.stages)` shows what ran last.
+    arguments, and is the same with a gradient. Results are NumPy's arrays, or `DeviceArray` where
+    one came in. The text of the kernels does not depend on sizes: `print(run.stages)` shows what
+    ran last.
 
     f is traced at every call, and equal traces share the kernels; where nothing that it refers to
     can have changed, the trace is left out. Inside a traced function it is f. A function of

@@ -2,7 +2,8 @@
 
 Every node is rebuilt from simplified arguments by `Rewriter.make`, which folds constants, decides
 comparisons, applies the first law that fits, and replaces operations by their definitions. The
-right-hand sides of laws are built by ``make`` as well; laws descend, so this ends.
+right-hand sides of laws are built by ``make`` as well; laws descend, so this ends. The table of
+laws between operations stands first.
 """
 
 from __future__ import annotations

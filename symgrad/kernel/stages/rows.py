@@ -175,11 +175,12 @@ class Rows:
     """The lanes of the vectors that are to reduce them, or 0 on a GPU."""
     members: list[Tabulate] = field(default_factory=list)
     read: set[Array] = field(default_factory=set)
-    """The arrays of a number for each element that they read; lanewise all that are as long."""
+    """The arrays that a kernel of these rows binds to read: those of a number for each element, and
+    where they are ``lanewise`` all that have as many."""
     sums: list[ColumnSum] = field(default_factory=list)
     """Sums over all rows that are computed with them."""
     lanewise: bool = False
-    """Whether no lane waits for another: short sums are written out, and there are no others."""
+    """Whether each lane computes elements by itself: short sums are written out, none is shared."""
     bodies: dict[Array, int] = field(default_factory=dict)
     """The elements of arrays that were asked about."""
 
