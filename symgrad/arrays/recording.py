@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -80,12 +80,12 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A function that was called, and the form of its result, unless that is several values."""
+    """A function that was called, and the form of its result."""
 
     function: Function
     args: tuple[Any, ...]
     named: dict[str, Any]
-    form: Form | None
+    form: Form
 
 
 class Recording:
@@ -95,6 +95,8 @@ class Recording:
     """
 
     def __init__(self, values: Sequence[Any], varying: Collection[int]) -> None:
+        self.is_written = False
+        """Whether an array was written to, so that the trace says nothing of other calls."""
         self.fixed = {*range(len(values))}.difference(varying)
         """The places of values that more than the steps depends on."""
         self.values = [*values]
@@ -109,6 +111,11 @@ class Recording:
             for k, v in enumerate(self.values)
         ]
 
+    def refuse_write(self) -> NoReturn:
+        """Raise the error of a write to an array."""
+        self.is_written = True
+        raise WriteError
+
     def release(self) -> None:
         """Forget the values of the trace, which steps for others do not need."""
         self.values = []
@@ -117,21 +124,28 @@ class Recording:
         """The result of a function: recorded, if it and its arguments depend on nothing else."""
         named = named or {}
         if "out" in named or function in IN_PLACE:
-            raise WriteError
-        value = function(*map(plain, args), **{k: plain(v) for k, v in named.items()})
+            self.refuse_write()
         sources = frozenset[int]().union(*map(_sources, (*args, *named.values())))
+        try:
+            value = function(*map(plain, args), **{k: plain(v) for k, v in named.items()})
+        except Exception:  # which the traced function may handle
+            self.fixed |= sources
+            raise
         parts = value if type(value) in (tuple, list) else (value,)
+        if any(part is plain(a) for part in parts for a in args[1:] if np.ndim(part)):
+            self.refuse_write()  # an argument that results go to
         try:
             kept = tuple(map(_argument, args)), {k: _argument(v) for k, v in named.items()}
         except UnknownArgumentError:
             kept = None
-        if kept is None or not all(map(_is_recordable, parts)):
+        is_plain = all(map(_is_recordable, parts)) and (parts is not value or _has_arrays(parts))
+        if kept is None or not is_plain or _raises_of_floats():
             self.fixed |= sources
         if kept is None or sources <= self.fixed:
             return value
         if parts is not value:
             return self._recorded(value, sources, Step(function, *kept, _form(value)))
-        whole = Place(self._added(value, Step(function, *kept, None)))
+        whole = Place(self._added(value, Step(function, *kept, _form(value))))
         return type(value)(
             self._recorded(v, sources, Step(operator.getitem, (whole, k), {}, _form(v)))
             for k, v in enumerate(parts)
@@ -154,7 +168,7 @@ class Recording:
         for function, args, named, form in self._steps:
             filled = [_filled(a, values) for a in args]
             value = function(*filled, **{k: _filled(a, values) for k, a in named.items()})
-            if form is not None and _form(value) != form:
+            if _form(value) != form:
                 return None
             values.append(value)
         return values
@@ -196,7 +210,18 @@ def _sources(value: Any) -> frozenset[int]:
 def _form(value: Any) -> Form:
     if type(value) in NUMBERS:
         return Form(type(value), (), None)
+    if type(value) in (tuple, list):
+        return Form(type(value), (len(value),), None)
     return Form(type(value), value.shape, value.dtype)
+
+
+def _raises_of_floats() -> bool:
+    """Whether NumPy raises, or calls a function, at a division by 0 and the like here."""
+    return bool({"raise", "call"} & {*np.geterr().values()})
+
+
+def _has_arrays(parts: Sequence[Any]) -> bool:
+    return all(type(part) is np.ndarray for part in parts)
 
 
 def _is_recordable(value: Any) -> bool:
@@ -241,7 +266,7 @@ def _operators(function: Function) -> tuple[Any, Any, Any]:
 
     def in_place(self: Recorded, other: Any) -> Any:
         if type(self.value) is np.ndarray and not isinstance(other, (Whole, Handle)):
-            raise WriteError
+            self.recording.refuse_write()
         return self.of_operands(function, self, other)
 
     return operate, reflected, in_place
@@ -324,7 +349,7 @@ class Recorded:
         if any(isinstance(x, (Whole, Handle)) for x in inputs):
             return NotImplemented
         if method == "at":
-            raise WriteError
+            self.recording.refuse_write()
         return self.recording.do(getattr(ufunc, method), inputs, named)
 
     def __array_function__(self, function: Any, types: Any, args: Any, named: Any) -> Any:
@@ -346,7 +371,7 @@ class Recorded:
         if name.startswith("__"):  # NumPy would read the array by its interfaces
             raise AttributeError(name)
         if name in WRITING_METHODS:
-            raise WriteError
+            self.recording.refuse_write()
         if name not in PURE_METHODS or type(self.value) in NUMBERS:
             return getattr(self.known(), name)
         method = getattr(type(self.value), name)
@@ -377,7 +402,7 @@ class Recorded:
         return np.array(self.known(), dtype, copy=copy)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise WriteError
+        self.recording.refuse_write()
 
     def __bool__(self) -> bool:
         return bool(self.known())

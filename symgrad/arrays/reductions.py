@@ -64,9 +64,14 @@ def _of_number(a: WholeArray, axis: Any) -> Any:
     return () if not a.ndim and type(axis) is int and axis in (0, -1) else axis
 
 
-def _as(a: WholeArray, dtype: Any) -> WholeArray:
-    """An array as one of the type that a reduction is told to use."""
-    return a if dtype is None or dtype is NOT_GIVEN else a.astype(dtype)
+def _as(a: WholeArray, dtype: Any, of_integers: bool = True) -> WholeArray:
+    """An array as one of the type that a reduction is told to use: of real numbers, or integers."""
+    if dtype is None or dtype is NOT_GIVEN:
+        return a
+    kind = np.dtype(dtype).kind
+    if kind != "f" and not (of_integers and kind == "i"):
+        refuse(dtype=dtype)
+    return a.astype(dtype)
 
 
 def _among(a: WholeArray, condition: Any, operator: str, initial: Any) -> WholeArray:
@@ -106,7 +111,7 @@ def mean(
 ) -> WholeArray:  # fmt: skip
     """np.mean."""
     refuse(out=out)
-    a = _as(whole(a, where), dtype)
+    a = _as(whole(a, where), dtype, of_integers=False)
     if where is NOT_GIVEN or where is True:
         return total(a, axis, keepdims=keepdims) / count_of(a, axis, where)
     result = total(a, axis, keepdims=True, where=where) / count_of(a, axis, where)
@@ -125,7 +130,7 @@ def var(
 ) -> WholeArray:  # fmt: skip
     """np.var."""
     refuse(out=out)
-    a = _as(whole(a, where), dtype)
+    a = _as(whole(a, where), dtype, of_integers=False)
     ddof = ddof if correction is NOT_GIVEN else correction
     centre = _mean(a, axis, keepdims=True, where=where) if mean is NOT_GIVEN else mean
     squares = total((a - centre) ** 2, axis, keepdims=True, where=where)

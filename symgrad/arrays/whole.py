@@ -76,6 +76,9 @@ def _sign(ufunc: np.ufunc) -> Any:
 MOST_COMPARED: Final = 4096
 """Elements of an array of numbers up to which it is looked at, whether they are all one number."""
 
+POSITIONS: Final = frozenset({rules.positioned, rules.called})
+"""The operations whose integers are places along an axis: a sign does not matter to them."""
+
 DTYPES: Final = {"f": np.dtype(np.float64), "i": np.dtype(np.int64), "b": np.dtype(np.bool_)}
 """The data types that NumPy would have for elements of each kind."""
 
@@ -377,7 +380,7 @@ class WholeArray(Whole):
                         ": write x.astype(int), and & 255 or the like for what should wrap around"
                     )
                 )
-            if np.dtype(dtype).kind == "u":
+            if np.dtype(dtype).kind == "u" and self.operation.rule not in POSITIONS:
                 raise ElementsNeededError(
                     f"{np.dtype(dtype)}, as integers of whole arrays have a sign: x.astype(int) has"
                     " the same sums, products, bits; (x >> n) & (2**(32 - n) - 1) shifts zeros in"

@@ -22,6 +22,7 @@ from symgrad.expr.graph.written_out import prefer_whole
 from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
+from symgrad.expr.tracers.expression import Condition
 from symgrad.expr.tracers.tree import Block, Tree, flatten
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.choice import LEAST_WHOLE, How, whole_or_elements
@@ -39,13 +40,6 @@ from symgrad.values.arrays import real_numbers, warn_if_rounded
 
 EXPRESSIONS = Handle, ExprArray, TracedArray
 """Arguments of whose trace the derivatives are."""
-
-
-@dataclass(frozen=True)
-class Kth:
-    """The place of an expression, or of an array of them, among all that were computed."""
-
-    k: int
 
 
 class Arguments:
@@ -372,6 +366,19 @@ def _by_elements(
     return ByElements(kernel, arguments.stay(kernel.device), nest, has_aux and not call.is_traced)
 
 
+@dataclass(frozen=True)
+class Kth:
+    """The place of an expression, or of an array of them, among all that were computed."""
+
+    k: int
+    is_condition: bool
+
+    def of(self, values: Sequence[Any]) -> Any:
+        """Its value: kernels have 1 and 0 for truth values in arrays."""
+        value = values[self.k]
+        return value != 0 if self.is_condition and isinstance(value, np.ndarray) else value
+
+
 class ElementsCall:
     """f as a function of one flat array, which gives the expressions in what f returns.
 
@@ -402,7 +409,8 @@ class ElementsCall:
         def noted(leaf: Any) -> Any:
             if isinstance(leaf, Handle) or (isinstance(leaf, np.ndarray) and leaf.dtype == object):
                 traced.append(leaf)
-                return Kth(len(traced) - 1)
+                elements = leaf.flat if isinstance(leaf, np.ndarray) else [leaf]
+                return Kth(len(traced) - 1, all(isinstance(e, Condition) for e in elements))
             return leaf
 
         leaves, self._tree = flatten(result)
@@ -417,5 +425,5 @@ class ElementsCall:
     def nested(self, values: list[Any]) -> Any:
         """The result of f, of the values of its expressions."""
         return self._tree.nest(
-            values[leaf.k] if isinstance(leaf, Kth) else leaf for leaf in self._leaves
+            leaf.of(values) if isinstance(leaf, Kth) else leaf for leaf in self._leaves
         )

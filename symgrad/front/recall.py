@@ -288,7 +288,7 @@ class Recall(Generic[Recalled]):
         """The program of a call by a trace.
 
         Integers are recorded where others came before. Such a trace may fail where one of NumPy's
-        arrays does not: that decides.
+        arrays does not, which decides; and what it returns beside arrays may hold what is recorded.
         """
         state = self._state(args, named, chosen)
         calls = None if state is None else state.calls
@@ -299,7 +299,7 @@ class Recall(Generic[Recalled]):
             recording = Recording(state.form.integers, varying)
             with suppress(Exception, WriteError):
                 program = trace(recording)
-                if not program.others:  # which may hold what is recorded
+                if not program.others and not recording.is_written:
                     is_whole = isinstance(program, TracedCall)
                     calls.refused |= recording.fixed & varying if is_whole else varying
                     self._note(state, program, recording if is_whole else None)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import symgrad as sg
+from symgrad.errors import TraceError, UnsupportedError
 from symgrad.targets import DeviceChoice
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
@@ -131,3 +132,29 @@ def test_integers_beyond_32_bits_are_refused_where_they_matter(name: str) -> Non
     assert "x.astype(float)" in str(caught.value.__cause__)
     wrapped = sg.jit(lambda x: x.astype(int) * (2**32 + 3), device="cpu")(np.array([2.0, -5.0]))
     assert wrapped.tolist() == [6, -15]
+
+
+def test_truth_values_by_elements_are_such() -> None:
+    x = np.linspace(0.0, 80.0, 320).reshape(20, 16)
+    run: Any = sg.jit(
+        lambda x: (x * 5e7).astype(np.uint32) > np.uint32(2**30), device="cpu", dtype="float64"
+    )
+    result = run(x)
+    assert result.dtype == bool
+    np.testing.assert_array_equal(result, (x * 5e7).astype(np.uint32) > 2**30)
+
+
+def test_places_may_be_unsigned() -> None:
+    x = np.random.default_rng(1).normal(size=(40, 40))
+    value, _ = sg.value_and_grad(
+        lambda x: np.sum(x[np.argsort(x[:, 0]).astype(np.uint32)][:3]),
+        device="cpu",
+        dtype="float64",
+    )(x)
+    assert value == pytest.approx(np.sum(x[np.argsort(x[:, 0])][:3]), rel=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [int, bool])
+def test_means_of_other_types_are_refused(dtype: Any) -> None:
+    with pytest.raises((UnsupportedError, TraceError), match="dtype"):
+        sg.jit(lambda x: np.mean(x, axis=1, dtype=dtype), device="cpu")(np.ones((20, 16)))

