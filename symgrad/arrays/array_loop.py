@@ -205,7 +205,7 @@ class _Backwards:
 
     def _input(self, like: Array, role: str, array: Array) -> Input:
         """Another input of the backward body, and what the loop is given for it."""
-        new = Input(shape=like.shape, number=len(self._inputs))
+        new = Input(shape=like.shape, kind=like.kind, number=len(self._inputs))
         self._inputs.append(new)
         self.roles.append(role)
         self.arrays.append(array)

@@ -409,8 +409,8 @@ class ElementsCall:
         def noted(leaf: Any) -> Any:
             if isinstance(leaf, Handle) or (isinstance(leaf, np.ndarray) and leaf.dtype == object):
                 traced.append(leaf)
-                elements = leaf.flat if isinstance(leaf, np.ndarray) else [leaf]
-                return Kth(len(traced) - 1, all(isinstance(e, Condition) for e in elements))
+                kinds = {type(e) for e in leaf.flat} if isinstance(leaf, np.ndarray) else set()
+                return Kth(len(traced) - 1, kinds == {Condition})
             return leaf
 
         leaves, self._tree = flatten(result)

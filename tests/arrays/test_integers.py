@@ -158,3 +158,11 @@ def test_places_may_be_unsigned() -> None:
 def test_means_of_other_types_are_refused(dtype: Any) -> None:
     with pytest.raises((UnsupportedError, TraceError), match="dtype"):
         sg.jit(lambda x: np.mean(x, axis=1, dtype=dtype), device="cpu")(np.ones((20, 16)))
+
+
+def test_results_without_elements_are_numbers() -> None:
+    def f(x: Any) -> Any:
+        return np.cumsum(x[:0]), np.array([*x])
+
+    empty, all_of = sg.jit(f, device="cpu", dtype="float64")(np.ones(3))
+    assert (empty.dtype, empty.shape, all_of.dtype) == (np.float64, (0,), np.float64)

@@ -114,3 +114,23 @@ def test_on_each_device(f: Any) -> None:
         value, grad = sg.value_and_grad(lambda m: f(sg, m, X), device=device)(MATRIX)
         assert value == pytest.approx(wanted[0], rel=1e-4)
         np.testing.assert_allclose(grad, wanted[1], rtol=2e-3, atol=1e-4 * np.max(abs(wanted[1])))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_places_of_long_rows_are_kept_as_integers(device: Any) -> None:
+    def loss(x: Any) -> Any:
+        def step(_: Any, c: Any) -> Any:
+            return c + 0.1 * c[-1 - np.argmin(c.ravel()) % 8]
+
+        return np.sum(np.sin(sg.fori_loop(0, 3, step, x)))
+
+    def in_numpy(x: np.ndarray) -> float:
+        for _ in range(3):
+            x = x + 0.1 * x[-1 - np.argmin(x.ravel()) % 8]
+        return float(np.sum(np.sin(x)))
+
+    x, h = np.random.default_rng(0).normal(size=(8, 8)), 1e-6
+    grad = sg.jit(sg.grad(loss), device=device)(x)
+    steps = h * np.eye(64).reshape(64, 8, 8)
+    slopes = [(in_numpy(x + d) - in_numpy(x - d)) / (2 * h) for d in steps]
+    np.testing.assert_allclose(grad.ravel(), slopes, rtol=1e-4, atol=1e-5)

@@ -100,3 +100,25 @@ def test_long_bodies_read_the_numbers_of_their_row() -> None:
     expected = (step(x + h * along) - step(x - h * along)) / (2 * h)
     computed = sg.jit(curvature, device="cpu", dtype="float64")(x)
     assert np.allclose(computed, expected, rtol=1e-6, atol=1e-7)
+
+
+def _of_a_product(x: Any) -> Any:
+    hessian = sg.jacobian(sg.grad(lambda z: np.sum(np.sin(z) * np.prod(np.cos(z)))))(x)
+    return np.sum(hessian * np.arange(16.0).reshape(4, 4))
+
+
+def test_kernels_of_sums_and_what_finishes_them_bind_no_more_than_they_may() -> None:
+    x = np.array([0.3, 0.1, 0.4, 0.5])
+    hessian = sg.jacobian(sg.grad(lambda z: np.sum(np.sin(z) * np.prod(np.cos(z)))))
+    on_gpu = sg.jit(hessian, device="gpu")(x)
+    on_host = sg.jit(hessian, device="cpu", dtype="float64")(x)
+    np.testing.assert_allclose(on_gpu, on_host, rtol=1e-5, atol=1e-6)
+
+
+def test_words_of_an_index_reach_the_functions_of_long_kernels() -> None:
+    slopes = sg.grad(_of_a_product)
+    f = sg.jit(lambda x: np.sum(slopes(x) ** 2), device="cpu", dtype="float64")
+    grad = sg.jit(sg.grad(lambda x: np.sum(slopes(x) ** 2)), device="cpu", dtype="float64")
+    x, h = np.array([0.3, 0.1, 0.4, 0.5]), 1e-5
+    numbers = [(f(x + d) - f(x - d)) / (2 * h) for d in h * np.eye(4)]
+    np.testing.assert_allclose(grad(x), numbers, rtol=1e-7)

@@ -90,6 +90,11 @@ def _items(
     def stored_of(group: Sequence[Array]) -> set[Array]:
         return {a for a in group if a in outputs or not set(group).issuperset(read_by[a])}
 
+    def bound(group: Sequence[Array]) -> bool:
+        """Whether a kernel binds all that a group reads and writes."""
+        most, sources = scheduler.target.bindings, {a for member in group for a in read[member]}
+        return most is None or len(sources.difference(group)) + len(stored_of(group)) <= most
+
     for n, array in enumerate(program.arrays):
         if array in computed:
             continue
@@ -114,7 +119,9 @@ def _items(
             beside = scheduler.beside(array, later)
             others = () if beside else scheduler.alike(array, later, computed)
             sums = array, *others
-            finishing = () if beside else scheduler.finishing(sums, read_by, computed)
+            finishing = [] if beside else [*scheduler.finishing(sums, read_by, computed)]
+            while finishing and not bound([*sums, *finishing]):
+                finishing.pop()
             computed.update(beside.others if beside else (*others, *finishing))
             stored = stored_of([*sums, *finishing])
             yield from scheduler.steps(array, beside, others, finishing, stored)

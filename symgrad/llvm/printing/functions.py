@@ -301,10 +301,11 @@ class Arrangement:
         return sources
 
     def _arguments_of(self, i: int) -> Sequence[int]:
-        """Needs of a lazy value where it is written: of an index also its parts."""
+        """Needs of a lazy value where it is written: of an index, and of a word, also the parts."""
         graph, lazy = self.analysis.graph, self.analysis.lazy
         args = [*graph.args(i)]
-        for a in args if isinstance(graph.nodes[i][0], Read) else ():  # they grow
+        has_words = isinstance(graph.nodes[i][0], Read) or self.kernel.type(i) == "u"
+        for a in args if has_words else ():  # they grow
             if a not in lazy and self.kernel.type(a) == "u":
                 args += graph.args(a)
         return args
