@@ -10,6 +10,7 @@ so that the steps alone are done again for others. What asks for a value in anot
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple, NoReturn, TypeGuard
@@ -276,6 +277,11 @@ def _sign(function: Function) -> Any:
     return lambda self: self.then(function)
 
 
+def _asking(function: Function) -> Any:
+    """The method that is a function of the value itself."""
+    return lambda self, *others: function(self.known(), *map(known, others))
+
+
 class Recorded:
     """An array of NumPy's, or a number, in a trace, with the record of how it came about.
 
@@ -404,50 +410,10 @@ class Recorded:
     def __setitem__(self, key: Any, value: Any) -> None:
         self.recording.refuse_write()
 
-    def __bool__(self) -> bool:
-        return bool(self.known())
-
-    def __int__(self) -> int:
-        return int(self.known())
-
-    def __float__(self) -> float:
-        return float(self.known())
-
-    def __complex__(self) -> complex:
-        return complex(self.known())
-
-    def __index__(self) -> int:
-        return operator.index(self.known())
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return round(self.known(), digits)
-
-    def __divmod__(self, other: Any) -> Any:
-        return divmod(self.known(), known(other))
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return divmod(known(other), self.known())
-
-    def __contains__(self, value: Any) -> bool:
-        return known(value) in self.known()
-
-    def __hash__(self) -> int:
-        return hash(self.known())
-
-    def __repr__(self) -> str:
-        return repr(self.known())
-
-    def __str__(self) -> str:
-        return str(self.known())
-
-    def __format__(self, spec: str) -> str:
-        return format(self.known(), spec)
-
-    def __copy__(self) -> Any:
-        return self.known().copy()
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self.known().copy()
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.known().__reduce_ex__(protocol)
+    __bool__, __int__, __float__ = map(_asking, (bool, int, float))
+    __complex__, __index__, __round__ = map(_asking, (complex, operator.index, round))
+    __hash__, __repr__, __str__, __format__ = map(_asking, (hash, repr, str, format))
+    __contains__, __divmod__ = _asking(operator.contains), _asking(divmod)
+    __rdivmod__ = _asking(lambda value, other: divmod(other, value))
+    __copy__, __deepcopy__ = _asking(copy.copy), _asking(copy.deepcopy)
+    __reduce_ex__ = _asking(lambda value, protocol: value.__reduce_ex__(protocol))

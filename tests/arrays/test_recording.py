@@ -299,13 +299,17 @@ def by_an_error_of_an_index(w: Any, k: Any) -> Any:
         return np.sum(w)
 
 
+def by_rounding(w: Any, k: Any) -> Any:
+    return np.sum(w**3) * divmod(7, k)[0] + round(k / 3, 1)
+
+
 def by_an_axis(w: Any, k: Any) -> Any:
     return np.sum(np.sum(w, axis=k % 2) ** 2)
 
 
 NUMBERS_TRACED = (
     by_a_range, by_a_power, by_a_shape, by_repetition, by_an_error_of_pythons,
-    by_an_error_of_an_index, by_an_axis,
+    by_an_error_of_an_index, by_rounding, by_an_axis,
 )  # fmt: skip
 
 
