@@ -69,12 +69,13 @@ def whole_or_elements(
         except NOT_WHOLE as error:
             reason = error.with_traceback(None)
     try:
-        with nullcontext() if large else whole_instead(one_call):
+        try:
+            with nullcontext() if large else whole_instead(one_call):
+                return elements()
+        except ManyElementsError as error:
+            with suppress(*NOT_WHOLE, TraceError):
+                return whole(How(small=one_call and not isinstance(error, AlgorithmError)))
             return elements()
-    except ManyElementsError as error:
-        with suppress(*NOT_WHOLE, TraceError):
-            return whole(How(small=one_call and not isinstance(error, AlgorithmError)))
-        return elements()
     except MISFITS as error:
         if one_call:
             with suppress(Exception):

@@ -414,3 +414,21 @@ def test_means_of_nothing_are_nan(f: Any) -> None:
     """Of numbers they were a ZeroDivisionError."""
     assert np.isnan(sg.value_and_grad(lambda x: f(x[:0]), device="cpu")(np.ones(3))[0])
     assert np.isnan(sg.fused_forward(2, lambda v: f(v[:0]), device="cpu").run([1.0, 2.0]))
+
+
+def test_what_fails_by_many_elements_is_traced_whole() -> None:
+    """Refused by elements, and small for whole arrays: these were not tried then."""
+    x, points = np.random.default_rng(0).normal(size=31), np.array([0.0, 0.5])
+
+    def smooth(x: Any) -> Any:
+        s = np.sort(x)
+        at = np.interp(0.3, np.linspace(0, 1, len(x)), s)
+        return np.sum(np.cumsum(s) * x) + at + np.median(x)
+
+    def loss(x: Any) -> Any:
+        return smooth(x) + np.sum(np.searchsorted(np.sort(x), points) * 1.0)
+
+    value, slope = sg.value_and_grad(loss, device="cpu", dtype="float64")(x)
+    assert value == pytest.approx(float(loss(x)), rel=1e-12)
+    want = sg.value_and_grad(smooth, device="cpu", dtype="float64")(x)[1]
+    np.testing.assert_allclose(slope, want, rtol=1e-12)
