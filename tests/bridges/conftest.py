@@ -1,4 +1,4 @@
-"""A cluster of two processes, which tests share."""
+"""What tests of bridges share: JAX in float64, and a cluster of two processes."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def client(cluster: Any) -> Iterator[Any]:
     """The same client, as the one there is."""
     with cluster.as_current():
         yield cluster
+
+
+@pytest.fixture
+def jax_in_float64() -> Iterator[None]:
+    """JAX in float64; a context would not reach threads of callbacks."""
+    jax: Any = pytest.importorskip("jax")
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,7 @@ jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
 
 
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
+pytestmark = pytest.mark.usefixtures("jax_in_float64")
 
 
 def attention(xp: Any, q: Any, k: Any, v: Any) -> Any:
@@ -69,7 +64,7 @@ def test_value_and_grad_is_jaxs(name: str) -> None:
     argnums = tuple(range(len(arrays)))
     own = sg.value_and_grad(lambda *x: f(np, *x), argnums, device="cpu", dtype="float64")
     value, grads = own(*arrays)
-    expected, slopes = jax.value_and_grad(lambda *x: f(jnp, *x), argnums)(*arrays)
+    expected, slopes = jax.jit(jax.value_and_grad(lambda *x: f(jnp, *x), argnums))(*arrays)
     assert np.isclose(value, expected, rtol=1e-12)
     for a, b in zip(grads, slopes, strict=True):
         assert np.allclose(a, b, rtol=1e-10, atol=1e-11 * np.max(np.abs(b)))
@@ -86,5 +81,5 @@ def test_second_derivatives_of_drawn_functions_are_jaxs(seed: int) -> None:
 
     wide = np.broadcast_to(arrays[0], (1100, *arrays[0].shape))
     own = sg.jit(sg.vmap(sg.grad(squares(sg.grad, np))), device="cpu", dtype="float64")
-    expected = np.asarray(jax.grad(squares(jax.grad, jnp))(arrays[0]))
+    expected = np.asarray(jax.jit(jax.grad(squares(jax.grad, jnp)))(arrays[0]))
     assert np.allclose(own(wide)[7], expected, rtol=1e-8, atol=1e-9 * (1 + np.abs(expected).max()))
