@@ -75,10 +75,20 @@ def orders_of(op: Op, highest: int) -> list[tuple[int, ...]]:
 def true_derivative(op: Op, point: Point, by: Sequence[int]) -> Any:
     """The partial derivative at a point by the arguments at these positions, to 40 digits or more.
 
-    It is complex where the row means nothing real next to the point.
+    It is complex where the row means nothing real next to the point. Each is computed once, in
+    whatever order the arguments are.
     """
-    if op.transparent:
-        return mpf(0)
+    key = op.name, repr(point), tuple(sorted(by))  # 0.0 and -0.0 are equal, and have other texts
+    if key not in KNOWN:
+        KNOWN[key] = mpf(0) if op.transparent else _computed(op, point, key[-1])
+    return KNOWN[key]
+
+
+KNOWN: Final[dict[tuple[str, str, tuple[int, ...]], Any]] = {}
+
+
+def _computed(op: Op, point: Point, by: Sequence[int]) -> Any:
+    """A derivative by a central difference in many digits."""
     slots = variables_of(op)
 
     def meaning(*floats: Any) -> Any:
