@@ -116,23 +116,23 @@ def test_scans_and_their_gradients(name: str, device: DeviceChoice) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(alone, results, strict=True))
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("length", [2047, 2048, 60_000, 60_001])
-def test_long_ones_in_many_parts(length: int, device: DeviceChoice) -> None:
+def test_long_ones_in_many_parts(length: int) -> None:
     """The sums are NumPy's; those of the gradient go the other way."""
     rng = np.random.default_rng(1)
     x, g = drawn(rng, (2, length)), drawn(rng, (2, length))
-    y, (dx,) = sg.associative_scan(np.add, device=device).vjp(x, g)
-    assert error(y, np.cumsum(x, -1)) <= BOUND
-    assert error(dx, np.cumsum(g[:, ::-1], -1)[:, ::-1]) <= BOUND
     slope = rng.uniform(0.5, 1.0, (2, length)).astype(np.float32).astype(np.float64)
-    kernel = sg.associative_scan(affine, device=device)
-    results, gradients = kernel.vjp(slope, x, g * 0.0, g)
     wanted = scanned(affine, [slope, x], -1, False)
-    assert max(errors(results, wanted)) <= BOUND
     held = scanned(affine, [np.roll(slope, -1, -1), g], -1, True)[1]
     before = np.concatenate([np.zeros((2, 1)), wanted[1][:, :-1]], 1)
-    assert max(errors(gradients, [held * before, held])) <= BOUND
+    for device in DEVICES:
+        y, (dx,) = sg.associative_scan(np.add, device=device).vjp(x, g)
+        assert error(y, np.cumsum(x, -1)) <= BOUND
+        assert error(dx, np.cumsum(g[:, ::-1], -1)[:, ::-1]) <= BOUND
+        kernel = sg.associative_scan(affine, device=device)
+        results, gradients = kernel.vjp(slope, x, g * 0.0, g)
+        assert max(errors(results, wanted)) <= BOUND
+        assert max(errors(gradients, [held * before, held])) <= BOUND
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -171,10 +171,14 @@ def test_slopes_at_ties_of_maxima_are_shared(length: int, device: DeviceChoice) 
 
 
 @pytest.mark.parametrize(
-    "device_target", [WorkgroupTarget(), SimdTarget(4, whole=False)], ids=["groups", "in_step"]
+    ("device_target", "lengths"),
+    [(WorkgroupTarget(), (6001, 9000, 500)), (SimdTarget(4, whole=False), (601, 1800, 100))],
+    ids=["groups", "in_step"],
 )
-def test_the_programs_have_no_races(device_target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With few groups, which have several chunks of a part each."""
+def test_the_programs_have_no_races(
+    device_target: Any, lengths: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few groups, which have several chunks of a part each, or lanes with several parts."""
     for name, number in (
         ("BUSY_GROUPS", 3),
         ("BUSY_INVOCATIONS", 12),
@@ -183,9 +187,9 @@ def test_the_programs_have_no_races(device_target: Any, monkeypatch: pytest.Monk
     ):
         monkeypatch.setattr(associative, name, number)
     for case in (
-        Case(affine, 2, (1, 6001)),
-        Case(affine, 2, (2, 18_000), reverse=True),
-        Case(product, 4, (2, 500)),
+        Case(affine, 2, (1, lengths[0])),
+        Case(affine, 2, (2, lengths[1]), reverse=True),
+        Case(product, 4, (2, lengths[2])),
         CASES["one"],
     ):
         arrays, cotangents = case.arrays(0.8)

@@ -154,7 +154,7 @@ def test_float64_on_the_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    "device_target", [WorkgroupTarget(), SimdTarget(16, whole=False)], ids=["groups", "in_step"]
+    "device_target", [WorkgroupTarget(), SimdTarget(64, whole=False)], ids=["groups", "in_step"]
 )
 def test_the_programs_have_no_races(device_target: Any) -> None:
     work = Update(AdamW(), 1.0, Options("update", dtype="float64"), 9)

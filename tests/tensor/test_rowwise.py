@@ -69,10 +69,6 @@ def numpy_layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., np.ndarray], str]] = {
-    "softmax": (softmax, numpy_softmax, "x"),
-    "its own softmax": (sg.softmax, numpy_softmax, "x"),
-    "layer norm": (layer_norm, numpy_layer_norm, "xww"),
-    "rms norm": (rms_norm, lambda x, w: w * x / np.sqrt(along(np.mean, x * x) + 1e-6), "xw"),
     "residual": (
         residual,
         lambda x, r, w: r + np.tanh(w * x) * np.exp(-along(np.sum, x * x) / 100), "xxw",
@@ -84,7 +80,10 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., np.ndarray], str]] = {
     "a function": (sg.tanh, np.tanh, "x"),
     "no reduction": (lambda x, w: sg.sin(x) * w, lambda x, w: np.sin(x) * w, "xw"),
 }  # fmt: skip
-"""Functions of rows, the same in NumPy, and which arguments are rows or of columns."""
+"""Functions of rows, the same in NumPy, and which arguments are rows or of columns.
+
+Softmax and norms of layers are in test_torch_gradients.
+"""
 
 SHAPES = [(1, 4), (7, 3), (2, 3, 33), (70, 5), (2, 300), (0, 4)]
 
