@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from site_reference import offered
 
@@ -94,10 +94,26 @@ def modules() -> dict[str, ast.Module]:
     return {n.removesuffix(".__init__"): t for n, t in zip(names, trees, strict=True)}
 
 
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda
+N = TypeVar("N", bound=ast.AST)
+
+
 @cache
-def nodes() -> dict[str, list[ast.AST]]:
-    """All nodes of these trees."""
-    return {name: [*ast.walk(tree)] for name, tree in modules().items()}
+def nodes() -> dict[type[ast.AST], list[tuple[str, ast.AST, bool]]]:
+    """All nodes of these trees by type: each with its module, and whether a function holds it."""
+    by_type: defaultdict[type[ast.AST], list[tuple[str, ast.AST, bool]]] = defaultdict(list)
+    waiting = [(name, tree, False) for name, tree in modules().items()]
+    while waiting:
+        name, node, inner = waiting.pop()
+        by_type[type(node)].append((name, node, inner))
+        inner = inner or isinstance(node, FUNCTIONS)
+        waiting += [(name, child, inner) for child in ast.iter_child_nodes(node)]
+    return by_type
+
+
+def nodes_of(kind: type[N]) -> list[tuple[str, N, bool]]:
+    """Those of a type."""
+    return cast("list[tuple[str, N, bool]]", nodes()[kind])
 
 
 def targets(node: ast.AST, known: set[str]) -> Iterator[str]:
@@ -115,26 +131,16 @@ def targets(node: ast.AST, known: set[str]) -> Iterator[str]:
             yield name
 
 
-IMPORTING = ast.Import, ast.ImportFrom, ast.Call
-FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda
-
-
-def imports(module: str, tree: ast.AST, known: set[str]) -> Iterator[Import]:
-    """All imports of a module."""
-    waiting = [(tree, False)]
-    while waiting:
-        node, deferred = waiting.pop()
-        if isinstance(node, IMPORTING):
-            yield from (Import(module, t, deferred) for t in targets(node, known))
-        deferred |= isinstance(node, FUNCTIONS)
-        waiting += [(child, deferred) for child in ast.iter_child_nodes(node)]
-
-
 @cache
 def every_import() -> set[Import]:
     """All imports of symgrad's modules."""
-    trees = modules()
-    return {i for name, tree in trees.items() for i in imports(name, tree, set(trees))}
+    known = set(modules())
+    return {
+        Import(module, target, inner)
+        for kind in (ast.Import, ast.ImportFrom, ast.Call)
+        for module, node, inner in nodes_of(kind)
+        for target in targets(node, known)
+    }
 
 
 @cache
@@ -209,6 +215,15 @@ def test_drivers_stay_in_their_packages() -> None:
     assert {i for i in outside() if i.package in DRIVERS and not is_driver(i)} == set()
 
 
+CONNECTIONS = {"socket", "urllib", "http", "requests", "ftplib", "smtplib", "asyncio", "httpx"}
+
+
+def test_nothing_is_sent_anywhere() -> None:
+    imported = {i.package for i in every_import()}
+    assert "numpy" in imported
+    assert imported & CONNECTIONS == set()
+
+
 def test_source_is_emitted_without_drivers_and_optional_packages() -> None:
     barred = sorted({*DRIVERS, *OPTIONAL})
     bar = f"import sys; sys.modules.update(dict.fromkeys({barred}))"
@@ -269,18 +284,12 @@ RETIRED = {"turn", "turns", "team", "teams", "traits"}
 
 
 def test_names_are_those_of_the_glossary() -> None:
-    def retired(tree: list[ast.AST]) -> set[str]:
-        stored = {n.id for n in tree if isinstance(n, ast.Name) and not is_read(n)}
-        arguments = {n.arg for n in tree if isinstance(n, ast.arg)}
-        attributes = {n.attr for n in tree if isinstance(n, ast.Attribute)}
-        return (stored | arguments | attributes) & RETIRED
-
-    def is_read(name: ast.Name) -> bool:
-        return isinstance(name.ctx, ast.Load)
-
-    old = {m: words for m, tree in nodes().items() if (words := retired(tree))}
-    circles = {m for m in old if m.startswith(("symgrad.mathlib", "symgrad.expr.ops"))}
-    assert {m: words for m, words in old.items() if m not in circles} == {}
+    stored = {(m, n.id) for m, n, _ in nodes_of(ast.Name) if not isinstance(n.ctx, ast.Load)}
+    arguments = {(m, n.arg) for m, n, _ in nodes_of(ast.arg)}
+    attributes = {(m, n.attr) for m, n, _ in nodes_of(ast.Attribute)}
+    old = {(m, word) for m, word in stored | arguments | attributes if word in RETIRED}
+    circles = "symgrad.mathlib", "symgrad.expr.ops"
+    assert {(m, word) for m, word in old if not m.startswith(circles)} == set()
 
 
 GRAMMAR_WORDS = {"found", "made", "there", "here"}
@@ -288,13 +297,11 @@ GRAMMAR_WORDS = {"found", "made", "there", "here"}
 
 
 def test_values_are_named_by_what_they_are() -> None:
-    def names(tree: list[ast.AST]) -> set[str]:
-        functions = [n for n in tree if isinstance(n, ast.FunctionDef)]
-        inner = [n for function in functions for n in ast.walk(function)]
-        stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        return (stored | {n.arg for n in inner if isinstance(n, ast.arg)}) & GRAMMAR_WORDS
-
-    assert {m: words for m, tree in nodes().items() if (words := names(tree))} == {}
+    names = {
+        (m, n.id) for m, n, inner in nodes_of(ast.Name) if inner and isinstance(n.ctx, ast.Store)
+    }
+    names |= {(m, n.arg) for m, n, inner in nodes_of(ast.arg) if inner}
+    assert {(m, name) for m, name in names if name in GRAMMAR_WORDS} == set()
 
 
 CLAUSE = re.compile(r"(What|Those|The same|Their|That (of|by|on))\b")
@@ -302,16 +309,12 @@ CLAUSE = re.compile(r"(What|Those|The same|Their|That (of|by|on))\b")
 
 
 def test_docstrings_name_their_subject() -> None:
-    def strings(tree: list[ast.AST]) -> Iterator[ast.Constant]:
-        for node in tree:
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                yield node.value
-
     riddles = {
         f"{m}:{s.lineno}: {s.value}"
-        for m, tree in nodes().items()
-        for s in strings(tree)
-        if isinstance(s.value, str) and CLAUSE.match(s.value)
+        for m, node, _ in nodes_of(ast.Expr)
+        if isinstance(s := node.value, ast.Constant)
+        and isinstance(s.value, str)
+        and CLAUSE.match(s.value)
     }
     assert riddles == set()
 
