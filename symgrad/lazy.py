@@ -27,6 +27,9 @@ arithmetic: Final[Any] = Lazy()
 cumulative: Final[Any] = Lazy()
 """The module that scans arrays on a device; the package says which one it is."""
 
+machine_code: Final[Any] = Lazy()
+"""The module that compiles modules of LLVM for the host; the package says which one it is."""
+
 kernels: Final[Any] = Lazy()
 """The package, which runs functions of numbers as kernels: `jit` and `value_and_grad`."""
 

@@ -21,7 +21,7 @@ import symgrad
 
 ROOT = Path(__file__).parents[1]
 LAYERS = """
-    errors cache lazy < expr < arrays < mathlib values < kernel < llvm < wgsl
+    errors cache lazy < expr < arrays < mathlib values < kernel < llvm wgsl
     < pipeline targets < multi_device < backend < report < optimize < bridges web
     < rows tensor < programs < front < fit < ode < petab < checks demo sklearn
     < symgrad __main__

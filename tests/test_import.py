@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -64,16 +65,20 @@ def test_numpy_takes_expressions_whatever_is_loaded_first(first: str) -> None:
     assert python(f"import numpy as np, symgrad as sg; print({first})").strip()
 
 
-def test_names_that_are_loaded_later_are_those_that_type_checkers_see() -> None:
-    tree = ast.parse(Path(sg.__file__).read_text("utf-8"))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    seen = {
-        alias.name: node.module
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert vars(sg)["_HOMES"] == seen
+def test_public_names_are_those_that_type_checkers_see() -> None:
+    stub = ast.parse(Path(sg.__file__).with_suffix(".pyi").read_text("utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    aliases = [alias for node in imports for alias in node.names if alias.name != "*"]
+    assert all(alias.asname == alias.name for alias in aliases)  # others would not be exported
+    (rows,) = (node.module for node in imports if node.names[0].name == "*")
+    names = [alias.name for alias in aliases] + importlib.import_module(str(rows)).__all__
+    assert sorted(names) == sorted(sg.__all__) and len(names) == len({*names})
+
+
+def test_a_star_imports_all_public_names() -> None:
+    names: dict[str, object] = {}
+    exec("from symgrad import *", names)
+    assert {*sg.__all__} <= {*names}
 
 
 def test_every_public_name_is_there() -> None:

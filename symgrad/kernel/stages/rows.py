@@ -183,6 +183,8 @@ class Rows:
     """Whether each lane computes elements by itself: short sums are written out, none is shared."""
     bodies: dict[Array, int] = field(default_factory=dict)
     """The elements of arrays that were asked about."""
+    nodes: set[int] = field(default_factory=set)
+    """The nodes of those of members, where they are ``lanewise``."""
 
     def body(self, array: Tabulate) -> int:
         """The elements of an array."""
@@ -255,14 +257,15 @@ class Rows:
     def add(self, array: Tabulate, sources: Collection[Array]) -> None:
         """Take an array in that joins."""
         self.members.append(array)
+        if self.lanewise:
+            self.nodes.update(self.scalars.walk([self.body(array)]))
         long = self.length if self.lanewise else inf
         self.read |= {a for a in sources if self.has_elements(a) or a.size >= long}
 
     @property
     def is_full(self) -> bool:
         """Whether there are as many as a kernel of lanes is to have."""
-        bodies = [self.body(a) for a in self.members]
-        return self.lanewise and len(self.scalars.walk(bodies)) > MOST_NODES
+        return len(self.nodes) > MOST_NODES
 
     @property
     def arrays(self) -> list[Tabulate]:

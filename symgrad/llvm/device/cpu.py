@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from symgrad.errors import DeviceError
 from symgrad.kernel.host.threads import available
 from symgrad.llvm import compiler
 from symgrad.llvm.printing.operations import BITS, Shape
-from symgrad.llvm.printing.source import ENTRY, USUAL_SIZES, CodeSizes, Source
+from symgrad.llvm.printing.source import ENTRY, USUAL_SIZES, CodeSizes, Source, module
 
 # The CPU that code is compiled for: this machine's, or what SYMGRAD_CPU takes the machine for.
 
@@ -374,6 +374,12 @@ def compile_source(source: Source) -> Code:
         source = replace(source, effort=int(most))
     with _lock:  # so that no two threads compile the same
         return find_code(source) or keep_code(source, _compiled(source))
+
+
+def compiled(lines: Sequence[str], parameters: Sequence[str]) -> tuple[str, Code]:
+    """The type in C, and the code, of the function ``run`` of a module of these lines."""
+    source = module(lines, parameters, 0, 1)
+    return source.kind, compile_source(source)
 
 
 def find_code(source: Source) -> Code | None:

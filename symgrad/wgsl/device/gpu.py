@@ -33,6 +33,7 @@ from symgrad.wgsl.memory.buffers import (
     rounded_down,
 )
 from symgrad.wgsl.memory.queue import (
+    MOST_OFFSETS,
     Clear,
     Copy,
     Encoder,
@@ -280,7 +281,8 @@ class Gpu:
         self.max_binding = wanted["max-storage-buffer-binding-size"]
         self.max_buffer = rounded_down(wanted["max-buffer-size"])
         self.max_arrays = wanted["max-storage-buffers-per-shader-stage"]
-        self.max_moving = wanted["max-dynamic-storage-buffers-per-pipeline-layout"]
+        moving = wanted["max-dynamic-storage-buffers-per-pipeline-layout"]
+        self.max_moving = min(moving, MOST_OFFSETS)
         self.queued_bytes, self.streamed_bytes = QUEUED_BYTES, STREAMED_BYTES
         self.scratch_bytes = SOFTWARE_BYTES if info.kind == "software" else SCRATCH_BYTES
         self.max_shared = wanted["max-compute-workgroup-storage-size"]

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -147,7 +147,7 @@ class Pool:
             self._peaks.append(self._live)
             before = self._clock() - self.keep_seconds
             shelved = [it for shelf in self._shelves.values() for it in shelf]
-            surplus = [self._unshelved(it) for it in shelved if it.since <= before]
+            surplus = self._unshelved([it for it in shelved if it.since <= before])
             del shelved
             self._watched = bool(self._taken or self._kept())
             watched = self._watched
@@ -181,12 +181,14 @@ class Pool:
                 del self._taken[id(buffer)]
                 self._live -= buffer.size
 
-    def _unshelved(self, shelved: Shelved) -> Any:
-        """A buffer that is taken from its shelf, wherever it lies there."""
-        shelf = self._shelves[shelved.buffer.size]
-        shelf.remove(shelved)
-        heapq.heapify(shelf)
-        return shelved.buffer
+    def _unshelved(self, some: Sequence[Shelved]) -> list[Any]:
+        """Buffers that are taken from their shelves, wherever they lie there."""
+        keys = {it.key for it in some}
+        for size in {it.buffer.size for it in some}:
+            shelf = [it for it in self._shelves[size] if it.key not in keys]
+            heapq.heapify(shelf)
+            self._shelves[size] = shelf
+        return [it.buffer for it in some]
 
     def _surplus(self, size: int) -> list[Any]:
         """Buffers to drop before one of this size is made, the longest unused first."""
@@ -198,15 +200,15 @@ class Pool:
             )
         useful = max(IDLE_BYTES, 2 * max(*self._peaks, self._live + size))
         least = self._kept() + size - min(useful, limit - self._live)
-        surplus: list[Any] = []
+        surplus: list[Shelved] = []
         if least > 0:
             shelved = (it for shelf in self._shelves.values() for it in shelf)
             for it in sorted(shelved, key=lambda it: it.since):
                 if least <= 0:
                     break
-                surplus.append(self._unshelved(it))
+                surplus.append(it)
                 least -= it.buffer.size
-        return surplus
+        return self._unshelved(surplus)
 
     def _watch(self) -> None:
         """See to it that a thread sweeps."""

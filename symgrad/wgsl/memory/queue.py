@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from symgrad.llvm.device.cpu import compile_source
-from symgrad.llvm.printing.source import module
+from symgrad.errors import DeviceError
+from symgrad.lazy import machine_code
 
 # How work goes to the device: dispatches and copies, and two ways to encode and submit them.
 
@@ -82,9 +82,15 @@ class Encoder(Protocol):
 
 
 def choose_encoder(device: Any, native: Any) -> Encoder:
-    """The fast way to encode if this wgpu has it, else the documented one."""
+    """The fast way to encode if this wgpu and this machine have it, else the documented one."""
+    if native is None:
+        return PlainEncoder(device)
     try:
-        encoder = NativeEncoder(device, native)
+        code = machine_code.compiled([ENCODE], PARAMETERS)
+    except DeviceError:  # there is no LLVM, or it compiles for another CPU than this one
+        return PlainEncoder(device)
+    try:
+        encoder = NativeEncoder(device, native, code)
         encoder.submit([])
     except Exception:  # whatever another version of wgpu raises
         return PlainEncoder(device)
@@ -123,7 +129,9 @@ class PlainEncoder:
 # --- encoding without Python ----------------------------------------------------------------------
 
 MOST_OFFSETS: Final = 8
-"""Arrays of a kernel that move, at most: as many as the storage buffers that WebGPU grants it."""
+"""Arrays of a kernel that move, at most: as many as the storage buffers that WebGPU grants it.
+
+`Gpu.max_moving` is never more."""
 
 ROW: Final = struct.Struct(f"=QQIIQ{MOST_OFFSETS}I")
 """A step in memory: two handles, the workgroups, how many offsets there are, and these."""
@@ -187,26 +195,29 @@ end:
 """
 """A module of LLVM: it encodes steps, with what does not change from one to the next set once."""
 
+PARAMETERS: Final = "ptr", "i64", "ptr", "ptr"
+"""The types of its function's parameters."""
+
 
 class NativeEncoder:
     """Encodes by the C functions that ``native``, wgpu's back end, exports: 40 us less a call.
 
-    Steps are encoded by compiled code, which takes an eighth of the time that Python takes.
+    Steps are encoded by `ENCODE`, of which ``code`` is the type in C and what was compiled, in an
+    eighth of the time that Python takes.
 
     A mistake in a pass is an error when the commands are finished; so wgpu is asked for errors not
     after every function, as its own interface does, but once before a submit and once after it.
     """
 
-    def __init__(self, device: Any, native: Any) -> None:
+    def __init__(self, device: Any, native: Any, code: tuple[str, Any]) -> None:
         self._ffi, self._lib, self._checked = native.ffi, native.lib, native._api.libf
         self._errors = native._api.error_handler
         self._device, self._queue = device, device.queue
         self._one = self._ffi.typeof("WGPUCommandBuffer[1]")
         calls = [self._ffi.cast("void *", getattr(self._lib, name)) for name in CALLS]
         self._calls = self._ffi.new("void *[]", calls)
-        source = module([ENCODE], ("ptr", "i64", "ptr", "ptr"), 0, 1)
-        self._code = compile_source(source)
-        self._run = self._ffi.cast(source.kind, self._code.address)
+        kind, self._code = code
+        self._run = self._ffi.cast(kind, self._code.address)
         self.passes: Any = self._ffi.NULL
         """The argument that begins compute passes: nothing, or where they write their times."""
 
