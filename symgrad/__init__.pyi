@@ -148,4 +148,5 @@ from symgrad.tensor.stencil import causal_convolution as causal_convolution, ste
 from symgrad.web.model import export_html as export_html, export_js as export_js
 from symgrad.wgsl.arrays.array import DeviceArray as DeviceArray
 
+__all__: list[str]
 __version__: str

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Final
 
 from symgrad.expr import ops
@@ -105,39 +104,6 @@ class Written:
         first = self.graph.names[0]
         arguments = {i: total if n == first else inputs[n] for n, i in self.nodes.items()}
         return inline(self.k, self.graph, [o.nodes[0] for o in self.outputs], arguments)
-
-
-@dataclass(frozen=True)
-class FinishProgram:
-    """The kernel that makes of sums, each in some ``parts``, what an epilogue makes of them.
-
-    Its buffers are ``parts``, (.., parts, size), and those of the epilogue; its arguments are the
-    number of columns, ``n``, and the ``size`` of a matrix. Each invocation has an element.
-    """
-
-    epilogue: Epilogue
-    parts: int = 1
-
-    @paused_gc()
-    def __call__(self, target: Target) -> KernelIR:
-        """The kernel."""
-        k = KernelIR(target, "finish")
-        buffer = k.buffer("parts", "read")
-        written = Written(k, self.epilogue, quads=False)
-        n, size = (Index(k, k.argument(name)) for name in ("n", "size"))
-        cell, count = Index(k, k.cell), Index(k, k.count)
-        place = cell.at_most(count - 1)
-        columns = written.columns(place % n, n)
-        matrix, within = divmod(place, size)
-        start = matrix * (size * self.parts) + within
-        parts = [start + size * p for p in range(self.parts)]
-        total = reduce(lambda a, b: k.add(ops.add, a, b), [k.load(buffer, p.id) for p in parts])
-
-        def put() -> None:
-            written.one(place, within, total, columns)
-
-        k.when(cell.below(count), put)
-        return k
 
 
 @dataclass(frozen=True)

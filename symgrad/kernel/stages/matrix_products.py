@@ -13,10 +13,10 @@ from symgrad.arrays.scalars import COUNTER, Array, Read, Reduce, Scalars, replac
 from symgrad.cache import Once
 from symgrad.expr.graph.node import Graph, paused_gc, reachable
 from symgrad.kernel.language.ir import Target
-from symgrad.kernel.language.target import MAX_WORKGROUPS, WorkgroupTarget
+from symgrad.kernel.language.target import MAX_WORKGROUPS
 from symgrad.kernel.shapes import Computation, Output
 from symgrad.kernel.skeletons import tiles
-from symgrad.kernel.skeletons.matmul import Epilogue, FinishProgram, MatmulProgram
+from symgrad.kernel.skeletons.matmul import Epilogue, MatmulProgram
 from symgrad.kernel.skeletons.tiles import Digits, chosen, groups_of
 from symgrad.kernel.stages import sizes
 from symgrad.kernel.stages.access import Access
@@ -124,10 +124,6 @@ def _place(s: Scalars, read: int, array: Array, c: Contraction) -> str | None:
 
 # --- tiles ----------------------------------------------------------------------------------------
 
-FINISH_WIDTH: Final = 256
-"""Invocations of a group that add up parts of sums."""
-
-
 DEPTH: Final = 16
 """The terms of which some have the same digits but the lowest, if tiles are to have such."""
 
@@ -218,9 +214,13 @@ def _step(shape: Sequence[int], strides: Sequence[int]) -> int | None:
 
 
 def tile_product(
-    s: Scalars, left: Operand, right: Operand, c: Contraction, end: Ending, itemsize: int
-) -> Iterator[Step]:
-    """The dispatches of products (batch, rows, columns); the operands stand as tiles read them."""
+    s: Scalars, left: Operand, right: Operand, c: Contraction, end: Ending | None, itemsize: int
+) -> tuple[Step, int | None]:
+    """The dispatch of products (batch, rows, columns); the operands stand as tiles read them.
+
+    And an element of them, which is read from memory, or added up of parts, unless it is all that
+    is wanted: what the dispatch makes at its end.
+    """
     m, n, depth, batch = (prod(map(s.extent, x)) for x in (c.rows, c.columns, c.summed, c.batch))
     a, b = tile_operand(left, c, c.rows), tile_operand(right, c, c.columns)
     assert a is not None and b is not None, "an operand is stored that tiles do not read"
@@ -230,9 +230,16 @@ def tile_product(
     steps = -(-depth // shares.depth)
     edges = bool(m % shares.rows or n % shares.columns) or groups > MAX_WORKGROUPS
     ragged = bool(depth % shares.depth)
-    epilogue = NOTHING if splits > 1 else end.epilogue
+    product = None
+    if end is None or splits > 1:
+        parts = [s.counter(splits)] * (splits > 1)
+        index = *c.batch, *parts, *c.rows, *c.columns
+        sums = Array(shape=tuple(map(s.extent, index)))
+        product = s.read(sums, index)
+        product = s.reduction("add", parts, product) if parts else product
+        end = Ending(NOTHING, writes=(("result", sums),))
     program = MatmulProgram(
-        shares, a.operand, b.operand, epilogue, ragged, edges, n % tiles.FOUR == 0
+        shares, a.operand, b.operand, end.epilogue, ragged, edges, n % tiles.FOUR == 0
     )
     numbers = {
         "m": m, "n": n, "depth": depth, "splits": splits, "turns": -(-steps // splits),
@@ -242,18 +249,8 @@ def tile_product(
         numbers |= {f"{name}_{what}": word for what, word in o.words.items()}
     words = tuple((name, numbers[name]) for name in program.arguments)
     operands, title = (("a", left.array), ("b", right.array)), f"{m} x {n} x {depth}, {batch} times"
-    sums = Array(shape=(splits * batch * m * n,))
-    reads, writes = (*operands, *end.reads), end.writes
-    if splits > 1:
-        reads, writes = operands, (("result", sums),)
-    count = groups * shares.width
-    yield Step(program, program.target, reads, writes, count, groups, words, title)
-    if splits > 1:
-        size = batch * m * n
-        target = WorkgroupTarget(FINISH_WIDTH).in_grid(-(-size // FINISH_WIDTH))
-        finish, words = FinishProgram(end.epilogue, splits), (("n", n), ("size", m * n))
-        reads = (("parts", sums), *end.reads)
-        yield Step(finish, target, reads, end.writes, size, 0, words, f"{size} sums")
+    reads, count = (*operands, *end.reads), groups * shares.width
+    return Step(program, program.target, reads, end.writes, count, groups, words, title), product
 
 
 LAUNCH: Final = 2**18
@@ -423,19 +420,21 @@ class Products:
                 yield from self._tabulated(each, each.counters, each.body)
         left, right = self._stored(c)
         yield from (step for _, steps in (left, right) for step in steps)
-        order = *c.batch, *c.rows, *c.columns
-        alone = access.roots == (c.reduction,) and order == access.moving
-        product = array if alone else Array(shape=tuple(map(s.extent, order)))
+        elements = elements or [(array, access.roots[0])]
         if self.target.in_step:
-            yield ProductStep(left[0], right[0], c, product)
+            order = *c.batch, *c.rows, *c.columns
+            alone = access.roots == (c.reduction,) and order == access.moving
+            result = array if alone else Array(shape=tuple(map(s.extent, order)))
+            yield ProductStep(left[0], right[0], c, result)
+            product = None if alone else s.read(result, order)
         else:
-            end = self.ending(access, c, elements or [(array, access.roots[0])])
-            alone = alone or end is not None
-            end = end or Ending(NOTHING, writes=(("result", product),))
-            yield from tile_product(s, left[0], right[0], c, end, self.target.itemsize)
-        if not alone:
-            root = replaced(s, access.roots[0], {c.reduction: s.read(product, order)})
-            yield from self._tabulated(array, access.parallel, root)
+            end = self.ending(access, c, elements)
+            step, product = tile_product(s, left[0], right[0], c, end, self.target.itemsize)
+            yield step
+        if product is not None:
+            for each, root in elements:
+                root = replaced(s, root, {c.reduction: product})
+                yield from self._tabulated(each, access.parallel, root)
 
     def _stored(self, c: Contraction) -> Iterator[tuple[Operand, Iterator[AnyStep]]]:
         """The operands in memory, and the steps that store them, unless they stand as tiles read.

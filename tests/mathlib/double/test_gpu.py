@@ -10,6 +10,7 @@ import pytest
 
 import symgrad as sg
 from symgrad.expr import ops
+from symgrad.mathlib.define import Math
 
 from .cases import BOUNDS, NAMES, arity, errors_of, grid
 from .test_accuracy import SLOW
@@ -35,7 +36,7 @@ def points(name: str) -> np.ndarray:
     return np.concatenate([arguments, edges])
 
 
-def values(name: str, at: np.ndarray, device: Any, math: sg.Math = "accurate") -> np.ndarray:
+def values(name: str, at: np.ndarray, device: Any, math: Math = "accurate") -> np.ndarray:
     op = ops.TABLE[name]
     made = sg.fused_forward(
         at.shape[1], partial(_of, op), device=device, dtype="float64", math=math
