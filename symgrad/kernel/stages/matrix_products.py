@@ -375,15 +375,19 @@ def _forward(s: Scalars, c: Contraction) -> Contraction:
 Tabulated = Callable[[Array, Sequence[int], int], Iterator[AnyStep]]
 """The steps that compute an array by its counters, and its elements."""
 
+Reduced = Callable[[Sequence[Array], Access], Iterator[AnyStep]]
+"""The steps that compute arrays of the same elements."""
+
 
 class Products:
     """The products of a program for a target."""
 
     def __init__(
-        self, scalars: Scalars, target: Target, simplify: Simplify, tabulated: Tabulated
-    ) -> None:
-        self.scalars, self.target = scalars, target
-        self._simplify, self._tabulated = simplify, tabulated
+        self, scalars: Scalars, target: Target, simplify: Simplify,
+        tabulated: Tabulated, reduced: Reduced,
+    ) -> None:  # fmt: skip
+        self.scalars, self.target, self._simplify = scalars, target, simplify
+        self._tabulated, self._reduced = tabulated, reduced
         self._copies: dict[Hashable, tuple[Array, list[int]]] = {}
         """Factors that are stored, by their form, and the places of the counters of their axes."""
 
@@ -432,9 +436,11 @@ class Products:
             step, product = tile_product(s, left[0], right[0], c, end, self.target.itemsize)
             yield step
         if product is not None:
-            for each, root in elements:
-                root = replaced(s, root, {c.reduction: product})
-                yield from self._tabulated(each, access.parallel, root)
+            roots = tuple(replaced(s, root, {c.reduction: product}) for _, root in elements)
+            if len(roots) > 1:
+                yield from self._reduced([a for a, _ in elements], Access(s, roots, access.moving))
+            else:
+                yield from self._tabulated(array, access.parallel, *roots)
 
     def _stored(self, c: Contraction) -> Iterator[tuple[Operand, Iterator[AnyStep]]]:
         """The operands in memory, and the steps that store them, unless they stand as tiles read.

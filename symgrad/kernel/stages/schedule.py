@@ -61,7 +61,7 @@ class Scheduler:
     def __init__(self, scalars: Scalars, target: Target, simplify: Simplify) -> None:
         self.scalars, self.target, self.simplify = scalars, target, simplify
         self.lanes = Lanes(scalars, target)
-        self.products = Products(scalars, target, simplify, self.tabulated)
+        self.products = Products(scalars, target, simplify, self.tabulated, self._reduced)
         self._packs: dict[Array, tuple[Array, int]] = {}
         """Arrays that stand in others too, and from which number on."""
         self._repeated = Repeated(scalars, self._packs)
