@@ -330,7 +330,7 @@ class TensorKernel(KernelBase, Unchanging):
         Example:
             >>> import tempfile, numpy as np, symgrad as sg
             >>> layer = sg.linear(np.tanh, device="cpu")
-            >>> found = layer.run(np.ones((5, 3)), np.ones((2, 3)), np.zeros(2))
+            >>> output = layer.run(np.ones((5, 3)), np.ones((2, 3)), np.zeros(2))
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     layer.export_js(f"{folder}/layer.mjs")
         """
