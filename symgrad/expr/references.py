@@ -299,6 +299,15 @@ def softplus(x: Array) -> Array:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
+def logit(x: Array) -> Array:
+    """log(x/(1 - x)), near 1/2 as the logarithm of 1 + (2x - 1)/(1 - x), in double."""
+    wide = np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        near = np.log1p((2 * wide - 1) / (1 - wide))
+        value = np.where(np.abs(wide - 0.5) < 0.25, near, np.log(wide) - np.log1p(-wide))
+    return value.astype(np.asarray(x).dtype)
+
+
 def huber(delta: Array, r: Array) -> Array:
     """Huber's loss of a residual r, infinite for delta < 0."""
     size = np.abs(r)
