@@ -25,7 +25,7 @@ OPERATORS: Final[dict[Op, str]] = {
     ops.add: "{} + {}", ops.sub: "{} - {}", ops.mul: "{} * {}", ops.div: "{} / {}", ops.neg: "-{}",
     ops.lt: "{} < {}", ops.le: "{} <= {}", ops.reciprocal: "1.0 / {}", ops.opaque: "+{}",
 }  # fmt: skip
-"""What Python writes, and computes of single numbers in less time than NumPy's functions do."""
+"""Operators of Python, which compute of single numbers in less time than NumPy's functions do."""
 
 
 def _where(condition: Any, a: Any, b: Any) -> Any:
