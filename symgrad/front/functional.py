@@ -168,11 +168,19 @@ class Returned:
     """
 
     def __init__(self, result: Any) -> None:
-        self.leaves, self.tree = flatten(result)
+        leaves, self.tree = flatten(result)
+        self.leaves = [*map(_plain, leaves)]
         self.arrays = [leaf for leaf in self.leaves if isinstance(leaf, WholeArray)]
         places = list(map(_place, self.leaves))
         self.others = any(p is not WHOLE and type(p) is not Place for p in places)
         self.nest: Nest = functools.partial(_returned, places, self.tree)
+
+
+def _plain(leaf: Any) -> Any:
+    """A value in a result; of an array of expressions that are all numbers, these."""
+    if not isinstance(leaf, ExprArray) or any(isinstance(e, Handle) for e in leaf.flat):
+        return leaf
+    return np.array(leaf.tolist())
 
 
 def _place(leaf: Any) -> Any:
@@ -430,8 +438,7 @@ class ElementsCall:
         traced: list[Any] = []
 
         def noted(leaf: Any) -> Any:
-            if isinstance(leaf, TracedArray):
-                leaf = leaf.elements()
+            leaf = leaf.elements() if isinstance(leaf, TracedArray) else _plain(leaf)
             if not (
                 isinstance(leaf, Handle) or (isinstance(leaf, np.ndarray) and leaf.dtype == object)
             ):

@@ -397,6 +397,19 @@ def test_results_of_elements_have_types(dtype: Any) -> None:
         assert results["truth"].dtype == bool and not results["truth"]
 
 
+@pytest.mark.parametrize("size", [4, 400])
+@pytest.mark.parametrize("start", [np.arange(3.0), np.arange(3), np.array([True, False, True])])
+def test_constant_results_are_arrays_of_numbers(size: int, start: Any) -> None:
+    """Arrays of objects came out of functions that write to constants."""
+    f = lambda x: (sg.array(start).at[0].set(start[2]), x + 1.0)  # noqa: E731
+    of_jit = sg.jit(f, device="cpu")(np.ones(size))[0]
+    loss = lambda x: (np.sum(x), f(x)[0])  # noqa: E731
+    (_, aux), _ = sg.value_and_grad(loss, has_aux=True, device="cpu")(np.ones(size))
+    for result in (of_jit, aux):
+        assert type(result) is np.ndarray and result.dtype == start.dtype
+        assert result.tolist() == [start[2], start[1], start[2]]
+
+
 @pytest.mark.skipif(not list_gpus(), reason="no GPU and no software Vulkan driver here")
 def test_arrays_on_a_gpu_stay_there() -> None:
     def both(p: Any, x: Any, picked: Any) -> Any:
