@@ -80,16 +80,9 @@ class Work(Protocol):
     def runner(
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
     ) -> Runner:
-        """The runner of a call."""
-        ...
-
-
-def launched(
-    work: Work, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-) -> Runner:
-    """The runner that is nothing but a launch."""
-    device_target = backend.device_target(options.dtype, options.math)
-    return backend.launch(work.launch(kind, shapes, device_target), options)
+        """The runner of a call, which is nothing but the launch."""
+        device_target = backend.device_target(options.dtype, options.math)
+        return backend.launch(self.launch(kind, shapes, device_target), options)
 
 
 @dataclass(frozen=True)
