@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ import numpy as np
 
 from symgrad.errors import DeviceLostError, DeviceWarning, warn
 from symgrad.kernel.host.memory import POOL
-from symgrad.kernel.row_sums import Added
 from symgrad.targets import Device
 
 # --- the device pool ------------------------------------------------------------------------------
@@ -365,12 +364,12 @@ class SharedSums:
         self.pool = DevicePool([Member(*pair) for pair in sums], ROWS)
         self.seconds = sum(each.seconds for _, each in sums)
 
-    def run(self, parameters: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """parameters (n,), rows (N, columns), C-contiguous -> the sums (results,) in float64."""
-        return self.bind(rows).run(parameters)
+    def run(self, numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The sums over rows (N, columns), C-contiguous: see `RowSums.run`."""
+        return self.bind(rows).run(numbers)
 
     def bind(self, rows: np.ndarray, indices: np.ndarray | None = None) -> BoundShares:
-        """The sums over these rows, for any parameters, and any tables that they look up."""
+        """The sums over these rows: see `RowSums.bind`."""
         return BoundShares(self.pool, rows, indices)
 
 
@@ -389,27 +388,23 @@ class BoundShares:
         """How many rows each device has."""
         return [(m.device, part.stop - part.start) for m, part, _ in self._shares]
 
-    def run(self, parameters: np.ndarray) -> np.ndarray:
-        """parameters (n,) -> the sums (results,) in float64."""
-        return self.run_with_tables(parameters, ())[0]
-
-    def run_with_tables(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> Added:
-        """The sums, and for each lookup what was added to its table's entries, all in float64."""
+    def run(self, numbers: np.ndarray) -> np.ndarray:
+        """The sums in float64: those of all shares, in their order."""
         with self._lock:
             if self.pool.shares([m for m, _, _ in self._shares]) is None:
-                self._measure(parameters, tables)
+                self._measure(numbers)
             start = time.perf_counter()
-            sums = self._tried(parameters, tables)
+            sums = self._tried(numbers)
             while sums is None:
                 start = time.perf_counter()
-                sums = self._tried(parameters, tables)
-            self._watch(time.perf_counter() - start, parameters, tables)
-            return _added(sums)
+                sums = self._tried(numbers)
+            self._watch(time.perf_counter() - start, numbers)
+            return reduce(np.add, sums)
 
-    def _tried(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> list[Added] | None:
+    def _tried(self, numbers: np.ndarray) -> list[np.ndarray] | None:
         """Sums of all shares, begun together; None if a device was lost, and they were cut."""
         ends = [
-            (m, self._without_loss(m, partial(_begun, m, share, parameters, tables)))
+            (m, self._without_loss(m, partial(_begun, m, share, numbers)))
             for m, _, share in self._shares
         ]
         sums = [end and self._without_loss(member, end) for member, end in ends]
@@ -426,10 +421,10 @@ class BoundShares:
             self.pool.lose(member)
             return None
 
-    def _measure(self, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> None:
+    def _measure(self, numbers: np.ndarray) -> None:
         """Cut the rows anew, in proportion to how fast each device sums up its share alone."""
         for member, part, share in self._shares:
-            run = partial(share.run_with_tables, parameters, tables)
+            run = partial(share.run, numbers)
             member.speed = None
             while member.speed is None and not member.is_lost:  # the first run is not measured
                 start = time.perf_counter()
@@ -437,7 +432,7 @@ class BoundShares:
                 member.measure(max(part.stop - part.start, 1), time.perf_counter() - start)
         self._cut_for(self.pool.present)
 
-    def _watch(self, took: float, parameters: np.ndarray, tables: Sequence[np.ndarray]) -> None:
+    def _watch(self, took: float, numbers: np.ndarray) -> None:
         """Measure the devices again after several slow runs, and say so if one has become slow."""
         self._quickest = min(self._quickest, took)
         slow = took > max(SLOW * self._quickest, SLOW_SECONDS)
@@ -446,7 +441,7 @@ class BoundShares:
             return
         self._slow, self._quickest = 0, np.inf
         before = dict(self.shares)
-        self._measure(parameters, tables)
+        self._measure(numbers)
         for device, rows in self.shares:
             if 2 * rows < before[device]:
                 warn(f"{device} has become slow: the others take rows from it", DeviceWarning)
@@ -472,23 +467,11 @@ class BoundShares:
         return sums.bind(self.rows[part], indices)
 
 
-def _begun(
-    member: Member, share: Any, parameters: np.ndarray, tables: Sequence[np.ndarray]
-) -> Callable[[], Added]:
+def _begun(member: Member, share: Any, numbers: np.ndarray) -> Callable[[], np.ndarray]:
     """A function that waits for the sums of a share that a GPU, or the CPU's thread, has begun."""
     if not member.device.is_gpu:
-        call = partial(share.run_with_tables, parameters, tables)
-        return member.thread.start(call).result
-    return share.begin(parameters, tables)
-
-
-def _added(shares: Sequence[Added]) -> Added:
-    """The sums of all shares, in their order."""
-    sums, entries = shares[0]
-    for more, others in shares[1:]:
-        sums = sums + more
-        entries = [a + b for a, b in zip(entries, others, strict=True)]
-    return sums, entries
+        return member.thread.start(partial(share.run, numbers)).result
+    return share.begin(numbers)
 
 
 FLOAT: Final = np.dtype(np.float32)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from symgrad.kernel.row_sums import Added
 from symgrad.kernel.shapes import Reduction
 from symgrad.llvm.dispatch.sums import SimdSums
 from symgrad.wgsl.device.gpus import Gpu
@@ -86,25 +85,19 @@ def sums_on(
 
 
 def executed(
-    sums: Any,
-    p: np.ndarray,
-    rows: np.ndarray,
-    indices: np.ndarray | None = None,
-    tables: Sequence[np.ndarray] = (),
-) -> Added:
+    sums: Any, numbers: np.ndarray, rows: np.ndarray, indices: np.ndarray | None = None
+) -> np.ndarray:
     """What the launch of these sums gives in float64, with NaN behind what is there."""
-    plan = sums.plan(len(rows), indices, [t.size for t in tables])
+    plan = sums.plan(len(rows), indices)
     plan.launch.verify()
-    arrays = plan.resident(rows.astype(np.float64), indices)
-    names = [a.name for a in plan.launch.inputs if a.name not in arrays]
-    arrays |= zip(names, [p, *plan.looked_up(tables)], strict=True)
+    arrays = plan.resident(rows.astype(np.float64), indices) | {"parameters": numbers}
     for a in plan.launch.inputs:
         if a.kind == "f":
             padded = np.full(a.size, np.nan)
             padded[: arrays[a.name].size] = arrays[a.name].ravel()
             arrays[a.name] = padded
     outputs = plan.launch.execute([arrays[a.name] for a in plan.launch.inputs])
-    return plan.total(outputs, _never), plan.added(tables, outputs) if tables else []
+    return plan.launch.total(outputs, _never)
 
 
 def _never(name: str) -> np.ndarray:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,10 +19,11 @@ from symgrad.kernel.passes.split import Iterations
 from symgrad.kernel.stats import GUESSED_ITERATIONS
 from symgrad.values.arrays import host_dtype, memory_dtype
 
-T = TypeVar("T")
+Read = Callable[[str], np.ndarray]
+"""Reads the numbers of an array of a launch, by its name, as the last call has left them."""
 
-Use = Callable[[Sequence[np.ndarray], Callable[[str], np.ndarray]], T]
-"""From the outputs of a call, and what reads other arrays by name, to what is made of them."""
+Total = Callable[[Sequence[np.ndarray], Read], np.ndarray]
+"""Adds up, in float64, the outputs of a call, which are partial sums; it may read more arrays."""
 
 Program = Callable[[Any], KernelIR]
 """Writes a kernel for a target: hashable, and if launches are to pickle, it does."""
@@ -74,11 +75,6 @@ class Array:
     def has_batch(self) -> bool:
         """Whether one of its axes is that of the batch."""
         return BATCH in self.shape
-
-    @property
-    def is_open(self) -> bool:
-        """Whether each call says how long an axis is."""
-        return any(isinstance(n, Size) for n in self.shape)
 
     @property
     def by_columns(self) -> bool:
@@ -297,10 +293,13 @@ class Until:
 class Launch:
     """All that one call runs: its arrays, and the dispatches that compute them, one by one.
 
-    Sizes are numbers, but for that of the batch, if there is one, and those of inputs of which
-    other inputs say where to read: a launch is of arrays of certain shapes. Kernels are the same
-    for all shapes where they take what depends on these by arguments. A launch is made once and run
-    often.
+    Sizes are numbers, but for that of the batch, if there is one: a launch is of arrays of certain
+    shapes. Kernels are the same for all shapes where they take what depends on these by arguments.
+    A launch is made once and run often.
+
+    What a host makes of the dispatches and of the outputs is its policy. They are run once, unless
+    they are repeated ``until`` nothing is left to do, or the outputs are partial sums, of which a
+    call gives the ``total``; a batch that is too large for a device goes through it in chunks.
 
     Invariants:
       1. No two arrays have one name.
@@ -335,7 +334,7 @@ class Launch:
     scratch: tuple[Array, ...]
     dispatches: tuple[Dispatch, ...]
     until: Until | None = None
-    """How often the host repeats it, if it is not run once."""
+    total: Total | None = field(default=None, compare=False)
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -354,7 +353,7 @@ class Launch:
             for group in (self.inputs, self.outputs, self.scratch)
         )
         dispatches = tuple(d.at(batch, rows, steps) for d in self.dispatches)
-        return Launch(self.name, inputs, outputs, scratch, dispatches, self.until)
+        return Launch(self.name, inputs, outputs, scratch, dispatches, self.until, self.total)
 
     def verify(self) -> None:
         """Raise AssertionError with the first fault, if there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -67,10 +68,24 @@ class Computation:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Inputs of a row that stand in a table, in the entry that one of the row's indices names."""
+    """Inputs of a row that stand in a table, in the entry that one of the row's indices names.
+
+    The table, (entries, width), stands behind the parameters. What kernels are does not depend on
+    how many entries there are.
+    """
 
     index: int
     width: int
+    entries: int = 1
+
+    @property
+    def size(self) -> int:
+        """The numbers of the table."""
+        return self.entries * self.width
+
+
+PADDING: Final = 16
+"""Zeros behind tables: as many as the widest vector has numbers."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +117,32 @@ class Reduction(Computation):
     def indices(self) -> int:
         """The number of a row's indices."""
         return max((k.index for k in self.lookups), default=-1) + 1
+
+    @property
+    def results(self) -> int:
+        """How many results are summed over all rows."""
+        return sum(len(o.nodes) for o in self.summed)
+
+    @property
+    def numbers(self) -> int:
+        """The numbers of a call: the parameters, and behind them tables, and zeros for a vector."""
+        tables = sum(k.size for k in self.lookups)
+        return self.parameters + tables + (PADDING if self.lookups else 0)
+
+    def call(self, parameters: np.ndarray, tables: Iterable[np.ndarray] = ()) -> np.ndarray:
+        """The `numbers` of a call."""
+        if not self.lookups:
+            return parameters
+        zeros = np.zeros(PADDING, parameters.dtype)
+        return np.concatenate([parameters, *(t.ravel() for t in tables), zeros])
+
+    def entries(self, totals: np.ndarray) -> list[np.ndarray]:
+        """Of the sums over rows, those of each table's entries, which stand behind the results."""
+        tables, start = list[np.ndarray](), self.results
+        for k in self.lookups:
+            tables.append(totals[start : start + k.size].reshape(k.entries, k.width))
+            start += k.size
+        return tables
 
     @property
     def row_inputs(self) -> list[int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.backend import Backend
 from symgrad.errors import InputError, InputTypeError, ProgramError, counted
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, reachable
@@ -37,7 +38,7 @@ from symgrad.programs.parse import parse, settled
 from symgrad.programs.trial import facts_of
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import each_of
-from symgrad.tensor.kernel import Shape, TensorKernel, Work
+from symgrad.tensor.kernel import Runner, Shape, TensorKernel, Work, launched
 from symgrad.values.arrays import real_numbers
 
 
@@ -58,7 +59,7 @@ class Zeros:
 
 
 @dataclass(frozen=True)
-class ProgramWork(Work):
+class ProgramWork:
     """The work of a program: see `symgrad.tensor.kernel.Work`."""
 
     code: Code
@@ -95,6 +96,12 @@ class ProgramWork(Work):
             assert self.gradient, "the gradient is made before it is asked for"
             code = self.gradient
         return launch_of(code, self.options, device_target)
+
+    def runner(
+        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
+    ) -> Runner:
+        """A launch: see `Work`."""
+        return launched(self, kind, shapes, backend, options)
 
 
 def checked(code: Code) -> Code:

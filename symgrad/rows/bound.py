@@ -68,18 +68,17 @@ class KeptRows:
 
 @dataclass(slots=True)
 class Totals:
-    """The totals, in float64: results, entries of tables, and the weights of rows."""
+    """The parts that a table gives, and the weight of its rows; of two tables, both together.
 
-    sums: np.ndarray
-    entries: tuple[np.ndarray, ...]
+    Parts are sums in float64, or lists, to each of which a table adds what is its own.
+    """
+
+    parts: list[Any]
     weight: float
-    jtj: Any = None
-    """JᵀJ of parameters that rows look up, as a SciPy CSR array, where it is wanted."""
 
     def __add__(self, other: Totals) -> Totals:
-        jtj = None if self.jtj is None else self.jtj + other.jtj
-        entries = tuple(a + b for a, b in zip(self.entries, other.entries, strict=True))
-        return Totals(self.sums + other.sums, entries, self.weight + other.weight, jtj)
+        both = [a + b for a, b in zip(self.parts, other.parts, strict=True)]
+        return Totals(both, self.weight + other.weight)
 
 
 class BoundKernel:
@@ -145,8 +144,8 @@ class BoundKernel:
             >>> import numpy as np, symgrad as sg
             >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
             >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
-            >>> profile = kernel.bind(np.ones((1000, 2))).profile([0.0, 1.0])
-            >>> profile.total == sum(profile.seconds.values()), profile.result[0]
+            >>> found = kernel.bind(np.ones((1000, 2))).profile([0.0, 1.0])
+            >>> found.total == sum(found.seconds.values()), found.result[0]
             (True, 0.0)
         """
         return profile_kernel(lambda: self.run(*params), self.kernel, len(self))

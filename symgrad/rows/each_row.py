@@ -9,35 +9,27 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.backend import backend_of, placed
 from symgrad.errors import InputError
-from symgrad.expr.derivatives.transpose import lengths_of_strips
 from symgrad.expr.graph.node import INPUT, paused_gc
 from symgrad.expr.tracers.tree import tree_of
+from symgrad.expr.tracing.gather import RowTrace
 from symgrad.kernel.host.memory import POOL, ResidentArray
-from symgrad.kernel.shapes import Computation, Output, Reduction, unique
+from symgrad.kernel.shapes import Computation, Output, Reduction
 from symgrad.kernel.skeletons.map import Entry, Pattern
 from symgrad.kernel.stage import Staged, arranged, staged
-from symgrad.kernel.stats import Derived
-from symgrad.pipeline import Clock, simplified
-from symgrad.report.audit import Expressions
+from symgrad.pipeline import Clock, Options, simplified
 from symgrad.report.kernel import Shaders
-from symgrad.rows.kernel import DataKernel
-from symgrad.rows.loss import (
-    Request,
-    Traced,
-    columns_of_trace,
-    inputs_of,
-    require_request,
-    weight_column,
-)
+from symgrad.rows.kernel import DataKernel, Totals
+from symgrad.rows.loss import Request, Traced, inputs_of, ready, require_request
 from symgrad.rows.sums import (
     LEAST_ORDER_PER_ROW,
     Part,
@@ -74,31 +66,6 @@ class Mapped:
     traced: Traced
     parts: tuple[Part, ...]
     variables: Variables
-
-
-@dataclass(frozen=True)
-class Stacked:
-    """Numbers (rows, keys) of each part, table by table, and the tables."""
-
-    numbers: list[list[np.ndarray]]
-    tables: list[Table]
-    weight: float
-
-    def __add__(self, other: Stacked) -> Stacked:
-        both = [a + b for a, b in zip(self.numbers, other.numbers, strict=True)]
-        return Stacked(both, self.tables + other.tables, self.weight + other.weight)
-
-
-@dataclass(frozen=True)
-class Added:
-    """Sums over rows: for each part all its numbers, those of second order in a CSR array."""
-
-    parts: list[Any]
-    weight: float
-
-    def __add__(self, other: Added) -> Added:
-        both = [a + b for a, b in zip(self.parts, other.parts, strict=True)]
-        return Added(both, self.weight + other.weight)
 
 
 class RowsKernel(PartsKernel):
@@ -176,17 +143,18 @@ class RowsKernel(PartsKernel):
 
     # numbers in, numbers out ---------------------------------------------------------------------
 
-    def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Any:
+    def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Totals:
+        """The sums of each part, or the numbers (rows, keys) of each, and then the table."""
         resident = bound or self._resident(table)
         stays = isinstance(table.numbers, ResidentArray)
         columns = np.empty((0, 0), self.dtype) if stays else table.numbers
         same = self._uniform(flat)
         points = RowPoints(self._traced, flat, np.asarray(columns), table.indices, 1.0, same)
         if self.request.reduce is not None:
-            return Added(self._added(points, resident), table.weight)
+            return Totals(self._added(points, resident), table.weight)
         whole = slice(0, table.count)
         numbers = [[values] for values in self._computed(points, whole, resident, stays)]
-        return Stacked(numbers, [table], table.weight)
+        return Totals([*numbers, [table]], table.weight)
 
     def _computed(
         self, points: RowPoints, rows: slice, resident: Any, stays: bool = False
@@ -256,11 +224,12 @@ class RowsKernel(PartsKernel):
 
     def _results(self, total: Any, scale: float) -> Any:
         n, dtype, parts = self.n_inputs, self.dtype, self.parts
-        if isinstance(total, Added):
+        if self.request.reduce is not None:
             sums = zip(parts, total.parts, strict=True)
             return tuple(finished(p, whole * scale, n, dtype, self.sparse) for p, whole in sums)
-        numbers = [_joined(mine) for mine in total.numbers]
-        results = [self._at_rows(p, v, total.tables) for p, v in zip(parts, numbers, strict=True)]
+        *stacked, tables = total.parts
+        numbers = [_joined(mine) for mine in stacked]
+        results = [self._at_rows(p, v, tables) for p, v in zip(parts, numbers, strict=True)]
         return results[0] if self.outputs == ("values",) else tuple(results)
 
     def _at_rows(self, part: Part, values: Any, tables: Sequence[Table]) -> Any:
@@ -386,39 +355,24 @@ def rows_kernel(request: Request, verb: str, device: Any, sparse: bool = False) 
 
 def _mapped(request: Request, wants: Wants, clock: Clock) -> Mapped:
     """The computation at each row, its inputs in the order of `RowPoints`."""
-    trace = wants.trace
-    indices = tuple(sorted({g.column for g in trace.gathers}))
-    roots = [i for ids in wants.nodes for i in ids]
-    inputs = inputs_of(trace, trace.parameters, indices)
-    graph, ends = clock.time("simplify", lambda: simplified(trace.graph, roots, request.options))
-    ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-    graph, ends = arranged(graph, ends, [ids[trace.graph.nodes[i][1]] for i in inputs])
-    cut = zip(wants.parts, _cut(wants, ends), strict=True)
-    outputs = [Output(part.name, ids) for part, ids in cut if ids]
-    computed = Reduction(request.options.name, graph, tuple(outputs), len(trace.parameters), ())
-    graph, ends = arranged(trace.graph, roots, inputs)
-    graph.names[:] = unique(graph.names)
-    graph.release()
-    expressions = Expressions(graph, tuple(_cut(wants, ends)))
-    read = tuple(trace.parameters)
-    traced = Traced(
-        computed,
-        read,
-        (),
-        trace.gathers,
-        tree_of(request.n),
-        columns_of_trace(request, trace, indices),
-        weight_column(request),
-        read,
-        expressions,
-        clock.seconds,
-        Derived(wants.mode, lengths_of_strips(trace.graph)),
-    )
+    make = partial(_computed_at_rows, wants)
+    traced = ready(request, wants.trace, make, (), wants.nodes, clock, wants.mode)
     return Mapped(traced, wants.parts, wants.variables)
 
 
-def _cut(wants: Wants, roots: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The nodes of each part."""
-    ends = iter(roots)
-    for ids in wants.nodes:
-        yield tuple(next(ends) for _ in ids)
+def _computed_at_rows(
+    wants: Wants, options: Options, trace: RowTrace, indices: tuple[int, ...]
+) -> tuple[tuple[int, ...], Reduction]:
+    """A reduction that sums nothing, of all parameters: what is wanted are its outputs."""
+    read, inputs = tuple(trace.parameters), inputs_of(trace, trace.parameters, indices)
+    roots = [i for ids in wants.nodes for i in ids]
+    graph, ends = simplified(trace.graph, roots, options)
+    ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+    graph, ends = arranged(graph, ends, [ids[trace.graph.nodes[i][1]] for i in inputs])
+    rest = iter(ends)
+    outputs = [
+        Output(part.name, tuple(islice(rest, len(ids))))
+        for part, ids in zip(wants.parts, wants.nodes, strict=True)
+        if ids
+    ]
+    return read, Reduction(options.name, graph, tuple(outputs), len(read), ())

@@ -217,8 +217,8 @@ class DataKernel(KernelBase):
             >>> kernel = sg.fused_least_squares(2, lambda p, r: p[0] + p[1] * r[0] - r[1], row=2,
             ...                                 device="cpu")
             >>> tables = [[[0.0, 1.0], [1.0, 2.0]], [[0.0, 3.0], [2.0, 7.0]]]
-            >>> result = kernel.minimize(np.zeros((2, 2)), sg.LevenbergMarquardt(), rows=tables)
-            >>> result.x.round(3) + 0.0
+            >>> found = kernel.minimize(np.zeros((2, 2)), sg.LevenbergMarquardt(), rows=tables)
+            >>> found.x.round(3) + 0.0
             array([[1., 1.],
                    [3., 2.]], dtype=float32)
         """
@@ -255,8 +255,8 @@ class DataKernel(KernelBase):
             >>> import numpy as np, symgrad as sg
             >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
             >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
-            >>> profile = kernel.profile([0.0, 1.0], np.ones((1000, 2)))
-            >>> profile.points, profile.operations == 1000 * kernel.stats.flops
+            >>> found = kernel.profile([0.0, 1.0], np.ones((1000, 2)))
+            >>> found.points, found.operations == 1000 * kernel.stats.flops
             (1000, True)
         """
         rows = len_of(_whole(arrays[-1])) if arrays else 0
@@ -279,8 +279,8 @@ class DataKernel(KernelBase):
             >>> import symgrad as sg
             >>> gap = lambda p, r: sg.sqrt(r.x**2 + p[0]) - r.x
             >>> kernel = sg.fused_forward_backward(1, gap, columns=["x"], device="cpu")
-            >>> audit = kernel.audit([1.0], {"x": [1.0, 5000.0]})
-            >>> [(s.kind, s.operation, s.point) for s in audit.suspects]
+            >>> found = kernel.audit([1.0], {"x": [1.0, 5000.0]})
+            >>> [(s.kind, s.operation, s.point) for s in found.suspects]
             [('cancellation', 'sqrt(x**2 + p0) - x', 1)]
         """
         points = self.at_rows(params, rows, np.dtype("float32"))
@@ -496,17 +496,12 @@ class DataKernel(KernelBase):
     # numbers in, numbers out ---------------------------------------------------------------------
 
     def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Totals:
-        """The sums over one table."""
-        uniform, tables = self._split(flat)
-        if bound is None and isinstance(table.numbers, ResidentArray):
-            bound = self._resident(table)
-        entries: list[np.ndarray] = []
-        if tables:
-            bound = bound or self._sums.bind(table.numbers, table.indices)
-            sums, entries = bound.run_with_tables(uniform, tables)
-        else:
-            sums = bound.run(uniform) if bound else self._sums.run(uniform, table.numbers)
-        return Totals(sums, tuple(entries), table.weight)
+        """The results and then the entries of tables, summed over the rows of one table."""
+        numbers = self._call(flat)
+        if bound is None and (self._traced.gathers or isinstance(table.numbers, ResidentArray)):
+            bound = self._bound(table)
+        sums = bound.run(numbers) if bound else self._sums.run(numbers, table.numbers)
+        return Totals([sums], table.weight)
 
     @cached_property
     def _flagging(self) -> DataKernel | None:
@@ -516,19 +511,25 @@ class DataKernel(KernelBase):
 
     def counted(self, flat: np.ndarray, table: Table, bound: Any = None) -> int:
         """The first sum as a number of rows."""
-        return round(float(self._total(flat, table, bound).sums[0]))
+        return round(float(self._total(flat, table, bound).parts[0][0]))
 
     def _resident(self, table: Table) -> Any:
         """The table where it is needed; None if it stays where it is."""
+        return self._bound(table)
+
+    def _bound(self, table: Table) -> Any:
+        """The sums over the rows of a table."""
         return self._sums.bind(table.numbers, table.indices if self._traced.gathers else None)
 
-    def _split(self, flat: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    def _call(self, flat: np.ndarray) -> np.ndarray:
         """The parameters that are the same for all rows, and the tables of the others."""
         if self._is_plain and len(flat) == self.n_inputs:
-            return flat, []
-        blocks = [g.block for g in self._traced.gathers]
-        tables = [flat[b.start : b.start + b.size].reshape(b.shape[0], b.width) for b in blocks]
-        return np.ascontiguousarray(flat[self._traced.places[0]]), tables
+            return flat
+        traced, uniform = self._traced, np.ascontiguousarray(flat[self._traced.places[0]])
+        if not traced.gathers:
+            return uniform
+        blocks = [g.block for g in traced.gathers]
+        return traced.reduction.call(uniform, (flat[b.start : b.start + b.size] for b in blocks))
 
     def _finished(self, total: Any, flat: np.ndarray) -> Any:
         """The result of ``run``, of sums over all tables."""
@@ -554,19 +555,21 @@ class DataKernel(KernelBase):
         return plain and not self._traced.gathers
 
     def _results(self, total: Totals, scale: float) -> Any:
-        gradient = total.sums[1:] if self._is_plain else self._scattered(total)
+        sums = total.parts[0]
+        gradient = sums[1:] if self._is_plain else self._scattered(sums)
         if scale != 1.0:
             gradient = gradient * scale
-        return float(total.sums[0] * scale), self._parameters.nested(gradient)
+        return float(sums[0] * scale), self._parameters.nested(gradient)
 
-    def _scattered(self, total: Totals) -> np.ndarray:
+    def _scattered(self, sums: np.ndarray) -> np.ndarray:
         """The gradient for all parameters, of the sums for those that rows read."""
         gradient = POOL.empty((self.n_inputs,), np.dtype(np.float64), aligned=False)
         gradient.fill(0.0)
-        gradient[self._traced.places[1]] = total.sums[1:]
-        for gather, entries in zip(self._traced.gathers, total.entries, strict=True):
-            b = gather.block
-            gradient[b.start : b.start + b.size] += entries.ravel()
+        places, start = self._traced.places[1], 1 + len(self._traced.places[1])
+        gradient[places] = sums[1:start]
+        for block in (g.block for g in self._traced.gathers):
+            gradient[block.start : block.start + block.size] += sums[start:][: block.size]
+            start += block.size
         return gradient
 
 

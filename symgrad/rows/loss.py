@@ -193,7 +193,7 @@ def _with_gradient(request: Request, trace: RowTrace, loss: int, clock: Clock) -
     dense = [zero if i is None else i for i in uniform.values()]
     summed = {"loss": [loss], "grad": [i for i in uniform.values() if i is not None]}
     groups = (loss,), (*dense, *added)
-    return ready(request, trace, graded, summed, added, groups, clock)
+    return ready(request, trace, partial(reduced, summed, added), graded, groups, clock)
 
 
 def _gradient(trace: RowTrace, loss: int) -> tuple[dict[int, int | None], list[int | None]]:
@@ -229,7 +229,8 @@ def traced_squares(request: Request) -> Traced:
     ends, mode = clock.time("differentiate", lambda: _squares(request, trace, n))
     summed = {"loss": ends[:1], "grad": ends[1 : 1 + n], "jtj": ends[1 + n :]}
     groups = (ends[0],), tuple(ends[1 + k] for k in trace.parameters), tuple(ends[1 + n :])
-    return ready(request, trace, tuple(range(n)), summed, [], groups, clock, mode)
+    make = partial(reduced, summed, [])
+    return ready(request, trace, make, tuple(range(n)), groups, clock, mode)
 
 
 def _squares(request: Request, trace: RowTrace, n: int) -> tuple[list[int], Mode]:
@@ -339,21 +340,22 @@ def weight_column(request: Request) -> int | None:
     raise InputError(f"weights={shown} is not a column of a row: give its name or its number")
 
 
+Reducing = Callable[[Options, RowTrace, tuple[int, ...]], tuple[tuple[int, ...], Reduction]]
+"""The parameters that a trace, with indices in these columns, reads in a reduction, and that."""
+
+
 def ready(
     request: Request,
     trace: RowTrace,
+    reduce: Reducing,
     graded: tuple[int, ...],
-    summed: Mapping[str, Sequence[int]],
-    added: Sequence[int],
     groups: tuple[tuple[int, ...], ...],
     clock: Clock,
     mode: Mode | None = "reverse",
 ) -> Traced:
-    """Simplified, and its inputs in the order that reductions have."""
+    """Simplified, as ``reduce`` says, and its inputs in the order that reductions have."""
     indices = tuple(sorted({g.column for g in trace.gathers}))
-    used, reduction = clock.time(
-        "simplify", lambda: reduced(request.options, trace, summed, added, indices)
-    )
+    used, reduction = clock.time("simplify", lambda: reduce(request.options, trace, indices))
     roots = [i for ids in groups for i in ids]
     graph, roots = arranged(trace.graph, roots, inputs_of(trace, trace.parameters, indices))
     ends = iter(roots)
@@ -376,10 +378,10 @@ def ready(
 
 
 def reduced(
-    options: Options,
-    trace: RowTrace,
     summed: Mapping[str, Sequence[int]],
     added: Sequence[int],
+    options: Options,
+    trace: RowTrace,
     indices: tuple[int, ...],
 ) -> tuple[tuple[int, ...], Reduction]:
     """The parameters that are still read, and the reduction, simplified and lowered."""
@@ -393,7 +395,9 @@ def reduced(
     used = tuple(k for k, i in trace.parameters.items() if new[i] in needed)
     graph, roots = arranged(graph, roots, [new[i] for i in inputs_of(trace, used, indices)])
     outputs = _outputs(summed, trace.gathers, roots)
-    lookups = tuple(Lookup(indices.index(g.column), g.block.width) for g in trace.gathers)
+    lookups = tuple(
+        Lookup(indices.index(g.column), g.block.width, g.block.shape[0]) for g in trace.gathers
+    )
     ones = (graph.constant(1.0),) * sum(len(i) for i in summed.values())
     reduction = Reduction(options.name, graph, outputs, len(used), ones, lookups)
     return used, hoisted(reduction) if factors_stay_apart else reduction
@@ -435,5 +439,5 @@ def flagged(request: Request, traced: Traced) -> Traced | None:
     trace = RowTrace(graph, parameters, every, gathers, (root,), traced.tree)
     summed = {"exhausted": contributions(request, trace, [root])}
     added = [graph.constant(0.0)] * sum(len(g.inputs) for g in gathers)
-    used, reduction = reduced(request.options, trace, summed, added, traced.columns.indices)
+    used, reduction = reduced(summed, added, request.options, trace, traced.columns.indices)
     return replace(traced, reduction=reduction, used=used, graded=())

@@ -280,8 +280,8 @@ class LeastSquaresKernel(DataKernel):
             ...     {"level": 3, "slope": ()}, lambda p, r: p.level[r.who] + p.slope * r.x - r.y,
             ...     columns=["who", "x", "y"])
             >>> rows = {"who": [0, 0, 1, 1, 2], "x": [0, 1, 0, 1, 3], "y": [1, 3, 2, 4, 5]}
-            >>> fit = model.fit({"level": np.zeros(3), "slope": 0.0}, rows)
-            >>> fit.x["level"].round(6), float(fit.x["slope"].round(6)), fit.success
+            >>> found = model.fit({"level": np.zeros(3), "slope": 0.0}, rows)
+            >>> found.x["level"].round(6), float(found.x["slope"].round(6)), found.success
             (array([ 1.,  2., -1.]), 2.0, True)
         """
         if self.request.penalty is not None:
@@ -310,7 +310,7 @@ class LeastSquaresKernel(DataKernel):
             return super()._total(flat, table, bound)
         system = bound.system if bound else self._system(table)
         total = super()._total(flat, table, bound and bound.sums)
-        return replace(total, jtj=system.jtj(flat))
+        return Totals([*total.parts, system.jtj(flat)], total.weight)
 
     def _stays_there(self, rows: Any) -> bool:
         return not self._traced.gathers and super()._stays_there(rows)
@@ -325,9 +325,9 @@ class LeastSquaresKernel(DataKernel):
 
     def _results(self, total: Totals, scale: float) -> Any:
         if self._traced.gathers:
-            return *super()._results(total, scale), (total.jtj * scale).astype(self.dtype)
+            return *super()._results(total, scale), (total.parts[1] * scale).astype(self.dtype)
         n = self.n_inputs
-        sums = total.sums * scale
+        sums = total.parts[0] * scale
         jtj = np.empty((n, n))
         rows, columns = np.triu_indices(n)
         jtj[rows, columns] = jtj[columns, rows] = sums[1 + n :]

@@ -22,7 +22,15 @@ from symgrad.pipeline import Clock, size
 from symgrad.report.exhausted import WhenExhausted
 from symgrad.report.progress import Asked
 from symgrad.rows.kernel import DataKernel, Totals
-from symgrad.rows.loss import Request, Traced, contributions, ready, trace_request, weight_column
+from symgrad.rows.loss import (
+    Request,
+    Traced,
+    contributions,
+    ready,
+    reduced,
+    trace_request,
+    weight_column,
+)
 from symgrad.values.nested import (
     Array,
     Result,
@@ -328,16 +336,17 @@ class SumsKernel(PartsKernel):
         return outputs
 
     def _results(self, total: Totals, scale: float) -> Any:
-        n, start = self.n_inputs, 0
+        n, start, (sums,) = self.n_inputs, 0, total.parts
         totals: list[np.ndarray] = []
         summed = self.summed
         for part, places, sources in zip(summed.parts, summed.places, summed.sources, strict=True):
             whole = np.zeros(part.shape(n)).reshape(-1)
-            whole[places] = total.sums[start:][sources]
+            whole[places] = sums[start:][sources]
             start += int(sources.max(initial=-1)) + 1
             totals.append(whole)
+        tables = self._traced.reduction.entries(sums)
         for gather, place, entries in zip(
-            self._traced.gathers, summed.entries, total.entries, strict=True
+            self._traced.gathers, summed.entries, tables, strict=True
         ):
             if place is not None:
                 part, first = place
@@ -393,7 +402,8 @@ def summed_of(request: Request, wants: Wants, clock: Clock) -> Summed:
         sources.append(np.array([order[i] for i in mine.values()], np.intp))
     gathers, added, entries = _entries(wants)
     trace = replace(trace, gathers=gathers)
-    traced = ready(request, trace, (), sums, added, wants.nodes, clock, wants.mode)
+    make = partial(reduced, sums, added)
+    traced = ready(request, trace, make, (), wants.nodes, clock, wants.mode)
     return Summed(traced, wants.parts, tuple(places), tuple(sources), entries)
 
 

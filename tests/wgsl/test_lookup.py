@@ -49,14 +49,14 @@ BAL = os.environ.get("SYMGRAD_BAL")
 Case = tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]
 
 
-def looking(*lookups: tuple[int, int], columns: int = 2, absent: bool = False) -> Reduction:
+def looking(*lookups: tuple[int, int, int], columns: int = 2, absent: bool = False) -> Reduction:
     """A sum and slopes of many kinds: of rows, entries and parameters, and constant ones."""
     graph = Graph()
     graph.tracing = False
     p = [Expr(graph, graph.input(f"p{k}")) for k in range(2)]
     r = [Expr(graph, graph.input(f"r{k}")) for k in range(columns)]
     entries = [[Expr(graph, graph.input(f"t{k}_{c}")) for c in range(width)]
-             for k, (_, width) in enumerate(lookups)]  # fmt: skip
+             for k, (_, width, _) in enumerate(lookups)]  # fmt: skip
     terms = [(v * v + v) / len(entry) for entry in entries for v in entry] + [x * p[0] for x in r]
     total = functools.reduce(operator.add, terms)
     outputs = [Output("loss", (total.id,))]
@@ -76,12 +76,12 @@ def _slope(graph: Graph, p: Sequence[Expr], total: Expr, value: Expr, kind: int)
     return graph.constant(0.25 * kind) if kind % 7 == 4 else (p[1] * total * value + kind).id
 
 
-def case(made: Reduction, count: int, entries: Sequence[int], seed: int = 0) -> Case:
-    """Parameters, rows, indices, and tables of so many entries."""
+def case(made: Reduction, count: int, seed: int = 0) -> Case:
+    """Parameters, rows, indices, and tables."""
     draw = np.random.default_rng(seed)
-    of_index = {k.index: n for k, n in zip(made.lookups, entries, strict=True)}
+    of_index = {k.index: k.entries for k in made.lookups}
     indices = [draw.integers(0, of_index[k], count) for k in range(len(of_index))]
-    tables = [draw.uniform(-1, 1, (n, k.width)) for k, n in zip(made.lookups, entries, strict=True)]
+    tables = [draw.uniform(-1, 1, (k.entries, k.width)) for k in made.lookups]
     return (
         draw.uniform(0.5, 1.5, made.parameters).astype(np.float32),
         draw.uniform(-1, 1, (count, made.columns)).astype(np.float32),
@@ -111,40 +111,52 @@ def compiled(gpu: Gpu, made: Reduction) -> Any:
     return sums_on(gpu, made)
 
 
+def run(sums: Any, given: Case, bound: Any = None) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The sums over all rows, and those of the tables' entries."""
+    p, rows, indices, tables = given
+    bound = bound or sums.bind(rows, indices)
+    return parted(sums.reduction, bound.run(sums.reduction.call(p, tables)))
+
+
+def parted(made: Reduction, totals: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    return totals[: made.results], made.entries(totals)
+
+
 def agree(sums: Any, given: Case, on_cpu: Any = None) -> None:
     """The sums on the GPU, in memory that was NaN, are those of the rows, and the CPU's."""
     p, rows, indices, tables = given
     made = sums.reduction
     with memory_of_nan(sums.gpu):
-        found, entries = sums.bind(rows, indices).run_with_tables(p, tables)
+        found, entries = run(sums, given)
     want, want_entries, sizes = truth(made, given)
     assert found.shape == (1,) and found.dtype == np.float64
     np.testing.assert_allclose(found[0], want, rtol=0, atol=2e-6 * (len(rows) + 1))
     cpu = on_cpu or sums_on("cpu", made)
-    near, near_entries = cpu.bind(rows, indices).run_with_tables(p, tables)
+    near, near_entries = run(cpu, given)
     np.testing.assert_allclose(found, near, rtol=0, atol=2e-6 * (len(rows) + 1))
     for entry, true, close, size in zip(entries, want_entries, near_entries, sizes, strict=True):
         assert entry.dtype == np.float64 and entry.shape == true.shape
         np.testing.assert_array_less(np.abs(entry - true), 2e-6 * size + 1e-30)
         np.testing.assert_array_less(np.abs(entry - close), 2e-6 * size + 1e-30)
     for each in (sums, cpu) if 0 < len(rows) <= MOST_EXECUTED else ():
-        exact, exact_entries = executed(each, p, rows, indices, tables)
+        totals = executed(each, made.call(p, tables), rows, indices)
+        exact, exact_entries = parted(made, totals)
         np.testing.assert_allclose(exact[0], want, rtol=0, atol=1e-12 * (len(rows) + 1))
         for entry, true, size in zip(exact_entries, want_entries, sizes, strict=True):
             np.testing.assert_array_less(np.abs(entry - true), 1e-12 * size + 1e-30)
 
 
-CASES: dict[str, tuple[Reduction, tuple[int, ...]]] = {
-    "one column": (looking((0, 1)), (40,)),
-    "points": (looking((0, 3)), (1000,)),
-    "cameras and points": (looking((0, 9), (1, 3)), (5, 300)),
-    "a wide entry": (looking((0, 20)), (7,)),
-    "several of one index": (looking((0, 3), (0, 5), (1, 1), (0, 2)), (20, 20, 9, 20)),
-    "a hundred columns": (looking((0, 100)), (11,)),
-    "most slopes are 0": (looking((0, 9), (1, 20), absent=True), (30, 4)),
-    "all slopes are 0": (looking((0, 1), absent=True), (4,)),
-    "no columns": (looking((0, 2), columns=0), (40,)),
-    "four columns": (looking((1, 2), (0, 4), columns=4), (40, 3)),
+CASES: dict[str, Reduction] = {
+    "one column": looking((0, 1, 40)),
+    "points": looking((0, 3, 1000)),
+    "cameras and points": looking((0, 9, 5), (1, 3, 300)),
+    "a wide entry": looking((0, 20, 7)),
+    "several of one index": looking((0, 3, 20), (0, 5, 20), (1, 1, 9), (0, 2, 20)),
+    "a hundred columns": looking((0, 100, 11)),
+    "most slopes are 0": looking((0, 9, 30), (1, 20, 4), absent=True),
+    "all slopes are 0": looking((0, 1, 4), absent=True),
+    "no columns": looking((0, 2, 40), columns=0),
+    "four columns": looking((1, 2, 40), (0, 4, 3), columns=4),
 }
 
 
@@ -152,7 +164,7 @@ CASES: dict[str, tuple[Reduction, tuple[int, ...]]] = {
 
 
 def emitted(name: str, math: str = "accurate") -> tuple[Summation, ...]:
-    return emit_reduction(CASES[name][0], Style(math))
+    return emit_reduction(CASES[name], Style(math))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -180,7 +192,7 @@ def test_tint_takes_it() -> None:
 def test_entries_are_found_once_and_slopes_of_0_left_out() -> None:
     (module,) = emitted("most slopes are 0")
     assert module.source.count("let entry0 =") == module.source.count("let entry1 =") == 1
-    assert len(module.program.tile.slopes) == len(quads(CASES["most slopes are 0"][0])) == 4
+    assert len(module.program.tile.slopes) == len(quads(CASES["most slopes are 0"])) == 4
     assert "looked up in tables: 9 by index 0, 20 by index 1" in module.source
     (module,) = emitted("all slopes are 0")
     assert not module.program.tile.slopes and "= vec4<f32>(" not in module.source
@@ -189,18 +201,17 @@ def test_entries_are_found_once_and_slopes_of_0_left_out() -> None:
 def test_many_slopes_are_cut_into_modules(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_tile, "RESULTS_PER_MODULE", (3, 3))
     for name in ("a hundred columns", "several of one index"):
-        made, entries = CASES[name]
-        modules = emitted(name)
+        made, modules = CASES[name], emitted(name)
         assert len(modules) > 1 and not modules[-1].program.results.numbers
         assert [k for m in modules for k in m.program.tile.slopes] == list(range(len(quads(made))))
-        agree(compiled(gpu, made), case(made, 1000, entries))
+        agree(compiled(gpu, made), case(made, 1000))
 
 
 def test_names_of_the_user(gpu: Gpu) -> None:
-    made, entries = looking((0, 3), (1, 1)), (5, 6)
+    made = looking((0, 3, 5), (1, 1, 6))
     first = ["indices", "entry0", "entry0_0", "slopes"]
-    made.graph.names[:] = [*first, "row", "padded", "tables", "x"]
-    agree(compiled(gpu, made), case(made, 100, entries))
+    made.graph.names[:] = [*first, "row", "padded", "table0", "x"]
+    agree(compiled(gpu, made), case(made, 100))
 
 
 # the order of rows --------------------------------------------------------------------------------
@@ -237,25 +248,29 @@ def test_segments_hold_every_row_once(count: int, entries: int) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_slopes_are_added_to_entries(name: str, gpu: Gpu) -> None:
-    made, entries = CASES[name]
+    made = CASES[name]
     sums, cpu = compiled(gpu, made), sums_on("cpu", made)
     for count in (0, 1, 63, 1000, 100_003):
         with row(count=count):
-            agree(sums, case(made, count, entries), cpu)
+            agree(sums, case(made, count), cpu)
 
 
 def test_few_entries_and_many(gpu: Gpu) -> None:
     """Among them entries without rows, and one with all rows."""
-    made = CASES["cameras and points"][0]
-    sums, cpu = compiled(gpu, made), sums_on("cpu", made)
     for entries in ((1, 1), (2, 70_000), (100_000, 3)):
+        made = looking((0, 9, entries[0]), (1, 3, entries[1]))
         with row(entries=entries):
-            agree(sums, case(made, 100_000, entries), cpu)
+            agree(compiled(gpu, made), case(made, 100_000))
+
+
+def test_kernels_are_the_same_for_tables_of_any_length() -> None:
+    sources = {emit_reduction(looking((0, 9, n), (1, 3, 7)), Style())[0].source for n in (2, 90)}
+    assert len(sources) == 1
 
 
 def test_one_line_has_all_rows_and_the_others_none(gpu: Gpu) -> None:
-    made = looking((0, 9))
-    p, rows, indices, tables = case(made, 100_000, (50,))
+    made = looking((0, 9, 50))
+    p, rows, indices, tables = case(made, 100_000)
     indices[:] = 31
     agree(compiled(gpu, made), (p, rows, indices, tables))
 
@@ -268,55 +283,39 @@ def test_errors_do_not_grow_with_the_rows_of_a_line(gpu: Gpu) -> None:
                      (graph.constant(1.0),), (Lookup(0, 1),))  # fmt: skip
     rows = np.full((2_000_000, 1), 0.1, np.float32)
     nothing, table = np.zeros(0, np.float32), np.ones((1, 1), np.float32)
-    bound = compiled(gpu, made).bind(rows, np.zeros((len(rows), 1), np.int32))
-    _, (entry,) = bound.run_with_tables(nothing, [table])
+    given = nothing, rows, np.zeros((len(rows), 1), np.int32), [table]
+    _, (entry,) = run(compiled(gpu, made), given)
     want = rows.sum(dtype=np.float64)
     assert abs(entry[0, 0] - want) < 3e-7 * want
 
 
 def test_the_bits_are_the_same_every_time(gpu: Gpu) -> None:
-    made, entries = CASES["cameras and points"]
-    p, rows, indices, tables = case(made, 50_000, entries)
-    sums = compiled(gpu, made)
+    made = CASES["cameras and points"]
+    p, rows, indices, tables = case(made, 50_000)
+    sums, numbers = compiled(gpu, made), made.call(p, tables)
     bound = sums.bind(rows, indices)
-    want = bound.run_with_tables(p, tables)
+    want = bound.run(numbers)
     for k in range(20):
-        again = (bound if k else sums.bind(rows, indices)).run_with_tables(p, tables)
-        np.testing.assert_array_equal(again[0], want[0])
-        for a, b in zip(again[1], want[1], strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-def test_bound_rows_serve_tables_of_any_length(gpu: Gpu) -> None:
-    made = CASES["cameras and points"][0]
-    p, rows, indices, tables = case(made, 500, (4, 30))
-    sums = compiled(gpu, made)
-    bound = sums.bind(rows, indices)
-    for more in (0, 5, 100, 0):
-        longer = [np.concatenate([t, np.ones((more, t.shape[1]), t.dtype)]) for t in tables]
-        found, entries = bound.run_with_tables(p, longer)
-        want, want_entries = sums.bind(rows, indices).run_with_tables(p, tables)
-        np.testing.assert_array_equal(found, want)
-        for entry, wanted in zip(entries, want_entries, strict=True):
-            np.testing.assert_array_equal(entry[: len(wanted)], wanted)
-            assert not entry[len(wanted) :].any()
+        again = (bound if k else sums.bind(rows, indices)).run(numbers)
+        np.testing.assert_array_equal(again, want)
 
 
 @pytest.mark.parametrize("block", [64, 128, 960])
 def test_rows_in_several_blocks(block: int, gpu: Gpu) -> None:
-    made, entries = CASES["several of one index"]
+    made = CASES["several of one index"]
     sums = compiled(gpu, made)
     sums.block = block
-    given = case(made, 1000, entries)
+    given = case(made, 1000)
     assert len(sums.plan(1000, given[2]).rows) == -(-1000 // block)
     agree(sums, given)
 
 
 def test_a_row_of_nan_spoils_its_lines_and_no_other(gpu: Gpu) -> None:
-    made = looking((0, 2), (1, 1))
-    p, rows, indices, tables = case(made, 1001, (5, 100))
+    made = looking((0, 2, 5), (1, 1, 100))
+    given = case(made, 1001)
+    rows, indices = given[1:3]
     rows[700, 0] = np.nan
-    _, entries = compiled(gpu, made).bind(rows, indices).run_with_tables(p, tables)
+    _, entries = run(compiled(gpu, made), given)
     for entry, k in zip(entries, indices[700], strict=True):
         assert np.isnan(entry[k]).all() and np.isnan(entry).sum() == entry.shape[1]
 
@@ -325,40 +324,38 @@ def test_a_row_of_nan_spoils_its_lines_and_no_other(gpu: Gpu) -> None:
 
 
 def test_wrong_shapes(gpu: Gpu) -> None:
-    made, entries = CASES["cameras and points"]
-    p, rows, indices, tables = case(made, 10, entries)
+    made = CASES["cameras and points"]
+    _, rows, indices, _ = case(made, 10)
     sums = compiled(gpu, made)
     with pytest.raises(InputError, match=r"indices for 10 rows: expected \(10, 2\)"):
         sums.bind(rows, indices[:, :1])
     with pytest.raises(InputError, match=r"expected \(10, 2\)"):
         sums.bind(rows)
-    with pytest.raises(InputError, match=r"expected \(entries, width\) of widths \[9, 3\]"):
-        sums.bind(rows, indices).run_with_tables(p, tables[::-1])
 
 
 def test_a_device_that_is_too_small(own_gpu: Gpu) -> None:
-    made, entries = CASES["cameras and points"]
-    p, rows, indices, tables = case(made, 10, entries)
-    bound = compiled(own_gpu, made).bind(rows, indices)
+    made = CASES["cameras and points"]
+    _, rows, indices, _ = case(made, 10)
+    sums = compiled(own_gpu, made)
     own_gpu.max_binding = 1 << 11
-    with pytest.raises(DeviceError, match="parameters that are looked up have"):
-        bound.run_with_tables(p, tables)
+    with pytest.raises(DeviceError, match="too few for parameters of shape"):
+        sums.bind(rows, indices)
     with pytest.raises(DeviceError, match="too few for 64 rows of 16 numbers"):
         compiled(own_gpu, made)
-    own_gpu.max_arrays = 5
-    with pytest.raises(DeviceError, match="binds 5 arrays, a sum has 6"):
+    own_gpu.max_arrays = 4
+    with pytest.raises(DeviceError, match="binds 4 arrays, a sum has 5"):
         compiled(own_gpu, made)
 
 
 def test_more_runs_than_a_row_of_the_grid_has(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "MAX_WORKGROUPS", 3)
-    made, entries = CASES["points"]
-    agree(compiled(gpu, made), case(made, 5000, entries))
+    made = CASES["points"]
+    agree(compiled(gpu, made), case(made, 5000))
 
 
 def test_slopes_of_fewer_rows_are_kept_where_memory_is_short(own_gpu: Gpu) -> None:
-    made, entries = CASES["a hundred columns"]
-    sums, given = compiled(own_gpu, made), case(made, 20_000, entries)
+    made = CASES["a hundred columns"]
+    sums, given = compiled(own_gpu, made), case(made, 20_000)
     own_gpu.free()
     own_gpu.pool.limit = own_gpu.pool.live + 4_000_000  # all slopes have 8,000,000
     bound = sums.bind(given[1], given[2])
@@ -372,19 +369,19 @@ def test_slopes_of_fewer_rows_are_kept_where_memory_is_short(own_gpu: Gpu) -> No
 
 
 def test_rows_are_put_in_the_order_of_most_slopes() -> None:
-    made, entries = CASES["cameras and points"]
-    _, rows, indices, _ = case(made, 1000, entries)
+    made = CASES["cameras and points"]
+    _, rows, indices, _ = case(made, 1000)
     found, named = in_order(made, rows, indices)
     order = np.argsort(indices[:, 0], kind="stable")
     np.testing.assert_array_equal(found, rows[order])
     np.testing.assert_array_equal(named, indices[order])
     assert in_order(made, found, named)[0] is found
-    nothing = CASES["all slopes are 0"][0]
+    nothing = CASES["all slopes are 0"]
     assert in_order(nothing, rows, indices[:, :1])[0] is rows
 
 
 def test_scratch_memory_is_bounded(gpu: Gpu) -> None:
-    sums = compiled(gpu, CASES["a hundred columns"][0])
+    sums = compiled(gpu, CASES["a hundred columns"])
     assert sums.block * 400 <= reduce_dispatch.SLOPE_BYTES
 
 

@@ -25,6 +25,7 @@ from symgrad.expr.tracers.expression import Expr
 from symgrad.kernel.shapes import Computation, Output, Reduction
 from symgrad.kernel.skeletons import row_sums_workgroup, row_tile
 from symgrad.kernel.skeletons.row_tile import Tile
+from symgrad.kernel.skeletons.sums_in_workgroups import fold_program
 from symgrad.kernel.stage import hoisted
 from symgrad.wgsl.device.gpus import Gpu
 from symgrad.wgsl.dispatch import sums as reduce_dispatch
@@ -106,13 +107,13 @@ def check_sums(sums: Any, p: np.ndarray, rows: np.ndarray, math: str = "accurate
         found = sums.bind(rows).run(p)
     assert found.dtype == np.float64
     if not len(rows):
-        assert not found.any() and len(found) == sums.results
+        assert not found.any() and len(found) == sums.reduction.results
         return
     size, want = sizes(made, p, rows) + 1e-30, reduce_rows(made, p, rows)
     slack = {"fast": 2e-5}.get(math, 5e-7) * size
     np.testing.assert_array_less(np.abs(found - want), slack)
     if len(rows) <= MOST_EXECUTED:
-        np.testing.assert_array_less(np.abs(executed(sums, p, rows)[0] - want), 1e-12 * size)
+        np.testing.assert_array_less(np.abs(executed(sums, p, rows) - want), 1e-12 * size)
 
 
 # the source ---------------------------------------------------------------------------------------
@@ -340,7 +341,7 @@ def test_rows_in_several_bindings(block: int, gpu: Gpu) -> None:
     want = reduce_rows(made, p, rows)
     with memory_of_nan(gpu):
         np.testing.assert_allclose(sums.bind(rows).run(p), want, rtol=1e-5)
-    np.testing.assert_allclose(executed(sums, p, rows)[0], want, rtol=1e-12)
+    np.testing.assert_allclose(executed(sums, p, rows), want, rtol=1e-12)
 
 
 def test_host_rows_go_through_in_blocks(gpu: Gpu) -> None:
@@ -451,9 +452,9 @@ def test_partial_sums_are_added_up_on_the_device(f: Any, gpu: Gpu) -> None:
     made = hoisted(reduction(f))
     p, rows = data(40_000)
     sums = folding(gpu, made)
-    partials = sums.plan(len(rows)).partials
-    folded = [part.folded is not None for part in partials]
-    assert folded == [bool(part.results.summed) for part in partials]
+    plan, summed = sums.plan(len(rows)), [bool(m.program.results.summed) for m in sums.modules]
+    folds = [d for d in plan.launch.dispatches if d.program is fold_program]
+    assert len(folds) == sum(summed) and len(plan.launch.outputs) == len(summed)
     bound = sums.bind(rows)
     found, want = bound.run(p), reduce_rows(made, p, rows)
     assert np.max(np.abs(found - want) / np.maximum(sizes(made, p, rows), 1e-30)) < 2e-7
@@ -465,10 +466,10 @@ def test_partial_sums_in_blocks_of_rows_and_tiles_of_results(own_gpu: Gpu) -> No
     sums = folding(own_gpu, powers(140))
     check_sums(sums, *data(25_000, 2, 1))
     p, rows = data(5000, 2, 1)
-    folded = sums.plan(len(rows)).partials
-    assert len(folded) == 3 and all(part.folded for part in folded)
+    dispatches = sums.plan(len(rows)).launch.dispatches
+    assert sum(d.program is fold_program for d in dispatches) == 3
     np.testing.assert_allclose(
-        executed(sums, p, rows)[0], reduce_rows(sums.reduction, p, rows), rtol=1e-12
+        executed(sums, p, rows), reduce_rows(sums.reduction, p, rows), rtol=1e-12
     )
 
 
@@ -517,7 +518,7 @@ def test_rows_that_turn_in_loops_are_one_for_each_invocation(gpu: Gpu) -> None:
     sums = sums_on(gpu, made)
     for sums.busy in (reduce_dispatch.BUSY, reduce_dispatch.BUSY_SOFTWARE):
         bound = sums.bind(np.ones((1000, 1), np.float32))
-        (part,) = sums.plan(1000).partials
-        assert part.groups == (16 if sums.busy == reduce_dispatch.BUSY else 2)  # of 64 invocations
+        (step,) = sums.plan(1000).launch.dispatches
+        assert step.groups == (16 if sums.busy == reduce_dispatch.BUSY else 2)  # of 64 invocations
         assert bound.run(np.ones(1, np.float32))[0] == 1000
     agree(gpu, made, *data(1000, 1, 1))

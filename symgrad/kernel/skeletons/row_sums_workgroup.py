@@ -23,90 +23,48 @@ from symgrad.kernel.language.index import Index, word_where
 from symgrad.kernel.language.ir import KernelIR
 from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.language.target import WorkgroupTarget, add_up, branches_of
-from symgrad.kernel.language.views import (
-    load_input,
-    parameter_views,
-    parameters_in_a_row,
-    put_together,
-    tables_of,
-)
-from symgrad.kernel.passes.lower import Value, inline, inlined
+from symgrad.kernel.passes.lower import Value, inlined
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.lookup import GroupEntries
+from symgrad.kernel.skeletons.lookup import Rows
 from symgrad.kernel.skeletons.row_tile import NO_FACTOR, ROWS_PER_BLOCK, Tile, cut, products_of
 
 HOISTED_PARAMETERS: Final = 64
 """Parameters up to which they are read before the loop, rather than at every row."""
 
 
-def row_sums_workgroup(tile: Tile, width: int, most: int, in_words: bool = True) -> KernelIR:
+def row_sums_workgroup(tile: Tile, width: int, most: int) -> KernelIR:
     """The kernel in which groups of so many invocations sum the results of a tile.
 
-    An invocation has ``most`` rows at most; tables are ``in_words``, or floats. Buffers that are
-    read are ``rows``, ``parameters``, those of `GroupEntries`, and ``constants``, if there are
-    tables of them; ``partials`` takes the factors of the results, and then the values of those
-    that no row changes, and for each of the others the sums of all groups.
+    An invocation has ``most`` rows at most. Buffers that are read are ``rows``, ``parameters``,
+    those of `GroupEntries`, and ``constants``, if there are tables of them; ``partials`` takes the
+    factors of the results, and then the values of those that no row changes, and for each of the
+    others the sums of all groups.
     """
-    return _Sums(tile, width, most, in_words).kernel()
+    return _Sums(tile, width, most).kernel()
 
 
-class Rows:
-    """Common parts of programs over rows: buffers, and what is known at a row."""
+class TileRows(Rows):
+    """Common parts of programs of tiles: what is known at a row, and where results go."""
 
-    def __init__(self, tile: Tile, width: int, in_words: bool) -> None:
-        whole = tile.whole
-        self.tile, self.width, self.graph = tile, width, tile.reduction.graph
-        self.k = k = KernelIR(WorkgroupTarget(width), whole.name)
-        self.rows = k.buffer("rows", "read", vector=tile.load)
-        put = put_together(self.graph, tile.reduction.outputs[0].nodes)
-        arrays = parameters_in_a_row(self.graph, put, whole.parameters)
-        self.parameters = k.buffer("parameters", "read", vector=1 if arrays else 4)
-        self.invariants: dict[int, Value] = {**parameter_views(k, self.parameters, arrays)}
-        """Values that do not change from row to row, but for parameters if they are too many."""
-        self.entries = GroupEntries(k, whole, in_words)
-        (tables,) = tables_of(k, (self.graph, put))
-        self.invariants |= tables
+    def __init__(self, tile: Tile, width: int) -> None:
+        k = KernelIR(WorkgroupTarget(width), tile.whole.name)
+        super().__init__(k, tile.whole, tile.reduction.outputs[0].nodes, tile.load, tile.rows)
+        self.tile, self.width = tile, width
         self.partials = k.buffer("partials", "write")
         self.entries.write_to()
         self.head = 2 * len(tile.results) - len(tile.summed)
         """Where the sums of groups begin."""
         self.invariants |= self._fixed()
 
-    def _fixed(self) -> dict[int, int]:
+    def _fixed(self) -> dict[int, Value]:
         """Values of parameters that rows need, but for these themselves if they are too many."""
         nodes, carried = self.graph.nodes, self.tile.split.carried
         inputs = [i for i in carried if nodes[i][0] is INPUT]
         computed = [i for i in carried if nodes[i][0] is not INPUT]
-        values = inline(self.k, self.graph, computed, self.invariants, self.parameter)
-        fixed = dict(zip(computed, values, strict=True))
+        fixed: dict[int, Value] = dict(zip(computed, self.known(computed), strict=True))
         if len(inputs) <= HOISTED_PARAMETERS:
             fixed |= {i: self.parameter(i) for i in inputs}
         return fixed
-
-    def parameter(self, i: int, at_use: bool = False) -> int:
-        """The parameter that an input is, read before all rows, or ``at_use``."""
-        number = self.k.word(self.graph.nodes[i][1])
-        return load_input(self.k, self.graph, i, self.parameters, number, at_use)
-
-    def column(self, at: int, part: int, i: int) -> int:
-        """The value of an input in row number ``part`` of a load of the table."""
-        k, columns, width = self.k, self.tile.whole.columns, self.tile.load
-        number = self.graph.nodes[i][1] - self.tile.whole.parameters
-        if not self._is_of_row(i):
-            return self.parameter(i, at_use=True)
-        if number >= columns:
-            return self._named(i, self.entries.value(at, number - columns))
-        vectors = columns // width if self.tile.rows == 1 else 1
-        vector, place = divmod(part * columns + number, width)
-        place = k.offset(k.offset(at, vectors, vector), width, place)
-        return load_input(k, self.graph, i, self.rows, place)
-
-    def _is_of_row(self, i: int) -> bool:
-        return self.graph.nodes[i][1] >= self.tile.whole.parameters
-
-    def _named(self, i: int, value: int) -> int:
-        self.k.names[value] = self.graph.names[self.graph.nodes[i][1]]
-        return value
 
     def store_fixed(self) -> None:
         """Write the factors, and what no row changes."""
@@ -115,19 +73,18 @@ class Rows:
         values = [*tile.reduction.factors, *fixed]
 
         def store() -> None:
-            computed = inline(k, self.graph, values, self.invariants, self.parameter)
-            for c, value in enumerate(computed):
+            for c, value in enumerate(self.known(values)):
                 k.store(self.partials, k.word(c), value)
 
         if values:
             k.when(Index(k, k.cell).below(1), store)
 
 
-class _Sums(Rows):
+class _Sums(TileRows):
     """A tile whose sums each invocation has for itself."""
 
-    def __init__(self, tile: Tile, width: int, most: int, in_words: bool) -> None:
-        super().__init__(tile, width, in_words)
+    def __init__(self, tile: Tile, width: int, most: int) -> None:
+        super().__init__(tile, width)
         self.most, k = most, self.k
         self.count = len(tile.summed)
         self.block = max(1, min(ROWS_PER_BLOCK, most) // tile.rows)
@@ -238,7 +195,7 @@ class _Sums(Rows):
         def body(*values: int) -> None:
             value_of = dict(zip(columns, values, strict=True))
             for i, value in value_of.items():
-                self._named(i, value)
+                k.names[value] = self.graph.names[self.graph.nodes[i][1]]
             self._sum(lambda i: value_of[i] if i in value_of else self.parameter(i, at_use=True))
 
         routine = k.routine("add_row", "f" * len(columns), body)
@@ -409,18 +366,18 @@ def in_products(reduction: Reduction) -> list[Products]:
     return tiles if all(products.pay() for products in tiles) else []
 
 
-def group_products(products: Products, in_words: bool = True) -> KernelIR:
+def group_products(products: Products) -> KernelIR:
     """The kernel in which groups sum the products of a tile, `WIDTH` invocations each.
 
     Its buffers are those of `row_sums_workgroup`; of the sums, those number ``products.cells`` are
     wanted.
     """
-    return _Program(products, in_words).kernel()
+    return _Program(products).kernel()
 
 
-class _Program(Rows):
-    def __init__(self, products: Products, in_words: bool) -> None:
-        super().__init__(products.tile, WIDTH, in_words)
+class _Program(TileRows):
+    def __init__(self, products: Products) -> None:
+        super().__init__(products.tile, WIDTH)
         k, self.steps = self.k, products.steps
         self.stride = max(len(step.quads) for step in self.steps) | 1
         """Quads from one row in the group's memory to the next."""

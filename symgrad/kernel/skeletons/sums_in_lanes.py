@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,19 +20,10 @@ from symgrad.kernel.language.index import Index
 from symgrad.kernel.language.ir import KernelIR, Target, widen
 from symgrad.kernel.language.statements import Buffer, wide_mul
 from symgrad.kernel.language.target import SimdTarget
-from symgrad.kernel.language.views import (
-    View,
-    load_input,
-    parameter_views,
-    parameters_in_a_row,
-    put_together,
-    tables_of,
-)
-from symgrad.kernel.launch import Array, Dispatch, Launch, Part
+from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Read
 from symgrad.kernel.passes.lower import Adding, Value, inline, numbers, written
-from symgrad.kernel.row_sums import Read
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.lookup import Added, Case, Entries, added_to, cases
+from symgrad.kernel.skeletons.lookup import Added, Case, Rows, added_to, cases
 from symgrad.kernel.skeletons.row_tile import NO_FACTOR, Products, Terms, product_tiles, products_of
 from symgrad.kernel.stage import at_each_row
 
@@ -55,7 +46,7 @@ def row_sums_simd(reduction: Reduction, target: SimdTarget) -> KernelIR:
     return _Sums(reduction, target).kernel()
 
 
-class _Sums:
+class _Sums(Rows):
     """Rows are added up in floats for a stretch, and the sums of stretches in wide sums, in memory.
 
     What is done for each wide sum is a loop. Sums of few results are carried from row to row, or
@@ -66,17 +57,17 @@ class _Sums:
     def __init__(self, reduction: Reduction, target: SimdTarget) -> None:
         few = sum(len(o.nodes) for o in reduction.summed) <= target.summing.carried
         arrays = Added(reduction) if few else added_to(reduction)
-        self.k = k = KernelIR(target, reduction.name)
-        self.reduction = reduction = arrays.reduction
-        self.graph, self.target, self.summing = reduction.graph, target, target.summing
-        self.rows, self.parameters = k.buffer("rows", "read"), k.buffer("parameters", "read")
-        self.sums = k.buffer("sums", "write", "d")
+        k, self.reduction = KernelIR(target, reduction.name), arrays.reduction
+        reduction, self.target, self.summing = arrays.reduction, target, target.summing
         self.roots = [i for o in reduction.summed for i in o.nodes]
+        super().__init__(k, reduction, self.roots)
+        self.sums = k.buffer("sums", "write", "d")
         self.count = len(self.roots)
         first, count = self._piece()
         self.first, self.iterations = first, count.ceil_div(target.width)
-        self.entries = Entries(k, reduction)
-        self.columns, self.views = self._inputs()
+        nodes, first = enumerate(reduction.graph.nodes), reduction.parameters
+        self.inputs = [i for i, n in nodes if n[0] is INPUT and n[1] >= first]
+        """The inputs that differ from row to row."""
         each = at_each_row(reduction)
         if few and len(each) <= self.summing.together:
             self.carried, self.products = len(each) <= self.summing.operations, Products({}, ())
@@ -110,26 +101,6 @@ class _Sums:
             return cell, count
         return cell + group * (piece - k.target.width), (count - group * piece).at_most(piece)
 
-    def _inputs(self) -> tuple[dict[int, int], dict[int, View]]:
-        """The inputs that are columns, and arrays that are read where they are."""
-        first, nodes = self.reduction.parameters, self.graph.nodes
-        inputs = {i: n[1] for i, n in enumerate(nodes) if n[0] is INPUT}
-        columns = range(first, first + self.reduction.columns)
-        put = put_together(self.graph, self.roots)
-        rows = parameters_in_a_row(self.graph, put, first)
-        views = parameter_views(self.k, self.parameters, rows)
-        (tables,) = tables_of(self.k, (self.graph, put))
-        return {i: c - first for i, c in inputs.items() if c in columns}, views | tables
-
-    def _parameter(self, i: int) -> int:
-        """A parameter, where it is first needed."""
-        number = self.k.word(self.graph.nodes[i][1])
-        return load_input(self.k, self.graph, i, self.parameters, number)
-
-    def factors(self) -> list[int]:
-        """The factors of the sums."""
-        return inline(self.k, self.graph, self.reduction.factors, {}, self._parameter)
-
     def iteration(
         self,
         first: Index,
@@ -148,22 +119,18 @@ class _Sums:
         k, graph = self.k, self.graph
         row = (self.first + Index(k, t) * k.target.width).id
         k.names[row] = "row"
-        values: dict[int, Value] = dict(self.views)
-        for i, c in self.columns.items():
-            at = k.offset(row, self.reduction.columns, c)
-            values[i] = load_input(k, graph, i, self.rows, at)
+        values = self.invariants | {i: self.column(row, 0, i) for i in self.inputs}
         inside = Index(k, row).below(Index(k, k.count))
-        values |= self.entries.values(row)
         adding = Adding(self.arrays, self._adder(inside, values))
         roots = [*nodes, *self.entries.nodes, *self.ends]
-        results = numbers(written(k, graph, roots, values, self._parameter, adding))
+        results = numbers(written(k, graph, roots, values, self.parameter, adding))
         self.entries.add(row, [self._or_nothing(inside, v) for v in results[len(nodes) :]])
         return inside, results[: len(nodes)]
 
     def _adder(self, inside: int, values: Mapping[int, Value]) -> Callable[[Buffer, int], int]:
         """Adds to an array where an iteration would add a value."""
         nodes = [condition for condition, _ in self.conditions.values()]
-        conditions = inline(self.k, self.graph, nodes, values, self._parameter)
+        conditions = inline(self.k, self.graph, nodes, values, self.parameter)
         adds: dict[Buffer, int] = {}
         for (array, (_, holds)), condition in zip(self.conditions.items(), conditions, strict=True):
             wanted = condition if holds else self.k.add(ops.logical_not, condition)
@@ -200,7 +167,7 @@ class _Sums:
             k.fill(array)
         k.loop(k.word(0), self.iterations.ceil_div(self.block).id, (), self._stretch)
         start = Index(k, k.group) * self.count
-        for factor, first, end in _alike(self.factors()):
+        for factor, first, end in _alike(self.known(self.reduction.factors)):
             wide = k.add(widen, factor)
 
             def store(c: int, wide: int = wide) -> None:
@@ -272,7 +239,7 @@ class _Sums:
             condition = k.add(ops.logical_not, condition)
 
         def add() -> None:
-            values = inline(k, self.graph, [*case.values.values()], value_of, self._parameter)
+            values = inline(k, self.graph, [*case.values.values()], value_of, self.parameter)
             for c, v in zip(case.values, values, strict=True):
                 k.store(self.added, k.word(c), v, add=True)
 
@@ -387,11 +354,6 @@ class LaneSums:
         """The kernel for its target."""
         return row_sums_simd(self.reduction, target)
 
-    @property
-    def results(self) -> int:
-        """How many results are summed over all rows."""
-        return sum(len(o.nodes) for o in self.reduction.summed)
-
 
 def cleared(target: Target) -> KernelIR:
     """The kernel that sets float64 numbers to 0, one in each invocation."""
@@ -402,21 +364,19 @@ def cleared(target: Target) -> KernelIR:
 
 @dataclass(frozen=True)
 class LaneSumsLaunch:
-    """A launch that sums over rows in lanes: see `symgrad.kernel.row_sums.SumsLaunch`.
+    """A launch that sums over rows in lanes: its total are all sums, see `RowSums.bind`.
 
-    It is over ``count`` rows, which cost about ``weight`` additions each, and look entries up in
-    tables of these ``sizes``. Its inputs are the ``parameters`` and the ``table`` of each lookup,
-    with zeros behind it for a vector, and what stays from call to call: the ``rows`` that fill
-    whole vectors, and the ``rest``, which is filled up by the last of them again, as loops of rows
-    have to end there too; so with the indices of both, where rows look entries up. Its outputs are
-    the ``sums`` of pieces of the rows, and those of the rest, in float64; and the copies of the
+    It is over ``count`` rows, which cost about ``weight`` additions each. Its inputs are the
+    ``parameters``, with tables behind them, and what stays from call to call: the ``rows`` that
+    fill whole vectors, and the ``rest``, which is filled up by the last of them again, as loops of
+    rows have to end there too; so with the indices of both, where rows look entries up. Its outputs
+    are the ``sums`` of pieces of the rows, and those of the rest, in float64; and the copies of the
     tables that rows add to.
     """
 
     program: LaneSums
     target: SimdTarget
     count: int
-    sizes: Sequence[int]
     weight: int
 
     @property
@@ -440,12 +400,18 @@ class LaneSumsLaunch:
                 kept[f"{name}_rest"] = _filled_up(array[self.whole :], self.target.width)
         return kept
 
-    def looked_up(self, tables: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The tables with zeros behind."""
-        return [np.concatenate([t.ravel(), np.zeros(self.target.width, t.dtype)]) for t in tables]
-
     def total(self, outputs: Sequence[np.ndarray], read: Read) -> np.ndarray:
-        """The sums (results,) in float64: the same whoever has computed which piece."""
+        """The sums, in float64: the same whoever has computed which piece."""
+        if not self.sizes:
+            return self._results(outputs)
+        sums, added = outputs[: -len(self.sizes)], outputs[-len(self.sizes) :]
+        entries = (a.sum(axis=0)[:size] for a, size in zip(added, self.sizes, strict=True))
+        return np.concatenate([self._results(sums), *entries])
+
+    def _results(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """The sums over all rows."""
+        if not outputs:
+            return np.zeros(self.program.reduction.results)
         first = outputs[0]
         if not self.whole:
             return first.copy()
@@ -456,21 +422,19 @@ class LaneSumsLaunch:
         pieces[:, :-1], pieces[:, -1] = first.T, rest
         return pieces.sum(axis=1)  # NumPy adds whole rows in turn, within a row in halves
 
-    def added(
-        self, tables: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-    ) -> list[np.ndarray]:
-        """The sums that belong to the entries of each table, in float64."""
-        pairs = zip(outputs[-len(tables) :], tables, strict=True)
-        return [a.sum(axis=0)[: t.size].reshape(t.shape) for a, t in pairs]
-
     # the launch ----------------------------------------------------------------------------------
 
     @property
     def launch(self) -> Launch:
         """The arrays and the dispatches of a call."""
         dispatches = *self._clear(), *self._sum(), *self._sum_rest()
-        name = self.program.reduction.name
-        return Launch(name, tuple(self._inputs()), tuple(self._outputs()), (), dispatches)
+        name, inputs, outputs = self.program.reduction.name, self._inputs(), self._outputs()
+        return Launch(name, tuple(inputs), tuple(outputs), (), dispatches, total=self.total)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The numbers of the tables."""
+        return [lookup.size for lookup in self.program.reduction.lookups]
 
     @property
     def _pieces(self) -> int:
@@ -488,8 +452,7 @@ class LaneSumsLaunch:
 
     def _inputs(self) -> Iterator[Array]:
         reduction, lanes = self.program.reduction, self.target.width
-        yield Array("parameters", (reduction.parameters,))
-        yield from (Array(f"table{n}", (size + lanes,)) for n, size in enumerate(self.sizes))
+        yield Array("parameters", (reduction.numbers,))
         for suffix, rows in (("", self.whole), ("_rest", lanes if self.rest else 0)):
             if rows:
                 yield Array(f"rows{suffix}", (rows, reduction.columns))
@@ -498,9 +461,9 @@ class LaneSumsLaunch:
 
     def _outputs(self) -> Iterator[Array]:
         if self._pieces:
-            yield Array("sums", (self._pieces, self.program.results), "d")
+            yield Array("sums", (self._pieces, self.program.reduction.results), "d")
         if self.rest:
-            yield Array("sums_rest", (self.program.results,), "d")
+            yield Array("sums_rest", (self.program.reduction.results,), "d")
         for n, stride in enumerate(self._strides):
             yield Array(f"added{n}", (self._copies, stride), "d")
 
@@ -535,16 +498,19 @@ class LaneSumsLaunch:
     ) -> Dispatch:
         """The sums of so many groups over so many rows, to numbers ``first`` and on."""
         whole, reduction = bool(suffix) or rows == self.whole, self.program.reduction
-        places = {"sums": (first, groups, self.program.results)}
+        places = {"sums": (first, groups, reduction.results)}
         places["rows"] = start, rows, reduction.columns
         if reduction.indices:
             places["index"] = start, rows, reduction.indices
+        table = reduction.parameters
         arrays: list[tuple[str, str | Part]] = [("parameters", "parameters")]
         for name, (begin, count, columns) in places.items():
             part = Part(name, begin * columns, count * columns)
             arrays.append((name, f"{name}{suffix}" if whole else part))
-        for n in range(len(self.sizes)):
-            arrays += [(f"table{n}", f"table{n}"), (f"added{n}", self._copy(n, copy))]
+        for n, size in enumerate(self.sizes):
+            part = Part("parameters", table, size + self.target.width)
+            arrays += [(f"table{n}", part), (f"added{n}", self._copy(n, copy))]
+            table += size
         cost = max(1, rows * self.weight // (groups * self.target.width))
         return Dispatch(self.program, self.target, tuple(arrays), rows, groups, cost=cost)
 

@@ -10,22 +10,19 @@ the same kernel again, or by the host.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.kernel.host.memory import POOL
 from symgrad.kernel.language.index import Index
 from symgrad.kernel.language.ir import KernelIR, Target, pair_add
 from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.language.target import WorkgroupTarget, in_halves
-from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Size
-from symgrad.kernel.row_sums import PartialSums, Read, Results
+from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Read
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.lookup import QUAD, RUNS_PER_GROUP, STEP, Place, RunSums, tiles_of
 from symgrad.kernel.skeletons.row_sums_workgroup import Products, group_products, row_sums_workgroup
@@ -91,11 +88,97 @@ FOLD_INVOCATIONS: Final = 256
 SUMS_FOLDED_ON_HOST: Final = 1 << 14
 """Partial sums of a dispatch beyond which they are added on the device, not on the host."""
 
-WORDS: Final = Size("parameters that are looked up")
-"""The numbers of all tables, and where they begin: as many as each call has."""
 
-NOTHING: Final = np.empty(0, np.uint32)
-"""The words of no tables."""
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The results of a kernel that sums some of them: which they are, and where their numbers are.
+
+    It writes ``head`` numbers, the factors of the results and then the values of those that no row
+    changes, and after them, for each of the others, the partial sums of all groups.
+    """
+
+    numbers: range
+    """Which of all results they are."""
+    summed: tuple[int, ...]
+    """The results that depend on the rows."""
+    cells: tuple[int, ...] = ()
+    """For each sum its number among those that are written, if these are others as well."""
+
+    @cached_property
+    def fixed(self) -> tuple[int, ...]:
+        """The results that no row changes."""
+        return tuple(k for k in self.numbers if k not in self.summed)
+
+    @cached_property
+    def head(self) -> int:
+        """Numbers before the partial sums."""
+        return len(self.numbers) + len(self.fixed)
+
+    @cached_property
+    def columns(self) -> int:
+        """Sums that are written, in whole sixteens if there are others among them."""
+        return max(self.cells) // 16 * 16 + 16 if self.cells else len(self.summed)
+
+    @cached_property
+    def wanted(self) -> Any:
+        """Where the sums are among those that are written."""
+        return np.array(self.cells) if self.cells else slice(None)
+
+    def size(self, groups: int) -> int:
+        """Numbers that this many groups write."""
+        return self.head + groups * self.columns
+
+
+@dataclass(frozen=True)
+class PartialSums:
+    """The numbers that one kernel has written of so many rows.
+
+    Where ``folded`` names an array, that has the partial sums, and what comes back has for each sum
+    a pair of numbers that make it up, and then the head.
+    """
+
+    results: Results
+    rows: int
+    groups: int
+    folded: str | None
+
+    @property
+    def size(self) -> int:
+        """Numbers that come back."""
+        r = self.results
+        return 2 * r.columns + r.head if self.folded else r.size(self.groups)
+
+    def add_to(self, sums: np.ndarray, numbers: np.ndarray, read: Read) -> None:
+        """Add the sums to those of all results, in a fixed order and times their factors.
+
+        ``read`` gives the numbers of an array.
+        """
+        r = self.results
+        if self.folded:
+            pairs, head = 2 * r.columns, numbers[2 * r.columns :]
+            totals = numbers[:pairs].reshape(-1, 2)[r.wanted].sum(axis=1, dtype=np.float64)
+            if not np.isfinite(totals).all():  # what float32 cannot hold, float64 may
+                totals = self._added(read(self.folded))
+        else:
+            head, totals = numbers, self._added(numbers)
+        count = len(r.numbers)
+        if len(r.summed) < count:
+            totals = self._with_fixed(totals, head[count : r.head])
+        sums[r.numbers.start : r.numbers.stop] += totals * head[:count]
+
+    def _added(self, numbers: np.ndarray) -> np.ndarray:
+        """The partial sums of each result, added up."""
+        r = self.results
+        partial = numbers[r.head :].reshape(-1, self.groups)
+        return partial[r.wanted].sum(axis=1, dtype=np.float64)
+
+    def _with_fixed(self, summed: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """All results: the sums, and those that have one value at every row."""
+        start = self.results.numbers.start
+        totals = np.empty(len(self.results.numbers))
+        totals[np.array(self.results.summed, int) - start] = summed
+        totals[np.array(self.results.fixed, int) - start] = self.rows * values.astype(np.float64)
+        return totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,15 +193,13 @@ class TileSums:
     width: int
     most: int
     products: Products | None = None
-    in_words: bool = True
-    """Whether tables are handed over as words, or as float64: see `GroupEntries`."""
 
     def __call__(self, target: Target) -> KernelIR:
         """The kernel for its target."""
         assert target == self.target, "the kernel is of groups of another width"
         if self.products:
-            return group_products(self.products, self.in_words)
-        return row_sums_workgroup(self.tile, self.width, self.most, self.in_words)
+            return group_products(self.products)
+        return row_sums_workgroup(self.tile, self.width, self.most)
 
     @property
     def target(self) -> WorkgroupTarget:
@@ -132,91 +213,30 @@ class TileSums:
         return Results(self.tile.results, tuple(self.tile.summed), cells)
 
 
-@dataclass(frozen=True)
 class WorkgroupSumsLaunch:
-    """A launch that sums over rows in workgroups: see `symgrad.kernel.row_sums.SumsLaunch`.
+    """A launch that sums over rows in workgroups: its total are all sums, see `RowSums.bind`.
 
-    Its inputs are ``parameters``, with anything behind them up to whole quads, ``tables``, the
-    words of `table_words` if rows look anything up, and what stays from call to call: ``rows``,
-    those of each block in an array, and ``indices``.
+    Its inputs are ``parameters``, with tables behind them, and anything up to whole quads, and what
+    stays from call to call: ``rows``, those of each block in an array, and ``indices``.
     """
-
-    reduction: Reduction
-    launch: Launch
-    rows: Mapping[str, int]
-    """The inputs that are the rows of the blocks, and how many rows each has."""
-    indices: Mapping[str, np.ndarray]
-    """The inputs that say which rows name which entries."""
-    partials: tuple[PartialSums, ...]
-    entries: tuple[EntrySums, ...]
-    in_words: bool = True
-
-    def resident(self, rows: Any, indices: np.ndarray | None) -> dict[str, Any]:
-        """The rows of each block, and the words of the indices, for which the launch is made."""
-        ends = [0, *itertools.accumulate(self.rows.values())]
-        blocks = zip(self.rows, itertools.pairwise(ends), strict=True)
-        return {name: rows[start:end] for name, (start, end) in blocks} | dict(self.indices)
-
-    def looked_up(self, tables: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The words of all tables together, if rows look anything up."""
-        if not (self.reduction.lookups or tables):
-            return []
-        return [table_words(self.reduction, tables, self.in_words)]
-
-    def total(self, outputs: Sequence[np.ndarray], read: Read) -> np.ndarray:
-        """The sums (results,) in float64."""
-        sums = np.zeros(sum(len(o.nodes) for o in self.reduction.summed))
-        with np.errstate(invalid="ignore", over="ignore"):
-            for part, numbers in zip(self.partials, outputs, strict=False):
-                part.add_to(sums, numbers, read)
-        return sums
-
-    def added(
-        self, tables: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-    ) -> list[np.ndarray]:
-        """The sums that belong to the entries of each table, in float64."""
-        totals = [POOL.empty(t.shape, np.dtype(np.float64)) for t in tables]
-        for total in totals:
-            total.fill(0.0)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for part, numbers in zip(self.entries, outputs[len(self.partials) :], strict=True):
-                part.add_to(totals, numbers)
-        return totals
-
-
-def workgroup_sums_launch(
-    reduction: Reduction,
-    programs: Sequence[TileSums],
-    counts: Sequence[int],
-    groups: Callable[[TileSums, int], int],
-    indices: np.ndarray | None = None,
-    most_partials: int = SUMS_FOLDED_ON_HOST,
-) -> WorkgroupSumsLaunch:
-    """The launch that sums over blocks of so many rows.
-
-    ``groups(program, count)`` is how many of them add up so many rows; the ``indices`` (N, count)
-    name the entries of tables. More than ``most_partials`` of a dispatch are added on the device.
-    """
-    longest = max(counts, default=0)
-    parts = _WorkgroupSums(reduction, programs, groups, longest, most_partials)
-    return parts.over(counts, indices)
-
-
-class _WorkgroupSums:
-    """The parts of a launch, block by block."""
 
     def __init__(
         self,
         reduction: Reduction,
         programs: Sequence[TileSums],
+        counts: Sequence[int],
         groups: Callable[[TileSums, int], int],
-        longest: int,
-        most_partials: int,
+        indices: np.ndarray | None = None,
+        most_partials: int = SUMS_FOLDED_ON_HOST,
     ) -> None:
+        """A launch over blocks of so many rows.
+
+        ``groups(program, count)`` is how many of them add up so many rows; the ``indices`` (N,
+        count) name the entries of tables. More than ``most_partials`` of a dispatch are added on
+        the device.
+        """
         self._reduction, self._programs, self._groups = reduction, programs, groups
-        self._most_partials = most_partials
-        self._in_words = all(p.in_words for p in programs)
-        self._quads = quads(reduction)
+        self._most_partials, self._quads = most_partials, quads(reduction)
         self._indices: dict[str, np.ndarray] = {}
         self._scratch: list[Array] = []
         self._partials: list[PartialSums] = []
@@ -225,37 +245,40 @@ class _WorkgroupSums:
         self._entry_outputs: list[Array] = []
         self._dispatches: list[Dispatch] = []
         if reduction.lookups:
-            size = QUAD * max(len(self._quads), 1) * padded(longest)
+            size = QUAD * max(len(self._quads), 1) * padded(max(counts, default=0))
             self._scratch.append(Array("slopes", (size,)))
-
-    def over(self, counts: Sequence[int], indices: np.ndarray | None) -> WorkgroupSumsLaunch:
-        """The launch over blocks of so many rows."""
+        self.rows = {f"rows{block}": count for block, count in enumerate(counts)}
+        """The inputs that are the rows of the blocks, and how many rows each has."""
         start = 0
         for block, count in enumerate(counts):
             if indices is None:
                 self._sum(block, count)
             else:
                 some = indices[start : start + count]
-                self._indices[f"indices{block}"] = index_words(self._reduction, some)
+                self._indices[f"indices{block}"] = index_words(reduction, some)
                 self._sum(block, count)
                 self._add_to_entries(block, some)
             start += count
-        rows = {f"rows{block}": count for block, count in enumerate(counts)}
-        launch, parts = self._launch(rows), (tuple(self._partials), tuple(self._entries))
-        known = self._reduction, launch, rows, self._indices
-        return WorkgroupSumsLaunch(*known, *parts, self._in_words)
+        self.launch = self._launch()
+        """The arrays and the dispatches of a call."""
 
-    def _launch(self, rows: Mapping[str, int]) -> Launch:
-        reduction, kind = self._reduction, "u" if self._in_words else "f"
+    def resident(self, rows: Any, indices: np.ndarray | None) -> dict[str, Any]:
+        """The rows of each block, and the words of the indices, for which the launch is made."""
+        ends = [0, *itertools.accumulate(self.rows.values())]
+        blocks = zip(self.rows, itertools.pairwise(ends), strict=True)
+        return {name: rows[start:end] for name, (start, end) in blocks} | dict(self._indices)
+
+    def _launch(self) -> Launch:
+        reduction = self._reduction
         inputs = [
-            Array("parameters", (whole_quads(reduction.parameters),)),
-            *([Array("tables", (WORDS,), kind)] if reduction.lookups else []),
-            *(Array(name, (whole_quads(n * reduction.columns),)) for name, n in rows.items()),
+            Array("parameters", (whole_quads(reduction.numbers),)),
+            *(Array(name, (whole_quads(n * reduction.columns),)) for name, n in self.rows.items()),
             *(Array(name, (words.size,), "u") for name, words in self._indices.items()),
         ]
         outputs = *self._outputs, *self._entry_outputs
         scratch, dispatches = tuple(self._scratch), tuple(self._dispatches)
-        return Launch(reduction.name, tuple(inputs), outputs, scratch, dispatches)
+        total = partial(_total, reduction, self._partials, self._entries)
+        return Launch(reduction.name, tuple(inputs), outputs, scratch, dispatches, total=total)
 
     def _sum(self, block: int, count: int) -> None:
         """The sums of all tiles over a block."""
@@ -275,9 +298,10 @@ class _WorkgroupSums:
         self._outputs.append(Array(name, (part.size,)))
         arrays = [("rows", f"rows{block}"), ("parameters", "parameters")]
         if self._reduction.lookups:
-            arrays += [("indices", f"indices{block}"), ("tables", "tables"), ("slopes", "slopes")]
-        bound = *arrays, ("partials", folded or name)
-        self._dispatches.append(Dispatch(program, program.target, bound, count, groups))
+            arrays += [("indices", f"indices{block}"), ("slopes", "slopes")]
+        bound, words = (*arrays, ("partials", folded or name)), table_starts(self._reduction)
+        sums = Dispatch(program, program.target, bound, count, groups, words)
+        self._dispatches.append(sums)
         if folded:
             self._dispatches.append(_fold(r, groups, folded, name))
 
@@ -286,7 +310,7 @@ class _WorkgroupSums:
         named = [self._reduction.lookups[q[0].lookup].index for q in self._quads]
         for k in range(indices.shape[1]):
             mine = [q for q, index in zip(self._quads, named, strict=True) if index == k]
-            if mine:
+            if mine and len(indices):
                 runs = segments(np.ascontiguousarray(indices[:, k]))
                 entries = EntrySums(mine, runs)
                 output = Array(f"entries{block}_{k}", (padded(entries.runs * entries.width),))
@@ -321,6 +345,24 @@ class _WorkgroupSums:
             source = target
 
 
+def _total(
+    reduction: Reduction,
+    partials: Sequence[PartialSums],
+    entries: Sequence[EntrySums],
+    outputs: Sequence[np.ndarray],
+    read: Read,
+) -> np.ndarray:
+    """The sums in float64: of all results, and of all entries of tables."""
+    sums = np.zeros(reduction.results + sum(lookup.size for lookup in reduction.lookups))
+    tables = reduction.entries(sums)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for part, numbers in zip(partials, outputs, strict=False):
+            part.add_to(sums, numbers, read)
+        for part, numbers in zip(entries, outputs[len(partials) :], strict=True):
+            part.add_to(tables, numbers)
+    return sums
+
+
 def _fold(r: Results, groups: int, partials: str, sums: str) -> Dispatch:
     """The dispatch that adds up the partial sums of each result, of so many groups."""
     target, arrays = WorkgroupTarget(FOLD_INVOCATIONS), (("partials", partials), ("sums", sums))
@@ -351,26 +393,8 @@ def index_words(reduction: Reduction, indices: np.ndarray) -> np.ndarray:
     return words.ravel()
 
 
-def table_words(
-    reduction: Reduction, tables: Sequence[np.ndarray], in_words: bool = True
-) -> np.ndarray:
-    """The tables as a row's kernel reads them, one after another behind their places.
-
-    They are words, the bits of float32, or float64, the places too: see `GroupEntries`.
-
-    Raises:
-        InputError: for other tables than the rows look up.
-    """
-    if not (reduction.lookups or tables):
-        return NOTHING
-    widths = [lookup.width for lookup in reduction.lookups]
-    shapes = [t.shape for t in tables]
-    if len(tables) != len(widths) or any(
-        len(s) != 2 or s[1] != w for s, w in zip(shapes, widths, strict=True)
-    ):
-        raise InputError(f"tables of shapes {shapes}: expected (entries, width) of widths {widths}")
-    ends = np.cumsum([len(tables), *(t.size for t in tables)])
-    if not in_words:
-        return np.concatenate([ends[:-1].astype(np.float64), *(t.ravel() for t in tables)])
-    words = [np.ascontiguousarray(t, np.float32).ravel().view(np.uint32) for t in tables]
-    return np.concatenate([ends[:-1].astype(np.uint32), *words])
+def table_starts(reduction: Reduction) -> tuple[tuple[str, int], ...]:
+    """The arguments that say where each table begins, behind the parameters."""
+    sizes = [lookup.size for lookup in reduction.lookups]
+    starts = itertools.accumulate(sizes[:-1], initial=reduction.parameters) if sizes else ()
+    return tuple((f"table{n}", start) for n, start in enumerate(starts))

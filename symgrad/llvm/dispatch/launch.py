@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from math import prod
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.expr.graph.verify import is_verified
 from symgrad.kernel.host import watch
 from symgrad.kernel.host.memory import POOL
-from symgrad.kernel.launch import Dispatch, Launch, Program, Use
+from symgrad.kernel.launch import Dispatch, Launch, Program
 from symgrad.kernel.shapes import RowData
 from symgrad.kernel.skeletons.map import Map
 from symgrad.llvm.dispatch.compiled import Calls, Compiled, Planned, Points, kernel_of
@@ -24,8 +24,6 @@ from symgrad.values.arrays import host_dtype
 
 SMALL_BYTES: Final = 2**16
 """Bytes of outputs that stay with each thread for a launch whose inputs stay, at most."""
-
-T = TypeVar("T")
 
 
 class Launched:
@@ -214,20 +212,21 @@ class Held:
     def __init__(self, launched: Launched, resident: Mapping[str, np.ndarray]) -> None:
         self._launched, self._resident = launched, resident
         self._sent = [name for name in launched.inputs if name not in resident]
+        self._total: Any = launched.launch.total or _copied
         self._local: threading.local | None = None
 
     def replace(self, resident: Mapping[str, np.ndarray]) -> None:
         """Have other arrays in the place of those that stay."""
         self._resident, self._local = resident, None
 
-    def run(self, use: Use[T], *inputs: np.ndarray) -> T:
-        """Run the launch, and give the result of ``use``: the next call overwrites the outputs.
+    def run(self, *inputs: np.ndarray) -> Any:
+        """The outputs, as fresh arrays, or their total if the launch has one.
 
         The inputs are those that do not stay, of the shapes and the dtype that the launch says.
         """
         if self._local is None:
             self._local = threading.local()
-            return use(self._run_once(inputs), _unread)
+            return self._total(self._run_once(inputs), _unread)
         try:
             sent, calls, outputs = self._local.job
         except AttributeError:
@@ -236,11 +235,11 @@ class Held:
             memory[:] = x
         for call in calls:
             call()
-        return use(outputs, _unread)
+        return self._total(outputs, _unread)
 
-    def begin(self, use: Use[T], *inputs: np.ndarray) -> Callable[[], T]:
+    def begin(self, *inputs: np.ndarray) -> Callable[[], Any]:
         """A call that does all of it: what a GPU begins, the CPU may as well do at the end."""
-        return partial(self.run, use, *inputs)
+        return partial(self.run, *inputs)
 
     def _run_once(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs, as fresh arrays."""
@@ -256,6 +255,11 @@ class Held:
         calls, outputs = launched.bound({**self._resident, **memory})
         local.job = job = [*memory.values()], calls, outputs
         return job
+
+
+def _copied(outputs: Sequence[np.ndarray], _: Any) -> list[np.ndarray]:
+    """The outputs: the next call of a thread overwrites them where they are."""
+    return [output.copy() for output in outputs]
 
 
 def _unread(name: str) -> np.ndarray:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -71,39 +70,24 @@ class SimdSums(RowSums):
         start = time.perf_counter()
         super().__init__(reduction)
         self._math, self._name, self.dtype = math, dtype, host_dtype(dtype)
-        self.needs_sizes = bool(reduction.lookups)
         shape = host().shape(dtype, True, math != "strict")
         self.target = target_of(reduction, shape)
         program = LaneSums(reduction)
         self.kernels = {program: Compiled(program, self.target, math, dtype)}
         inputs = self.dtype.itemsize * reduction.columns
         self._program, self._weight = program, weight_of(reduction.graph) + inputs
-        self._launches: Once[Any, tuple[LaneSumsLaunch, Launched]] = Once(CACHED_LAUNCHES)
+        self._launches: Once[int, tuple[LaneSumsLaunch, Launched]] = Once(CACHED_LAUNCHES)
         self.seconds = time.perf_counter() - start
 
-    @property
-    def streamed(self) -> int:
-        """None: rows are read where they are."""
-        return 0
+    def plan(self, count: int, indices: np.ndarray | None = None) -> LaneSumsLaunch:
+        """The launch over so many rows."""
+        return LaneSumsLaunch(self._program, self.target, count, self._weight)
 
-    def plan(
-        self, count: int, indices: np.ndarray | None = None, sizes: Sequence[int] = ()
-    ) -> LaneSumsLaunch:
-        """The launch over so many rows, which look up entries of tables of so many numbers."""
-        return LaneSumsLaunch(self._program, self.target, count, sizes, self._weight)
-
-    def hold(
-        self, rows: np.ndarray, indices: np.ndarray | None, sizes: Sequence[int]
-    ) -> tuple[LaneSumsLaunch, Held]:
+    def hold(self, rows: np.ndarray, indices: np.ndarray | None) -> Held:
         """A launch over these rows where they are."""
-        count = len(rows)
-        plan, launched = self._launches.get((count, *sizes), partial(self._launched, count, sizes))
-        return plan, launched.hold(plan.resident(rows, indices))
+        plan, launched = self._launches.get(len(rows), partial(self._launched, len(rows)))
+        return launched.hold(plan.resident(rows, indices))
 
-    def shrink(self, count: int) -> bool:
-        """Rows take no memory of their own: they stay where they are."""
-        return False
-
-    def _launched(self, count: int, sizes: Sequence[int]) -> tuple[LaneSumsLaunch, Launched]:
-        plan = self.plan(count, sizes=sizes)
+    def _launched(self, count: int) -> tuple[LaneSumsLaunch, Launched]:
+        plan = self.plan(count)
         return plan, Launched(plan.launch, self._math, self._name, self.kernels)

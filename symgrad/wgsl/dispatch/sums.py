@@ -1,8 +1,8 @@
 """Sums over rows on a GPU: the kernels, the workgroups, the blocks that a binding holds, and rows.
 
 A call costs one write, one submit and one wait: it is that of a launch whose rows stay on the
-device, and what comes back is added in float64. Where rows look up entries of tables, the tables go
-up with every call, and what is added to them comes back.
+device, and what comes back is added in float64. Where rows look up entries of tables, these go up
+with the parameters, and what is added to them comes back.
 
 Every workgroup writes a partial sum; a kernel adds these up where there are many. Many results are
 products of few factors where that pays, see `group_products`; others are cut into tiles, of a
@@ -15,21 +15,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.errors import DeviceError
+from symgrad.errors import DeviceError, DeviceMemoryError, InputError
 from symgrad.kernel.host import watch
 from symgrad.kernel.host.memory import in_pieces
 from symgrad.kernel.host.threads import converted
 from symgrad.kernel.language.target import MAX_WORKGROUPS
 from symgrad.kernel.launch import Program
 from symgrad.kernel.passes.split import MOST_ITERATIONS
-from symgrad.kernel.row_sums import ROWS_ALIGNED, RowSums
+from symgrad.kernel.row_sums import RowSums
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.map import Pattern
 from symgrad.kernel.skeletons.row_sums_workgroup import WIDTH, Products, in_products
@@ -46,7 +46,6 @@ from symgrad.kernel.skeletons.sums_in_workgroups import (
     SUMS_FOLDED_ON_HOST,
     TileSums,
     WorkgroupSumsLaunch,
-    workgroup_sums_launch,
 )
 from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
@@ -98,54 +97,27 @@ class Summation:
 
 def emit_reduction(reduction: Reduction, style: Style) -> tuple[Summation, ...]:
     """The modules of a reduction; together they sum all results."""
-    emit = _Emit(style)
+
+    def printed(tile: Tile, width: int, most: int, products: Products | None = None) -> Summation:
+        program = TileSums(tile, width, most, products)
+        kernel = print_kernel(program(program.target), style, [*_header(tile, style)])
+        return Summation(program, kernel, style.floats.dtype.itemsize)
+
+    def of_loops(tile: Tile) -> Summation:
+        """A module of rows with loops, whose invocations have few rows: drivers end long loops."""
+        summation = printed(tile, LONG_SUM_INVOCATIONS, tile.most)
+        iterations = summation.printed.iterations
+        if iterations <= MOST_ITERATIONS:
+            return summation
+        most = tile.most * MOST_ITERATIONS // iterations // ROWS_PER_BLOCK * ROWS_PER_BLOCK
+        return printed(tile, LONG_SUM_INVOCATIONS, max(1, most))
+
     if reduction.is_structured:
-        return tuple(emit.long(tile) for tile in cut(reduction, min(RESULTS_PER_MODULE)))
+        return tuple(of_loops(tile) for tile in cut(reduction, min(RESULTS_PER_MODULE)))
     plain = tiles(reduction)
     if len(plain) > 1 and (products := in_products(reduction)):
-        return tuple(map(emit.products, products))
-    return tuple(emit.sums(tile) for tile in plain)
-
-
-@dataclass(frozen=True)
-class _Emit:
-    """The maker of modules, in one style."""
-
-    style: Style
-
-    def sums(self, tile: Tile) -> Summation:
-        """The module of a tile whose sums each invocation has for itself."""
-        return self._printed(self._tile_sums(tile, SUM_INVOCATIONS, tile.most))
-
-    def long(self, tile: Tile) -> Summation:
-        """The module of a tile whose rows have loops.
-
-        An invocation has no more rows than leave its loops below the iterations after which drivers
-        end them, if one row does.
-        """
-        most = tile.most
-        summation = self._printed(self._tile_sums(tile, LONG_SUM_INVOCATIONS, most))
-        iterations = summation.printed.iterations
-        if iterations > MOST_ITERATIONS:
-            most = max(1, most * MOST_ITERATIONS // iterations // ROWS_PER_BLOCK * ROWS_PER_BLOCK)
-            summation = self._printed(self._tile_sums(tile, LONG_SUM_INVOCATIONS, most))
-        return summation
-
-    def products(self, products: Products) -> Summation:
-        """The module of a tile whose results are products of factors in workgroup memory."""
-        tile = products.tile
-        return self._printed(self._tile_sums(tile, WIDTH, tile.most, products))
-
-    def _tile_sums(
-        self, tile: Tile, width: int, most: int, products: Products | None = None
-    ) -> TileSums:
-        """The program of a tile; tables are words where these have the bits of floats."""
-        return TileSums(tile, width, most, products, in_words=self.style.dtype == "float32")
-
-    def _printed(self, program: TileSums) -> Summation:
-        head = [*_header(program.tile, self.style)]
-        printed = print_kernel(program(program.target), self.style, head)
-        return Summation(program, printed, self.style.floats.dtype.itemsize)
+        return tuple(printed(p.tile, WIDTH, p.tile.most, p) for p in products)
+    return tuple(printed(tile, SUM_INVOCATIONS, tile.most) for tile in plain)
 
 
 def _header(tile: Tile, style: Style) -> Iterator[str]:
@@ -175,9 +147,15 @@ def _header(tile: Tile, style: Style) -> Iterator[str]:
 HOST_BYTES = 1 << 26
 """Device memory that rows of data on the host may take; more of them go through it in turn."""
 
-ARRAYS = 3, 6
+ARRAYS = 3, 5
 """Bindings besides the uniform block: the rows, the parameters and the partial sums, and with
-lookups the indices, the tables and the slopes."""
+lookups the indices and the slopes."""
+
+ROWS_ALIGNED: Final = 64
+"""Rows that parts of a table which go through a device are whole multiples of."""
+
+STREAMS: Final = 2
+"""Numbers of rows for which there is memory on a device, for rows that go through it."""
 
 SLOPE_BYTES = 1 << 29
 """Memory for the slopes of rows, which are added up before the next rows' are written."""
@@ -213,8 +191,6 @@ class WorkgroupSums(RowSums):
             is a defect of symgrad (the message is naga's).
     """
 
-    needs_sizes = False
-
     def __init__(self, gpu: Gpu, reduction: Reduction, style: Style) -> None:
         start = time.perf_counter()
         super().__init__(reduction)
@@ -225,6 +201,7 @@ class WorkgroupSums(RowSums):
         self.busy = BUSY_SOFTWARE if gpu.info.kind == "software" else BUSY
         self.host_bytes, self.most_partials = HOST_BYTES, SUMS_FOLDED_ON_HOST
         self._scratch = {m.program: m.scratch(1) for m in self.modules}
+        self._streams: dict[int, Held] = {}
         rows = (self.most_groups(p) * p.width * p.most for p in self._scratch)
         itemsize = self._floats.itemsize
         self.block = min(_checked_block(gpu, reduction, self.modules, itemsize), *rows)
@@ -249,13 +226,48 @@ class WorkgroupSums(RowSums):
             return MAX_WORKGROUPS
         return max(1, min(MAX_WORKGROUPS, self.gpu.max_binding // nbytes))
 
-    def plan(
-        self, count: int, indices: np.ndarray | None = None, sizes: Sequence[int] = ()
-    ) -> WorkgroupSumsLaunch:
-        """The launch that sums over so many rows, whatever the sizes of tables are."""
-        counts = [min(self.block, count - k) for k in range(0, count, self.block)]
+    def run(self, numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The sums: rows go through the memory of the device in parts."""
+        expected = (self.reduction.numbers,)
+        if numbers.shape != expected:
+            raise InputError(f"parameters of shape {numbers.shape}: expected {expected}")
+        self.require(rows, None)
+        totals = np.zeros(self.reduction.results)
+
+        def add(start: int, end: int) -> None:
+            sums = self._over(numbers, rows[start:end])
+            with np.errstate(invalid="ignore"):
+                np.add(totals, sums, out=totals)
+
+        in_pieces(len(rows), self.streamed, ROWS_ALIGNED, add)
+        return totals
+
+    def _over(self, numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The sums over rows in memory for as many, which stays for the next."""
+        stream = self._streams.pop(len(rows), None)
+        if stream is None:
+            while len(self._streams) >= STREAMS:
+                self._streams.pop(next(iter(self._streams)))
+            try:
+                stream = self.hold(rows)
+            except DeviceMemoryError:
+                self._streams.clear()
+                raise
+        else:
+            stream.replace({"rows0": rows})
+        sums = stream.run(numbers)
+        self._streams[len(rows)] = stream
+        return sums
+
+    def let_go(self) -> None:
+        """Give back the memory that is kept between calls."""
+        self._streams.clear()
+
+    def plan(self, count: int, indices: np.ndarray | None = None) -> WorkgroupSumsLaunch:
+        """The launch that sums over so many rows."""
+        counts = [min(self.block, count - k) for k in range(0, max(count, 1), self.block)]
         programs = tuple(self._scratch)
-        return workgroup_sums_launch(
+        return WorkgroupSumsLaunch(
             self.reduction, programs, counts, self._groups, indices, self.most_partials
         )
 
@@ -263,15 +275,11 @@ class WorkgroupSums(RowSums):
         """The workgroups of a dispatch over so many rows."""
         return groups_of(program, count, self.busy, self.most_groups(program))
 
-    def hold(
-        self,
-        rows: np.ndarray | DeviceArray,
-        indices: np.ndarray | None = None,
-        sizes: Sequence[int] = (),
-    ) -> tuple[WorkgroupSumsLaunch, Held]:
+    def hold(self, rows: np.ndarray | DeviceArray, indices: np.ndarray | None = None) -> Held:
         """A launch over these rows, floats, which are copied to the device if they are not there.
 
-        There those of the host are in the order of the index with most slopes.
+        There those of the host are in the order of the index with most slopes. If memory is short,
+        slopes of fewer rows are kept at a time.
         """
         if isinstance(rows, DeviceArray):
             assert rows.dtype == self._floats and rows.gpu is self.gpu, f"not {self._floats}"
@@ -280,19 +288,17 @@ class WorkgroupSums(RowSums):
             assert rows.dtype == host and rows.flags.c_contiguous, f"not {host}"
             if indices is not None:
                 rows, indices = in_order(self.reduction, rows, indices)
-        plan = self.plan(len(rows), indices)
         style = Style(dtype=self._style.dtype)
-        launched = Launched(self.gpu, plan.launch, style, self._kernels)
-        held = launched.hold(plan.resident(rows, indices))
-        return replace(plan, indices={}), held  # it has them
-
-    def shrink(self, count: int) -> bool:
-        """Whether so many rows may take less memory, as slopes of fewer are kept at a time."""
-        block = min(self.block, count) // 2 // ROWS_ALIGNED * ROWS_ALIGNED
-        if not self.reduction.lookups or not block:
-            return False
-        self.block = block
-        return True
+        while True:
+            plan = self.plan(len(rows), indices)
+            try:
+                launched = Launched(self.gpu, plan.launch, style, self._kernels)
+                return launched.hold(plan.resident(rows, indices))
+            except DeviceMemoryError:
+                block = min(self.block, len(rows)) // 2 // ROWS_ALIGNED * ROWS_ALIGNED
+                if not self.reduction.lookups or not block:
+                    raise
+                self.block = block
 
 
 def _row_bytes(reduction: Reduction, itemsize: int) -> int:

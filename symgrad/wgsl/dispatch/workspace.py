@@ -7,15 +7,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from symgrad.cache import Once
-from symgrad.errors import DeviceError
 from symgrad.kernel.host.memory import POOL, Blocks
 from symgrad.kernel.host.threads import converted
-from symgrad.kernel.launch import Launch, Use
+from symgrad.kernel.launch import Launch
 from symgrad.values.arrays import host_dtype
 from symgrad.wgsl.arrays.array import DeviceArray
 from symgrad.wgsl.arrays.stored import ALIGNMENT
@@ -61,8 +60,6 @@ QUAD_BYTES: Final = 32
 """Bytes of four numbers, of the widest, of which arrays of quads are whole multiples."""
 
 BYTE: Final = np.dtype(np.uint8)
-
-T = TypeVar("T")
 
 Place = Range
 """Where an array stands, and how many of its bytes are bound: 0 where these are all that it has."""
@@ -243,8 +240,7 @@ class Held:
                 places[n] = whole(storage)
         self._space = Workspace(gpu, plan, 1, places)
         self._make_frame = partial(make_frame, self._space, 1)
-        inputs = launch.inputs
-        self._sent = {n: 0 if inputs[n].is_open else nbytes[n] for n in self._space.storages}
+        self._sent = {n: nbytes[n] for n in self._space.storages}
         """The bytes of the inputs that come from the host, by their numbers."""
         self._kinds = [a.dtype(floats) for a in launch.outputs]
         self._frame: Frame | None = None
@@ -257,21 +253,21 @@ class Held:
             if name in self._storages and array.size:
                 self._gpu.upload(self._storages[name], array, self._taken[name])
 
-    def run(self, use: Use[T], *inputs: np.ndarray) -> T:
-        """Run the launch, and give the result of ``use`` of the outputs, each a row of numbers.
+    def run(self, *inputs: np.ndarray) -> Any:
+        """The outputs, each a row of numbers, or their total if the launch has one.
 
         The inputs are those that do not stay: contiguous, of the numbers that the launch says, or
-        fewer. What each call gives the length of may be longer or shorter than in the last one.
+        fewer.
         """
-        return self.begin(use, *inputs)()
+        return self.begin(*inputs)()
 
-    def begin(self, use: Use[T], *inputs: np.ndarray) -> Callable[[], T]:
+    def begin(self, *inputs: np.ndarray) -> Callable[[], Any]:
         """Start `run`, and give the function that waits for it: it has to be called."""
-        run = self._running(use, inputs)
+        run = self._running(inputs)
         next(run)
         return partial(_ended, run)
 
-    def _running(self, use: Use[T], inputs: Sequence[np.ndarray]) -> Generator[None, None, T]:
+    def _running(self, inputs: Sequence[np.ndarray]) -> Generator[None, None, Any]:
         """A run, which stops once between what it submits and what it waits for."""
         gpu, space = self._gpu, self._space
         gpu.check()
@@ -283,15 +279,15 @@ class Held:
             space.staging.read(frame.nbytes, [(0, data, BYTE)])
             pairs = zip(frame.spans, self._kinds, strict=True)
             numbers = [data[span].view(kind) for span, kind in pairs]
-            return use([converted(x, host_dtype(x.dtype)) for x in numbers], self._read)
+            outputs = [converted(x, host_dtype(x.dtype)) for x in numbers]
+            total = self._launch.total
+            return total(outputs, self._read) if total else outputs
 
     def _filled(self, inputs: Sequence[np.ndarray]) -> Frame:
         """How the call runs, after its inputs have been sent."""
         space, frame = self._space, self._frame
         for (n, nbytes), x in zip(self._sent.items(), inputs, strict=True):
-            if x.nbytes != nbytes and self._launch.inputs[n].is_open:
-                frame = self._resize(n, x.nbytes)
-            elif x.nbytes > nbytes:
+            if x.nbytes > nbytes:
                 name = self._names[n]
                 raise AssertionError(f"{name} has {nbytes} bytes, and not {x.nbytes}")
             if x.nbytes:
@@ -300,17 +296,6 @@ class Held:
         if frame is None:
             frame = self._frame = self._make_frame()
         return frame
-
-    def _resize(self, n: int, nbytes: int) -> None:
-        """Have memory for so many bytes of an input."""
-        if nbytes > self._gpu.max_binding:
-            raise DeviceError(
-                f"{self._gpu.info.name} holds {self._gpu.max_binding:,} bytes in one array: "
-                f"{self._launch.inputs[n].shape[0]} have {nbytes:,}"
-            )
-        storage = self._space.storages[n] = self._gpu.storage(nbytes)
-        self._space.inputs[n] = storage.buffer, 0, nbytes
-        self._sent[n], self._frame = nbytes, None
 
     def _read(self, name: str) -> np.ndarray:
         """The numbers of a scratch array, as the last call has left them."""
@@ -322,7 +307,7 @@ class Held:
         return numbers
 
 
-def _ended(run: Generator[None, None, T]) -> T:
+def _ended(run: Generator[None, None, Any]) -> Any:
     """Wait for a run that has submitted its work: what it gives."""
     try:
         next(run)
