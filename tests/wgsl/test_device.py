@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -179,6 +180,19 @@ assert "NODEVICE_SELECT" not in os.environ
 """
     done = python(code, XDG_RUNTIME_DIR="")
     assert (done.stdout, done.stderr) == ("2.0\n", "")
+
+
+def test_a_gpu_works_where_no_code_is_compiled_for_the_host(gpu: Gpu) -> None:
+    """Where LLVM compiles for another CPU than this machine's, steps are encoded by Python."""
+    code = """
+import symgrad as sg
+from symgrad.wgsl.device.gpus import open_gpu
+print(sg.fused_forward(1, lambda v: v[0] + 1, device="gpu").run([1.0]))
+print(type(open_gpu().encoder).__name__)
+"""
+    foreign = "neoverse-n1" if platform.machine() in ("x86_64", "AMD64") else "haswell"
+    done = python(code, SYMGRAD_CPU=foreign)
+    assert done.stdout == "2.0\nPlainEncoder\n", done.stderr
 
 
 def test_gpus_are_looked_for_once(gpu: Gpu) -> None:
