@@ -17,7 +17,7 @@ import numpy as np
 
 from symgrad.bridges.cluster import device_here, kept, tree_sum
 from symgrad.bridges.tables import aligned, as_dask_array, dask, dask_arrays, in_blocks, parts
-from symgrad.errors import InputError, SymgradError
+from symgrad.errors import InputError
 from symgrad.expr.derivatives.accumulate import Mode
 from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.array import array
@@ -25,7 +25,7 @@ from symgrad.expr.tracers.expression import Handle
 from symgrad.expr.tracers.tree import Block, Blocks, Tree
 from symgrad.fit.curves import TravellingModel
 from symgrad.fit.model import ROWS_SUMMED_FIRST, Rows, Shape, system, triangle
-from symgrad.optimize.arguments import as_given, real
+from symgrad.optimize.arguments import MISTAKES, as_given, real
 from symgrad.optimize.result import Point
 from symgrad.pipeline import DTypeName
 from symgrad.targets import DeviceChoice
@@ -561,5 +561,5 @@ def _as_long(a: float, b: float) -> bool:
 def _travelling(f: Callable[..., Any], k: int | None, n: int) -> TravellingModel:
     try:
         return TravellingModel(f, k, n)
-    except (SymgradError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except MISTAKES as error:
         raise InputError(ONE_BY_ONE.format(f"there it fails, {error}")) from error

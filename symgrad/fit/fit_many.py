@@ -20,10 +20,10 @@ from symgrad.expr.tracers.tree import tree_of
 from symgrad.expr.tracing.trace import EVERY_STEP, frozen_for, trace
 from symgrad.fit.curves import Curves, CurvesAtOnce, curves_of, fit_blocks
 from symgrad.fit.data_form import DataForm
-from symgrad.fit.model import MISTAKES
 from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.shapes import RowData
 from symgrad.optimize.arguments import (
+    MISTAKES,
     as_given,
     bounds_of,
     in_order,

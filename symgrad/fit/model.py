@@ -24,7 +24,7 @@ from symgrad.fit.dense import KEPT_SIZES, Descent, Strategy, Triangle
 from symgrad.front.deriving import Making, gradient_kernel
 from symgrad.front.fused import fused_jacobian
 from symgrad.front.kernels import Kernel, shared
-from symgrad.optimize.arguments import one_value
+from symgrad.optimize.arguments import MISTAKES, one_value
 from symgrad.optimize.method import Accumulation, Weighted, array_of
 from symgrad.optimize.problem import Problem, reduction
 from symgrad.optimize.result import Box, Point
@@ -54,9 +54,6 @@ PROBE: Final = 0.5
 """The number at which a model is compared in the place of a parameter of 0."""
 
 ALL: Final = slice(None)
-
-MISTAKES: Final = (SymgradError, TypeError, ValueError, IndexError, AttributeError)
-"""Errors of a model that cannot be called or traced with what it is given."""
 
 _kernels: Once[Any, Kernel] = Once(64)
 """Kernels of models that need no trace to be told from others."""

@@ -267,6 +267,9 @@ def start_within(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 # Models as users write them: starts and bounds by names, and whether one is of a single x.
 
+MISTAKES: Final = (SymgradError, TypeError, ValueError, IndexError, AttributeError)
+"""Errors of a model that cannot be called or traced with what it is given."""
+
 ROWS_COMPARED: Final = 8
 """Rows at which the model is compared with its values for all x."""
 
@@ -363,7 +366,7 @@ def is_of_one_x(f: Callable[..., Any], x: np.ndarray, p: np.ndarray) -> bool | N
         try:
             whole = np.asarray(f(x, *p), float)
             each = np.asarray([np.squeeze(f(x[..., k], *p)) for k in places], float)
-        except (SymgradError, TypeError, ValueError, IndexError, AttributeError):
+        except MISTAKES:
             return None  # not a model of numbers: tracing will tell
     if whole.shape != x.shape[-1:] or each.shape != (len(places),):
         return None
