@@ -41,7 +41,8 @@ ROOTS: Final[dict[str, set[Point]]] = {
     "real_reciprocal": {(2.0, -2.0001)}, "real_reciprocal_square": {(2.0, -2.0001)},
     "gelu_slope": {(-2.0,)}, "i1e": {(3.0,)}, "gammainc": {(1.0, 1.0), (20.0, 19.0)},
     "gammaincc": {(1.0, 1.0), (20.0, 19.0)}, "gammainc_slope": {(1.0, 1.0), (20.0, 12.0)},
-    "betainc_slope_a": {(2.5, 1.5, 0.75)}, "betainc_slope_b": {(2.5, 1.5, 0.75)},
+    "gammainc_bend": {(3.0, 7.0)}, "betainc_slope_a": {(2.5, 1.5, 0.75)},
+    "betainc_slope_b": {(2.5, 1.5, 0.75)},
     **{
         name: {(0.5, 0.5, 0.0625), (2.5, 1.5, 0.75), (3.0, 7.0, 0.125), (0.25, 0.125, 0.984375)}
         for name in ("betainc", "betaincc", "beta_density")

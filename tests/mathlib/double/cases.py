@@ -16,7 +16,7 @@ from symgrad.expr.graph.node import INPUT, Graph, inputs_of, reachable
 from symgrad.expr.laws.simplify import Definition, Rewriter, simplify
 from symgrad.expr.semantics.evaluate import evaluate_graph, leaf
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib.define import DOUBLE
+from symgrad.mathlib.define import DOUBLE, define
 
 from ..cases import (
     BETA,
@@ -104,13 +104,9 @@ WORST: Final[dict[str, tuple[float, ...]]] = {
 
 @cache
 def graph_of(name: str) -> tuple[Graph, int]:
-    """The definition as a back end takes it: traced and simplified."""
-    formula = FORMULA[name]
-    graph = Graph()
-    graph.tracing = False
-    names = "abc"[: ops.TABLE[name].arity]
-    root = formula(*[Expr(graph, graph.input(n)) for n in names])
-    simple, tops = simplify(graph, [root.id])
+    """The definition as a back end takes it: traced, expanded and simplified."""
+    function = define(ops.TABLE[name], FORMULA[name], "float64")
+    simple, tops = function.graph, [function.root]
     for part in PARTS:  # each is made of those after it
         simple, tops = simplify(simple, tops, True, {ops.TABLE[part]: _expansion(part)})
     return simple, tops[0]
