@@ -217,6 +217,9 @@ class Analysis:
         if not loads:
             return
         wanted = {s.result: s for s in loads}
+        loads_of: defaultdict[Buffer, list[Load]] = defaultdict(list)
+        for s in loads:
+            loads_of[s.buffer].append(s)
         late = {wanted[i] for i in ends if i in wanted}
         stored: dict[Buffer | tuple[Buffer, int], int] = {}
         for n, item in enumerate(scope.items):
@@ -227,7 +230,7 @@ class Analysis:
                 if isinstance(inner, Store | Fill):
                     stored[self._place(inner) or inner.buffer] = n
                     if inner is not item:
-                        late |= {s for s in loads if s.buffer is inner.buffer}
+                        late.update(loads_of.pop(inner.buffer, ()))
         yield from (s for s in loads if s not in late)
 
     def _is_stored(
