@@ -27,7 +27,7 @@ SMALL = {
     "04_sympy_lagrangian.py": ("--pendulums", "2", "--seconds", "2"),
     "05_audit.py": (),
     "06_confidence_bands.py": (),
-    "07_single_molecules.py": ("--spots", "5000"),
+    "07_single_molecules.py": ("--spots", "2000"),
     "08_basins_of_minimize.py": ("--side", "60"),
     "09_network_from_disk.py": ("--rows", "60000", "--batch", "500", "--epochs", "5"),
     "10_torch_and_optax.py": (),
