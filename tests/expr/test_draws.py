@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.errors import InputError
 
 JAX = json.loads((Path(__file__).parent / "jax_draws.json").read_text())["cases"]
 WHERE: list[tuple[Any, Any]] = [("cpu", "float64"), ("gpu", "float32")]
@@ -143,7 +142,7 @@ def test_whole_numbers_have_no_slope() -> None:
     ],
 )
 def test_what_does_not_go_together_is_refused(draw: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(sg.InputError, match=message):
         draw(sg.random.key(0))
 
 

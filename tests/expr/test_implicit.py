@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.errors import InputError, TraceError, UnsupportedError
 
 AT = np.random.default_rng(3).uniform(0.4, 0.8, (5, 2))
 
@@ -120,14 +119,14 @@ def test_numbers_alone() -> None:
 
 def test_misuse() -> None:
     x = sg.var("x")
-    with pytest.raises(InputError, match="a tolerance is positive"):
+    with pytest.raises(sg.InputError, match="a tolerance is positive"):
         sg.fixed_point(lambda y: y, x, tol=0.0)
-    with pytest.raises(TraceError, match="a tuple of 2 parts"):
+    with pytest.raises(sg.TraceError, match="a tuple of 2 parts"):
         sg.custom_root(lambda y: y[0], (x, x), lambda f, y: y)
-    with pytest.raises(TraceError, match=r"returns: .*shape|has shape"):
+    with pytest.raises(sg.TraceError, match=r"returns: .*shape|has shape"):
         sg.custom_root(lambda y: y, x, lambda f, y: sg.array([y, y]))
     a = sg.array([x, 2.0])
-    with pytest.raises(UnsupportedError, match="array in memory"):
+    with pytest.raises(sg.UnsupportedError, match="array in memory"):
         sg.custom_root(lambda y: y - a[y], x, lambda f, y: y)
 
 

@@ -16,7 +16,6 @@ import scipy.optimize
 import scipy.special
 
 import symgrad as sg
-from symgrad.errors import ForeignExpressionError, TraceError
 
 VERBS: Any = sg
 """The verbs, without annotations that would find the misuse first."""
@@ -111,7 +110,7 @@ def test_a_kept_expression_names_the_function_that_returns_it() -> None:
     kept: list[Any] = []
     sg.fused_forward(1, lambda v: kept.append(sg.sin(v[0])) or v[0], device="cpu")
     with pytest.raises(
-        ForeignExpressionError, match=r"test_misuse.py:\d+\) returned sin\(x0\)"
+        sg.ForeignExpressionError, match=r"test_misuse.py:\d+\) returned sin\(x0\)"
     ) as e:
         sg.fused_forward(1, lambda v: kept[0], device="cpu")
     assert "kept.append(sg.sin(v[0]))" in str(e.value)
@@ -133,7 +132,7 @@ def test_a_kept_expression_names_the_function_that_returns_it() -> None:
     ],
 )
 def test_calls_that_need_numbers_say_what_to_write(f: Any, remedy: str) -> None:
-    with pytest.raises(TraceError, match=rf"(?s){remedy}"):
+    with pytest.raises(sg.TraceError, match=rf"(?s){remedy}"):
         sg.fused_forward(4, f, device="cpu")
 
 
@@ -159,6 +158,6 @@ def test_functions_of_other_frameworks_are_named(code: str) -> None:
     def f(v: Any) -> Any:
         return eval(compile(code, "<asked>", "eval"), {**space, "v": v})
 
-    with pytest.raises(TraceError, match=f"{whose}'s functions take {whose}'s") as error:
+    with pytest.raises(sg.TraceError, match=f"{whose}'s functions take {whose}'s") as error:
         sg.fused_forward(1, f)
     assert f"NumPy's, np.{name}, or" in str(error.value)

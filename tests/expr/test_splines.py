@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.errors import InputError
 
 interpolate = pytest.importorskip("scipy.interpolate")
 
@@ -83,5 +82,5 @@ def test_beyond_the_ends() -> None:
     ],
 )
 def test_what_is_no_spline_is_refused(arguments: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(sg.InputError, match=message):
         sg.CubicSpline(*arguments)

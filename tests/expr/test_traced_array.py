@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.errors import InputError, TraceError
 
 X = np.arange(24.0).reshape(2, 3, 4)
 
@@ -84,7 +83,7 @@ def test_an_index_that_is_repeated_updates_each_time(
 
 
 def test_numpy_s_own_update_names_what_to_use() -> None:
-    with pytest.raises(TraceError, match=r"np\.add\.at is not defined .*v\.at\[k\]\.add\(x\)"):
+    with pytest.raises(sg.TraceError, match=r"np\.add\.at is not defined .*v\.at\[k\]\.add\(x\)"):
         sg.fused_forward(2, lambda v: np.add.at(v, [0, 0], v[1]), device="cpu")
 
 
@@ -174,14 +173,14 @@ def test_gradients_by_elements_that_are_read_and_written() -> None:
     ("key", "error", "said"),
     [
         (lambda v: sg.array([1.0, v[0]])[v[0]][0], TypeError, "not subscriptable"),
-        (lambda v: sg.array([1.0, v[0]]).at[v[0]].set(1.0)[2], InputError, "index 2 is out"),
-        (lambda v: sg.array([1.0, v[0]]).at[v[0]].set(1.0)[-3], InputError, "index -3 is out"),
-        (lambda v: sg.array([1.0, v[0]])[v[0], 0], InputError, "1 axes takes no 2 indices"),
-        (lambda v: sg.array([1.0, v[0]])[v[0] :], TraceError, "its bounds are integers"),
-        (lambda v: sg.array([1.0, v[0]])[v > 0], TraceError, "use sg.where"),
-        (lambda v: sg.array([[1.0, v[0]]])[0, [0, v[0]]], TraceError, "stand before"),
+        (lambda v: sg.array([1.0, v[0]]).at[v[0]].set(1.0)[2], sg.InputError, "index 2 is out"),
+        (lambda v: sg.array([1.0, v[0]]).at[v[0]].set(1.0)[-3], sg.InputError, "index -3 is out"),
+        (lambda v: sg.array([1.0, v[0]])[v[0], 0], sg.InputError, "1 axes takes no 2 indices"),
+        (lambda v: sg.array([1.0, v[0]])[v[0] :], sg.TraceError, "its bounds are integers"),
+        (lambda v: sg.array([1.0, v[0]])[v > 0], sg.TraceError, "use sg.where"),
+        (lambda v: sg.array([[1.0, v[0]]])[0, [0, v[0]]], sg.TraceError, "stand before"),
         (lambda v: sg.array([1.0, v[0]]).at[5].set(1.0), IndexError, "out of bounds"),
-        (lambda v: np.zeros(2)[v[0]], TraceError, r"use sg.array\(a\)\[k\]"),
+        (lambda v: np.zeros(2)[v[0]], sg.TraceError, r"use sg.array\(a\)\[k\]"),
     ],
 )
 def test_misuse(key: Any, error: type[Exception], said: str) -> None:
@@ -197,5 +196,5 @@ def test_nothing_is_differentiated_by_an_array_in_memory(nested: bool) -> None:
         a = sg.array([v[0], 2.0]).at[v[0]].set(3.0)
         return sg.grad(a[0] * a[1], [a] if nested else a)[0]
 
-    with pytest.raises(TraceError, match=r"expressions that it was made of\n.*sg.grad"):
+    with pytest.raises(sg.TraceError, match=r"expressions that it was made of\n.*sg.grad"):
         sg.fused_forward(1, f, device="cpu")

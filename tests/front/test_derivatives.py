@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.errors import InputError, TraceError
 
 W, B = np.array([1.0, 2.0, 3.0]), 2.0
 OUTER = np.array([2.0, 0.0, 1.0])
@@ -113,10 +112,10 @@ def test_what_changes_in_a_closure_is_seen() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: sg.grad(loss, W), InputError, r"at a point, sg\.grad\(f\)\(x\)"),
-        (lambda: sg.hessian(loss, W), InputError, r"at a point, sg\.hessian\(f\)\(x\)"),
-        (lambda: sg.grad(lambda w: w * 2)(W), TraceError, "a loss is one scalar"),
-        (lambda: sg.grad(loss, 2)(W, B), InputError, "only 2 arguments came by position"),
+        (lambda: sg.grad(loss, W), sg.InputError, r"at a point, sg\.grad\(f\)\(x\)"),
+        (lambda: sg.hessian(loss, W), sg.InputError, r"at a point, sg\.hessian\(f\)\(x\)"),
+        (lambda: sg.grad(lambda w: w * 2)(W), sg.TraceError, "a loss is one scalar"),
+        (lambda: sg.grad(loss, 2)(W, B), sg.InputError, "only 2 arguments came by position"),
     ],
 )
 def test_what_has_no_derivative_says_so(call: Any, error: Any, message: str) -> None:

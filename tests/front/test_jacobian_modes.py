@@ -9,7 +9,6 @@ import pytest
 import scipy.optimize
 
 import symgrad as sg
-from symgrad.errors import InputError
 
 STEPS = 30
 
@@ -207,11 +206,11 @@ def test_fits_of_many_curves_and_minimisations_take_a_mode(mode: Any) -> None:
 
 
 def test_a_mode_that_does_not_exist() -> None:
-    with pytest.raises(InputError, match=r"'backward' is not a choice: use one of"):
+    with pytest.raises(sg.InputError, match=r"'backward' is not a choice: use one of"):
         sg.fused_jacobian(3, growth, mode="backward")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"'backward' is not a choice: use one of"):
+    with pytest.raises(sg.InputError, match=r"'backward' is not a choice: use one of"):
         sg.fused_least_squares(1, lambda p, r: p[0] - r[0], row=1, mode="backward")  # type: ignore[arg-type]
     x = np.linspace(0.0, 1.0, 5)
     for fit in (sg.curve_fit, sg.fit_many):
-        with pytest.raises(InputError, match=r"'backward' is not a choice: use one of"):
+        with pytest.raises(sg.InputError, match=r"'backward' is not a choice: use one of"):
             fit(lambda x, a: a * x, x, x if fit is sg.curve_fit else x[None], mode="backward")  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.errors import ExhaustedError, ExhaustedWarning, InputError
 
 ROWS = np.array([[1.0, 0.5], [2.0, 0.7], [300.0, 0.6], [16.0, 0.9], [17.0, 0.9]])
 """Of these the third and the last are halved more than four times, with a parameter of 1."""
@@ -70,15 +69,15 @@ def test_it_is_said_how_many_rows_have_not_ended(name: str, device: Any) -> None
     kernel = make(device)
     at = np.ones(kernel.n_inputs)
     assert np.isnan(np.asarray(first(kernel.run(at, table)))).any()
-    with pytest.warns(ExhaustedWarning, match="2 of 5 rows needed more iterations"):
+    with pytest.warns(sg.ExhaustedWarning, match="2 of 5 rows needed more iterations"):
         kernel.run(at, table, exhausted="warn")
-    with pytest.raises(ExhaustedError, match="1 of 3 rows"):
+    with pytest.raises(sg.ExhaustedError, match="1 of 3 rows"):
         kernel.run(at, head(table, 3), exhausted="raise")
-    with pytest.raises(ExhaustedError, match="2 of 5 rows"):
+    with pytest.raises(sg.ExhaustedError, match="2 of 5 rows"):
         kernel.bind(table, exhausted="raise").run(at)
     bound = kernel.bind(head(table, 2), exhausted="raise")
     assert np.isfinite(np.asarray(first(bound.run(at)))).all()
-    with pytest.raises(ExhaustedError, match="1 of 2 rows"):
+    with pytest.raises(sg.ExhaustedError, match="1 of 2 rows"):
         bound.run(10.0 * at)
 
 
@@ -88,7 +87,7 @@ def first(results: Any) -> Any:
 
 def test_tables_that_come_one_by_one_are_counted_together() -> None:
     kernel = pickle.loads(pickle.dumps(KERNELS["loss"][0]("cpu")))
-    with pytest.raises(ExhaustedError, match="4 of 10 rows"):
+    with pytest.raises(sg.ExhaustedError, match="4 of 10 rows"):
         kernel.run([1.0], iter([ROWS, ROWS]), exhausted="raise")
 
 
@@ -97,7 +96,7 @@ def test_rows_without_weight_do_not_count() -> None:
     rows = np.column_stack([ROWS, [1.0, 1.0, 0.0, 1.0, 0.0]])
     assert np.isfinite(kernel.run([1.0], rows, exhausted="raise")[0])
     rows[4, 2] = 0.5
-    with pytest.raises(ExhaustedError, match="1 of 5 rows"):
+    with pytest.raises(sg.ExhaustedError, match="1 of 5 rows"):
         kernel.run([1.0], rows, exhausted="raise")
 
 
@@ -105,7 +104,7 @@ def test_where_all_loops_end_nothing_is_said() -> None:
     kernel = sg.fused_forward_backward(1, lambda p, r: (p[0] * r[0] - r[1]) ** 2, row=2)
     loss, _ = kernel.run([1.0], ROWS, exhausted="raise")
     assert kernel.bind(ROWS, exhausted="raise").run([1.0])[0] == loss
-    with pytest.raises(InputError, match='use "warn" or "raise"'):
+    with pytest.raises(sg.InputError, match='use "warn" or "raise"'):
         kernel.run([1.0], ROWS, exhausted="error")  # pyright: ignore[reportArgumentType]
 
 

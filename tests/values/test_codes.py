@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import symgrad as sg
-from symgrad.errors import InputError, InputTypeError
 
 DEVICES = ["cpu", *(d.index for d in sg.devices() if d.is_gpu)]
 
@@ -64,7 +63,7 @@ def test_codes_stay_what_they_were() -> None:
     for again in (kernel, pickle.loads(pickle.dumps(kernel)), kernel.to("cpu")):
         assert again.run([1, 2, 3], later).tolist() == [3.0, 2.0]
     with pytest.raises(
-        InputError, match=r"city holds 'd', which is not among the labels so far, 'a'"
+        sg.InputError, match=r"city holds 'd', which is not among the labels so far, 'a'"
     ):
         kernel.run([1, 2, 3], {"city": ["a", "d"], "x": [1, 1]})
     other = {"city": Categories([0, 1], ["c", "a"]), "x": [1, 1]}  # another order of categories
@@ -75,14 +74,14 @@ def test_labels_that_are_declared_beforehand() -> None:
     kernel = picked(3, columns={"city": ["Rome", "Oslo", "Bern"], "x": None})
     blocks = [{"city": [name], "x": [1]} for name in ("Bern", "Rome", "Oslo")]
     assert kernel.run([1, 2, 3], iter(blocks)).tolist() == [3.0, 1.0, 2.0]
-    with pytest.raises(InputError, match="different labels, in a list"):
+    with pytest.raises(sg.InputError, match="different labels, in a list"):
         picked(3, columns={"city": ["a", "a"], "x": None})
 
 
 def test_missing_labels_are_as_the_policy_says() -> None:
     rows = {"city": np.array(["a", None, "b", float("nan")], object), "x": [1, 1, 1, 1]}
     assert picked(2, nan_policy="omit").run([1, 2], rows).tolist() == [1.0, 2.0]
-    with pytest.raises(InputError, match="NaN at row 1: mend it"):
+    with pytest.raises(sg.InputError, match="NaN at row 1: mend it"):
         picked(2).run([1, 2], rows)
 
 
@@ -127,7 +126,9 @@ def test_codes_are_no_quantities(misuse: str) -> None:
     kernel = sg.fused_forward(2, MISUSES[misuse], columns=["c", "d"], reduce=None, device="cpu")
     kernel.run([2.0, 3.0], {"c": [0, 1], "d": [1, 1]})
     for labels in (["a", "b"], Categories([0, 1], ["a", "b"])):
-        with pytest.raises(InputTypeError, match=r"c holds labels, 'a' at row 0, and is computed"):
+        with pytest.raises(
+            sg.InputTypeError, match=r"c holds labels, 'a' at row 0, and is computed"
+        ):
             kernel.run([2.0, 3.0], {"c": labels, "d": ["a", "b"]})
 
 
@@ -154,7 +155,7 @@ def test_text_is_no_number_in_any_verb(values: Any, message: str) -> None:
     calls += [lambda: kernels[1].fit([1.0], rows), lambda: kernels[0].bind(rows)]
     calls += [lambda: kernels[0].minimize([1.0], sg.LBFGS(), rows=rows)]
     for call in calls:
-        with pytest.raises(InputTypeError, match=message):
+        with pytest.raises(sg.InputTypeError, match=message):
             call()
 
 
@@ -164,12 +165,12 @@ def test_text_is_no_number_in_any_verb(values: Any, message: str) -> None:
 @pytest.mark.parametrize("text", [["10", "20", "5"], np.array([1.0, "2", 3.0], object)])
 def test_text_is_no_data_of_fits(verb: Any, text: Any) -> None:
     for x, y in ((text, [1.0, 2.0, 3.0]), ([1.0, 2.0, 3.0], text)):
-        with pytest.raises(InputTypeError, match=r"holds text.*numpy.asarray\("):
+        with pytest.raises(sg.InputTypeError, match=r"holds text.*numpy.asarray\("):
             verb(lambda x, a: a * x, x, y)
 
 
 def test_text_that_reads_as_numbers_is_no_label_unless_named_so() -> None:
-    with pytest.raises(InputTypeError, match="city holds text that reads as a number, '1'"):
+    with pytest.raises(sg.InputTypeError, match="city holds text that reads as a number, '1'"):
         picked(3).run([1, 2, 3], {"city": ["2", "10", "1"], "x": [1, 1, 1]})
     named = picked(3, columns={"city": ["1", "2", "10"], "x": None})
     assert named.run([1, 2, 3], {"city": ["2", "10"], "x": [1, 1]}).tolist() == [2.0, 3.0]
@@ -189,9 +190,9 @@ def test_codes_travel_to_other_kernels() -> None:
     second.run([1, 2, 3], {"city": ["b", "c", "a"], "x": [1, 1, 1]})
     assert shared.run([1, 2, 3], {"city": ["c"], "x": [1]}).tolist() == [3.0]
     assert first.codes == {}
-    with pytest.raises(InputTypeError, match="a mapping from columns to their labels"):
+    with pytest.raises(sg.InputTypeError, match="a mapping from columns to their labels"):
         picked(3, codes=["a"])
-    with pytest.raises(InputError, match="give columns= too"):
+    with pytest.raises(sg.InputError, match="give columns= too"):
         sg.fused_forward(1, lambda v: v[0], codes=fitted.codes)
 
 
@@ -253,13 +254,15 @@ def test_labels_in_every_kernel_over_data() -> None:
 )
 def test_objects_are_refused(values: Any, message: str) -> None:
     kernel = sg.fused_forward(1, lambda p, r: p[0] * r.x, columns=["x"], reduce=None, device="cpu")
-    with pytest.raises(InputTypeError, match=message):
+    with pytest.raises(sg.InputTypeError, match=message):
         kernel.run(1.0, {"x": values})
 
 
 def test_labels_need_names_of_columns() -> None:
     kernel = sg.fused_forward(1, lambda p, r: p[0] * r[0], row=1, reduce=None, device="cpu")
-    with pytest.raises(InputTypeError, match=r"rows holds strings.*labels and dates are coded in"):
+    with pytest.raises(
+        sg.InputTypeError, match=r"rows holds strings.*labels and dates are coded in"
+    ):
         kernel.run(1.0, [["a"], ["b"]])
 
 
