@@ -25,10 +25,9 @@ from measure import report, save
 from pairs import pairs
 
 import symgrad as sg
-from symgrad.expr import ops
+from symgrad.expr import ops, references
 from symgrad.expr.graph.node import Graph
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.references import reference
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.define import Math, primitive
@@ -63,8 +62,8 @@ def falling(share: Callable[[Array], Array]) -> Unit:
 
 def gelu_tanh_share(x: Array) -> Array:
     """The sigmoid that x is multiplied with."""
-    a, b = reference.GELU_TANH
-    return reference.sigmoid(a * (x + b * x**3))
+    a, b = references.GELU_TANH
+    return references.sigmoid(a * (x + b * x**3))
 
 
 def of_logaddexp(points: Array) -> Array:
@@ -75,7 +74,7 @@ def of_logaddexp(points: Array) -> Array:
 
 
 UNITS: Final[dict[tuple[str, int], Unit]] = {
-    ("silu", 1): falling(reference.sigmoid), ("gelu", 1): falling(reference.normal_cdf),
+    ("silu", 1): falling(references.sigmoid), ("gelu", 1): falling(references.normal_cdf),
     ("gelu_tanh", 1): falling(gelu_tanh_share), ("logistic", 1): constant(0.05),
     ("logaddexp", 0): of_logaddexp,
 }  # fmt: skip

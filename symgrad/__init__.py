@@ -16,6 +16,7 @@ from symgrad.expr.tracers import functions
 from symgrad.expr.tracers.functions import *
 from symgrad.lazy import arithmetic as _arithmetic
 from symgrad.lazy import cumulative as _cumulative
+from symgrad.lazy import definitions as _definitions
 from symgrad.lazy import kernels as _kernels
 from symgrad.lazy import machine_code as _machine_code
 
@@ -26,6 +27,7 @@ numpy_calls.install()
 _arithmetic.stands_for = "symgrad.wgsl.dispatch.arithmetic"
 _cumulative.stands_for = "symgrad.tensor.associative"
 _machine_code.stands_for = "symgrad.llvm.device.cpu"
+_definitions.stands_for = "symgrad.mathlib.evaluate"
 _kernels.stands_for = "symgrad"
 
 

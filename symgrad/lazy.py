@@ -30,6 +30,9 @@ cumulative: Final[Any] = Lazy()
 machine_code: Final[Any] = Lazy()
 """The module that compiles modules of LLVM for the host; the package says which one it is."""
 
+definitions: Final[Any] = Lazy()
+"""The module that evaluates definitions of kernels with NumPy; the package says which one it is."""
+
 kernels: Final[Any] = Lazy()
 """The package, which runs functions of numbers as kernels: `jit` and `value_and_grad`."""
 

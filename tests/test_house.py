@@ -295,12 +295,15 @@ def test_names_are_those_of_the_glossary() -> None:
 GRAMMAR_WORDS = {"found", "made", "there", "here"}
 """Names that say nothing of a value: it is named by what it is."""
 
+IN_EXAMPLE = re.compile(r"^\s*(?:>>>|\.\.\.)\s+(\w+) = ", re.MULTILINE)
+"""Names that are assigned in the examples of docstrings."""
+
 
 def test_values_are_named_by_what_they_are() -> None:
-    names = {
-        (m, n.id) for m, n, inner in nodes_of(ast.Name) if inner and isinstance(n.ctx, ast.Store)
-    }
-    names |= {(m, n.arg) for m, n, inner in nodes_of(ast.arg) if inner}
+    names = {(m, n.id) for m, n, _ in nodes_of(ast.Name) if isinstance(n.ctx, ast.Store)}
+    names |= {(m, n.arg) for m, n, _ in nodes_of(ast.arg)}
+    texts = [(m, n.value) for m, n, _ in nodes_of(ast.Constant) if isinstance(n.value, str)]
+    names |= {(m, name) for m, text in texts for name in IN_EXAMPLE.findall(text)}
     assert {(m, name) for m, name in names if name in GRAMMAR_WORDS} == set()
 
 

@@ -198,6 +198,9 @@ class Builder(Integers):
         """``for counters { body }``: the array that it is all of, or an equal one, if there is."""
         shape = tuple(self.extent(c) for c in counters)
         kind = self.graph.type(body)
+        if 0 in shape:  # nothing is read, and what it would read need not be computed
+            nothing = {"f": self.graph.constant(0.0), "b": self.truth(False)}
+            body = nothing.get(kind, self.number(0))
         array = Tabulate(shape=shape, kind=kind, counters=tuple(counters), body=body)
         head = self.op(body)
         if isinstance(head, Read) and self.is_whole(array):

@@ -280,7 +280,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> W
     if mode in STATISTICS or mode == "linear_ramp":
         return _padded_by_ends(a, widths, mode, **options)
     is_odd = options.get("reflect_type", "even") != "even"
-    if mode not in PADDED_BY_ELEMENTS or (is_odd and _is_wide(a, widths)):
+    if mode not in PADDED_BY_ELEMENTS:
         raise ElementsNeededError(f"np.pad by {mode}, {options}")
     values = np.broadcast_to(np.asarray(options.get("constant_values", 0)), (a.ndim, 2)).tolist()
     for k, (before, behind) in enumerate(widths):
@@ -296,17 +296,43 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> W
             line = np.pad(whole_line, (before, behind), mode)  # type: ignore[call-overload]
             ends = [line[:before], line[len(line) - behind :]]
             parts = [take(a, e, k) if len(e) else None for e in ends]
-            if is_odd:  # about the elements at the ends
-                edges = (take(a, [at], k) for at in (0, -1))
-                pairs = zip(edges, parts, strict=True)
-                parts = [None if p is None else 2 * e - p for e, p in pairs]
+            if is_odd:
+                parts = _about_the_ends(a, k, parts, _odd_shares(a.shape[k], before, behind, mode))
         a = concatenate([p for p in (parts[0], a, parts[1]) if p is not None], k)
     return a.copied()
 
 
-def _is_wide(a: WholeArray, widths: Sequence[Sequence[int]]) -> bool:
-    """Whether reflections are reflected again."""
-    return any(max(both) >= n for both, n in zip(widths, a.shape, strict=True))
+def _odd_shares(n: int, before: int, behind: int, mode: Any) -> list[np.ndarray]:
+    """The shares of an axis' first and last element in its reflections about their values.
+
+    The rest is the element that is reflected, since all shares are 1 together.
+    """
+    first, last = np.zeros((2, n), int)
+    first[0] = 1
+    last[-1] = int(n > 1)
+    return [np.pad(x, (before, behind), mode, reflect_type="odd") for x in (first, last)]
+
+
+def _about_the_ends(
+    a: WholeArray, k: int, parts: Sequence[WholeArray | None], shares: Sequence[np.ndarray]
+) -> list[WholeArray | None]:
+    """The elements ``parts`` that stand before and behind an axis, reflected about its ends."""
+
+    def along(x: np.ndarray) -> np.ndarray:
+        return x.astype(a.dtype).reshape(-1, *[1] * (a.ndim - k - 1))
+
+    def reflected(part: WholeArray | None, places: slice) -> WholeArray | None:
+        if part is None:
+            return None
+        first, last = (x[places] for x in shares)
+        ends = take(a, [0], k) * along(first) + take(a, [-1], k) * along(last)
+        return part * along(1 - first - last) + ends
+
+    before = 0 if parts[0] is None else parts[0].shape[k]
+    return [
+        reflected(parts[0], slice(before)),
+        reflected(parts[1], slice(before + a.shape[k], None)),
+    ]
 
 
 def _padded_by_ends(

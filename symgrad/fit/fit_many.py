@@ -284,8 +284,8 @@ def fit_many(
         >>> import symgrad as sg
         >>> x = np.linspace(0, 3, 20)
         >>> Y = np.exp(-np.outer([0.5, 1.0, 2.0], x))
-        >>> found = sg.fit_many(lambda x, a, b: a * np.exp(-b * x), x, Y, [1.0, 1.5], device="cpu")
-        >>> found.x[:, 1].round(6)
+        >>> fit = sg.fit_many(lambda x, a, b: a * np.exp(-b * x), x, Y, [1.0, 1.5], device="cpu")
+        >>> fit.x[:, 1].round(6)
         array([0.5, 1. , 2. ])
     """
     chosen = LevenbergMarquardt() if method is None else method

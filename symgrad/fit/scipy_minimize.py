@@ -90,13 +90,13 @@ def minimize(
     Example:
         >>> import numpy as np
         >>> import symgrad as sg
-        >>> found = sg.minimize(lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2, [-1.2, 1.0])
-        >>> found.x.round(4)
+        >>> result = sg.minimize(lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2, [-1.2, 1.0])
+        >>> result.x.round(4)
         array([1., 1.])
         >>> x, y = np.arange(4.0), np.array([1.0, 3.0, 5.0, 7.0])
         >>> line = lambda p: np.sum((p["slope"] * x + p["level"] - y)**2)
-        >>> found = sg.minimize(line, {"slope": 0.0, "level": 0.0}, bounds={"level": (0.0, None)})
-        >>> round(float(found.x["slope"]), 4), round(float(found.x["level"]), 4)
+        >>> result = sg.minimize(line, {"slope": 0.0, "level": 0.0}, bounds={"level": (0.0, None)})
+        >>> round(float(result.x["slope"]), 4), round(float(result.x["level"]), 4)
         (2.0, 1.0)
     """
     asked, start = nesting_of(x0)

@@ -23,6 +23,7 @@ from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
 from symgrad.expr.tracers.expression import Condition
+from symgrad.expr.tracers.integers import Word
 from symgrad.expr.tracers.tree import Block, Tree, flatten
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.choice import LEAST_WHOLE, How, whole_or_elements
@@ -39,6 +40,9 @@ from symgrad.targets import Device, DeviceChoice
 from symgrad.values.arrays import real_numbers, warn_if_rounded
 
 EXPRESSIONS = Handle, ExprArray, TracedArray
+
+HALF: Final = 16
+"""Bits of half a word."""
 """Arguments of whose trace the derivatives are."""
 
 
@@ -164,11 +168,19 @@ class Returned:
     """
 
     def __init__(self, result: Any) -> None:
-        self.leaves, self.tree = flatten(result)
+        leaves, self.tree = flatten(result)
+        self.leaves = [*map(_plain, leaves)]
         self.arrays = [leaf for leaf in self.leaves if isinstance(leaf, WholeArray)]
         places = list(map(_place, self.leaves))
         self.others = any(p is not WHOLE and type(p) is not Place for p in places)
         self.nest: Nest = functools.partial(_returned, places, self.tree)
+
+
+def _plain(leaf: Any) -> Any:
+    """A value in a result; of an array of expressions that are all numbers, these."""
+    if not isinstance(leaf, ExprArray) or any(isinstance(e, Handle) for e in leaf.flat):
+        return leaf
+    return np.array(leaf.tolist())
 
 
 def _place(leaf: Any) -> Any:
@@ -368,15 +380,34 @@ def _by_elements(
 
 @dataclass(frozen=True)
 class Kth:
-    """The place of an expression, or of an array of them, among all that were computed."""
+    """The place of an expression, or of an array of them, among all that were computed.
+
+    Kernels compute floats: 1 and 0 for truth values, and the two halves of words of 32 bits, since
+    floats of 32 bits have no more than 24 of them.
+    """
 
     k: int
-    is_condition: bool
+    dtype: np.dtype | None
+    """The type of truth values and integers; None of floats, which have the kernel's."""
 
     def of(self, values: Sequence[Any]) -> Any:
-        """Its value: kernels have 1 and 0 for truth values in arrays."""
-        value = values[self.k]
-        return value != 0 if self.is_condition and isinstance(value, np.ndarray) else value
+        """Its value, of that type."""
+        if self.dtype is None:
+            return values[self.k]
+        if self.dtype == bool:
+            return np.not_equal(values[self.k], 0)
+        low, high = (np.asarray(values[k]).astype(np.int64) for k in (self.k, self.k + 1))
+        return (low + (high << HALF)).astype(self.dtype)[()]
+
+
+def _dtype_of(traced: Any) -> np.dtype | None:
+    """The type of traced truth values or integers; None of floats, and of mixed values."""
+    kinds = {type(e) for e in traced.flat} if isinstance(traced, np.ndarray) else {type(traced)}
+    if kinds == {Condition}:
+        return np.dtype(bool)
+    if not all(issubclass(kind, (Word, int)) for kind in kinds) or not kinds - {int, bool}:
+        return None
+    return np.dtype(np.uint32 if Word in kinds else np.int32)
 
 
 class ElementsCall:
@@ -407,11 +438,16 @@ class ElementsCall:
         traced: list[Any] = []
 
         def noted(leaf: Any) -> Any:
-            if isinstance(leaf, Handle) or (isinstance(leaf, np.ndarray) and leaf.dtype == object):
-                traced.append(leaf)
-                kinds = {type(e) for e in leaf.flat} if isinstance(leaf, np.ndarray) else set()
-                return Kth(len(traced) - 1, kinds == {Condition})
-            return leaf
+            leaf = leaf.elements() if isinstance(leaf, TracedArray) else _plain(leaf)
+            if not (
+                isinstance(leaf, Handle) or (isinstance(leaf, np.ndarray) and leaf.dtype == object)
+            ):
+                return leaf
+            place = Kth(len(traced), _dtype_of(leaf))
+            words: Any = leaf
+            halves = place.dtype is not None and place.dtype != bool
+            traced.extend([words & (1 << HALF) - 1, words >> HALF] if halves else [leaf])
+            return place
 
         leaves, self._tree = flatten(result)
         self._leaves = [noted(leaf) for leaf in leaves]

@@ -316,8 +316,8 @@ class Kernel(Running):
         Example:
             >>> import symgrad as sg
             >>> kernel = sg.fused_forward(1, lambda v: sg.log(1 + sg.exp(v[0])), device="cpu")
-            >>> found = kernel.audit([[-15.0], [100.0]])
-            >>> [(s.kind, s.operation) for s in found.suspects]
+            >>> audit = kernel.audit([[-15.0], [100.0]])
+            >>> [(s.kind, s.operation) for s in audit.suspects]
             [('overflow', 'exp(x0)'), ('amplification', 'log(exp(x0) + 1)')]
         """
         points, _ = self._inputs.pack(arrays, "float32")
@@ -336,8 +336,8 @@ class Kernel(Running):
         Example:
             >>> import numpy as np, symgrad as sg
             >>> kernel = sg.fused_forward_backward(2, lambda v: v[0] * v[1], device="cpu")
-            >>> found = kernel.profile(np.ones((1000, 2)))
-            >>> list(found.seconds), found.points, found.bytes
+            >>> profile = kernel.profile(np.ones((1000, 2)))
+            >>> list(profile.seconds), profile.points, profile.bytes
             (['host', 'kernel'], 1000, 20000)
         """
         on_device = self._are_on_device(arrays)

@@ -100,8 +100,8 @@ def network(f: Callable[..., Any]) -> Network:
         >>> hidden, out = sg.linear(sg.tanh, device="cpu"), sg.linear(device="cpu")
         >>> @sg.network
         ... def loss(p, x, y):
-        ...     found = out(hidden(x, p["W"], p["b"]), p["V"], p["c"])
-        ...     return ((found - y) ** 2).mean()
+        ...     output = out(hidden(x, p["W"], p["b"]), p["V"], p["c"])
+        ...     return ((output - y) ** 2).mean()
         >>> p = {"W": np.eye(2), "b": np.zeros(2), "V": np.ones((1, 2)), "c": np.zeros(1)}
         >>> value, (slopes, dx, dy) = loss.vjp(p, [[0.0, 0.0], [0.0, 0.0]], [[1.0], [3.0]], 1.0)
         >>> float(value), slopes["c"].tolist(), slopes["b"].tolist()

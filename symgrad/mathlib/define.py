@@ -15,7 +15,7 @@ from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Node, Op, inputs_of, reachable
 from symgrad.expr.graph.region import in_regions
 from symgrad.expr.laws.simplify import Definition, Rewriter, simplify
-from symgrad.expr.references.reference import is_product, power_chain, power_product
+from symgrad.expr.references import is_product, power_chain, power_product
 from symgrad.expr.tracers.expression import WRAP, Expr
 from symgrad.mathlib import (
     bessel,
@@ -202,15 +202,19 @@ class Functions(Mapping[Op, Function]):
     """
 
     def __init__(
-        self, formulas: Mapping[Op, Formula], finish: Callable[[Function], Function]
+        self,
+        formulas: Mapping[Op, Formula],
+        finish: Callable[[Function], Function],
+        dtype: str = "float32",
     ) -> None:
         self._formulas = formulas
         self._finish = finish
+        self._dtype = dtype
         self._functions: dict[Op, Function] = {}
 
     def __getitem__(self, op: Op) -> Function:
         if op not in self._functions:
-            self._functions[op] = self._finish(define(op, self._formulas[op]))
+            self._functions[op] = self._finish(define(op, self._formulas[op], self._dtype))
         return self._functions[op]
 
     def __contains__(self, op: object) -> bool:
@@ -235,7 +239,7 @@ def functions(math: str, dtype: str = "float32") -> Mapping[Op, Function]:
     """
     if dtype == "float64":
         every = {**DOUBLE, **DOUBLE_ALONE}
-        return Functions(every, partial(_with_barriers, math=math, dtype=dtype))
+        return Functions(every, partial(_with_barriers, math=math, dtype=dtype), dtype)
     if dtype == "float32x2":
         return _of_pairs(functions("strict" if math == "strict" else "accurate"), math)
     return _named({**_formulas(math), **(ROUNDED if math == "strict" else {})}, math)
@@ -295,7 +299,7 @@ def _named(formulas: Mapping[Op, Formula], math: str) -> Functions:
 @cache
 def double() -> Mapping[Op, Function]:
     """The operations as functions in float64, for back ends that round each one as written."""
-    return Functions(DOUBLE, lambda function: function)
+    return Functions(DOUBLE, lambda function: function, "float64")
 
 
 def name_of(op: Op) -> str:
@@ -394,10 +398,10 @@ def require_math(math: str) -> None:
 
 
 @cache
-def define(op: Op, formula: Formula) -> Function:
+def define(op: Op, formula: Formula, dtype: str = "float32") -> Function:
     """The function of an operation that a formula defines."""
     traced, root = _trace(op, formula)
-    graph, (root,) = simplify(traced, [root], True, inlined("accurate"))
+    graph, (root,) = simplify(traced, [root], True, inlined("accurate", dtype))
     doc = (formula.__doc__ or f"{op.meaning}.").partition("\n")[0]
     return Function(op, name_of(op), graph, root, tuple(inputs_of(graph)), doc)
 

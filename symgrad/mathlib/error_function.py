@@ -9,10 +9,10 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.references.faddeeva import Digits, derivative
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.bits import Coefficients, coefficients, keep_nan, polynomial
 from symgrad.mathlib.exponential import Parts, gaussian
+from symgrad.mathlib.faddeeva import Digits, derivative
 
 ERF: Final = coefficients("""
     0.12837917 -0.37612626 0.112835854 -0.026853813 0.0051883277 -0.00080101937 7.8538615e-05
@@ -173,7 +173,7 @@ SINGLE: Final = Digits(0.5625, 4.9, 100.0, 6)
 
 def _part(order: int, imaginary: bool, x: Expr, y: Expr, digits: Digits) -> Expr:
     """The real or the imaginary part of the derivative of an order."""
-    return keep_nan(derivative(ops, order, imaginary, x, y, digits), x, y)
+    return keep_nan(derivative(order, imaginary, x, y, digits), x, y)
 
 
 def faddeeva_real(x: Expr, y: Expr, digits: Digits) -> Expr:

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.references.reference import GELU_TANH, PARITY, ROTATIONS
+from symgrad.expr.references import GELU_TANH, PARITY, ROTATIONS
 from symgrad.expr.tracers.expression import Expr
 from symgrad.expr.tracers.integers import SIGN, SignedWord, Word
 from symgrad.mathlib.bits import keep_nan, leading

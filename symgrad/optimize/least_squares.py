@@ -209,8 +209,8 @@ class LevenbergMarquardt(Method):
     Example:
         >>> import symgrad as sg
         >>> residuals = lambda v: [1 - v[0], 10 * (v[1] - v[0]**2)]
-        >>> found = sg.minimize_from(residuals, 2, [[-1.2, 1.0]], sg.LevenbergMarquardt(), 50)
-        >>> found.x.round(4), found.success
+        >>> result = sg.minimize_from(residuals, 2, [[-1.2, 1.0]], sg.LevenbergMarquardt(), 50)
+        >>> result.x.round(4), result.success
         (array([[1., 1.]], dtype=float32), array([ True]))
     """
 

@@ -53,8 +53,8 @@ class Tolerances:
     Example:
         >>> import symgrad as sg
         >>> bowl = sg.fused_forward_backward(1, lambda v: (v[0] - 3)**2, device="cpu")
-        >>> found = bowl.minimize([[0.0]], sg.LBFGS(), tol=sg.Tolerances(gradient=1e-4))
-        >>> bool(found.success[0])
+        >>> result = bowl.minimize([[0.0]], sg.LBFGS(), tol=sg.Tolerances(gradient=1e-4))
+        >>> bool(result.success[0])
         True
     """
 
@@ -322,8 +322,8 @@ class Rule(Method):
         ...         (m,) = memory
         ...         x = x - self.lr * np.sign(0.9 * m + 0.1 * gradient)
         ...         return x, (0.99 * m + 0.01 * gradient,)
-        >>> found = sg.minimize_from(lambda v: v @ v, 2, [[0.5, -0.25]], Lion(), 200, device="cpu")
-        >>> bool(abs(found.x).max() < 0.1)
+        >>> result = sg.minimize_from(lambda v: v @ v, 2, [[0.5, -0.25]], Lion(), 200, device="cpu")
+        >>> bool(abs(result.x).max() < 0.1)
         True
     """
 

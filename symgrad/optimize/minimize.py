@@ -277,9 +277,9 @@ def minimize_from(
 
     Example:
         >>> import symgrad as sg
-        >>> found = sg.minimize_from(lambda v: (v[0] - 1)**2 + v[1]**2, 2,
-        ...                          [[3.0, 1.0], [0.0, 0.0]], sg.LBFGS(), 50, device="cpu")
-        >>> found.x.round(5) + 0.0
+        >>> result = sg.minimize_from(lambda v: (v[0] - 1)**2 + v[1]**2, 2,
+        ...                           [[3.0, 1.0], [0.0, 0.0]], sg.LBFGS(), 50, device="cpu")
+        >>> result.x.round(5) + 0.0
         array([[1., 0.],
                [1., 0.]], dtype=float32)
     """

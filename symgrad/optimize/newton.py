@@ -175,8 +175,8 @@ class Newton(Descent):
     Example:
         >>> import symgrad as sg
         >>> rosenbrock = lambda v: (1 - v[0])**2 + 100 * (v[1] - v[0]**2)**2
-        >>> found = sg.minimize_from(rosenbrock, 2, [[-1.2, 1.0]], sg.Newton(), 100)
-        >>> found.success, found.x.round(4)
+        >>> result = sg.minimize_from(rosenbrock, 2, [[-1.2, 1.0]], sg.Newton(), 100)
+        >>> result.success, result.x.round(4)
         (array([ True]), array([[1., 1.]], dtype=float32))
     """
 
@@ -249,9 +249,9 @@ class GaussNewton(Newton):
 
     Example:
         >>> import symgrad as sg
-        >>> found = sg.minimize_from(
+        >>> result = sg.minimize_from(
         ...     lambda v: [1 - v[0], 10 * (v[1] - v[0]**2)], 2, [[-1.2, 1.0]], sg.GaussNewton(), 50)
-        >>> found.x.round(4)
+        >>> result.x.round(4)
         array([[1., 1.]], dtype=float32)
     """
 

@@ -44,9 +44,9 @@ class Momentum(Rule):
 
     Example:
         >>> import symgrad as sg
-        >>> found = sg.minimize_from(
+        >>> result = sg.minimize_from(
         ...     lambda v: (v[0] - 3)**2, 1, [[0.0]], sg.Momentum(0.1, beta=0.5), 200, device="cpu")
-        >>> round(float(found.x[0, 0]), 3)
+        >>> round(float(result.x[0, 0]), 3)
         3.0
     """
 
@@ -76,8 +76,8 @@ class Adam(Rule):
 
     Example:
         >>> import symgrad as sg
-        >>> found = sg.minimize_from(lambda v: (v[0] - 3)**2, 1, [[0.0]], sg.Adam(0.1), 400)
-        >>> bool(abs(found.x[0, 0] - 3) < 0.01)
+        >>> result = sg.minimize_from(lambda v: (v[0] - 3)**2, 1, [[0.0]], sg.Adam(0.1), 400)
+        >>> bool(abs(result.x[0, 0] - 3) < 0.01)
         True
     """
 
@@ -118,9 +118,9 @@ class AdamW(Adam):
     Example:
         >>> import symgrad as sg
         >>> method = sg.AdamW(0.1, weight_decay=0.1)
-        >>> found = sg.minimize_from(
+        >>> result = sg.minimize_from(
         ...     lambda v: (v[0] - 3)**2, 1, [[0.0]], method, 500, device="cpu")
-        >>> bool(found.x[0, 0] < 2.99)  # drawn towards 0
+        >>> bool(result.x[0, 0] < 2.99)  # drawn towards 0
         True
     """
 

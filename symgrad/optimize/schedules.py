@@ -3,8 +3,8 @@
 Example:
     >>> import symgrad as sg
     >>> method = sg.Adam(sg.schedules.Cosine(0.1, steps=300))
-    >>> found = sg.minimize_from(lambda v: v[0]**2, 1, [[1.0]], method, 300, device="cpu")
-    >>> bool(abs(found.x[0, 0]) < 1e-3)
+    >>> result = sg.minimize_from(lambda v: v[0]**2, 1, [[1.0]], method, 300, device="cpu")
+    >>> bool(abs(result.x[0, 0]) < 1e-3)
     True
 """
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.backend import Backend
 from symgrad.errors import InputError, InputTypeError, ProgramError, counted
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, reachable
@@ -38,7 +37,7 @@ from symgrad.programs.parse import parse, settled
 from symgrad.programs.trial import facts_of
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import each_of
-from symgrad.tensor.kernel import Runner, Shape, TensorKernel, Work, launched
+from symgrad.tensor.kernel import Shape, TensorKernel, Work
 from symgrad.values.arrays import real_numbers
 
 
@@ -59,7 +58,7 @@ class Zeros:
 
 
 @dataclass(frozen=True)
-class ProgramWork:
+class ProgramWork(Work):
     """The work of a program: see `symgrad.tensor.kernel.Work`."""
 
     code: Code
@@ -96,12 +95,6 @@ class ProgramWork:
             assert self.gradient, "the gradient is made before it is asked for"
             code = self.gradient
         return launch_of(code, self.options, device_target)
-
-    def runner(
-        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-    ) -> Runner:
-        """A launch: see `Work`."""
-        return launched(self, kind, shapes, backend, options)
 
 
 def checked(code: Code) -> Code:

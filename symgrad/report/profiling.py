@@ -100,7 +100,7 @@ class Profile:
     the other, and waits for the device; ``usual`` is the quickest of a few that were not watched,
     where transfers and kernels may overlap, and ``first`` that of the first one, which may have had
     to compile. Before all but the first a GPU is kept busy, for idle ones have slow clocks.
-    ``made`` are the seconds of each stage that making the kernel took.
+    ``made`` has the seconds of each stage that making the kernel took, its ``preparation``.
 
     ``points`` is the size of the batch, or the number of rows; ``bytes`` and ``operations`` are
     those of the kernel's ``stats`` for all of them; None for a call that is no kernel's. ``limits``
@@ -111,8 +111,8 @@ class Profile:
     Example:
         >>> import symgrad as sg
         >>> kernel = sg.fused_forward_backward(2, lambda v: v[0]**2 + v[1]**2, device="cpu")
-        >>> found = kernel.profile([[1.0, 2.0], [3.0, 4.0]])
-        >>> list(found.seconds), found.total > 0
+        >>> profile = kernel.profile([[1.0, 2.0], [3.0, 4.0]])
+        >>> list(profile.seconds), profile.total > 0
         (['host', 'kernel'], True)
     """
 
@@ -121,13 +121,18 @@ class Profile:
     seconds: dict[str, float]
     usual: float
     first: float
-    made: dict[str, float] = field(default_factory=dict)
+    preparation: dict[str, float] = field(default_factory=dict)
     points: int | None = None
     bytes: int | None = None
     operations: int | None = None
     limits: Limits | None = None
     by_timestamps: bool = False
     result: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def made(self) -> dict[str, float]:
+        """The seconds of each stage that making the kernel took."""
+        return self.preparation
 
     @property
     def total(self) -> float:
@@ -207,8 +212,8 @@ class Profile:
         ):
             if amount is not None and limit and fraction is not None:
                 yield f"{amount:,} {unit}: {fraction:.1%} of the device's {limit:.3g} a second"
-        if self.made:
-            stages = ", ".join(f"{k} {_ms(v)} ms" for k, v in self.made.items())
+        if self.preparation:
+            stages = ", ".join(f"{k} {_ms(v)} ms" for k, v in self.preparation.items())
             yield f"made once: {stages}"
         if "queue" in self.seconds:
             yield "kernels timed by " + (
@@ -236,8 +241,8 @@ def profile(call: Callable[..., Any], *arguments: Any, **options: Any) -> Profil
     Example:
         >>> import symgrad as sg
         >>> bowl = lambda v: (v[0] - 1)**2 + v[1]**2
-        >>> found = sg.profile(sg.minimize_from, bowl, 2, [3.0, 1.0], sg.LBFGS(), device="cpu")
-        >>> list(found.seconds), found.result.success
+        >>> profile = sg.profile(sg.minimize_from, bowl, 2, [3.0, 1.0], sg.LBFGS(), device="cpu")
+        >>> list(profile.seconds), profile.result.success
         (['host', 'trace', 'kernel'], True)
     """
     if not callable(call):
@@ -275,7 +280,7 @@ def _size(kernel: Profiled, points: int) -> dict[str, Any]:
     """The facts of a call of a kernel."""
     stats = kernel.stats
     return {
-        "made": stats.seconds,
+        "preparation": stats.seconds,
         "points": points,
         "bytes": stats.bytes_per_point * points,
         "operations": stats.flops * points,

@@ -271,7 +271,7 @@ class Progress:
         ...     print(f"{now.done / now.total:.0%}, {now}")
         >>> show(sg.Progress("steps", done=500, total=2000, seconds=1.5, left=4.5, best=0.25))
         25%, 500 of 2,000 steps, 1.5 s, about 4.5 s left; best 0.25
-        >>> found = sg.minimize_from(
+        >>> result = sg.minimize_from(
         ...     lambda v: v[0]**2, 1, [[1.0]], sg.Adam(0.1), 50, device="cpu", progress=show)
     """
 

@@ -144,8 +144,8 @@ class BoundKernel:
             >>> import numpy as np, symgrad as sg
             >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
             >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
-            >>> found = kernel.bind(np.ones((1000, 2))).profile([0.0, 1.0])
-            >>> found.total == sum(found.seconds.values()), found.result[0]
+            >>> profile = kernel.bind(np.ones((1000, 2))).profile([0.0, 1.0])
+            >>> profile.total == sum(profile.seconds.values()), profile.result[0]
             (True, 0.0)
         """
         return profile_kernel(lambda: self.run(*params), self.kernel, len(self))

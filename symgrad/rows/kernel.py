@@ -217,8 +217,8 @@ class DataKernel(KernelBase):
             >>> kernel = sg.fused_least_squares(2, lambda p, r: p[0] + p[1] * r[0] - r[1], row=2,
             ...                                 device="cpu")
             >>> tables = [[[0.0, 1.0], [1.0, 2.0]], [[0.0, 3.0], [2.0, 7.0]]]
-            >>> found = kernel.minimize(np.zeros((2, 2)), sg.LevenbergMarquardt(), rows=tables)
-            >>> found.x.round(3) + 0.0
+            >>> result = kernel.minimize(np.zeros((2, 2)), sg.LevenbergMarquardt(), rows=tables)
+            >>> result.x.round(3) + 0.0
             array([[1., 1.],
                    [3., 2.]], dtype=float32)
         """
@@ -255,8 +255,8 @@ class DataKernel(KernelBase):
             >>> import numpy as np, symgrad as sg
             >>> line = lambda p, r: (p[0] + p[1] * r[0] - r[1])**2
             >>> kernel = sg.fused_forward_backward(2, line, row=2, device="cpu")
-            >>> found = kernel.profile([0.0, 1.0], np.ones((1000, 2)))
-            >>> found.points, found.operations == 1000 * kernel.stats.flops
+            >>> profile = kernel.profile([0.0, 1.0], np.ones((1000, 2)))
+            >>> profile.points, profile.operations == 1000 * kernel.stats.flops
             (1000, True)
         """
         rows = len_of(_whole(arrays[-1])) if arrays else 0
@@ -279,8 +279,8 @@ class DataKernel(KernelBase):
             >>> import symgrad as sg
             >>> gap = lambda p, r: sg.sqrt(r.x**2 + p[0]) - r.x
             >>> kernel = sg.fused_forward_backward(1, gap, columns=["x"], device="cpu")
-            >>> found = kernel.audit([1.0], {"x": [1.0, 5000.0]})
-            >>> [(s.kind, s.operation, s.point) for s in found.suspects]
+            >>> audit = kernel.audit([1.0], {"x": [1.0, 5000.0]})
+            >>> [(s.kind, s.operation, s.point) for s in audit.suspects]
             [('cancellation', 'sqrt(x**2 + p0) - x', 1)]
         """
         points = self.at_rows(params, rows, np.dtype("float32"))

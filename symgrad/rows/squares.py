@@ -280,8 +280,8 @@ class LeastSquaresKernel(DataKernel):
             ...     {"level": 3, "slope": ()}, lambda p, r: p.level[r.who] + p.slope * r.x - r.y,
             ...     columns=["who", "x", "y"])
             >>> rows = {"who": [0, 0, 1, 1, 2], "x": [0, 1, 0, 1, 3], "y": [1, 3, 2, 4, 5]}
-            >>> found = model.fit({"level": np.zeros(3), "slope": 0.0}, rows)
-            >>> found.x["level"].round(6), float(found.x["slope"].round(6)), found.success
+            >>> fit = model.fit({"level": np.zeros(3), "slope": 0.0}, rows)
+            >>> fit.x["level"].round(6), float(fit.x["slope"].round(6)), fit.success
             (array([ 1.,  2., -1.]), 2.0, True)
         """
         if self.request.penalty is not None:

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.backend import Backend
 from symgrad.errors import InputError, InputTypeError
 from symgrad.kernel.host.memory import ResidentArray
 from symgrad.kernel.language.ir import Target
@@ -28,7 +27,7 @@ from symgrad.kernel.skeletons.group_scan import Accumulate, Chunk, Input, Recipe
 from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import Joined, each_of, sums_of
-from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
+from symgrad.tensor.kernel import Shape, TensorKernel, Work
 from symgrad.tensor.recipes import Combine, Recipes
 from symgrad.values.arrays import name_of
 
@@ -220,7 +219,7 @@ def bindable(scan: Accumulated) -> Accumulated | Planes:
 
 
 @dataclass(frozen=True)
-class AssociativeScan:
+class AssociativeScan(Work):
     """The work of a scan of elements of ``size`` numbers: see `associative_scan`."""
 
     recipes: Recipes
@@ -263,12 +262,6 @@ class AssociativeScan:
         scratch = tuple(a for scan in bound for a in scan.scratch)
         dispatches = tuple(d for scan in bound for d in scan.dispatches)
         return Launch(self.name, tuple(inputs), named, scratch, dispatches)
-
-    def runner(
-        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-    ) -> Runner:
-        """A launch: see `symgrad.tensor.kernel.Work`."""
-        return launched(self, kind, shapes, backend, options)
 
 
 class ScanKernel(TensorKernel):

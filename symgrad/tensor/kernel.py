@@ -80,16 +80,9 @@ class Work(Protocol):
     def runner(
         self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
     ) -> Runner:
-        """The runner of a call."""
-        ...
-
-
-def launched(
-    work: Work, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-) -> Runner:
-    """The runner that is nothing but a launch."""
-    device_target = backend.device_target(options.dtype, options.math)
-    return backend.launch(work.launch(kind, shapes, device_target), options)
+        """The runner of a call, which is nothing but the launch."""
+        device_target = backend.device_target(options.dtype, options.math)
+        return backend.launch(self.launch(kind, shapes, device_target), options)
 
 
 @dataclass(frozen=True)
@@ -330,7 +323,7 @@ class TensorKernel(KernelBase, Unchanging):
         Example:
             >>> import tempfile, numpy as np, symgrad as sg
             >>> layer = sg.linear(np.tanh, device="cpu")
-            >>> found = layer.run(np.ones((5, 3)), np.ones((2, 3)), np.zeros(2))
+            >>> output = layer.run(np.ones((5, 3)), np.ones((2, 3)), np.zeros(2))
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     layer.export_js(f"{folder}/layer.mjs")
         """

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from symgrad.backend import Backend, backend_of
+from symgrad.backend import backend_of
 from symgrad.errors import InputError, UnsupportedError
 from symgrad.expr import ops
 from symgrad.expr.tracers import functions
@@ -36,7 +36,7 @@ from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import ALONE_INVOCATIONS
 from symgrad.tensor.formulas import Formulas
-from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
+from symgrad.tensor.kernel import Shape, TensorKernel, Work
 
 ARRAYS_PER_KERNEL: Final = 7
 """Arrays whose squares one kernel adds up."""
@@ -46,7 +46,7 @@ CACHED: Final = 64
 
 
 @dataclass(frozen=True)
-class Update:
+class Update(Work):
     """The work of an update of ``count`` arrays: see `symgrad.tensor.kernel.Work`.
 
     With a ``rule`` it takes the arrays, their gradients, those of each part of the rule's memory,
@@ -98,7 +98,10 @@ class Update:
         arrays = [f"{kind}{n}" for kind in self.kinds for n in range(self.count)]
         return (*arrays, *["shared"] * (self.rule is not None))
 
-    cotangents = ()
+    @property
+    def cotangents(self) -> tuple[str, ...]:
+        """None: there is no gradient of an update."""
+        return ()
 
     def of(self, count: int) -> Update:
         """The update of other numbers of arrays."""
@@ -114,12 +117,6 @@ class Update:
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """The launch of a call: see `symgrad.tensor.kernel.Work`."""
         return _Steps(self, shapes, device_target).launch
-
-    def runner(
-        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-    ) -> Runner:
-        """A launch: see `symgrad.tensor.kernel.Work`."""
-        return launched(self, kind, shapes, backend, options)
 
     # formulas ------------------------------------------------------------------------------------
 

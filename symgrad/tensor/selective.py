@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, get_args
 
-from symgrad.backend import Backend
 from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.kernel.language.ir import Target
@@ -20,7 +19,7 @@ from symgrad.pipeline import Options, dtype_name
 from symgrad.targets import DeviceChoice
 from symgrad.tensor.dispatches import Joined, each_of, sums_of
 from symgrad.tensor.formulas import Formulas
-from symgrad.tensor.kernel import Runner, Shape, TensorKernel, launched
+from symgrad.tensor.kernel import Shape, TensorKernel, Work
 
 Discretization = Literal["zoh", "euler"]
 
@@ -86,7 +85,7 @@ ARGUMENTS: Final = ("u", "delta", "A", "B", "C", "D")
 
 
 @dataclass(frozen=True)
-class SelectiveScan:
+class SelectiveScan(Work):
     """The work of a selective scan: see `selective_scan`."""
 
     softplus: bool
@@ -126,12 +125,6 @@ class SelectiveScan:
     def launch(self, kind: str, shapes: Sequence[Shape], device_target: Target) -> Launch:
         """The launch of a call: see `symgrad.tensor.kernel.Work`."""
         return _Call(self, shapes, device_target).launch(kind)
-
-    def runner(
-        self, kind: str, shapes: Sequence[Shape], backend: Backend, options: Options
-    ) -> Runner:
-        """A launch: see `symgrad.tensor.kernel.Work`."""
-        return launched(self, kind, shapes, backend, options)
 
 
 def _sizes(shapes: Sequence[Shape]) -> tuple[int, int, int, int]:

@@ -264,6 +264,14 @@ def test_gradients_by_nothing_are_empty(f: Any) -> None:
     assert value == f(EMPTY) and slope.shape == (0, 3)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("f", [np.cumsum, np.sort, lambda x: x @ np.outer(x, x)])
+def test_nothing_of_an_array_needs_no_kernel(f: Any, device: DeviceChoice) -> None:
+    """A kernel without results was started: of GPUs an IndexError."""
+    assert sg.jit(lambda x: f(x)[7:], device=device)(X[:7]).shape == (0,)
+    assert sg.jit(lambda x: f(x)[7:] > 0, device=device)(X[:7]).dtype == bool
+
+
 def test_what_is_written_nowhere_has_derivatives() -> None:
     _, moved = sg.jit(
         lambda x: sg.jvp(sg.grad(written_nowhere), (x,), (x,)), device="cpu", dtype="float64"
@@ -383,6 +391,10 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "about the ends": lambda a: np.pad(a[-1:], [(0, 0)] + [(1, 2)] * (a.ndim - 1), "symmetric"),
     "about their values": lambda a: np.pad(
         np.tile(a, 3), [(0, 0)] * (a.ndim - 1) + [(2, 3)], "reflect", reflect_type="odd"
+    ),
+    "about their values, again and again": lambda a: (
+        np.pad(a, [(0, 0)] * (a.ndim - 1) + [(4, 9)], "reflect", reflect_type="odd"),
+        np.pad(a, [(11, 2)] + [(0, 1)] * (a.ndim - 1), "symmetric", reflect_type="odd"),
     ),
     "of nothing": lambda a: np.logaddexp.reduce(a[..., :0], axis=-1),
     "spread of numbers": lambda a: np.nanstd(np.where(a > 0.8, np.nan, a), axis=0, ddof=1),

@@ -8,6 +8,7 @@ from typing import Any, Final
 import mpmath
 import numpy as np
 import pytest
+from bounds import PARTS
 from meaning import MEANING
 from mpmath import mp, mpf
 from strategies import EDGES, bits, types
@@ -20,6 +21,7 @@ from true_derivatives import (
     variables_of,
 )
 
+import symgrad as sg
 from symgrad.expr import ops
 from symgrad.expr.calls import verbs
 from symgrad.expr.graph.node import LEAVES, Graph, Op
@@ -41,13 +43,16 @@ BARE: Final = (
 SMOOTH: Final = [op for op in DIFFERENTIABLE if smooth_points(op)]
 
 
-def close(found: float, true: Any, tolerance: float) -> bool:
-    """Whether a double is the true value to a relative tolerance; the same if it is no number."""
+def close(found: float, true: Any, tolerance: float, unit: float = 0.0) -> bool:
+    """Whether a double is the true value to a relative tolerance; the same if it is no number.
+
+    The tolerance is relative to ``unit`` where that is larger than the value.
+    """
     if isinstance(true, mpmath.mpc):
         return True  # the exponent of a negative base: see CONVENTIONS
     if not mp.isfinite(true):
         return bool(mp.isnan(true)) == math.isnan(found) and (math.isnan(found) or found == true)
-    return abs(mpf(found) - true) <= tolerance * abs(true) + mpf(10) ** -300
+    return abs(mpf(found) - true) <= tolerance * max(abs(true), unit) + mpf(10) ** -300
 
 
 def applied(op: Op, point: tuple[float, ...]) -> tuple[Expr, list[Expr], dict[Expr, float]]:
@@ -92,7 +97,29 @@ def test_reference(op: Op) -> None:
         with row(point=point), mp.workdps(50):
             found = op.reference(*[kinds[k](v) for k, v in zip(types(op), point, strict=True)])
             true = MEANING[op.name](*map(mpf, point))
-            assert close(float(found), mpf(true), 2e-15)
+            unit = abs(float(PARTS[op][0](*point))) if op in PARTS else 0.0
+            assert close(float(found), mpf(true), 2e-15, unit)
+
+
+def test_examples_are_values() -> None:
+    examples = {op: op.example for op in ROWS if op.example is not None}
+    assert len(examples) > 20
+    for op, example in examples.items():
+        with row(op=op.name), mp.workdps(50):
+            assert close(example, mpf(MEANING[op.name](*map(mpf, op.points[0]))), 1e-11)
+
+
+def test_values_of_definitions_are_those_of_each_number() -> None:
+    """Of arrays of any shape, in blocks, and in float32 rounded once."""
+    a, b = np.linspace(0.1, 5.0, 70)[:, None], np.linspace(0.2, 9.0, 90)
+    whole = sg.gammainc(a, b)
+    assert whole.shape == (70, 90)
+    for i, j in ((3, 7), (69, 89)):
+        assert whole[i, j] == pytest.approx(sg.gammainc(a[i, 0], b[j]), rel=1e-15)
+    single = ops.gammainc.reference(np.float32(a), np.float32(b))
+    wide = ops.gammainc.reference(np.float64(np.float32(a)), np.float64(np.float32(b)))
+    np.testing.assert_array_equal(single, np.float32(wide), strict=True)
+    assert sg.gammainc(a[:0], b).shape == (0, 90)
 
 
 def test_references_keep_float32() -> None:

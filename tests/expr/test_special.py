@@ -363,6 +363,13 @@ def test_there_is_no_third_derivative_by_a_shape() -> None:
     assert mixed == pytest.approx(float(want), rel=1e-14)
 
 
+def test_the_faddeeva_function_keeps_its_digits_far_out() -> None:
+    """Where squares of the argument are beyond the range."""
+    kernel = sg.fused_forward(2, lambda v: sg.wofz(v[0], v[1]), device="cpu", dtype="float64")
+    for x, y, place in ((0.0, 1e300, 0), (1e300, 0.0, 1)):
+        assert kernel.run([x, y])[place] == pytest.approx(1e-300 / np.sqrt(np.pi), rel=1e-15)
+
+
 PARAMETERS = [
     (2.5, 1.5, 0.75), (0.3, 0.2, 0.99), (1e-3, 40.0, 1e-4), (0.02, 1e-3, 0.5), (1e-3, 0.02, 0.9999),
     (300.0, 250.0, 0.5), (7.0, 0.01, 0.25), (60.0, 0.5, 0.996), (0.5, 300.0, 1e-6),

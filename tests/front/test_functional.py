@@ -368,6 +368,48 @@ def test_anything_is_returned_beside_the_value() -> None:
     assert none is None
 
 
+def _of_many_types(x: Any) -> dict[str, Any]:
+    """Results of elements: arrays in memory, integers of 32 bits, truth values."""
+    k = (x * 1000003.7).astype(int)
+    return {
+        "in memory": sg.fori_loop(0, 3, lambda k, c: c.at[k].add(0.5), x),
+        "integers": k, "integer": -k[-1], "words": (x * 1e9).astype(np.uint32),
+        "truths": x > 1.5, "truth": x[0] > 1.5, "mixed": sg.array([x[0], 1.0]),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_results_of_elements_have_types(dtype: Any) -> None:
+    """Arrays that loops carry came out as they were traced, and integers as rounded floats."""
+    x = np.array([0.5, 1.25, 2.0, 3.75])
+    run = sg.jit(lambda x: (_of_many_types(x), np.array([x[0], x[1]])), device="cpu", dtype=dtype)
+    loss = lambda x: (np.sum(x**2), _of_many_types(x))  # noqa: E731
+    (_, aux), _ = sg.value_and_grad(loss, has_aux=True, device="cpu", dtype=dtype)(x)
+    words = (x.astype(dtype) * np.dtype(dtype).type(1e9)).astype(np.uint32)
+    for results in (run(x)[0], aux):
+        assert results["in memory"].tolist() == [1.0, 1.75, 2.5, 3.75]
+        assert results["in memory"].dtype == results["mixed"].dtype == dtype
+        assert results["integers"].dtype == results["integer"].dtype == np.int32
+        assert results["integers"].tolist() == [500001, 1250004, 2000007, 3750013]
+        assert results["integer"] == -3750013
+        assert results["words"].dtype == np.uint32 and np.array_equal(results["words"], words)
+        assert results["truths"].tolist() == [False, False, True, True]
+        assert results["truth"].dtype == bool and not results["truth"]
+
+
+@pytest.mark.parametrize("size", [4, 400])
+@pytest.mark.parametrize("start", [np.arange(3.0), np.arange(3), np.array([True, False, True])])
+def test_constant_results_are_arrays_of_numbers(size: int, start: Any) -> None:
+    """Arrays of objects came out of functions that write to constants."""
+    f = lambda x: (sg.array(start).at[0].set(start[2]), x + 1.0)  # noqa: E731
+    of_jit = sg.jit(f, device="cpu")(np.ones(size))[0]
+    loss = lambda x: (np.sum(x), f(x)[0])  # noqa: E731
+    (_, aux), _ = sg.value_and_grad(loss, has_aux=True, device="cpu")(np.ones(size))
+    for result in (of_jit, aux):
+        assert type(result) is np.ndarray and result.dtype == start.dtype
+        assert result.tolist() == [start[2], start[1], start[2]]
+
+
 @pytest.mark.skipif(not list_gpus(), reason="no GPU and no software Vulkan driver here")
 def test_arrays_on_a_gpu_stay_there() -> None:
     def both(p: Any, x: Any, picked: Any) -> Any:

@@ -13,7 +13,7 @@ from symgrad.errors import InputError
 from symgrad.expr import ops
 from symgrad.expr.graph.node import Graph, Op, inputs_of, reachable
 from symgrad.expr.laws.simplify import simplify
-from symgrad.expr.references.reference import is_split
+from symgrad.expr.references import is_split
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib import exponential

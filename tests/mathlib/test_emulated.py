@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from symgrad.expr import ops
+from symgrad.expr import ops, references
 from symgrad.expr.graph.node import Graph, inputs_of
-from symgrad.expr.references import reference
 from symgrad.expr.semantics.evaluate import evaluate_graph
 from symgrad.expr.tracers.expression import Expr
 from symgrad.mathlib.pair import arithmetic
@@ -38,9 +37,9 @@ LARGE = (1.0 - 2.0**-16) * 2.0**128
 """Results above it may be infinite."""
 
 SHARES: dict[str, Any] = {
-    "silu": reference.sigmoid, "gelu": reference.normal_cdf,
-    "gelu_tanh": lambda x: reference.sigmoid(
-        reference.GELU_TANH[0] * (x + reference.GELU_TANH[1] * x**3)
+    "silu": references.sigmoid, "gelu": references.normal_cdf,
+    "gelu_tanh": lambda x: references.sigmoid(
+        references.GELU_TANH[0] * (x + references.GELU_TANH[1] * x**3)
     ),
 }  # fmt: skip
 """Of derivatives that have a root below 0, the smaller one of the two terms left of it."""

@@ -166,8 +166,8 @@ class Jacobian:
     Example:
         >>> import symgrad as sg
         >>> x, y = sg.symbols("x y")
-        >>> found = sg.jacobian([x * y, y**2], [x, y])
-        >>> [(int(i), int(j)) for i, j in zip(found.rows, found.columns)]  # (1, 0) is none
+        >>> jacobian = sg.jacobian([x * y, y**2], [x, y])
+        >>> [(int(i), int(j)) for i, j in zip(jacobian.rows, jacobian.columns)]  # (1, 0) is none
         [(0, 0), (0, 1), (1, 1)]
     """
 

@@ -10,7 +10,7 @@ from contextlib import ContextDecorator
 from contextvars import ContextVar
 from copy import copy as copy_of
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from symgrad.errors import InputError, InputTypeError, TraceError
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.place import Place
+from symgrad.lazy import definitions
 
 # --- arrays that are traced as a whole ------------------------------------------------------------
 # Arrays that are traced as a whole: what the floors below know of them.
@@ -88,13 +89,19 @@ def bits_float(bits: int) -> float:
     return float(_DOUBLE.unpack(_WORD.pack(bits))[0])
 
 
+def _by_definition(op: Op, *arguments: Any) -> Any:
+    """The operation of NumPy's numbers, as its definition in kernels has it."""
+    return definitions.value(op, *arguments)
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Op:
     """One row of the op table: everything that symgrad knows about an operation.
 
     ``signature`` reads ``"ff->f"`` with f float, b bool, i int32, u uint32, F and W arrays of
     floats and of words, p a pair of floats (in definitions), t the results of a loop or a choice.
-    ``reference`` is the meaning, a NumPy function. Of ``partials(y, *args)`` and ``vjp(g, y,
+    ``reference`` is the meaning, a NumPy function; of a row without one it is the row's definition
+    in kernels, in float64. Of ``partials(y, *args)`` and ``vjp(g, y,
     *args)`` a row has at most one: the partial derivatives, or, where a product would turn 0*inf
     into NaN, the cotangents themselves; None marks a structural zero. A row with ``compose`` is
     never a node: calling it builds its definition from other rows. ``special`` gives what the
@@ -103,7 +110,7 @@ class Op:
 
     name: str
     signature: str
-    reference: Callable[..., Any]
+    reference: Callable[..., Any] = _by_definition
     meaning: str = ""
     partials: Callable[..., Sequence[Any]] | None = None
     vjp: Callable[..., Sequence[Any]] | None = None
@@ -144,6 +151,8 @@ class Op:
     domain: str = ""
     edges: str = ""
     points: tuple[tuple[float, ...], ...] = ()
+    example: float | None = None
+    """The value at the first of the points, to 12 digits, of public rows without a reference."""
     latex: str = ""
     arity: int = field(init=False)
     result: str = field(init=False)
@@ -152,6 +161,8 @@ class Op:
         arguments, result = self.signature.split("->")
         object.__setattr__(self, "arity", len(arguments))
         object.__setattr__(self, "result", result)
+        if self.reference is _by_definition:
+            object.__setattr__(self, "reference", partial(_by_definition, self))
 
     def __call__(self, *args: Any) -> Any:
         """The expression ``op(*args)``, or, of numbers alone, what the reference makes of them."""

@@ -291,9 +291,9 @@ class Eigen(NamedTuple):
     Example:
         >>> import symgrad as sg
         >>> def largest(v):
-        ...     found = sg.linalg.eigh(v.reshape(2, 2))
-        ...     assert isinstance(found, sg.linalg.Eigen)
-        ...     return found.eigenvalues[-1]
+        ...     pairs = sg.linalg.eigh(v.reshape(2, 2))
+        ...     assert isinstance(pairs, sg.linalg.Eigen)
+        ...     return pairs.eigenvalues[-1]
         >>> sg.fused_forward(4, largest, device="cpu").run([2.0, 0.0, 0.0, 3.0])
         3.0
     """

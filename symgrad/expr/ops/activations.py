@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.expr import references
 from symgrad.expr.graph.node import Masked, Op
 from symgrad.expr.ops.arithmetic import abs
 from symgrad.expr.ops.comparison import isnan, where
 from symgrad.expr.ops.error_function import bell, fading
 from symgrad.expr.ops.trigonometric import logistic, tanh
-from symgrad.expr.references import reference
 
 # Rows are set by hand: what belongs together stands on one line.
 # fmt: off
@@ -25,21 +25,21 @@ relu = Op(
     definition=lambda x: where((x > 0.0) | isnan(x), x, 0.0),
 )
 silu = Op(
-    name="silu", signature="f->f", reference=reference.silu, cost=24,
+    name="silu", signature="f->f", reference=references.silu, cost=24,
     meaning="x*sigmoid(x), also called swish; 0 at -inf", partials=lambda y, x: (silu_slope(x),),
     transcendental=True, edges="right where sigmoid(x) is subnormal, which devices flush",
     points=((0.5,), (-4.0,), (0.0,)),
     public=True,
 )
 silu_slope = Op(
-    name="silu_slope", signature="f->f", reference=reference.silu_slope, cost=30,
+    name="silu_slope", signature="f->f", reference=references.silu_slope, cost=30,
     meaning="sigmoid(x)*(1 + x*sigmoid(-x)), the derivative of silu", transcendental=True,
     partials=lambda y, x: (logistic(x) * (2.0 - x * tanh(0.5 * x)),),
     points=((0.5,), (-4.0,), (0.0,)),
 )
 gelu = Op(
     name="gelu", signature="f->f",
-    reference=reference.gelu, cost=44,
+    reference=references.gelu, cost=44,
     meaning="x*Phi(x), Phi the normal distribution function (the exact form); 0 at -inf",
     partials=lambda y, x: (gelu_slope(x),), transcendental=True,
     points=((0.5,), (-4.0,), (0.0,), (1e-5,), (1e20,), (-3e38,)),
@@ -54,12 +54,12 @@ def _gelu_curvature(x: Any) -> Any:
 
 
 gelu_slope = Op(
-    name="gelu_slope", signature="f->f", reference=reference.gelu_slope, cost=60,
+    name="gelu_slope", signature="f->f", reference=references.gelu_slope, cost=60,
     meaning="Phi(x) + x*phi(x), phi the normal density: the derivative of gelu",
     partials=lambda y, x: (_gelu_curvature(x),), transcendental=True, points=((0.5,), (-2.0,)),
 )
 gelu_tanh = Op(
-    name="gelu_tanh", signature="f->f", reference=reference.gelu_tanh, cost=28,
+    name="gelu_tanh", signature="f->f", reference=references.gelu_tanh, cost=28,
     meaning="the tanh approximation of gelu, another function: they differ by up to 5e-4",
     partials=lambda y, x: (gelu_tanh_slope(x),), transcendental=True,
     points=((0.5,), (-4.0,), (0.0,), (1e-5,), (31.0,), (-3e38,)),
@@ -69,7 +69,7 @@ gelu_tanh = Op(
 
 def _gelu_tanh_curvature(x: Any) -> Any:
     """The second derivative of x*sigmoid(z), z = a (x + b x**3); 0 from |x| = 30 on."""
-    a, b = reference.GELU_TANH
+    a, b = references.GELU_TANH
     x = where(abs(x) > 30.0, 30.0, x)
     z, slope, bend = a * (x + b * (x * x * x)), a * (1.0 + 3.0 * b * (x * x)), 6.0 * a * b * x
     turn = x * (slope * slope) * tanh(0.5 * z)
@@ -77,7 +77,7 @@ def _gelu_tanh_curvature(x: Any) -> Any:
 
 
 gelu_tanh_slope = Op(
-    name="gelu_tanh_slope", signature="f->f", reference=reference.gelu_tanh_slope, cost=44,
+    name="gelu_tanh_slope", signature="f->f", reference=references.gelu_tanh_slope, cost=44,
     meaning="the derivative of gelu_tanh", partials=lambda y, x: (_gelu_tanh_curvature(x),),
     transcendental=True, points=((0.5,), (-4.0,), (0.0,)),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from symgrad.expr import references
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops import interval
 from symgrad.expr.ops.law import exact, finite, nonnegative, nonzero, real
-from symgrad.expr.references import reference
 
 # Rows are set by hand: what belongs together stands on one line.
 # fmt: off
@@ -78,7 +78,7 @@ neg = Op(
     interval=interval.neg,
 )
 reciprocal = Op(
-    name="reciprocal", signature="f->f", reference=reference.reciprocal, meaning="1 / a", cost=4,
+    name="reciprocal", signature="f->f", reference=references.reciprocal, meaning="1 / a", cost=4,
     llvm="fdiv {f} {one}, {0}",
     wgsl="{one} / {0}", partials=lambda y, a: (-(y * y),), latex=r"\frac{{1}}{{{0}}}",
     laws=lambda a: (
@@ -90,7 +90,7 @@ reciprocal = Op(
     interval=interval.reciprocal, public=True,
 )
 fma = Op(
-    name="fma", signature="fff->f", reference=reference.fma, meaning="a * b + c", cost=1,
+    name="fma", signature="fff->f", reference=references.fma, meaning="a * b + c", cost=1,
     llvm="call {f} @llvm.fma.{m}({f} {0}, {f} {1}, {f} {2})",
     wgsl="fma({0}, {1}, {2})", partials=lambda y, a, b, c: (b, a, 1),
     edges="rounded once where the device has a fused multiply-add", points=((1.5, -0.7, 2.0),),
@@ -107,7 +107,7 @@ sqrt = Op(
     interval=interval.sqrt, public=True,
 )
 rsqrt = Op(
-    name="rsqrt", signature="f->f", reference=reference.rsqrt, meaning="1/sqrt(x)", cost=4,
+    name="rsqrt", signature="f->f", reference=references.rsqrt, meaning="1/sqrt(x)", cost=4,
     llvm="r = call {f} @llvm.sqrt.{m}({f} {0}); fdiv {f} {one}, {r}",
     wgsl="inverseSqrt({0})", partials=lambda y, x: ((-0.5 * y) * (y * y),),
     latex=r"\frac{{1}}{{\sqrt{{{0}}}}}",

@@ -11,7 +11,6 @@ from symgrad.expr.ops.arithmetic import abs, sign, sqrt
 from symgrad.expr.ops.comparison import isnan, where
 from symgrad.expr.ops.exponential import exp, log, pow
 from symgrad.expr.ops.trigonometric import asinh, cosh, sinh
-from symgrad.expr.references import special
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
@@ -121,39 +120,41 @@ def _near_or_far(x: Any, near: Any, far: tuple[float, ...]) -> Any:
 
 
 i0e = Op(
-    name="i0e", signature="f->f", reference=special.i0e, cost=60, transcendental=True,
+    name="i0e", signature="f->f", cost=60, transcendental=True,
     meaning="exp(-|x|)*I_0(x), a modified Bessel function", scipy=True,
     partials=lambda y, x: (sign(x) * _slope(x, I0E_SERIES, I0E_SLOPE),),
     exact=lambda x: _mp.besseli(0, x) * _mp.exp(-_mp.fabs(x)),
     latex=r"e^{{-\left|{0}\right|}}I_0\left({0}\right)",
     edges="the derivative is taken to be 0 at 0, where the slopes are 1 and -1",
     points=((0.5,), (-0.25,), (3.0,), (-9.0,), (30.0,), (1000.0,), (1e-3,)),
-    public=True,
+    example=0.645035270449, public=True,
 )
 i1e = Op(
-    name="i1e", signature="f->f", reference=special.i1e, cost=60, transcendental=True,
+    name="i1e", signature="f->f", cost=60, transcendental=True,
     meaning="exp(-|x|)*I_1(x), a modified Bessel function", scipy=True,
     partials=lambda y, x: (_slope(x, I1E_SERIES, I1E_SLOPE),),
     exact=lambda x: _mp.besseli(1, x) * _mp.exp(-_mp.fabs(x)),
     latex=r"e^{{-\left|{0}\right|}}I_1\left({0}\right)",
     edges="the second derivative is taken to be 0 at 0, where it jumps",
     points=((0.5,), (-0.25,), (2.0,), (3.0,), (-9.0,), (30.0,), (1000.0,), (1e-3,)),
-    public=True,
+    example=0.156420803185, public=True,
 )
 k0e = Op(
-    name="k0e", signature="f->f", reference=special.k0e, cost=90, transcendental=True,
+    name="k0e", signature="f->f", cost=90, transcendental=True,
     meaning="exp(x)*K_0(x), a modified Bessel function of the second kind", scipy=True,
     partials=lambda y, x: (-_excess(x),), exact=lambda x: _mp.besselk(0, x) * _mp.exp(x),
     latex=r"e^{{{0}}}K_0\left({0}\right)", domain="x >= 0", edges="inf at 0, 0 at inf",
-    points=((0.25,), (1e-3,), (0.75,), (1.5,), (9.0,), (1000.0,)), public=True,
+    points=((0.25,), (1e-3,), (0.75,), (1.5,), (9.0,), (1000.0,)),
+    example=1.9793338486, public=True,
 )
 k1e = Op(
-    name="k1e", signature="f->f", reference=special.k1e, cost=90, transcendental=True,
+    name="k1e", signature="f->f", cost=90, transcendental=True,
     meaning="exp(x)*K_1(x), a modified Bessel function of the second kind", scipy=True,
     partials=lambda y, x: (_near_or_far(x, y - k0e(x) - y / x, K1E_SLOPE),),
     exact=lambda x: _mp.besselk(1, x) * _mp.exp(x),
     latex=r"e^{{{0}}}K_1\left({0}\right)", domain="x >= 0", edges="inf at 0, 0 at inf",
-    points=((0.25,), (1e-3,), (0.75,), (1.5,), (9.0,), (1000.0,)), public=True,
+    points=((0.25,), (1e-3,), (0.75,), (1.5,), (9.0,), (1000.0,)),
+    example=4.81127658817, public=True,
 )
 
 
@@ -255,24 +256,24 @@ def _ratio_slope(y: Any, x: Any) -> Any:
 _AMPLITUDE: Final = "beyond its second zero errors are small beside sqrt(2/(pi x)), the amplitude"
 
 j0 = Op(
-    name="j0", signature="f->f", reference=special.j0, cost=80, transcendental=True,
+    name="j0", signature="f->f", cost=80, transcendental=True,
     meaning="J_0(x), a Bessel function of the first kind", partials=lambda y, x: (-j1(x),),
     exact=lambda x: _mp.besselj(0, x), sympy=lambda x: _sp.besselj(0, x), scipy=True,
     latex=r"J_0\left({0}\right)", edges=f"0 at ±inf; {_AMPLITUDE}",
     points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.7,), (3.0,), (-4.6,), (7.0,), (9.7,), (-123.4,)),
-    public=True,
+    example=1.0, public=True,
 )
 j1 = Op(
-    name="j1", signature="f->f", reference=special.j1, cost=80, transcendental=True,
+    name="j1", signature="f->f", cost=80, transcendental=True,
     meaning="J_1(x), a Bessel function of the first kind",
     partials=lambda y, x: (j0(x) - j1_ratio(x),),
     exact=lambda x: _mp.besselj(1, x), sympy=lambda x: _sp.besselj(1, x), scipy=True,
     latex=r"J_1\left({0}\right)", edges=f"±0.0 at ±inf; {_AMPLITUDE}",
     points=((0.0,), (1e-5,), (0.5,), (-1.0,), (1.2,), (3.0,), (-4.6,), (6.1,), (9.3,), (-123.4,)),
-    public=True,
+    example=0.0, public=True,
 )
 j1_ratio = Op(
-    name="j1_ratio", signature="f->f", reference=special.j1_ratio, cost=90, transcendental=True,
+    name="j1_ratio", signature="f->f", cost=90, transcendental=True,
     meaning="J_1(x)/x, 1/2 at 0: of the derivative of j1",
     partials=lambda y, x: (_ratio_slope(y, x),),
     exact=lambda x: _mp.besselj(1, x) / x if x else _mp.mpf(1) / 2,

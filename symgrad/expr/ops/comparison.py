@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.expr import references
 from symgrad.expr.graph.node import Masked, Op
 from symgrad.expr.ops import interval
 from symgrad.expr.ops.law import exact
-from symgrad.expr.references import reference
 
 # Rows are set by hand: what belongs together stands on one line.
 # fmt: off
@@ -84,7 +84,7 @@ isfinite = Op(
 
 
 where = Op(
-    name="where", signature="bff->f", reference=reference.where, cost=1,
+    name="where", signature="bff->f", reference=references.where, cost=1,
     meaning="a where the condition c holds, else b",
     llvm="select {b} {0}, {f} {1}, {f} {2}", wgsl="select({2}, {1}, {0})",
     vjp=lambda g, y, c, a, b: (None, Masked(c, g), Masked(~c, g)),

@@ -16,7 +16,6 @@ from symgrad.expr.graph.node import Op
 from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import sqrt
 from symgrad.expr.ops.comparison import where
-from symgrad.expr.references import special
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
@@ -61,30 +60,32 @@ def _d_slope(y: Any, p: Any) -> Any:
 
 
 ellipkm1 = Op(
-    name="ellipkm1", signature="f->f", reference=special.ellipkm1, cost=110, scipy=True,
+    name="ellipkm1", signature="f->f", cost=110, scipy=True,
     meaning="K(1 - p), the complete elliptic integral of the first kind, next to its pole at p = 0",
     partials=lambda y, p: (-0.5 * elliptic_b(p) / p,), exact=lambda p: _mp.ellipk(1 - p),
     sympy=lambda p: _sp.elliptic_k(1 - p), latex=r"K\left(1 - {0}\right)", transcendental=True,
     domain="p >= 0", edges="inf at 0, 0 at inf, else NaN", interval=interval.at_least(0.0),
-    points=((0.75,), (1.001,), (0.01,), (3.0,), (1e6,)), public=True,
+    points=((0.75,), (1.001,), (0.01,), (3.0,), (1e6,)), example=1.68575035481, public=True,
 )
 ellipk = Op(
-    name="ellipk", signature="f->f", reference=lambda m: special.ellipkm1(1.0 - m), cost=110,
+    name="ellipk", signature="f->f", cost=110,
     meaning="K(m), the complete elliptic integral of the first kind, of the parameter m = k**2",
     compose=lambda m: ellipkm1(1.0 - m), scipy=True, latex=r"K\left({0}\right)",
     domain="m <= 1", edges="inf at 1, 0 at -inf, else NaN", transcendental=True,
-    points=((0.25,), (1e-5,), (0.75,), (0.9990234375,), (-3.0,), (-1e4,)), public=True,
+    points=((0.25,), (1e-5,), (0.75,), (0.9990234375,), (-3.0,), (-1e4,)),
+    example=1.68575035481, public=True,
 )
 ellipe = Op(
-    name="ellipe", signature="f->f", reference=special.ellipe, cost=110, scipy=True,
+    name="ellipe", signature="f->f", cost=110, scipy=True,
     meaning="E(m), the complete elliptic integral of the second kind, of the parameter m = k**2",
     partials=lambda y, m: (-0.5 * elliptic_d(1.0 - m),), exact=lambda m: _mp.ellipe(m),
     sympy=lambda m: _sp.elliptic_e(m), latex=r"E\left({0}\right)", transcendental=True,
     domain="m <= 1", edges="1 at 1, inf at -inf, else NaN", interval=interval.at_least(0.0),
-    points=((0.25,), (1e-5,), (0.75,), (0.9990234375,), (-3.0,), (-1e4,)), public=True,
+    points=((0.25,), (1e-5,), (0.75,), (0.9990234375,), (-3.0,), (-1e4,)),
+    example=1.46746220934, public=True,
 )
 elliptic_b = Op(
-    name="elliptic_b", signature="f->f", reference=special.elliptic_b, cost=110,
+    name="elliptic_b", signature="f->f", cost=110,
     meaning="B(1 - p) of the parameter m = 1 - p, (E - p K)/m: of the derivative of K",
     partials=lambda y, p: (_slope(p, False, y - elliptic_d(p)),), transcendental=True,
     exact=lambda p: _mp.pi / 4 * _mp.hyp2f1(0.5, 0.5, 2, 1 - p), latex=r"B\left(1 - {0}\right)",
@@ -92,7 +93,7 @@ elliptic_b = Op(
     points=((0.75,), (1.0,), (0.01,), (1e-9,), (1.5,), (3.0,), (1e6,)),
 )
 elliptic_d = Op(
-    name="elliptic_d", signature="f->f", reference=special.elliptic_d, cost=110,
+    name="elliptic_d", signature="f->f", cost=110,
     meaning="D(1 - p) of the parameter m = 1 - p, (K - E)/m: of the derivative of E",
     partials=lambda y, p: (_d_slope(y, p),), transcendental=True,
     exact=lambda p: _mp.pi / 4 * _mp.hyp2f1(0.5, 1.5, 2, 1 - p), latex=r"D\left(1 - {0}\right)",

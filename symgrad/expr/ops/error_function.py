@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from symgrad.expr import references
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import abs
 from symgrad.expr.ops.comparison import where
-from symgrad.expr.references import reference, special
 from symgrad.lazy import mpmath as _mp
 
 # Rows are set by hand: what belongs together stands on one line.
@@ -22,20 +22,20 @@ def fading(x: Any, y: Any) -> Any:
 
 
 exp_neg_square = Op(
-    name="exp_neg_square", signature="f->f", reference=reference.exp_neg_square, cost=14,
+    name="exp_neg_square", signature="f->f", reference=references.exp_neg_square, cost=14,
     meaning="exp(-x**2), the square exact", partials=lambda y, x: (-2.0 * (fading(x, y) * y),),
     transcendental=True, latex="e^{{-{0}^2}}", points=((0.5,), (-3.0,), (0.0,), (3e38,)),
     interval=interval.within(0.0, 1.0),
 )
 erf = Op(
-    name="erf", signature="f->f", reference=reference.erf, meaning="the error function", cost=40,
+    name="erf", signature="f->f", reference=references.erf, meaning="the error function", cost=40,
     partials=lambda y, x: ((2.0 / math.sqrt(math.pi)) * exp_neg_square(x),), transcendental=True,
     latex=r"\mathrm{{erf}}\left({0}\right)", scipy=True,
     points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
     interval=interval.within(-1.0, 1.0), public=True,
 )
 erfc = Op(
-    name="erfc", signature="f->f", reference=reference.erfc, cost=40, transcendental=True,
+    name="erfc", signature="f->f", reference=references.erfc, cost=40, transcendental=True,
     meaning="1 - erf(x), accurate in the tail",
     partials=lambda y, x: ((-2.0 / math.sqrt(math.pi)) * exp_neg_square(x),),
     latex=r"\mathrm{{erfc}}\left({0}\right)", scipy=True,
@@ -43,13 +43,13 @@ erfc = Op(
     interval=interval.within(0.0, 2.0), public=True,
 )
 bell = Op(
-    name="bell", signature="f->f", reference=reference.bell, cost=14,
+    name="bell", signature="f->f", reference=references.bell, cost=14,
     meaning="exp(-x**2/2), the square exact", partials=lambda y, x: (-(fading(x, y) * y),),
     transcendental=True, latex="e^{{-{0}^2/2}}", points=((0.5,), (-3.0,), (0.0,), (3e38,)),
     interval=interval.within(0.0, 1.0),
 )
 normal_cdf = Op(
-    name="normal_cdf", signature="f->f", reference=reference.normal_cdf, cost=40,
+    name="normal_cdf", signature="f->f", reference=references.normal_cdf, cost=40,
     meaning="the normal distribution function, erfc(-x/sqrt(2))/2", transcendental=True,
     partials=lambda y, x: ((1.0 / math.sqrt(2.0 * math.pi)) * bell(x),),
     latex=r"\Phi\left({0}\right)",
@@ -57,7 +57,7 @@ normal_cdf = Op(
     interval=interval.within(0.0, 1.0),
 )
 ndtr = Op(
-    name="ndtr", signature="f->f", reference=reference.normal_cdf, cost=40, transcendental=True,
+    name="ndtr", signature="f->f", reference=references.normal_cdf, cost=40, transcendental=True,
     meaning="the normal distribution function, as SciPy calls it", compose=normal_cdf,
     scipy=True, points=((0.5,), (-2.0,), (0.0,), (1e-5,), (5.0,), (3e38,), (-3e38,)),
     public=True,
@@ -125,53 +125,53 @@ def _inverse_erf(x: Any) -> Any:
 
 
 log_ndtr = Op(
-    name="log_ndtr", signature="f->f", reference=special.log_ndtr, cost=70, transcendental=True,
+    name="log_ndtr", signature="f->f", cost=70, transcendental=True,
     meaning="the logarithm of the normal distribution function, accurate in both tails",
     partials=lambda y, x: (inverse_mills(x),), scipy=True,
     exact=lambda x: _mp.log(_mp.ncdf(x)) if x < 0 else _mp.log1p(-_mp.ncdf(-x)),
     latex=r"\ln\Phi\left({0}\right)", edges="-inf at -inf, -0.0 at inf",
     points=((0.0,), (0.5,), (-0.5,), (-3.0,), (4.0,), (-30.0,), (7.0,)),
-    public=True,
+    example=-0.69314718056, public=True,
 )
 inverse_mills = Op(
-    name="inverse_mills", signature="f->f", reference=special.inverse_mills, cost=60,
+    name="inverse_mills", signature="f->f", cost=60,
     meaning="phi(x)/Phi(x), the derivative of log_ndtr: the inverse of Mills' ratio",
     partials=lambda y, x: (_hazard_slope(y, x),), exact=_hazard, transcendental=True,
     points=((0.0,), (0.5,), (-0.5,), (-3.0,), (4.0,)),
 )
 mills_excess = Op(
-    name="mills_excess", signature="f->f", reference=special.mills_excess, cost=50,
+    name="mills_excess", signature="f->f", cost=50,
     meaning="x + phi(x)/Phi(x), which falls as -1/x to the left", transcendental=True,
     partials=lambda y, x: (_excess_slope(y, x),), exact=lambda x: x + _hazard(x),
     points=((0.0,), (0.5,), (-0.5,), (-3.0,), (4.0,)),
 )
 erfinv = Op(
-    name="erfinv", signature="f->f", reference=special.erfinv, cost=60, transcendental=True,
+    name="erfinv", signature="f->f", cost=60, transcendental=True,
     meaning="the inverse of erf", partials=lambda y, x: (erfinv_slope(x),), scipy=True,
     exact=lambda x: _inverse_erf(x), domain="-1 <= x <= 1",
     latex=r"\mathrm{{erf}}^{{-1}}\left({0}\right)",
     edges="±inf at ±1, where the derivative is inf; NaN beyond",
     points=((0.0,), (0.3,), (-0.5,), (0.5,), (0.9,), (-0.999,), (1e-3,)),
-    public=True,
+    example=0.0, public=True,
 )
 erfinv_slope = Op(
-    name="erfinv_slope", signature="f->f", reference=special.erfinv_slope, cost=120,
+    name="erfinv_slope", signature="f->f", cost=120,
     meaning="the derivative of erfinv", partials=lambda y, x: (2.0 * erfinv(x) * (y * y),),
     exact=lambda x: _mp.sqrt(_mp.pi) / 2 * _mp.exp(_inverse_erf(x) ** 2),
     transcendental=True, domain="-1 <= x <= 1", edges="inf at ±1, NaN beyond",
     points=((0.0,), (0.3,), (-0.5,), (0.5,), (0.9,), (-0.999,)),
 )
 ndtri = Op(
-    name="ndtri", signature="f->f", reference=special.ndtri, cost=60, transcendental=True,
+    name="ndtri", signature="f->f", cost=60, transcendental=True,
     meaning="the inverse of ndtr: quantiles of the normal distribution", exact=_inverse_normal,
     partials=lambda y, p: (ndtri_slope(p),), domain="0 <= p <= 1", scipy=True,
     latex=r"\Phi^{{-1}}\left({0}\right)",
     edges="-inf at 0 and inf at 1, where the derivative is inf; NaN beyond",
     points=((0.5,), (0.3,), (0.25,), (0.75,), (1e-3,), (1e-30,), (0.99,)),
-    public=True,
+    example=0.0, public=True,
 )
 ndtri_slope = Op(
-    name="ndtri_slope", signature="f->f", reference=special.ndtri_slope, cost=120,
+    name="ndtri_slope", signature="f->f", cost=120,
     meaning="the derivative of ndtri", partials=lambda y, p: (ndtri(p) * (y * y),),
     exact=lambda p: _mp.sqrt(2 * _mp.pi) * _mp.exp(_inverse_normal(p) ** 2 / 2),
     transcendental=True, domain="0 <= p <= 1", edges="inf at 0 and 1, NaN beyond",
@@ -188,16 +188,17 @@ def _scaled(x: Any) -> Any:
 
 
 exp_square = Op(
-    name="exp_square", signature="f->f", reference=special.exp_square, cost=14,
+    name="exp_square", signature="f->f", cost=14,
     meaning="exp(x**2), the square exact", partials=lambda y, x: (2.0 * x * y,),
     transcendental=True, latex="e^{{{0}^2}}", points=((0.5,), (-3.0,), (0.0,)),
     exact=lambda x: _mp.exp(x * x), interval=interval.at_least(1.0),
 )
 erfcx = Op(
-    name="erfcx", signature="f->f", reference=special.erfcx, cost=80, transcendental=True,
+    name="erfcx", signature="f->f", cost=80, transcendental=True,
     meaning="exp(x**2)*erfc(x), the scaled complement of the error function",
     partials=lambda y, x: (-math.sqrt(2.0) * mills_excess(-math.sqrt(2.0) * x) * y,),
     definition=_scaled, scipy=True, exact=lambda x: _mp.exp(x * x) * _mp.erfc(x),
     interval=interval.at_least(0.0), edges="0 at inf, inf at -inf",
-    points=((0.5,), (-2.0,), (4.0,), (0.0,), (1.0001,), (300.0,), (1e-5,)), public=True,
+    points=((0.5,), (-2.0,), (4.0,), (0.0,), (1.0001,), (300.0,), (1e-5,)),
+    example=0.615690344193, public=True,
 )

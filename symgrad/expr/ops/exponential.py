@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.expr import references
 from symgrad.expr.graph.node import Handle, Op
 from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import abs, reciprocal, stop_gradient
 from symgrad.expr.ops.comparison import at_nan, isfinite, isnan, where
 from symgrad.expr.ops.law import positive, real
 from symgrad.expr.ops.trigonometric import sigmoid, tanh
-from symgrad.expr.references import reference, special
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
@@ -87,14 +87,15 @@ log1p = Op(
 
 
 sigmoid_difference = Op(
-    name="sigmoid_difference", signature="ff->f", reference=reference.sigmoid_difference, cost=24,
+    name="sigmoid_difference", signature="ff->f", reference=references.sigmoid_difference, cost=24,
     meaning="sigmoid(a - b), the difference not rounded; 1/2 where a = b, infinite or not",
     partials=lambda y, a, b: ((slope := logistic_difference(a, b)), -slope), transcendental=True,
     points=((1.5, -0.25), (30.0, 31.0), (0.5, 0.5), (-20.0, 30.0), (1.0, 1.0001)),
 )
 logistic_difference = Op(
-    name="logistic_difference", signature="ff->f", reference=reference.logistic_difference, cost=26,
+    name="logistic_difference", signature="ff->f", reference=references.logistic_difference,
     meaning="logistic(a - b), the difference not rounded", commutative=True, transcendental=True,
+    cost=26,
     partials=lambda y, a, b: ((slope := y * tanh(0.5 * (b - a))), -slope),
     points=((1.5, -0.25), (30.0, 31.0), (0.5, 0.5), (-20.0, 30.0), (1.0, 1.0001)),
 )
@@ -120,7 +121,7 @@ logaddexp = Op(
     public=True,
 )
 softplus = Op(
-    name="softplus", signature="f->f", reference=reference.softplus, meaning="log(1 + exp(x))",
+    name="softplus", signature="f->f", reference=references.softplus, meaning="log(1 + exp(x))",
     cost=32, partials=lambda y, x: (sigmoid(x),), transcendental=True,
     points=((0.5,), (-30.0,), (100.0,)),
     interval=interval.at_least(0.0), public=True,
@@ -130,7 +131,7 @@ softplus = Op(
 # Powers and the cube root.
 
 integer_pow = Op(
-    name="integer_pow", signature="fi->f", reference=reference.integer_power, cost=3,
+    name="integer_pow", signature="fi->f", reference=references.integer_power, cost=3,
     meaning="x**k for a constant integer k, by products for -15 < k < 17",
     vjp=lambda g, y, x, k: ((k.number * g) * x ** (k.number - 1), None), latex="{0}^{{{1}}}",
     edges="x**0 is 1; x**-k is 1/x**k, ±inf from 2**126 on where a device flushes a subnormal x**k",
@@ -181,7 +182,7 @@ def _pow_times_partials(y: Any, c: Any, x: Any, p: Any, k: Any) -> tuple[Any, ..
 
 
 pow_times = Op(
-    name="pow_times", signature="fffi->f", reference=reference.pow_times, cost=12,
+    name="pow_times", signature="fffi->f", reference=references.pow_times, cost=12,
     meaning="c * x**(p + k) for a constant integer k, without p + k or x**p being rounded",
     partials=_pow_times_partials, transcendental=True, domain="x >= 0, or p an integer",
     edges="0 where c is 0; the derivative by p is 0 for x <= 0",
@@ -218,37 +219,37 @@ def _share(x: Any, y: Any) -> Any:
 
 
 xlogy = Op(
-    name="xlogy", signature="ff->f", reference=special.xlogy, cost=14, transcendental=True,
+    name="xlogy", signature="ff->f", cost=14, transcendental=True,
     meaning="x*log(y), 0 where x is 0", partials=lambda r, x, y: (log(y), _share(x, y)),
     exact=lambda x, y: x * _mp.log(y) if x else x, sympy=lambda x, y: x * _sp.log(y),
     domain="y >= 0, or x = 0", edges="0 at x = 0 unless y is NaN; d/dx is log(y) there, d/dy 0",
     scipy=True, points=((1.5, 0.7), (0.0, 2.0), (2.0, 1.0), (-0.3, 20.0)),
-    public=True,
+    example=-0.535012415908, public=True,
     definition=lambda x, y: where((x == 0.0) & ~isnan(y), 0.0, x * log(y)),
 )
 xlog1py = Op(
-    name="xlog1py", signature="ff->f", reference=special.xlog1py, cost=22, transcendental=True,
+    name="xlog1py", signature="ff->f", cost=22, transcendental=True,
     meaning="x*log(1 + y), 0 where x is 0",
     partials=lambda r, x, y: (log1p(y), _share(x, 1.0 + y)),
     exact=lambda x, y: x * _mp.log1p(y) if x else x, sympy=lambda x, y: x * _sp.log(1 + y),
     domain="y >= -1, or x = 0", edges="0 at x = 0 unless y is NaN; d/dx is log1p(y) there, d/dy 0",
     scipy=True, points=((1.5, 0.7), (0.0, 2.0), (2.0, 1e-3), (-0.3, -0.4)),
-    public=True,
+    example=0.795942376593, public=True,
     definition=lambda x, y: where((x == 0.0) & ~isnan(y), 0.0, x * log1p(y)),
 )
 entr = Op(
-    name="entr", signature="f->f", reference=special.entr, cost=14, transcendental=True,
+    name="entr", signature="f->f", cost=14, transcendental=True,
     meaning="-x*log(x), a term of an entropy", partials=lambda y, x: (-1.0 - log(x),),
     exact=lambda x: -x * _mp.log(x) if x > 0 else (_mp.mpf(0) if not x else -_mp.inf),
     sympy=lambda x: -x * _sp.log(x), domain="x >= 0",
     edges="0 at 0, where the derivative is inf; -inf for x < 0; the derivative has only a small "
     "absolute error near its root 1/e",
     scipy=True, points=((0.5,), (1.0,), (3.0,), (1e-3,)),
-    public=True,
+    example=0.34657359028, public=True,
     definition=lambda x: where(x < 0.0, -math.inf, where(x == 0.0, 0.0, -x * log(x))),
 )
 logit = Op(
-    name="logit", signature="f->f", reference=special.logit, cost=40, transcendental=True,
+    name="logit", signature="f->f", reference=references.logit, cost=40, transcendental=True,
     meaning="log(x/(1 - x)), the inverse of sigmoid",
     partials=lambda y, x: (at_nan((x < 0.0) | (x > 1.0), reciprocal(x * (1.0 - x))),),
     exact=lambda x: _mp.log(x / (1 - x)) if 0 < x < 1 else (x - 0.5) * _mp.inf,
@@ -272,14 +273,14 @@ def _log1mexp(x: Any) -> Any:
 
 
 log1mexp = Op(
-    name="log1mexp", signature="f->f", reference=special.log1mexp, cost=50, transcendental=True,
+    name="log1mexp", signature="f->f", cost=50, transcendental=True,
     meaning="log(1 - exp(-x)), accurate for small and large x",
     partials=lambda y, x: (_log1mexp_slope(x),),
     exact=lambda x: _mp.log(-_mp.expm1(-x)) if x else -_mp.inf,
     sympy=lambda x: _sp.log(1 - _sp.exp(-x)),
     domain="x >= 0", edges="-inf at 0, where the derivative is inf; NaN for x < 0",
     points=((0.7,), (0.6931471805599453,), (0.5,), (1e-3,), (3.0,), (30.0,)),
-    public=True,
+    example=-0.686341002808, public=True,
     definition=_log1mexp,
 )
 
@@ -292,7 +293,7 @@ def _huber(delta: Any, r: Any) -> Any:
 
 
 huber = Op(
-    name="huber", signature="ff->f", reference=special.huber, cost=8,
+    name="huber", signature="ff->f", reference=references.huber, cost=8,
     meaning="r**2/2 for |r| <= delta, else delta*(|r| - delta/2): Huber's loss of a residual r",
     compose=_huber, domain="delta >= 0",
     edges="inf for delta < 0", scipy=True, points=((1.0, 0.5), (0.5, -2.0)),

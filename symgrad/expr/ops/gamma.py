@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.expr import references
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.arithmetic import abs, copysign, sqrt
 from symgrad.expr.ops.comparison import isinf, isnan, where
 from symgrad.expr.ops.exponential import exp, log, log1p, pow
 from symgrad.expr.ops.rounding import floor, round
 from symgrad.expr.ops.trigonometric import cos, sin
-from symgrad.expr.references import special
-from symgrad.expr.references.reference import power_chain
+from symgrad.expr.references import power_chain
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
@@ -85,7 +85,7 @@ def high_polygamma(n: int, x: Any) -> Any:
 
 
 gammaln = Op(
-    name="gammaln", signature="f->f", reference=special.gammaln, cost=90, transcendental=True,
+    name="gammaln", signature="f->f", reference=references.gammaln, cost=90, transcendental=True,
     meaning="log(|gamma(x)|)", partials=lambda y, x: (digamma(x),),
     exact=lambda x: _mp.re(_mp.loggamma(x)) if x > 0 or x != _mp.floor(x) else _mp.inf,
     sympy=lambda x: _sp.loggamma(x), latex=r"\ln\left|\Gamma\left({0}\right)\right|",
@@ -96,7 +96,7 @@ gammaln = Op(
     public=True,
 )
 digamma = Op(
-    name="digamma", signature="f->f", reference=special.digamma, cost=80, transcendental=True,
+    name="digamma", signature="f->f", cost=80, transcendental=True,
     meaning="the derivative of gammaln", partials=lambda y, x: (trigamma(x),),
     exact=lambda x: _mp.digamma(x), sympy=lambda x: _sp.polygamma(0, x),
     latex=r"\psi\left({0}\right)",
@@ -104,17 +104,17 @@ digamma = Op(
     edges="-inf at 0, inf at -0.0, NaN at -1, -2, ...; near its zeros below 0 only the absolute "
     "error is small",
     points=((0.3,), (1.0,), (1.5,), (2.0,), (3.0,), (20.0,), (-0.4,), (-1.7,)),
-    public=True,
+    example=-3.5025242222, public=True,
 )
 trigamma = Op(
-    name="trigamma", signature="f->f", reference=lambda x: special.polygamma(1, x), cost=70,
+    name="trigamma", signature="f->f", cost=70,
     meaning="the derivative of digamma, polygamma(1, x)", partials=lambda y, x: (tetragamma(x),),
     exact=lambda x: _mp.psi(1, x), sympy=lambda x: _sp.polygamma(1, x), transcendental=True,
     latex=r"\psi_1\left({0}\right)", domain="all x but 0, -1, -2, ...",
     edges="inf at 0, -1, -2, ...", points=((0.3,), (1.0,), (2.5,), (20.0,), (-0.4,), (-1.7,)),
 )
 tetragamma = Op(
-    name="tetragamma", signature="f->f", reference=lambda x: special.polygamma(2, x), cost=70,
+    name="tetragamma", signature="f->f", cost=70,
     meaning="the derivative of trigamma, polygamma(2, x)", partials=lambda y, x: (pentagamma(x),),
     exact=lambda x: _mp.psi(2, x), sympy=lambda x: _sp.polygamma(2, x), transcendental=True,
     latex=r"\psi_2\left({0}\right)", domain="all x but 0, -1, -2, ...",
@@ -122,7 +122,7 @@ tetragamma = Op(
     "error is small", points=((0.3,), (1.0,), (2.5,), (20.0,), (-0.4,), (-1.7,)),
 )
 pentagamma = Op(
-    name="pentagamma", signature="f->f", reference=lambda x: special.polygamma(3, x), cost=70,
+    name="pentagamma", signature="f->f", cost=70,
     meaning="the derivative of tetragamma, polygamma(3, x)",
     partials=lambda y, x: (high_polygamma(4, x),), exact=lambda x: _mp.psi(3, x),
     sympy=lambda x: _sp.polygamma(3, x), transcendental=True,
@@ -221,7 +221,7 @@ def _gamma(x: Any) -> Any:
 
 
 gamma = Op(
-    name="gamma", signature="f->f", reference=special.gamma, cost=150, transcendental=True,
+    name="gamma", signature="f->f", reference=references.gamma, cost=150, transcendental=True,
     meaning="the gamma function", partials=lambda y, x: (y * digamma(x),), definition=_gamma,
     exact=lambda x: _mp.gamma(x), sympy=lambda x: _sp.gamma(x), scipy=True,
     latex=r"\Gamma\left({0}\right)", domain="all x but -1, -2, ...",

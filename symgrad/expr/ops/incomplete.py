@@ -8,7 +8,6 @@ from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.comparison import where
 from symgrad.expr.ops.exponential import log, log1p
 from symgrad.expr.ops.gamma import digamma, trigamma
-from symgrad.expr.references import incomplete as reference
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
@@ -121,7 +120,7 @@ def _end_slope(a: Any, b: Any) -> Any:
 
 
 gammainc = Op(
-    name="gammainc", signature="ff->f", reference=reference.gammainc, cost=700,
+    name="gammainc", signature="ff->f", cost=700,
     meaning="the regularized lower incomplete gamma function, P(a, x): the gamma distribution's "
     "distribution function",
     partials=lambda y, a, x: (gammainc_slope(a, x), gamma_density(a, x)),
@@ -131,10 +130,10 @@ gammainc = Op(
     edges="0 at x = 0 and for infinite a, 1 at x = inf and for a = 0, else NaN; there is no "
     "third derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 19.0), (100.0, 80.0)),
-    public=True,
+    example=0.520499877813, public=True,
 )
 gammaincc = Op(
-    name="gammaincc", signature="ff->f", reference=reference.gammaincc, cost=750,
+    name="gammaincc", signature="ff->f", cost=750,
     meaning="the regularized upper incomplete gamma function, Q(a, x) = 1 - P(a, x), accurate "
     "where it is small",
     partials=lambda y, a, x: (-gammainc_slope(a, x), -gamma_density(a, x)),
@@ -144,10 +143,10 @@ gammaincc = Op(
     edges="1 at x = 0 and for infinite a, 0 at x = inf and for a = 0, else NaN; there is no "
     "third derivative by a; where a is above 2**60 (float64: 2**120), 0, 1/2 or 1",
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 19.0), (100.0, 130.0)),
-    public=True,
+    example=0.479500122187, public=True,
 )
 gamma_density = Op(
-    name="gamma_density", signature="ff->f", reference=reference.gamma_density, cost=150,
+    name="gamma_density", signature="ff->f", cost=150,
     meaning="x**(a - 1)*exp(-x)/gamma(a), the gamma distribution's density: the derivative of "
     "gammainc by x",
     partials=lambda y, a, x: (y * _log_over_shape(a, x), _density_slope(y, a, x)),
@@ -158,7 +157,7 @@ gamma_density = Op(
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 9.0), (20.0, 9.0)),
 )
 gammainc_slope = Op(
-    name="gammainc_slope", signature="ff->f", reference=reference.gammainc_slope, cost=900,
+    name="gammainc_slope", signature="ff->f", cost=900,
     meaning="the derivative of gammainc(a, x) by a", transcendental=True,
     partials=lambda y, a, x: (
         gammainc_bend(a, x), gamma_density(a, x) * _log_over_shape(a, x)
@@ -168,7 +167,7 @@ gammainc_slope = Op(
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 12.0)),
 )
 gammainc_bend = Op(
-    name="gammainc_bend", signature="ff->f", reference=reference.gammainc_bend, cost=1000,
+    name="gammainc_bend", signature="ff->f", cost=1000,
     meaning="the second derivative of gammainc(a, x) by a", parameters=1, transcendental=True,
     partials=lambda y, a, x: (None, gamma_density(a, x) * _bend_over_shape(a, x)),
     exact=lambda a, x: _exact_bend(a, x), latex=r"\partial_a^2 P\left({0}, {1}\right)",
@@ -177,7 +176,7 @@ gammainc_bend = Op(
     points=((0.5, 0.25), (1.0, 1.0), (2.5, 1.5), (3.0, 7.0), (20.0, 12.0)),
 )
 betainc = Op(
-    name="betainc", signature="fff->f", reference=reference.betainc, cost=2200,
+    name="betainc", signature="fff->f", cost=2200,
     meaning="the regularized incomplete beta function, I_x(a, b): the beta distribution's "
     "distribution function",
     partials=lambda y, a, b, x: (
@@ -190,10 +189,10 @@ betainc = Op(
     edges="0 at x = 0, for b = 0 and for infinite a, 1 at x = 1, for a = 0 and for infinite b, "
     "else NaN; there is no second derivative by a or b; NaN for finite a or b above 2**60",
     points=_BETA_POINTS,
-    public=True,
+    example=0.16086124651, public=True,
 )
 betaincc = Op(
-    name="betaincc", signature="fff->f", reference=reference.betaincc, cost=2200,
+    name="betaincc", signature="fff->f", cost=2200,
     meaning="1 - I_x(a, b), accurate where it is small",
     partials=lambda y, a, b, x: (
         -betainc_slope_a(a, b, x), -betainc_slope_b(a, b, x), -beta_density(a, b, x)
@@ -205,10 +204,10 @@ betaincc = Op(
     edges="1 less those of betainc; there is no second derivative by a or b; NaN for finite a or b "
     "above 2**60",
     points=_BETA_POINTS,
-    public=True,
+    example=0.83913875349, public=True,
 )
 beta_density = Op(
-    name="beta_density", signature="fff->f", reference=reference.beta_density, cost=1000,
+    name="beta_density", signature="fff->f", cost=1000,
     meaning="x**(a - 1)*(1 - x)**(b - 1)/B(a, b), the beta distribution's density: the derivative "
     "of betainc by x",
     partials=lambda y, a, b, x: (
@@ -226,7 +225,7 @@ beta_density = Op(
     points=_BETA_POINTS[:-3],
 )
 betainc_slope_a = Op(
-    name="betainc_slope_a", signature="fff->f", reference=reference.betainc_slope_a,
+    name="betainc_slope_a", signature="fff->f",
     cost=3000, meaning="the derivative of betainc(a, b, x) by a", parameters=2,
     partials=lambda y, a, b, x: (
         None, None, beta_density(a, b, x) * _log_over_beta(a, b, x, 1.0 - x)
@@ -237,7 +236,7 @@ betainc_slope_a = Op(
     points=_SLOPE_POINTS,
 )
 betainc_slope_b = Op(
-    name="betainc_slope_b", signature="fff->f", reference=reference.betainc_slope_b,
+    name="betainc_slope_b", signature="fff->f",
     cost=3000, meaning="the derivative of betainc(a, b, x) by b", parameters=2,
     partials=lambda y, a, b, x: (
         None, None, beta_density(a, b, x) * _log_over_beta(b, a, 1.0 - x, x)

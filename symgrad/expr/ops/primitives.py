@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.expr import references
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.law import exact
-from symgrad.expr.references import reference
 
 # Rows are set by hand: what belongs together stands on one line.
 # fmt: off
@@ -89,7 +89,7 @@ word_min = Op(
     commutative=True, points=((7, 9), (0x90000001, 3)),
 )
 word_where = Op(
-    name="word_where", signature="buu->u", reference=reference.where,
+    name="word_where", signature="buu->u", reference=references.where,
     meaning="the word a where the condition c holds, else b",
     llvm="select {b} {0}, {u} {1}, {u} {2}", wgsl="select({2}, {1}, {0})",
     points=((1, 7, 9), (0, 7, 9)),
@@ -127,7 +127,7 @@ ratio = Op(
     llvm="fdiv {f} {0}, {1}", wgsl="{0} / {1}", points=((1.5, -0.7), (0.4, 2.0)),
 )
 decay_between = Op(
-    name="decay_between", signature="ff->f", reference=reference.decay_between, cost=18,
+    name="decay_between", signature="ff->f", reference=references.decay_between, cost=18,
     meaning="exp(-|a - b|), the difference not rounded; 1 where a = b, infinite or not",
     commutative=True, transcendental=True, points=((1.5, -0.25), (0.5, 0.5), (-20.0, 30.0)),
 )
@@ -161,12 +161,12 @@ far_modulus = Op(
 # Casts between real numbers and integers of 32 bits, and the bits of random numbers.
 
 uint32 = Op(
-    name="uint32", signature="f->u", reference=reference.uint32, cost=8,
+    name="uint32", signature="f->u", reference=references.uint32, cost=8,
     meaning="the unsigned integer that is x rounded towards 0, or the nearest one; 0 of NaN",
     exact=lambda x: min(max(int(x), 0), 2**32 - 1), points=((29.7,), (-3.5,), (3e9,)),
 )
 int32 = Op(
-    name="int32", signature="f->u", reference=reference.int32, cost=6,
+    name="int32", signature="f->u", reference=references.int32, cost=6,
     meaning="the word of the signed integer that is x rounded towards 0, or the nearest; 0 of NaN",
     exact=lambda x: min(max(int(x), -(2**31)), 2**31 - 1) % 2**32,
     points=((29.7,), (-3.5,), (3e9,)),
@@ -183,7 +183,7 @@ int32_float = Op(
 
 
 def _threefry(k: int) -> Any:
-    return lambda *words: reference.threefry(*words)[k]
+    return lambda *words: references.threefry(*words)[k]
 
 
 threefry_first = Op(

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from symgrad.expr import references
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops.arithmetic import stop_gradient
 from symgrad.expr.ops.comparison import where
-from symgrad.expr.references import reference
 
 # Rows are set by hand: what belongs together stands on one line.
 # fmt: off
@@ -80,7 +80,7 @@ floor_divide = Op(
 # Parts of the float64 functions: powers of two, and numbers cut to half their digits.
 
 scalb = Op(
-    name="scalb", signature="ff->f", reference=reference.scalb, cost=3,
+    name="scalb", signature="ff->f", reference=references.scalb, cost=3,
     meaning="x * 2**k, k a whole number of at most 2044 in absolute value",
     llvm="h = fmul {f} {1}, {half}; i = call {f} @llvm.floor.{m}({f} {h}); "
     "j = fsub {f} {1}, {i}; p = fadd {f} {i}, {biased}; q = fadd {f} {j}, {biased}; "
@@ -93,34 +93,34 @@ scalb = Op(
     wgsl="ldexp({0}, i32({1}))", points=((1.5, 3.0), (-0.7, -5.0)),
 )
 power_of_two = Op(
-    name="power_of_two", signature="f->f", reference=reference.power_of_two, cost=2,
+    name="power_of_two", signature="f->f", reference=references.power_of_two, cost=2,
     meaning="2**k, k a whole number of a normal power", points=((3.0,), (-5.0,)),
     llvm="p = fadd {f} {0}, {biased}; pw = bitcast {f} {p} to {w}; ps = shl {w} {pw}, {digits}; "
     "bitcast {w} {ps} to {f}",
     wgsl="bitcast<{f}>(bitcast<{w}>({0} + {biased}) << {digits})",
 )
 exponent = Op(
-    name="exponent", signature="f->f", reference=reference.exponent, cost=3,
+    name="exponent", signature="f->f", reference=references.exponent, cost=3,
     meaning="floor(log2(|x|)) of a normal x", points=((1.5,), (-40.0,)),
     llvm="x = bitcast {f} {0} to {w}; s = lshr {w} {x}, {digits}; e = and {w} {s}, {exponents}; "
     "o = or {w} {e}, {whole}; v = bitcast {w} {o} to {f}; fsub {f} {v}, {whole_bias}",
     wgsl="{f}(i32((bitcast<{w}>({0}) >> {digits}) & {exponents}) - {bias})",
 )
 significand = Op(
-    name="significand", signature="f->f", reference=reference.significand, cost=2,
+    name="significand", signature="f->f", reference=references.significand, cost=2,
     meaning="x / 2**exponent(x) of a normal x, in ±[1, 2)", points=((1.5,), (-40.0,)),
     llvm="x = bitcast {f} {0} to {w}; d = and {w} {x}, {unscaled}; o = or {w} {d}, {one_word}; "
     "bitcast {w} {o} to {f}",
     wgsl="bitcast<{f}>((bitcast<{w}>({0}) & {unscaled}) | {one_word})",
 )
 upper = Op(
-    name="upper", signature="f->f", reference=reference.upper,
+    name="upper", signature="f->f", reference=references.upper,
     meaning="x cut to half its digits, 26 of 53 bits (float32: 12 of 24): products are exact",
     llvm="x = bitcast {f} {0} to {w}; h = and {w} {x}, {leading}; bitcast {w} {h} to {f}",
     wgsl="bitcast<{f}>(bitcast<{w}>({0}) & {leading})", points=((1.5,), (-40.0 - 2.0**-40,)),
 )
 first_digits = Op(
-    name="first_digits", signature="f->f", reference=reference.first_digits, cost=3,
+    name="first_digits", signature="f->f", reference=references.first_digits, cost=3,
     meaning="x cut to a quarter of its digits, 13 of 53 bits (float32: 6 of 24): its fourth power "
     "is exact", edges="where |x| >= 2 it is less than |x|, also for inf: something is left of x",
     llvm="x = bitcast {f} {0} to {w}; s = lshr {w} {x}, {second}; o = and {w} {s}, {unit}; "

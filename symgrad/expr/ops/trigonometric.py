@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.expr import references
 from symgrad.expr.graph.node import Op
 from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import abs, one_minus_square, reciprocal, sqrt
 from symgrad.expr.ops.comparison import at_nan, where
-from symgrad.expr.references import reference, special
 from symgrad.lazy import mpmath as _mp
 from symgrad.lazy import sympy as _sp
 
@@ -61,7 +61,7 @@ atanh = Op(
     public=True,
 )
 sigmoid = Op(
-    name="sigmoid", signature="f->f", reference=reference.sigmoid, meaning="1/(1 + exp(-x))",
+    name="sigmoid", signature="f->f", reference=references.sigmoid, meaning="1/(1 + exp(-x))",
     cost=18, partials=lambda y, x: (logistic(x),), transcendental=True,
     latex=r"\sigma\left({0}\right)",
     edges="the derivative is exp(-|x|)/(1 + exp(-|x|))**2, right where y*(1 - y) is 0",
@@ -69,7 +69,7 @@ sigmoid = Op(
     interval=interval.within(0.0, 1.0), public=True,
 )
 logistic = Op(
-    name="logistic", signature="f->f", reference=reference.logistic, cost=20, transcendental=True,
+    name="logistic", signature="f->f", reference=references.logistic, cost=20, transcendental=True,
     meaning="exp(-x)/(1 + exp(-x))**2, the derivative of sigmoid",
     partials=lambda y, x: (-(y * tanh(0.5 * x)),),
     points=((0.5,), (-4.0,), (20.0,), (0.0,), (1e-5,), (-3e38,)),
@@ -101,17 +101,17 @@ def _real_reciprocal_square_partials(y: Any, a: Any, b: Any) -> tuple[Any, Any]:
 
 
 real_reciprocal = Op(
-    name="real_reciprocal", signature="ff->f", reference=reference.real_reciprocal, cost=18,
+    name="real_reciprocal", signature="ff->f", reference=references.real_reciprocal, cost=18,
     meaning="a/(a**2 + b**2), the real part of 1/(a + ib)", partials=_real_reciprocal_partials,
     edges="0 at (0, 0) and at infinity", points=POINTS,
 )
 real_reciprocal_square = Op(
-    name="real_reciprocal_square", signature="ff->f", reference=reference.real_reciprocal_square,
+    name="real_reciprocal_square", signature="ff->f", reference=references.real_reciprocal_square,
     meaning="(a**2 - b**2)/(a**2 + b**2)**2, the real part of 1/(a + ib)**2", cost=22,
     partials=_real_reciprocal_square_partials, edges="0 at (0, 0) and at infinity", points=POINTS,
 )
 direction = Op(
-    name="direction", signature="ff->f", reference=reference.direction, cost=20,
+    name="direction", signature="ff->f", reference=references.direction, cost=20,
     meaning="a/hypot(a, b), the real part of (a + ib)/|a + ib|",
     partials=lambda y, a, b: (
         (v := direction(b, a)) * real_reciprocal(b, a), -(v * real_reciprocal(a, b))
@@ -186,22 +186,22 @@ atan = Op(
 # The parts of sine, cosine and tangent: angles without their quarter turns.
 
 quarters = Op(
-    name="quarters", signature="f->f", reference=reference.quarters, cost=4,
+    name="quarters", signature="f->f", reference=references.quarters, cost=4,
     meaning="12582912 + k, k whole: the quarter turns nearest to x radians, if they are many mod 4",
     points=((0.5,), (-4.0,), (1e5,)),
 )
 angle = Op(
-    name="angle", signature="ff->f", reference=reference.angle, cost=10,
+    name="angle", signature="ff->f", reference=references.angle, cost=10,
     meaning="what is left of x radians without k quarter turns, q = quarters(x) = 12582912 + k",
     points=((0.5, 12582912.0), (-4.0, 12582909.0), (1e5, 12582912.0 + 63662 % 4)),
 )
 far_quarters = Op(
-    name="far_quarters", signature="f->f", reference=reference.quarters, cost=50,
+    name="far_quarters", signature="f->f", reference=references.quarters, cost=50,
     meaning="quarters(x) for |x| > 3000", points=((1e5,), (-4e30,)),
 )
 far_angle = Op(
     name="far_angle", signature="f->f", cost=60,
-    reference=lambda x: reference.angle(x, reference.quarters(x)),
+    reference=lambda x: references.angle(x, references.quarters(x)),
     meaning="x radians without the nearest multiple of pi/2", points=((0.5,), (-4.0,), (1e5,)),
 )
 far_sin = Op(
@@ -217,29 +217,31 @@ far_tan = Op(
     meaning="tan(x) for |x| > 3000", points=((1e5,), (-4e30,)),
 )
 sin_turns = Op(
-    name="sin_turns", signature="f->f", reference=reference.sin_turns, cost=14, transcendental=True,
-    meaning="the sine of x turns, sin(2*pi*x)", points=((0.3,), (-1.3,), (1e5,), (50000.3,)),
+    name="sin_turns", signature="f->f", reference=references.sin_turns, cost=14,
+    meaning="the sine of x turns, sin(2*pi*x)", transcendental=True,
+    points=((0.3,), (-1.3,), (1e5,), (50000.3,)),
     interval=interval.within(-1.0, 1.0),
 )
 cos_turns = Op(
-    name="cos_turns", signature="f->f", reference=reference.cos_turns, cost=12, transcendental=True,
-    meaning="the cosine of x turns, cos(2*pi*x)", points=((0.3,), (-1.3,), (1e5,), (50000.3,)),
+    name="cos_turns", signature="f->f", reference=references.cos_turns, cost=12,
+    meaning="the cosine of x turns, cos(2*pi*x)", transcendental=True,
+    points=((0.3,), (-1.3,), (1e5,), (50000.3,)),
     interval=interval.within(-1.0, 1.0),
 )
 sine = Op(
-    name="sine", signature="ff->f", reference=reference.sine, cost=12, transcendental=True,
+    name="sine", signature="ff->f", reference=references.sine, cost=12, transcendental=True,
     meaning="the sine of the angle a, |a| <= pi/4, and k quarter turns, q = 12582912 + k",
     points=((0.5, 12582912.0), (0.5, 12582913.0), (0.5, 12582910.0), (-0.5, 12582911.0)),
     interval=interval.within(-1.0, 1.0),
 )
 cosine = Op(
-    name="cosine", signature="ff->f", reference=reference.cosine, cost=12, transcendental=True,
+    name="cosine", signature="ff->f", reference=references.cosine, cost=12, transcendental=True,
     meaning="the cosine of the angle a, |a| <= pi/4, and k quarter turns, q = 12582912 + k",
     points=((0.5, 12582912.0), (0.5, 12582913.0), (0.5, 12582910.0), (-0.5, 12582911.0)),
     interval=interval.within(-1.0, 1.0),
 )
 tangent = Op(
-    name="tangent", signature="ff->f", reference=reference.tangent, cost=16, transcendental=True,
+    name="tangent", signature="ff->f", reference=references.tangent, cost=16, transcendental=True,
     meaning="the tangent of the angle a, |a| <= pi/4, and k quarter turns, q = 12582912 + k",
     points=((0.5, 12582912.0), (0.5, 12582913.0), (0.5, 12582910.0), (-0.5, 12582911.0)),
 )
@@ -273,7 +275,6 @@ def _exact_ratio(x: Any) -> Any:
 sinc = Op(
     name="sinc",
     signature="f->f",
-    reference=special.sinc,
     cost=24,
     transcendental=True,
     meaning="sin(pi*x)/(pi*x), 1 at 0: the cardinal sine as NumPy has it",
@@ -282,12 +283,11 @@ sinc = Op(
     sympy=lambda x: _sp.sinc(_sp.pi * x),
     edges="exactly 0 where x is whole; NaN at ±inf",
     points=((0.0,), (0.3,), (-0.5,), (0.5,), (-1.3,), (2.2,), (50.3,)),
-    public=True,
+    example=1.0, public=True,
 )
 sinc_ratio = Op(
     name="sinc_ratio",
     signature="f->f",
-    reference=special.sinc_ratio,
     cost=40,
     meaning="(sinc(x) - cos(pi*x))/(pi*x)**2, 1/3 at 0: of the derivative of sinc",
     partials=lambda y, x: (_ratio_slope(y, x),),

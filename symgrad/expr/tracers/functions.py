@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from symgrad.errors import TraceError, counted
-from symgrad.expr import ops
+from symgrad.expr import ops, references
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, Op
-from symgrad.expr.references import reference
 from symgrad.expr.tracers.array import call, holds_expressions, map_elements
 from symgrad.expr.tracers.expression import Expr, as_float, lift, power
 from symgrad.expr.tracers.integers import SignedWord, Word, as_word
@@ -65,7 +64,7 @@ def _cast(x: Any, kind: type[_Integer]) -> Any:
     values = np.asarray(x)
     if values.dtype.kind in "iub":
         return values.astype(kind.name)[()]
-    integers = (reference.int32 if kind is SignedWord else reference.uint32)(values)
+    integers = (references.int32 if kind is SignedWord else references.uint32)(values)
     return integers.view(kind.name)[()]
 
 
@@ -90,7 +89,9 @@ def document(op: Op) -> str:
     types, (result,) = op.signature.split("->")
     point = [_TYPES[t](v) for t, v in zip(types, op.points[0], strict=True)]
     call = f"sg.{op.name}({', '.join(map(repr, point))})"
-    value = _TYPES[result](op.reference(*map(np.asarray, point)))
+    value = op.example
+    if value is None:
+        value = _TYPES[result](op.reference(*map(np.asarray, point)))
     return "\n".join([*lines, "", "Example:", "    >>> import symgrad as sg",
                       f"    >>> {_TYPES[result].__name__}({call})", f"    {value!r}"])  # fmt: skip
 

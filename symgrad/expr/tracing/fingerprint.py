@@ -30,6 +30,8 @@ from types import (
     MethodDescriptorType,
     MethodType,
     ModuleType,
+    NoneType,
+    NotImplementedType,
     WrapperDescriptorType,
 )
 from typing import Any, Final, Generic, Protocol
@@ -120,6 +122,25 @@ FIELD: Final = type(vars(namedtuple("_Pair", "x"))["x"])
 """The type of a named tuple's fields."""
 
 Part = tuple[Hashable, ...]
+
+LITERALS: Final = frozenset({NoneType, NotImplementedType, bool, int})
+"""The types of values that are parts as they are."""
+
+PARTS: Final[dict[type, Callable[[Any], Iterable[Any]]]] = {
+    tuple: tuple,
+    slice: operator.attrgetter("start", "stop", "step"),
+    MethodType: operator.attrgetter("__func__", "__self__"),
+    functools.partial: operator.attrgetter("func", "args", "keywords", "__dict__"),
+}
+"""The values that others consist of, by the types of these."""
+
+
+def _is_pure(value: Any) -> bool:
+    """Whether a type or a function is known to depend on nothing but its arguments."""
+    kind = type(value)
+    return kind in (type, BuiltinFunctionType, FunctionType) and (
+        value in KNOWN or (kind, value.__module__) in MATHEMATICS
+    )
 
 
 def fingerprint(f: Callable[..., Any]) -> Hashable | None:
@@ -270,57 +291,63 @@ class Fingerprint:
 
     def _of_value(self, value: Any, within: tuple[Any, ...]) -> Part:
         kind = type(value)
+        if kind in LITERALS:
+            return kind, value
         if kind is float:
             return (value.hex(),)  # which tells -0.0 from 0.0
-        if value is None or kind in (bool, int):
-            return kind, value
         if kind is str:
             return self._of_string(value)
+        if kind in PARTS:
+            return kind, *(self._of_value(part, within) for part in PARTS[kind](value))
+        if isinstance(value, np.dtype):
+            return np.dtype, str(value)
+        if isinstance(value, Unchanging):
+            return (value,)
+        if isinstance(value, type):
+            return self._of_type(value)
+        called = self._of_callable(value, within)
+        data = called or self._of_data(value, within)
+        return data or self._of_object(value, within)
+
+    def _of_type(self, value: type) -> Part:
+        kind = type(value)
+        if value is np.dtype:
+            return np.dtype, str(value)
+        if _is_pure(value) or (kind is type and issubclass(value, np.generic)):
+            self.asks_types |= value is type
+            return kind, value
+        if isinstance(value, abc.ABCMeta):  # others may be registered as its subclasses
+            raise UnknownStateError
+        self._add_class(value)
+        self._called[value] = None
+        return (value,)
+
+    def _of_callable(self, value: Any, within: tuple[Any, ...]) -> Part | None:
+        """The part of a function of NumPy's, or of Python; None of what is no such."""
+        kind = type(value)
         if kind is np.ufunc and not all({*types} <= {*"O->"} for types in value.types):
             return kind, value  # one of `np.frompyfunc` calls Python's code
         if kind is DISPATCHER:
             self._attributes.add(value.__name__)  # a method that NumPy calls instead
             return kind, value
-        if value is np.dtype or isinstance(value, np.dtype):
-            return np.dtype, str(value)
-        if kind in (type, BuiltinFunctionType, FunctionType) and (
-            value in KNOWN or (kind, value.__module__) in MATHEMATICS
-        ):
-            self.asks_types |= value is type
+        if _is_pure(value):
             return kind, value
         if kind is FunctionType and value not in within:
             return self._of_function(value, (*within, value))
-        if kind is type and issubclass(value, np.generic):
-            return kind, value
-        if isinstance(value, Unchanging):
-            return (value,)
-        if kind is tuple:
-            return kind, *(self._of_value(v, within) for v in value)
-        if kind is slice:
-            return kind, *(self._of_value(v, within) for v in (value.start, value.stop, value.step))
-        if kind is MethodType:
-            parts = value.__func__, value.__self__
-            return kind, *(self._of_value(v, within) for v in parts)
-        if kind is functools.partial:
-            parts = value.func, value.args, value.keywords, vars(value)
-            return kind, *(self._of_value(v, within) for v in parts)
+        return None
+
+    def _of_data(self, value: Any, within: tuple[Any, ...]) -> Part | None:
+        """The part of an array, a list or a dictionary, where these are taken; else None."""
+        kind = type(value)
         if self._takes_arrays and kind is np.ndarray:
             return self._of_array(value)
+        if self._takes_arrays and isinstance(value, np.number):
+            return kind, value.tobytes()
         if self._takes_lists and kind is list:
             return self._of_list(value, within)
         if self._takes_lists and kind is dict:
             return self._of_dict(value, within)
-        if self._takes_arrays and isinstance(value, np.number):
-            return kind, value.tobytes()
-        if value is NotImplemented:
-            return (kind,)
-        if isinstance(value, type):
-            if isinstance(value, abc.ABCMeta):  # others may be registered as its subclasses
-                raise UnknownStateError
-            self._add_class(value)
-            self._called[value] = None
-            return (value,)
-        return self._of_object(value, within)
+        return None
 
     def _of_string(self, value: str) -> Part:
         if "%" in value:

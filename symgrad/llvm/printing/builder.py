@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import count
+from typing import Final
 
 from symgrad.llvm.printing.operations import NAMES, Shape
 from symgrad.llvm.printing.source import CACHE_LINE_BYTES
+
+SHUFFLES: Final = 8
+"""Of a block of instructions, at most: LLVM's selection of instructions tries to combine each with
+those before it in the block, which takes a third to a half of its time at the lowest level of
+optimisation. At the others it joins the blocks first, and the code has the same bytes."""
 
 
 class Builder:
@@ -21,16 +27,25 @@ class Builder:
         self.scalar = NAMES[shape.dtype]
         self._one, self._whole = shape.itemsize, min(CACHE_LINE_BYTES, shape.itemsize * shape.lanes)
         self.lines: list[str] = []
-        self.block = "entry"
-        """The name of the block that is being written."""
+        self._block = ["entry"]
         self._names = names or (f"%v{k}" for k in count(1))
-        self._labels = count()
+        self._labels, self._shuffles = count(), count(1)
 
     def of(self, shape: Shape) -> Builder:
-        """These lines and names, for vectors of another shape; blocks begin in the original."""
+        """These lines, names and blocks, for vectors of another shape."""
         reshaped = Builder(shape, self._names)
-        reshaped.lines = self.lines
+        reshaped.lines, reshaped._block = self.lines, self._block
+        reshaped._labels, reshaped._shuffles = self._labels, self._shuffles
         return reshaped
+
+    @property
+    def block(self) -> str:
+        """The name of the block that is being written."""
+        return self._block[0]
+
+    @block.setter
+    def block(self, name: str) -> None:
+        self._block[0] = name
 
     # instructions --------------------------------------------------------------------------------
 
@@ -74,12 +89,17 @@ class Builder:
     def _align(self, aligned: bool) -> int:
         return self._whole if aligned else self._one
 
-    def shuffle(self, a: str, b: str, mask: Sequence[int]) -> str:
-        """Lanes of two vectors; -1 for any."""
+    def shuffle(self, a: str, b: str, mask: Sequence[int], together: bool = False) -> str:
+        """Lanes of two vectors; -1 for any. Every few of them begin a block, if not together."""
         kind = self.shape.float
         if b == "poison" and list(mask) == list(range(len(mask))):
             return a
-        return self.value(f"shufflevector {kind} {a}, {kind} {b}, {_lanes(tuple(mask))}")
+        vector = self.value(f"shufflevector {kind} {a}, {kind} {b}, {_lanes(tuple(mask))}")
+        if not together and next(self._shuffles) % SHUFFLES == 0:
+            label = self.label("shuffles")
+            self.do(f"br label %{label}")
+            self.begin(label)
+        return vector
 
     # blocks --------------------------------------------------------------------------------------
 

@@ -306,13 +306,15 @@ class Memory:
         with values.inside():
             at = self._addresses.element(base, unit, self._summed(first, index.rest))
         side = write.value(f"load {wide}, ptr {at}, align {self._arrangement.size(buffer.kind)}")
+        incoming = [(write.block, [side])]
         write.do(f"br label %{name}.end")
         write.begin(f"{name}.edge")
         with values.inside():
             edge = self._edge(buffer, index)
+        incoming.append((write.block, [edge]))
         write.do(f"br label %{name}.end")
         write.begin(f"{name}.end")
-        return write.phis([wide], [(f"{name}.side", [side]), (f"{name}.edge", [edge])])[0]
+        return write.phis([wide], incoming)[0]
 
     def _edge(self, buffer: Buffer, index: Bounded) -> str:
         """Such numbers of lanes of which some are beyond the limit, or none of those that go on.

@@ -291,8 +291,11 @@ class Transposed:
         store_block(self._write.of(self._vector), [self._rows(r) for r in waiting], bases)
 
 
-def transpose(write: Builder, rows: Sequence[str]) -> list[str]:
-    """The columns of a square of vectors; rows named "poison" cost nothing."""
+def transpose(write: Builder, rows: Sequence[str], together: bool = False) -> list[str]:
+    """The columns of a square of vectors; rows named "poison" cost nothing.
+
+    A loop does it fastest if all its instructions stand ``together`` in one block.
+    """
     lanes = write.shape.lanes
     rows = list(rows)
     half = 1
@@ -306,8 +309,8 @@ def transpose(write: Builder, rows: Sequence[str]) -> list[str]:
                 a, b = rows[r], rows[r + half]
                 if a == b == "poison":
                     continue
-                exchanged[r] = write.shuffle(a, b, first)
-                exchanged[r + half] = write.shuffle(a, b, second)
+                exchanged[r] = write.shuffle(a, b, first, together)
+                exchanged[r + half] = write.shuffle(a, b, second, together)
         rows = exchanged
         half *= 2
     return rows
@@ -400,7 +403,7 @@ def load_square(write: Builder, base: str, columns: int, start: str, target: str
     block_at = write.element(base, start)
     rows = [write.load(block_at, r * columns, False) for r in range(lanes)]
     vectors_at = write.element(target, write.value(f"mul i64 {start}, {lanes}"))
-    for k, column in enumerate(transpose(write, rows)):
+    for k, column in enumerate(transpose(write, rows, together=True)):
         write.store(column, vectors_at, k * lanes, True)
 
 
@@ -408,7 +411,8 @@ def store_square(write: Builder, source: str, columns: int, start: str, base: st
     """Vectors in memory, from the column ``start`` on, to a square of a block of rows."""
     lanes = write.shape.lanes
     vectors_at = write.element(source, write.value(f"mul i64 {start}, {lanes}"))
-    rows = transpose(write, [write.load(vectors_at, k * lanes, True) for k in range(lanes)])
+    vectors = [write.load(vectors_at, k * lanes, True) for k in range(lanes)]
+    rows = transpose(write, vectors, together=True)
     block_at = write.element(base, start)
     for r, row in enumerate(rows):
         write.store(row, block_at, r * columns, False)

@@ -6,9 +6,8 @@ import math
 from typing import Final
 
 from symgrad.expr import ops
-from symgrad.expr.references import faddeeva
 from symgrad.expr.tracers.expression import Expr
-from symgrad.mathlib import bessel, elliptic, gamma, incomplete, incomplete_beta
+from symgrad.mathlib import bessel, elliptic, faddeeva, gamma, incomplete, incomplete_beta
 from symgrad.mathlib.bits import coefficients
 
 LOG_GAMMA_1: Final = coefficients("""

@@ -88,6 +88,29 @@ erf = pointwise(math.erf)
 erfc = pointwise(math.erfc)
 
 
+def _gammaln(x: float) -> float:
+    if math.isinf(x) or (x <= 0 and x == math.floor(x)):
+        return math.inf
+    return math.lgamma(x)
+
+
+gammaln = pointwise(_gammaln)
+
+
+def _gamma(x: float) -> float:
+    if x == 0:
+        return math.copysign(math.inf, x)
+    if x == -math.inf or (x < 0 and x == math.floor(x)):
+        return math.nan
+    try:
+        return math.gamma(x)
+    except OverflowError:
+        return math.inf
+
+
+gamma = pointwise(_gamma)
+
+
 def exp_neg_square(x: Array) -> Array:
     """exp(-x**2), squared in double so that the exponent is exact to its last bit."""
     x = np.asarray(x)
@@ -111,7 +134,7 @@ def normal_cdf(x: Array) -> Array:
     z = wide * -math.sqrt(0.5)
     with np.errstate(all="ignore"):
         mended = np.asarray(erfc(z)) * (bell(wide) / exp_neg_square(z))
-    return np.where(np.abs(wide) < 30.0, 0.5 * mended, 0.5 * erfc(z)).astype(x.dtype)
+    return np.where(np.abs(wide) < 37.5, 0.5 * mended, 0.5 * erfc(z)).astype(x.dtype)
 
 
 def integer_power(x: Array, exponent: Array) -> Array:
@@ -274,6 +297,23 @@ def gelu_tanh_slope(x: Array) -> Array:
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)) without overflow."""
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def logit(x: Array) -> Array:
+    """log(x/(1 - x)), near 1/2 as the logarithm of 1 + (2x - 1)/(1 - x), in double."""
+    wide = np.asarray(x, np.float64)
+    with np.errstate(all="ignore"):
+        near = np.log1p((2 * wide - 1) / (1 - wide))
+        value = np.where(np.abs(wide - 0.5) < 0.25, near, np.log(wide) - np.log1p(-wide))
+    return value.astype(np.asarray(x).dtype)
+
+
+def huber(delta: Array, r: Array) -> Array:
+    """Huber's loss of a residual r, infinite for delta < 0."""
+    size = np.abs(r)
+    with np.errstate(all="ignore"):
+        loss = np.where(size <= delta, 0.5 * r * r, delta * (size - 0.5 * delta))
+    return np.where(delta < 0, np.inf, loss).astype(np.result_type(delta, r))
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:

@@ -1,1 +1,0 @@
-"""Operations by plain algorithms in NumPy's numbers, where NumPy has none of its own."""
