@@ -11,9 +11,7 @@ from symgrad.arrays.loops import mapped, while_loop
 from symgrad.arrays.reductions import any_of, count_nonzero
 from symgrad.arrays.shapes import (
     axis_of,
-    broadcast_to,
     concatenate,
-    moveaxis,
     ravel,
     refuse,
     reshape,
@@ -21,6 +19,7 @@ from symgrad.arrays.shapes import (
     where,
     whole,
 )
+from symgrad.arrays.views import broadcast_to, moveaxis
 from symgrad.arrays.whole import WholeArray, flat, innermost
 from symgrad.expr.calls.numpy_calls import EUCLID
 from symgrad.expr.graph.node import ElementsNeededError

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays.indexing import WholeUpdates, diagonal, index
+from symgrad.arrays import views
+from symgrad.arrays.indexing import WholeUpdates, index
 from symgrad.arrays.linear import einsum, length, matmul
 from symgrad.arrays.loops import scan
 from symgrad.arrays.reductions import (
@@ -25,42 +26,33 @@ from symgrad.arrays.reductions import (
     var,
 )
 from symgrad.arrays.shapes import (
-    array_split,
     at_least_1d,
     at_least_2d,
     at_least_3d,
     axes_of,
-    broadcast_to,
     column_stack,
     concatenate,
     diag,
     dstack,
-    expand_dims,
-    flip,
     hstack,
     like,
     meshgrid,
-    moveaxis,
     pad,
     ravel,
     refuse,
     repeat,
     reshape,
     roll,
-    sliding_window_view,
-    split,
-    squeeze,
     stack,
-    swapaxes,
     take,
     take_along_axis,
     tile,
-    transpose,
     triangle,
     vstack,
     where,
     whole,
 )
+from symgrad.arrays.views import broadcast_to, flip, moveaxis, squeeze
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr import ops
 from symgrad.expr.calls.compositions import COMPOSITIONS, matvec, vecdot, vecmat
@@ -159,19 +151,6 @@ def truths_accumulate(operator: str) -> Callable[..., Any]:
 # --- products, powers, choices --------------------------------------------------------------------
 
 
-def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> WholeArray:
-    """np.rot90."""
-    m = whole(m)
-    first, second = axes
-    turned = {
-        0: lambda: m,
-        1: lambda: swapaxes(flip(m, second), first, second),
-        2: lambda: flip(flip(m, first), second),
-        3: lambda: flip(swapaxes(m, first, second), second),
-    }
-    return turned[k % 4]()
-
-
 def divmod_(a: Any, b: Any) -> tuple[Any, Any]:
     """np.divmod."""
     return np.floor_divide(a, b), np.remainder(a, b)
@@ -199,7 +178,6 @@ COMPOSED: Final[dict[Any, Callable[..., Any]]] = {
     np.correlate: correlate,
     np.interp: interp,
     np.gradient: gradient,
-    np.rot90: rot90,
     np.sinc: lambda x: whole(x).mapped(ops.sinc, (x,)),
     np.diagflat: lambda v, k=0: np.diag(ravel(whole(v)), k),
     (np.logaddexp, "accumulate"): logaddexp_accumulate,
@@ -279,27 +257,14 @@ METHODS: Final = (
     "round", "conjugate",
 )  # fmt: skip
 
-TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | COMPOSED | {
+TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | COMPOSED | views.TABLE | {
     "index": index,
     "at": WholeUpdates,
-    np.transpose: transpose,
-    np.permute_dims: transpose,
-    np.matrix_transpose: lambda x: swapaxes(x, -1, -2),
-    np.linalg.matrix_transpose: lambda x: swapaxes(x, -1, -2),
-    np.swapaxes: swapaxes,
-    np.moveaxis: moveaxis,
-    np.rollaxis: lambda a, axis, start=0: moveaxis(a, axis, start - (start > axis % a.ndim)),
     np.reshape: reshape,
     np.ravel: ravel,
-    np.broadcast_to: broadcast_to,
     np.broadcast_arrays: lambda *a: tuple(
         broadcast_to(whole(x, a), np.broadcast_shapes(*map(np.shape, a))) for x in a
     ),
-    np.squeeze: squeeze,
-    np.expand_dims: expand_dims,
-    np.flip: flip,
-    np.flipud: lambda m: flip(m, 0),
-    np.fliplr: lambda m: flip(m, 1),
     np.concatenate: concatenate,
     np.concat: concatenate,
     np.append: lambda arr, values, axis=None: concatenate([arr, values], axis),
@@ -311,24 +276,16 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | COMPOSED | {
     np.atleast_1d: at_least_1d,
     np.atleast_2d: at_least_2d,
     np.atleast_3d: at_least_3d,
-    np.split: split,
-    np.array_split: array_split,
-    np.hsplit: lambda ary, n: split(ary, n, 0 if ary.ndim == 1 else 1),
-    np.vsplit: lambda ary, n: split(ary, n, 0),
-    np.dsplit: lambda ary, n: split(ary, n, 2),
     np.roll: roll,
     np.pad: pad,
     np.repeat: repeat,
     np.tile: tile,
     np.take: take,
     np.take_along_axis: take_along_axis,
-    np.diagonal: diagonal,
     np.diag: diag,
-    np.linalg.diagonal: lambda x, offset=0: diagonal(x, offset, -2, -1),
     np.tril: triangle(1),
     np.triu: triangle(-1),
     np.meshgrid: meshgrid,
-    np.lib.stride_tricks.sliding_window_view: sliding_window_view,
     np.zeros_like: like(0.0),
     np.ones_like: like(1.0),
     np.empty_like: like(0.0),

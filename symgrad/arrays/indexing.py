@@ -12,18 +12,13 @@ import numpy as np
 from symgrad.arrays import rules
 from symgrad.arrays.recording import is_recorded
 from symgrad.arrays.tape import broadcast
+from symgrad.arrays.views import broadcast_to, entries, layout, shown
 from symgrad.arrays.whole import WholeArray, innermost
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ElementsNeededError
 from symgrad.expr.tracers.array import Updates
-
-Entry = tuple[int | None, int | None, int]
-"""Of an axis of the operand: which axis of the result reads it, from where, by which step.
-
-Of an index that is computed: (None, None, its number among such indices).
-"""
 
 Beyond = Literal["nearest", "dropped"]
 """The element that a computed index beyond an axis takes: the nearest, or none."""
@@ -73,45 +68,18 @@ def parts_of(a: WholeArray, key: Any) -> list[Any]:
 def index(a: WholeArray, key: Any, beyond: Beyond = "nearest") -> WholeArray:
     """``a[key]``."""
     parts = parts_of(a, key)
-    if any(isinstance(p, (np.ndarray, WholeArray)) and not _is_number(p) for p in parts):
+    if any(isinstance(p, WholeArray) or (isinstance(p, np.ndarray) and p.ndim) for p in parts):
         return _gathered(a, parts, beyond)
-    entries, shape = basic(a, parts)
-    if shape == a.shape and all(e == (k, 0, 1) for k, e in enumerate(entries)):
-        return a
-    return a.then(rules.indexed, tuple(entries), shape)
+    return shown(a, basic(a, parts))
 
 
-def _is_number(part: Any) -> bool:
-    return isinstance(part, np.ndarray) and not part.ndim
-
-
-def basic(a: WholeArray, parts: Sequence[Any]) -> tuple[list[Entry], tuple[int, ...]]:
-    """How a basic index reads each axis of an array, and the shape of the result."""
-    entries: list[Entry] = []
-    shape: list[int] = []
-    computed = 0
-    for part in parts:
-        if part is None:
-            shape.append(1)
-            continue
-        n = a.shape[len(entries)]
-        if isinstance(part, slice):
-            start, stop, step = part.indices(n)
-            entries.append((len(shape), start, step))
-            shape.append(len(range(start, stop, step)))
-        elif isinstance(part, WholeArray):
-            entries.append((None, None, computed))
-            computed += 1
-        else:
-            entries.append((None, _position(part, n), 1))
-    return entries, tuple(shape)
-
-
-def _position(part: Any, n: int) -> int:
-    k = operator.index(part)
-    if not -n <= k < n:
-        raise IndexError(f"index {k} is out of bounds for an axis of size {n}")
-    return k % n
+def basic(a: WholeArray, parts: Sequence[Any]) -> np.ndarray:
+    """The view of an array's `layout` at a basic index, where it is computed at its beginning."""
+    key = [
+        0 if isinstance(p, WholeArray) else p if isinstance(p, slice | None) else operator.index(p)
+        for p in parts
+    ]
+    return layout(a.shape)[(*key, ...)]
 
 
 def _gathered(a: WholeArray, parts: Sequence[Any], beyond: Beyond) -> WholeArray:
@@ -165,20 +133,6 @@ def _within(places: Any, n: int) -> np.ndarray:
     return np.where(array < 0, array + n, array)
 
 
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> WholeArray:
-    """np.diagonal."""
-    for axis in (axis1, axis2):
-        if not -a.ndim <= axis < a.ndim:
-            raise np.exceptions.AxisError(axis, a.ndim)
-    first, second = axis1 % a.ndim, axis2 % a.ndim
-    rest = tuple(n for k, n in enumerate(a.shape) if k not in (first, second))
-    rows, columns = a.shape[first], a.shape[second]
-    length = max(0, min(rows + min(0, offset), columns - max(0, offset)))
-    return a.then(rules.diagonal, (first, second, offset), (*rest, length))
-
-
-# Updates of whole arrays at indices: ``a.at[key].set(x)`` and its kin, each another array.
-
 NOTHING: Final = {np.sum: 0, np.prod: 1, np.max: -np.inf, np.min: np.inf}
 """The results of reductions of nothing."""
 
@@ -201,10 +155,14 @@ class WholeUpdates(Updates):
         parts = self._parts()
         if _has_arrays(parts):
             return _At(a, parts).changed(values, _replaced)
-        starts = [a.lift(p) for p in parts if isinstance(p, WholeArray)]
-        entries, shape = basic(a, parts)
-        value = a.functions[np.broadcast_to](values, shape)
-        return a.then(rules.written, tuple(entries), a.shape, value, *starts) if value.size else a
+        of_axes = enumerate(p for p in parts if p is not None)
+        computed = {k: a.lift(p) for k, p in of_axes if isinstance(p, WholeArray)}
+        view = basic(a, parts)
+        value = broadcast_to(values, view.shape)
+        if not value.size:
+            return a
+        attribute = entries(a.shape, view), tuple(computed)
+        return a.then(rules.written, attribute, a.shape, value, *computed.values())
 
     def _parts(self) -> list[Any]:
         """The parts of the index.
@@ -250,12 +208,12 @@ class WholeUpdates(Updates):
     def _scattered(self, values: Any) -> WholeArray:
         """Zeros, with values added at an index with arrays: what the derivative of a read is."""
         a = self._array
-        zeros = a.lift(np.zeros(())).then(rules.broadcast_to, None, a.shape)
+        zeros = broadcast_to(a.lift(np.zeros(())), a.shape)
         variable = zeros.then(rules.fresh, (a.number, len(a.tape.operations)), a.shape)
         read = index(variable, self._key, "dropped")
         if not read.size:
             return zeros
-        seed = a.functions[np.broadcast_to](a.lift(values).astype(a.dtype), read.shape)
+        seed = broadcast_to(a.lift(values).astype(a.dtype), read.shape)
         return read.then(rules.gradient, (0, 1), a.shape, seed, variable)
 
     def subtract(self, values: Any) -> WholeArray:
@@ -320,7 +278,7 @@ class _At:
         order = [*self._axes, *rest]
         lengths = [whole.shape[k] for k in rest]
         shape, first = self._shape()
-        value = a.functions[np.broadcast_to](values, shape)
+        value = broadcast_to(values, shape)
         if not value.size:
             return a
         moved = [*range(first, first + len(self.common))]

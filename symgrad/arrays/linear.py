@@ -13,17 +13,14 @@ from symgrad.arrays.algorithms import ALGORITHMS
 from symgrad.arrays.reductions import largest, total
 from symgrad.arrays.shapes import (
     axes_of,
-    broadcast_to,
-    moveaxis,
     ravel,
     refuse,
-    squeeze,
-    swapaxes,
     take_along_axis,
     where,
     whole,
 )
 from symgrad.arrays.tape import broadcast
+from symgrad.arrays.views import broadcast_to, moveaxis, squeeze, swapaxes
 from symgrad.arrays.whole import WholeArray
 from symgrad.errors import TraceError
 from symgrad.expr import ops

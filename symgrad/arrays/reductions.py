@@ -12,15 +12,13 @@ from symgrad.arrays.shapes import (
     NOT_GIVEN,
     axes_of,
     axis_of,
-    broadcast_to,
-    expand_dims,
     ravel,
     refuse,
-    squeeze,
     where,
     whole,
 )
 from symgrad.arrays.tape import size_of
+from symgrad.arrays.views import broadcast_to, expand_dims, squeeze
 from symgrad.arrays.whole import WholeArray
 
 

@@ -79,25 +79,19 @@ def counted(lowering: Lowering, attribute: Any, shape: Shape) -> View:
 # --- views ----------------------------------------------------------------------------------------
 
 
-def indexed(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> View:
-    """A basic index: for each axis of the operand (axis of the result, start, step)."""
+def strided(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> View:
+    """A view that strides tell: for each axis of the operand see `symgrad.arrays.views.Entry`."""
     b = lowering.builder
 
     def read(index: Index) -> int:
         return view.read(
             [
-                b.number(start) if axis is None else b.plus((step, index[axis]), offset=start)
-                for axis, start, step in attribute
+                b.plus(*[(step, index[axis]) for axis, step in terms], offset=start)
+                for start, terms in attribute
             ]
         )
 
     return View(shape, view.kind, read)
-
-
-def transposed(lowering: Lowering, axes: Any, shape: Shape, view: View) -> View:
-    """Axis k of the result is axis ``axes[k]`` of the operand."""
-    places = [axes.index(k) for k in range(len(axes))]
-    return View(shape, view.kind, lambda index: view.read([index[p] for p in places]))
 
 
 def reshaped(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
@@ -115,43 +109,6 @@ def reshaped(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
             flat, digit = b.divide(flat, n)
             digits.append(digit)
         return view.read([flat, *reversed(digits)] if view.shape else [])
-
-    return View(shape, view.kind, read)
-
-
-def broadcast_to(lowering: Lowering, _: Any, shape: Shape, view: View) -> View:
-    """The operand, repeated along axes of length 1 and along new ones before the first."""
-    return View(shape, view.kind, lambda index: lowering.at(view, index))
-
-
-def diagonal(lowering: Lowering, attribute: Any, shape: Shape, view: View) -> View:
-    """The diagonal of two axes, which becomes the last one."""
-    first, second, offset = attribute
-    b = lowering.builder
-
-    def read(index: Index) -> int:
-        *rest, k = index
-        places = {
-            first: b.plus(k, offset=max(0, -offset)),
-            second: b.plus(k, offset=max(0, offset)),
-        }
-        others = iter(rest)
-        return view.read(
-            [places[axis] if axis in places else next(others) for axis in range(len(view.shape))]
-        )
-
-    return View(shape, view.kind, read)
-
-
-def windows(lowering: Lowering, axes: tuple[int, ...], shape: Shape, view: View) -> View:
-    """Windows that begin at each index: those of ``axes`` have further indices, the last ones."""
-    b, rank = lowering.builder, len(view.shape)
-
-    def read(index: Index) -> int:
-        places = list(index[:rank])
-        for axis, k in zip(axes, index[rank:], strict=True):
-            places[axis] = b.plus(places[axis], k)
-        return view.read(places)
 
     return View(shape, view.kind, read)
 
@@ -241,16 +198,19 @@ def nearest(b: Builder, i: int, n: int) -> int:
 def written(
     lowering: Lowering, attribute: Any, shape: Shape, view: View, value: View, *starts: View
 ) -> View:
-    """An array with others in the place of a basic index, of which ``starts`` are computed."""
+    """An array with others in the place of a view, which reads some axes at computed ``starts``."""
     b = lowering.builder
+    entries, computed = attribute
+    at = dict(zip(computed, starts, strict=True))
 
     def read(index: Index) -> int:
         conditions, own = [], [b.number(0)] * len(value.shape)
-        for i, n, (axis, start, step) in zip(index, shape, attribute, strict=True):
-            if axis is None:
-                at = wrapped(b, starts[step].read([]), n) if start is None else b.number(start)
-                conditions.append(b.same(i, at))
+        for k, (i, n, (start, terms)) in enumerate(zip(index, shape, entries, strict=True)):
+            if not terms:
+                place = wrapped(b, at[k].read([]), n) if k in at else b.number(start)
+                conditions.append(b.same(i, place))
                 continue
+            [(axis, step)] = terms
             flipped = step < 0
             offset = b.plus((-1 if flipped else 1, i), offset=start if flipped else -start)
             place, rest = b.divide(offset, abs(step))

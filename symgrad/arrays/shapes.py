@@ -9,9 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays import rules
-from symgrad.arrays.indexing import diagonal, index
+from symgrad.arrays.indexing import index
 from symgrad.arrays.recording import is_recorded
 from symgrad.arrays.tape import broadcast, size_of
+from symgrad.arrays.views import broadcast_to, expand_dims, transpose, viewed
 from symgrad.arrays.whole import DTYPES, WholeArray, flat, innermost
 from symgrad.errors import TraceError
 from symgrad.expr import ops
@@ -64,35 +65,6 @@ def refuse(**options: Any) -> None:
         raise ElementsNeededError(f"the option {given[0]}= of a function of whole arrays")
 
 
-def transpose(a: Any, axes: Any = None) -> WholeArray:
-    """np.transpose."""
-    a = whole(a)
-    order = tuple(range(a.ndim))[::-1] if axes is None else tuple(axis_of(k, a.ndim) for k in axes)
-    if sorted(order) != list(range(a.ndim)):
-        raise ValueError(f"axes {axes} do not fit an array of {a.ndim} axes")
-    if order == tuple(range(a.ndim)):
-        return a
-    return a.then(rules.transposed, order, tuple(a.shape[k] for k in order))
-
-
-def swapaxes(a: Any, axis1: int, axis2: int) -> WholeArray:
-    """np.swapaxes."""
-    order = list(range(whole(a).ndim))
-    order[axis1], order[axis2] = order[axis2], order[axis1]
-    return transpose(a, order)
-
-
-def moveaxis(a: Any, source: Any, destination: Any) -> WholeArray:
-    """np.moveaxis."""
-    a = whole(a)
-    sources = [axis_of(k, a.ndim) for k in np.atleast_1d(source)]
-    places = [axis_of(k, a.ndim) for k in np.atleast_1d(destination)]
-    order = [k for k in range(a.ndim) if k not in sources]
-    for place, k in sorted(zip(places, sources, strict=True)):
-        order.insert(place, k)
-    return transpose(a, order)
-
-
 def reshape(
     a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None
 ) -> WholeArray:
@@ -114,42 +86,6 @@ def reshape(
 def ravel(a: Any, order: str = "C") -> WholeArray:
     """np.ravel."""
     return reshape(a, -1, order)
-
-
-def broadcast_to(a: Any, shape: Any, subok: bool = False) -> WholeArray:
-    """np.broadcast_to."""
-    a = whole(a)
-    shape = tuple(int(n) for n in (shape if isinstance(shape, (tuple, list)) else [shape]))
-    np.broadcast_to(np.empty(()), shape)
-    if np.broadcast_shapes(a.shape, shape) != shape:
-        raise ValueError(f"shape {a.shape} does not broadcast to {shape}")
-    return a if shape == a.shape else a.then(rules.broadcast_to, None, shape)
-
-
-def squeeze(a: Any, axis: Any = None) -> WholeArray:
-    """np.squeeze."""
-    a = whole(a)
-    axes = {axis_of(k, a.ndim) for k in np.atleast_1d(axis)} if axis is not None else None
-    if axes is None:
-        axes = {k for k, n in enumerate(a.shape) if n == 1}
-    if any(a.shape[k] != 1 for k in axes):
-        raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
-    return index(a, tuple(0 if k in axes else slice(None) for k in range(a.ndim)))
-
-
-def expand_dims(a: Any, axis: Any) -> WholeArray:
-    """np.expand_dims."""
-    a = whole(a)
-    count = a.ndim + np.size(axis)
-    axes = {axis_of(k, count) for k in np.atleast_1d(axis)}
-    return index(a, tuple(None if k in axes else slice(None) for k in range(count)))
-
-
-def flip(m: Any, axis: Any = None) -> WholeArray:
-    """np.flip."""
-    m = whole(m)
-    axes = range(m.ndim) if axis is None else [axis_of(k, m.ndim) for k in np.atleast_1d(axis)]
-    return index(m, tuple(slice(None, None, -1 if k in axes else 1) for k in range(m.ndim)))
 
 
 # --- joining and splitting ------------------------------------------------------------------------
@@ -179,23 +115,17 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> WholeArray:
     return concatenate([expand_dims(whole(a, arrays), axis) for a in arrays], axis)
 
 
-def _of_rank(count: int) -> Callable[..., Any]:
-    def grown(a: WholeArray) -> WholeArray:
-        if a.ndim >= count:
-            return a
-        if count == 3 and a.ndim == 2:
-            return reshape(a, (*a.shape, 1))
-        shape = {1: (a.size,), 2: (1, a.size), 3: (1, a.size, 1)}[count]
-        return reshape(a, shape)
+def at_least(function: Any) -> Callable[..., Any]:
+    """np.atleast_1d and its kin."""
 
-    def function(*arrays: Any) -> Any:
-        results = [grown(whole(a, arrays)) for a in arrays]
+    def grown(*arrays: Any) -> Any:
+        results = [viewed(function, whole(a, arrays)) for a in arrays]
         return results[0] if len(results) == 1 else tuple(results)
 
-    return function
+    return grown
 
 
-at_least_1d, at_least_2d, at_least_3d = map(_of_rank, (1, 2, 3))
+at_least_1d, at_least_2d, at_least_3d = map(at_least, (np.atleast_1d, np.atleast_2d, np.atleast_3d))
 
 
 def hstack(tup: Sequence[Any]) -> WholeArray:
@@ -218,29 +148,6 @@ def column_stack(tup: Sequence[Any]) -> WholeArray:
     """np.column_stack."""
     parts = [whole(a, tup) for a in tup]
     return concatenate([p if p.ndim > 1 else reshape(p, (-1, 1)) for p in parts], 1)
-
-
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[WholeArray]:
-    """np.split."""
-    ary = whole(ary)
-    axis = axis_of(axis, ary.ndim)
-    sections = indices_or_sections
-    if isinstance(sections, (int, np.integer)) and ary.shape[axis] % sections:
-        raise ValueError("array split does not result in an equal division")
-    return array_split(ary, sections, axis)
-
-
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[WholeArray]:
-    """np.array_split."""
-    ary = whole(ary)
-    axis = axis_of(axis, ary.ndim)
-    pieces = np.array_split(np.arange(ary.shape[axis]), indices_or_sections)
-    return [
-        index(
-            ary, (*[slice(None)] * axis, slice(int(p[0]), int(p[-1]) + 1) if len(p) else slice(0))
-        )
-        for p in pieces
-    ]
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> WholeArray:
@@ -422,22 +329,6 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> WholeArray
     return index(a, tuple(places))
 
 
-def sliding_window_view(
-    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
-) -> WholeArray:
-    """np.lib.stride_tricks.sliding_window_view; it may not be written to."""
-    a, lengths = whole(x), np.atleast_1d(window_shape).tolist()
-    axes = [axis_of(int(k), a.ndim) for k in np.atleast_1d(range(a.ndim) if axis is None else axis)]
-    if len(axes) != len(lengths):
-        raise ValueError(f"{len(lengths)} lengths of windows for {len(axes)} axes")
-    shape = list(a.shape)
-    for k, n in zip(axes, lengths, strict=True):
-        shape[k] -= n - 1
-        if n < 0 or shape[k] < 0:
-            raise ValueError(f"a window of {n} does not fit an axis of {a.shape[k]}")
-    return a.then(rules.windows, tuple(axes), (*shape, *lengths))
-
-
 def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False) -> list[WholeArray]:
     """np.meshgrid."""
     lines = [ravel(whole(x, xi)) for x in xi]
@@ -483,7 +374,7 @@ def diag(v: Any, k: int = 0) -> WholeArray:
     """np.diag: a diagonal of a matrix, or a matrix with this diagonal."""
     v = whole(v)
     if v.ndim == 2:
-        return diagonal(v, k)
+        return viewed(np.diagonal, v, k)
     if v.ndim != 1:
         raise ValueError("Input must be 1- or 2-d.")
     columns = pad(v, (max(k, 0), max(-k, 0)))

@@ -19,7 +19,7 @@ import numpy as np
 from symgrad.arrays.kernels import kernel_rule
 from symgrad.arrays.loops import looped
 from symgrad.arrays.recording import Recording
-from symgrad.arrays.rules import contracted, indexed, mapped, positioned, reduced, written
+from symgrad.arrays.rules import contracted, mapped, positioned, reduced, strided, written
 from symgrad.arrays.tape import Operation, Tape, input_rule, opened, operand_rule
 from symgrad.arrays.trace import program_of, variables
 from symgrad.arrays.whole import WholeArray
@@ -252,7 +252,7 @@ def _read_alone(operations: Sequence[Operation]) -> int:
     """The single elements of arrays that are read, also in functions that are mapped and loops."""
     reads, inner = 0, dict[tuple[Operation, ...], None]()
     for rule, attribute, operands, shape in operations:
-        if rule is indexed and not shape:
+        if rule is strided and not shape:
             reads += math.prod(operations[operands[0]].shape) > FEW_ELEMENTS
         elif rule is mapped:
             inner[attribute[0]] = None
