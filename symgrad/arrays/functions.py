@@ -1,100 +1,213 @@
-"""NumPy's functions of whole arrays, also methods and ufuncs, and those composed of reductions."""
+"""NumPy's functions of whole arrays, also methods and ufuncs: put together, looked up, in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.arrays import views
-from symgrad.arrays.indexing import WholeUpdates, index
-from symgrad.arrays.linear import einsum, length, matmul
-from symgrad.arrays.loops import scan
-from symgrad.arrays.reductions import (
-    all_of,
-    any_of,
-    count_nonzero,
-    largest,
-    mean,
-    position,
-    product,
-    running,
-    smallest,
-    std,
-    total,
-    var,
-)
-from symgrad.arrays.shapes import (
-    at_least_1d,
-    at_least_2d,
-    at_least_3d,
-    axes_of,
-    column_stack,
-    concatenate,
-    diag,
-    dstack,
-    hstack,
-    like,
-    meshgrid,
-    pad,
-    ravel,
-    refuse,
-    repeat,
-    reshape,
-    roll,
-    stack,
-    take,
-    take_along_axis,
-    tile,
-    triangle,
-    vstack,
-    where,
-    whole,
-)
-from symgrad.arrays.views import broadcast_to, flip, moveaxis, squeeze
-from symgrad.arrays.whole import WholeArray
+from symgrad.arrays import reductions, shapes, views
+from symgrad.arrays.loops import mapped, scan, while_loop
+from symgrad.arrays.reductions import any_of, count_nonzero, scanned
+from symgrad.arrays.shapes import axes_of, axis_of, concatenate, ravel, reshape, whole
+from symgrad.arrays.views import broadcast_to, moveaxis, squeeze
+from symgrad.arrays.whole import WholeArray, flat, innermost
 from symgrad.expr import ops
-from symgrad.expr.calls.compositions import COMPOSITIONS, matvec, vecdot, vecmat
+from symgrad.expr.calls.compositions import COMPOSITIONS, UFUNCS_COMPOSED, take, where
+from symgrad.expr.calls.numpy_calls import EUCLID, bits_of
+from symgrad.expr.calls.reductions import REDUCTIONS, largest, refuse, total
 from symgrad.expr.graph.node import ElementsNeededError
 
-# NumPy's functions that others make up: of statistics, interpolation, signals, missing numbers.
+
+def block(arrays: Any) -> WholeArray:
+    """np.block: lists side by side, lists of lists below each other."""
+    anchor = innermost(list(flat([arrays])))
+    depth = _depth(arrays)
+    ndim = max(depth, *(a.ndim for a in _leaves(arrays, anchor)))
+
+    def joined(part: Any, level: int) -> WholeArray:
+        if isinstance(part, list):
+            return concatenate([joined(p, level + 1) for p in part], ndim - depth + level)
+        a = anchor.lift(part)
+        return reshape(a, (1,) * (ndim - a.ndim) + a.shape)
+
+    return joined(arrays, 0)
 
 
-def extreme(function: Callable[..., Any], worst: float) -> Callable[..., Any]:
-    """np.nanmax, np.nanmin: NaN only of NaN alone."""
-
-    def reduction(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        a = whole(a)
-        missing = np.isnan(a)
-        value = function(where(missing, worst, a), axis, keepdims=keepdims)
-        return where(np.all(missing, axis, keepdims=keepdims), np.nan, value)
-
-    return reduction
+def _depth(arrays: Any) -> int:
+    return 1 + _depth(arrays[0]) if isinstance(arrays, list) else 0
 
 
-# --- signals and interpolation --------------------------------------------------------------------
+def _leaves(arrays: Any, anchor: WholeArray) -> list[WholeArray]:
+    if isinstance(arrays, list):
+        return [leaf for a in arrays for leaf in _leaves(a, anchor)]
+    return [anchor.lift(arrays)]
 
 
-def convolve(a: Any, v: Any, mode: str = "full") -> WholeArray:
-    """np.convolve: a sum of products with windows of the padded longer array."""
-    a, v = whole(a, v), whole(v, a)
-    long, short = (a, v) if len(a) >= len(v) else (v, a)
-    n, m = len(long), len(short)
-    padded = pad(long, m - 1)
-    windows = padded[np.arange(n + m - 1)[:, None] + np.arange(m)]
-    full = matmul(windows, flip(short))
-    parts = {"full": (0, n + m - 1), "same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}
-    first, size = parts[mode]
-    return full[first : first + size]
+def _rows(a: WholeArray, places: np.ndarray, axis: int) -> WholeArray:
+    """The elements at known places along an axis."""
+    return a[(*[slice(None)] * axis, places)]
 
 
-def correlate(a: Any, v: Any, mode: str = "valid") -> WholeArray:
-    """np.correlate."""
-    a, v = whole(a, v), whole(v, a)
-    if len(a) < len(v):
-        return flip(correlate(v, a, mode))
-    return convolve(a, flip(v), mode)
+def _along(arr: Any, axis: int | None, *others: Any) -> tuple[WholeArray, int]:
+    """An array and an axis of it; all elements in a row where there is none."""
+    a = whole(arr, *others)
+    return (ravel(a), 0) if axis is None else (a, axis_of(axis, a.ndim))
+
+
+def _known(obj: Any) -> Any:
+    if isinstance(obj, WholeArray):
+        raise ElementsNeededError("places of elements that depend on data")
+    return obj
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None) -> WholeArray:
+    """np.delete at known places."""
+    a, axis = _along(arr, axis)
+    return _rows(a, np.delete(np.arange(a.shape[axis]), _known(obj)), axis)
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> WholeArray:
+    """np.insert at known places."""
+    a, axis = _along(arr, axis, values)
+    new, n = whole(values, arr), a.shape[axis]
+    new = reshape(new, (1,) * (a.ndim - new.ndim) + new.shape)
+    places = np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(_known(obj))
+    if not places.ndim:
+        new = moveaxis(new, 0, axis)
+    count = places.size if places.ndim else new.shape[axis]
+    new = broadcast_to(new, (*a.shape[:axis], count, *a.shape[axis + 1 :]))
+    order = np.insert(np.arange(n), places, n + np.arange(count))
+    return _rows(concatenate([a, new], axis), order, axis)
+
+
+def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> WholeArray:
+    """np.choose: beyond the choices, the nearest one of those that are computed."""
+    refuse(out=out)
+    count = len(choices)
+    if mode == "wrap":
+        a = a % count
+    elif mode == "clip":
+        a = np.clip(a, 0, count - 1)
+    elif not isinstance(a, WholeArray) and np.any((np.asarray(a) < 0) | (np.asarray(a) >= count)):
+        raise ValueError("invalid entry in choice array")
+    result = whole(choices[-1], a, *choices)
+    for k in reversed(range(count - 1)):
+        result = where(a <= k, choices[k], result)
+    return result
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> WholeArray:
+    """np.searchsorted: how many of the sorted numbers stand before each."""
+    refuse(sorter=sorter)
+    line, values = whole(a, v), whole(v, a)[..., None]
+    return count_nonzero(line < values if side == "left" else line <= values, -1)
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> WholeArray:
+    """np.digitize, by bins whose edges are known to descend or taken to ascend."""
+    side = "left" if right else "right"
+    if not isinstance(bins, WholeArray) and len(bins) > 1 and bins[0] > bins[-1]:
+        return len(bins) - searchsorted(np.asarray(bins)[::-1], x, side)
+    return searchsorted(bins, x, side)
+
+
+def isin(element: Any, test_elements: Any, *_: Any, invert: bool = False, **__: Any) -> WholeArray:
+    """np.isin."""
+    a, others = whole(element, test_elements), whole(test_elements, element)
+    held = any_of(a[..., None] == ravel(others), -1)
+    return ~held if invert else held
+
+
+def gcd(x1: Any, x2: Any) -> WholeArray:
+    """np.gcd, by Euclid's algorithm, of all elements at once."""
+    pair = np.broadcast_arrays(np.abs(whole(x1, x2)), np.abs(whole(x2, x1)))
+
+    def step(pair: Any) -> Any:
+        a, b = pair
+        return where(b == 0, a, b), a % b
+
+    return while_loop(lambda pair: np.any(pair[1] != 0), step, tuple(pair), EUCLID)[0]
+
+
+def lcm(x1: Any, x2: Any) -> WholeArray:
+    """np.lcm: modulo 2**32, and 0 where one of them is."""
+    a, b = abs(whole(x1, x2)), abs(whole(x2, x1))
+    quotient: Any = a // gcd(a, b)
+    return whole(quotient * b)
+
+
+def apply_along_axis(
+    func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any
+) -> WholeArray:
+    """np.apply_along_axis, of all lines at once."""
+    a = whole(arr)
+    axis = axis_of(axis, a.ndim)
+    lines = moveaxis(a, axis, -1)
+    outer = lines.shape[:-1]
+    rows = reshape(lines, (-1, a.shape[axis]))
+    result = mapped(lambda line: func1d(line, *args, **kwargs), 0, 0, [rows], rows.tape)
+    result = reshape(result, (*outer, *result.shape[1:]))
+    new = result.ndim - len(outer)
+    return moveaxis(result, range(len(outer), result.ndim), range(axis, axis + new))
+
+
+# --- writes ---------------------------------------------------------------------------------------
+
+
+def copyto(dst: Any, src: Any, casting: Any = None, where: Any = True) -> None:
+    """np.copyto."""
+    dst.become(np.where(where, broadcast_to(whole(src, dst), dst.shape), dst).astype(dst.dtype))
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """np.putmask."""
+    a.become(np.where(mask, resize(whole(values, a), a.shape), a).astype(a.dtype))
+
+
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """np.put, at known places."""
+    if mode != "raise" or isinstance(ind, WholeArray):
+        raise ElementsNeededError("np.put at places that are computed, or in another mode")
+    places = np.ravel(ind)
+    a.become(ravel(a).at[places].set(resize(whole(v, a), places.shape)).reshape(a.shape))
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: int) -> None:
+    """np.put_along_axis."""
+    places: list[Any] = [*np.ogrid[tuple(map(slice, indices.shape))]]
+    places[axis] = indices
+    arr.become(arr.at[tuple(places)].set(values))
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """np.fill_diagonal."""
+    if wrap or a.ndim < 2 or (a.ndim > 2 and len(set(a.shape)) > 1):
+        raise ElementsNeededError(f"the diagonal of shape {a.shape}, wrap={wrap}")
+    k = np.arange(min(a.shape))
+    a.become(a.at[(k,) * a.ndim].set(resize(whole(val, a), k.shape)))
+
+
+def resize(a: Any, new_shape: Any) -> Any:
+    """np.resize: elements in their order, again and again."""
+    if not isinstance(a, WholeArray):
+        return np.resize(a, new_shape)
+    shape = tuple(np.atleast_1d(new_shape).tolist())
+    if not a.size:
+        return np.zeros(shape, a.dtype)
+    return ravel(a)[np.arange(int(np.prod(shape))) % a.size].reshape(shape)
+
+
+def compress(condition: Any, a: Any, axis: int | None = None, out: None = None) -> WholeArray:
+    """np.compress, by known conditions."""
+    refuse(out=out)
+    if isinstance(condition, WholeArray):
+        raise ElementsNeededError("np.compress by conditions that are computed")
+    return take(a, np.flatnonzero(condition), axis)
+
+
+# --- interpolation, running totals ----------------------------------------------------------------
 
 
 def interp(
@@ -113,22 +226,6 @@ def interp(
     return reshape(where(flat == xp[-1], fp[-1], line), x.shape)
 
 
-def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """np.gradient on an even grid."""
-    f = whole(f)
-    axes = axes_of(f, axis)
-    steps = spacing or (1.0,)
-    steps = steps * len(axes) if len(steps) == 1 else steps
-    if edge_order != 1 or any(np.ndim(h) for h in steps):
-        raise ElementsNeededError("np.gradient on a grid that is not even")
-    slopes = []
-    for k, h in zip(axes, steps, strict=True):
-        g = moveaxis(f, k, 0)
-        parts = [(g[1:2] - g[:1]) / h, (g[2:] - g[:-2]) / (2.0 * h), (g[-1:] - g[-2:-1]) / h]
-        slopes.append(moveaxis(concatenate(parts, 0), 0, k))
-    return slopes[0] if len(slopes) == 1 else tuple(slopes)
-
-
 def logaddexp_accumulate(array: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
     """np.logaddexp.accumulate, one element after the other."""
     refuse(dtype=dtype, out=out)
@@ -138,59 +235,7 @@ def logaddexp_accumulate(array: Any, axis: int = 0, dtype: Any = None, out: None
     return moveaxis(concatenate([rows[:1], totals]), 0, axis)
 
 
-def truths_accumulate(operator: str) -> Callable[..., Any]:
-    """The method accumulate of np.logical_and and np.logical_or, extremes of truth values."""
-
-    def accumulate(array: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
-        refuse(dtype=dtype, out=out)
-        return running(operator)(whole(array) != 0, axis) != 0
-
-    return accumulate
-
-
-# --- products, powers, choices --------------------------------------------------------------------
-
-
-def divmod_(a: Any, b: Any) -> tuple[Any, Any]:
-    """np.divmod."""
-    return np.floor_divide(a, b), np.remainder(a, b)
-
-
-def bitwise_count(x: Any) -> WholeArray:
-    """np.bitwise_count, as `symgrad.expr.calls.numpy_calls.bitwise_count` adds the bits up."""
-    x = abs(whole(x))
-    x = x - ((x >> 1) & 0x55555555)
-    x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
-    x = (x + (x >> 4)) & 0x0F0F0F0F
-    return (x * 0x01010101) >> 24
-
-
-def modf(a: Any) -> tuple[Any, Any]:
-    """np.modf."""
-    integral = np.trunc(a)
-    return a - integral, integral
-
-
-COMPOSED: Final[dict[Any, Callable[..., Any]]] = {
-    np.nanmax: extreme(largest, -np.inf),
-    np.nanmin: extreme(smallest, np.inf),
-    np.convolve: convolve,
-    np.correlate: correlate,
-    np.interp: interp,
-    np.gradient: gradient,
-    np.sinc: lambda x: whole(x).mapped(ops.sinc, (x,)),
-    np.diagflat: lambda v, k=0: np.diag(ravel(whole(v)), k),
-    (np.logaddexp, "accumulate"): logaddexp_accumulate,
-    (np.logical_and, "accumulate"): truths_accumulate("min"),
-    (np.logical_or, "accumulate"): truths_accumulate("max"),
-    (np.bitwise_count, "__call__"): bitwise_count,
-    (np.divmod, "__call__"): divmod_,
-    (np.modf, "__call__"): modf,
-    (np.vecdot, "__call__"): vecdot,
-    (np.matvec, "__call__"): matvec,
-    (np.vecmat, "__call__"): vecmat,
-}
-"""NumPy's functions, and ufuncs of their own, on whole arrays."""
+# --- exponentials ---------------------------------------------------------------------------------
 
 
 def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> WholeArray:
@@ -223,23 +268,47 @@ def log_softmax(x: Any, axis: Any = None) -> WholeArray:
     return shifted - np.log(total(np.exp(shifted), axis, keepdims=True))
 
 
-def rounded(a: Any, decimals: int = 0, out: None = None) -> Any:
-    """np.round."""
-    refuse(out=out)
-    if a.kind != "f" and decimals >= 0:
-        return a
-    unit = 10.0**decimals
-    result = np.rint(a * unit) / unit if decimals else np.rint(a)
-    return result.astype(a.dtype)
+TABLE: Final[dict[Any, Callable[..., Any]]] = {
+    **COMPOSITIONS,
+    **REDUCTIONS,
+    **{(ufunc, "__call__"): function for ufunc, function in UFUNCS_COMPOSED.items()},
+    **views.TABLE,
+    **shapes.TABLE,
+    **reductions.TABLE,
+    np.block: block,
+    np.delete: delete,
+    np.insert: insert,
+    np.choose: choose,
+    np.searchsorted: searchsorted,
+    np.digitize: digitize,
+    np.isin: isin,
+    (np.gcd, "__call__"): gcd,
+    (np.lcm, "__call__"): lcm,
+    np.apply_along_axis: apply_along_axis,
+    np.copyto: copyto,
+    np.putmask: putmask,
+    np.put: put,
+    np.put_along_axis: put_along_axis,
+    np.fill_diagonal: fill_diagonal,
+    np.resize: resize,
+    np.compress: compress,
+    np.result_type: lambda *a: np.result_type(*(getattr(x, "dtype", x) for x in a)),
+    np.interp: interp,
+    (np.logaddexp, "accumulate"): logaddexp_accumulate,
+    (np.logical_and, "accumulate"): lambda a, axis=0: scanned(whole(a) != 0, "min", axis) != 0,
+    (np.logical_or, "accumulate"): lambda a, axis=0: scanned(whole(a) != 0, "max", axis) != 0,
+    (np.bitwise_count, "__call__"): lambda x: bits_of(abs(whole(x))),
+    "logsumexp": logsumexp,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+}
+"""NumPy's functions, and methods of ufuncs, on whole arrays."""
 
-
-def ufunc_reduction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method reduce of a ufunc, which is over the first axis unless an axis is given."""
-
-    def reduce(array: Any, axis: Any = 0, **options: Any) -> Any:
-        return function(array, axis, **options)
-
-    return reduce
+METHODS: Final = (
+    "sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "argmin", "cumsum",
+    "cumprod", "ravel", "squeeze", "swapaxes", "repeat", "take", "clip", "dot", "trace", "diagonal",
+    "round", "conjugate",
+)  # fmt: skip
 
 
 def install() -> None:
@@ -249,90 +318,3 @@ def install() -> None:
         WholeArray.methods[name] = TABLE[getattr(np, name)]
     WholeArray.methods["flatten"] = lambda a, order="C": ravel(a, order).copied()
     WholeArray.methods["copy"] = lambda a, order="C": a.copied()
-
-
-METHODS: Final = (
-    "sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "argmin", "cumsum",
-    "cumprod", "ravel", "squeeze", "swapaxes", "repeat", "take", "clip", "dot", "trace", "diagonal",
-    "round", "conjugate",
-)  # fmt: skip
-
-TABLE: Final[dict[Any, Callable[..., Any]]] = COMPOSITIONS | COMPOSED | views.TABLE | {
-    "index": index,
-    "at": WholeUpdates,
-    np.reshape: reshape,
-    np.ravel: ravel,
-    np.broadcast_arrays: lambda *a: tuple(
-        broadcast_to(whole(x, a), np.broadcast_shapes(*map(np.shape, a))) for x in a
-    ),
-    np.concatenate: concatenate,
-    np.concat: concatenate,
-    np.append: lambda arr, values, axis=None: concatenate([arr, values], axis),
-    np.stack: stack,
-    np.hstack: hstack,
-    np.vstack: vstack,
-    np.dstack: dstack,
-    np.column_stack: column_stack,
-    np.atleast_1d: at_least_1d,
-    np.atleast_2d: at_least_2d,
-    np.atleast_3d: at_least_3d,
-    np.roll: roll,
-    np.pad: pad,
-    np.repeat: repeat,
-    np.tile: tile,
-    np.take: take,
-    np.take_along_axis: take_along_axis,
-    np.diag: diag,
-    np.tril: triangle(1),
-    np.triu: triangle(-1),
-    np.meshgrid: meshgrid,
-    np.zeros_like: like(0.0),
-    np.ones_like: like(1.0),
-    np.empty_like: like(0.0),
-    np.full_like: like(None),
-    np.shape: lambda a: a.shape,
-    np.ndim: lambda a: a.ndim,
-    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
-    np.copy: lambda a, order="K", subok=False: a.copied(),
-    np.real: lambda val: val,
-    np.iscomplexobj: lambda x: False,
-    np.isrealobj: lambda x: True,
-    np.where: where,
-    np.sum: total,
-    np.prod: product,
-    np.max: largest,
-    np.amax: largest,
-    np.min: smallest,
-    np.amin: smallest,
-    np.mean: mean,
-    np.var: var,
-    np.std: std,
-    np.any: any_of,
-    np.all: all_of,
-    np.count_nonzero: count_nonzero,
-    np.argmax: position("argmax"),
-    np.argmin: position("argmin"),
-    np.cumsum: running("add"),
-    np.cumprod: running("mul"),
-    np.matmul: matmul,
-    (np.matmul, "__call__"): matmul,
-    np.einsum: einsum,
-    np.round: rounded,
-    np.conjugate: lambda a: a,
-    (np.add, "reduce"): ufunc_reduction(total),
-    (np.multiply, "reduce"): ufunc_reduction(product),
-    (np.maximum, "reduce"): ufunc_reduction(largest),
-    (np.minimum, "reduce"): ufunc_reduction(smallest),
-    (np.logical_and, "reduce"): ufunc_reduction(all_of),
-    (np.logical_or, "reduce"): ufunc_reduction(any_of),
-    (np.logaddexp, "reduce"): ufunc_reduction(logsumexp),
-    (np.add, "accumulate"): lambda a, axis=0, **_: running("add")(a, axis),
-    (np.multiply, "accumulate"): lambda a, axis=0, **_: running("mul")(a, axis),
-    (np.maximum, "accumulate"): lambda a, axis=0, **_: running("max")(a, axis),
-    (np.minimum, "accumulate"): lambda a, axis=0, **_: running("min")(a, axis),
-    "length": length,
-    "logsumexp": logsumexp,
-    "softmax": softmax,
-    "log_softmax": log_softmax,
-}  # fmt: skip
-"""NumPy's functions, and methods of ufuncs, on whole arrays."""

@@ -10,13 +10,10 @@ import numpy as np
 
 from symgrad.arrays import rules
 from symgrad.arrays.algorithms import ALGORITHMS
-from symgrad.arrays.reductions import largest, total
 from symgrad.arrays.shapes import (
     axes_of,
     ravel,
-    refuse,
     take_along_axis,
-    where,
     whole,
 )
 from symgrad.arrays.tape import broadcast
@@ -24,18 +21,20 @@ from symgrad.arrays.views import broadcast_to, moveaxis, squeeze, swapaxes
 from symgrad.arrays.whole import WholeArray
 from symgrad.errors import TraceError
 from symgrad.expr import ops
+from symgrad.expr.calls.compositions import where
+from symgrad.expr.calls.reductions import largest, refuse, total
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.linear.einsum import letters_of, pairs_of
 from symgrad.expr.linear.matrices import powers
 
 # NumPy's products of whole arrays, and lengths.
 
 
-def contract(inputs: Sequence[str], output: str, *operands: Any) -> WholeArray:
+def contract(terms: Sequence[tuple[str, Any]], output: str) -> WholeArray:
     """A sum of products, by the letters of the operands' axes and of the result's.
 
     Of integers it is one, modulo 2**32, and of truths whether any product holds, as in NumPy.
     """
+    inputs, operands = zip(*terms, strict=True)
     arrays = [whole(a, operands) for a in operands]
     sizes: dict[str, int] = {}
     for letters, a in zip(inputs, arrays, strict=True):
@@ -46,7 +45,7 @@ def contract(inputs: Sequence[str], output: str, *operands: Any) -> WholeArray:
     shape = tuple(sizes[c] for c in output)
     kinds = {a.kind for a in arrays}
     kind = "f" if "f" in kinds else "i"
-    attribute = tuple(inputs), output, kind
+    attribute = inputs, output, kind
     product = arrays[0].then(rules.contracted, attribute, shape, *arrays[1:], kind=kind)
     return product if kinds != {"b"} else product.astype(bool)
 
@@ -69,27 +68,7 @@ def matmul(a: Any, b: Any, /, out: None = None) -> WholeArray:
     )
     rows, columns = "x" * (a.ndim > 1), "z" * (b.ndim > 1)
     output = (first if len(first) > len(second) else second) + rows + columns
-    return contract([f"{first}{rows}y", f"{second}y{columns}"], output, a, b)
-
-
-def einsum(*operands: Any, optimize: Any = True) -> WholeArray:
-    """np.einsum: pairs of operands are contracted in a good order."""
-    text, arrays = pairs_of(operands)
-    arrays = [whole(a, operands) for a in arrays]
-    inputs, output = letters_of(text, [a.ndim for a in arrays])
-    inputs = list(inputs)
-    if len(arrays) > 2 and optimize is not False:
-        whole_text = f"{','.join(inputs)}->{output}"
-        dummies = [np.broadcast_to(np.empty(()), a.shape) for a in arrays]
-        order = np.einsum_path(whole_text, *dummies, optimize="greedy")[0]
-        for group in order[1:-1]:
-            chosen = sorted(group, reverse=True)
-            taken = [(inputs.pop(k), arrays.pop(k)) for k in chosen]
-            needed = set(output).union(*inputs)
-            letters = "".join(sorted(set("".join(c for c, _ in taken)) & needed))
-            arrays.append(contract([c for c, _ in taken], letters, *[a for _, a in taken]))
-            inputs.append(letters)
-    return contract(inputs, output, *arrays)
+    return contract([(f"{first}{rows}y", a), (f"{second}y{columns}", b)], output)
 
 
 def length(x: WholeArray, axis: Any, keepdims: bool) -> WholeArray:
@@ -342,6 +321,10 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, **_: Any) -> WholeArra
 
 
 TABLE: Final[dict[Any, Callable[..., Any]]] = {
+    np.matmul: matmul,
+    (np.matmul, "__call__"): matmul,
+    "contract": contract,
+    "length": length,
     np.linalg.cholesky: cholesky,
     np.linalg.solve: solve,
     np.linalg.inv: inv,

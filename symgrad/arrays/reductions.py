@@ -1,4 +1,4 @@
-"""NumPy's reductions of whole arrays, and running ones."""
+"""The primitives of NumPy's reductions of whole arrays, and those that elements lack."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays import rules
-from symgrad.arrays.shapes import (
-    NOT_GIVEN,
-    axes_of,
-    axis_of,
-    ravel,
-    refuse,
-    where,
-    whole,
-)
+from symgrad.arrays.shapes import NOT_GIVEN, axes_of, axis_of, ravel, whole
 from symgrad.arrays.tape import size_of
-from symgrad.arrays.views import broadcast_to, expand_dims, squeeze
+from symgrad.arrays.views import expand_dims
 from symgrad.arrays.whole import WholeArray
+from symgrad.expr.calls.numpy_calls import REDUCE
+from symgrad.expr.calls.reductions import largest, refuse, smallest, total
+
+COMBINING: Final[dict[str, Callable[..., Any]]] = {
+    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+"""The ufuncs that reductions are of."""
 
 
 def kept_dimensions(result: WholeArray, axes: Sequence[int], keepdims: Any) -> WholeArray:
@@ -29,120 +28,24 @@ def kept_dimensions(result: WholeArray, axes: Sequence[int], keepdims: Any) -> W
     return expand_dims(result, tuple(axes))
 
 
-def reduction(operator: str, combine: Callable[..., Any]) -> Callable[..., Any]:
-    """NumPy's reduction by an operator."""
-
-    def function(
-        a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False,
-        initial: Any = NOT_GIVEN, where: Any = NOT_GIVEN,
-    ) -> WholeArray:  # fmt: skip
-        refuse(out=out)
-        array = _among(_as(whole(a, initial, where), dtype), where, operator, initial)
-        axes = axes_of(array, _of_number(array, axis))
-        if (
-            operator in ("max", "min")
-            and not size_of([array.shape[k] for k in axes])
-            and initial is NOT_GIVEN
-        ):
-            raise ValueError("zero-size array to reduction operation which has no identity")
-        shape = tuple(n for k, n in enumerate(array.shape) if k not in axes)
-        kind = "i" if array.kind == "b" else array.kind
-        result = array.then(rules.reduced, (operator, axes), shape, kind=kind) if axes else array
-        result = kept_dimensions(result, axes, keepdims)
-        if initial is not NOT_GIVEN and initial is not None:
-            result = combine(result, initial)
-        is_truth = array.kind == "b" and operator in ("max", "min") and result.kind == "i"
-        return _truths(result) if is_truth else result
-
-    return function
+def reduced(array: WholeArray, operator: str, axis: Any, keepdims: Any, initial: Any) -> WholeArray:
+    """A reduction by an operator, and of an initial number."""
+    axes = axes_of(array, _of_number(array, axis))
+    is_extreme = operator in ("max", "min")
+    if is_extreme and initial is None and not size_of([array.shape[k] for k in axes]):
+        raise ValueError("zero-size array to reduction operation which has no identity")
+    shape = tuple(n for k, n in enumerate(array.shape) if k not in axes)
+    kind = "i" if array.kind == "b" else array.kind
+    result = array.then(rules.reduced, (operator, axes), shape, kind=kind) if axes else array
+    result = kept_dimensions(result, axes, keepdims)
+    if initial is not None:
+        result = COMBINING[operator](result, initial)
+    return _truths(result) if array.kind == "b" and is_extreme and result.kind == "i" else result
 
 
 def _of_number(a: WholeArray, axis: Any) -> Any:
     """The axis that a number is reduced along: NumPy lets it have one for that."""
     return () if not a.ndim and type(axis) is int and axis in (0, -1) else axis
-
-
-def _as(a: WholeArray, dtype: Any, of_integers: bool = True) -> WholeArray:
-    """An array as one of the type that a reduction is told to use: of real numbers, or integers."""
-    if dtype is None or dtype is NOT_GIVEN:
-        return a
-    kind = np.dtype(dtype).kind
-    if kind != "f" and not (of_integers and kind == "i"):
-        refuse(dtype=dtype)
-    return a.astype(dtype)
-
-
-def _among(a: WholeArray, condition: Any, operator: str, initial: Any) -> WholeArray:
-    """An array with the identity of a reduction where the reduction's condition is false."""
-    if condition is NOT_GIVEN or condition is True:
-        return a
-    if operator in IDENTITIES:
-        return where(condition, a, a.lift(np.asarray(IDENTITIES[operator], a.dtype)))
-    if initial is NOT_GIVEN:
-        raise ValueError(
-            f"reduction operation {operator!r} does not have an identity, so to use a where mask "
-            "one has to specify 'initial'"
-        )
-    return where(condition, a, initial)
-
-
-IDENTITIES: Final = {"add": 0, "mul": 1}
-"""The identities of reductions."""
-
-total = reduction("add", np.add)
-product = reduction("mul", np.multiply)
-largest = reduction("max", np.maximum)
-smallest = reduction("min", np.minimum)
-
-
-def count_of(a: WholeArray, axis: Any, where: Any) -> Any:
-    """How many elements each result of a mean is of."""
-    if where is NOT_GIVEN or where is True:
-        return float(size_of([a.shape[k] for k in axes_of(a, axis)]))
-    counted = broadcast_to(a.lift(where), a.shape).astype(np.float64)
-    return total(counted, axis, keepdims=True)
-
-
-def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *,
-    where: Any = NOT_GIVEN,
-) -> WholeArray:  # fmt: skip
-    """np.mean."""
-    refuse(out=out)
-    a = _as(whole(a, where), dtype, of_integers=False)
-    if where is NOT_GIVEN or where is True:
-        return total(a, axis, keepdims=keepdims) / count_of(a, axis, where)
-    result = total(a, axis, keepdims=True, where=where) / count_of(a, axis, where)
-    return _without(result, axes_of(a, axis), keepdims)
-
-
-def _without(result: WholeArray, axes: Sequence[int], keepdims: Any) -> WholeArray:
-    """The result of a reduction that kept its axes, without them unless they are to be kept."""
-    return squeeze(result, axes) if keepdims is NOT_GIVEN or not keepdims else result
-
-
-def var(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
-    keepdims: Any = False, *, where: Any = NOT_GIVEN, mean: Any = NOT_GIVEN,
-    correction: Any = NOT_GIVEN,
-) -> WholeArray:  # fmt: skip
-    """np.var."""
-    refuse(out=out)
-    a = _as(whole(a, where), dtype, of_integers=False)
-    ddof = ddof if correction is NOT_GIVEN else correction
-    centre = _mean(a, axis, keepdims=True, where=where) if mean is NOT_GIVEN else mean
-    squares = total((a - centre) ** 2, axis, keepdims=True, where=where)
-    freedom = np.maximum(count_of(a, axis, where) - ddof, 0.0)
-    return _without(squares / freedom, axes_of(a, axis), keepdims)
-
-
-_mean = mean
-
-
-def std(a: Any, *args: Any, **options: Any) -> WholeArray:
-    """np.std."""
-    root: Any = np.sqrt(var(a, *args, **options))
-    return root
 
 
 def any_of(
@@ -192,16 +95,29 @@ def position(operator: str) -> Callable[..., WholeArray]:
     return function
 
 
-def running(operator: str) -> Callable[..., WholeArray]:
-    """np.cumsum, np.cumprod and their kin."""
+def scanned(line: WholeArray, operator: str, axis: int) -> WholeArray:
+    """The reductions of the elements up to each one along an axis."""
+    kind = "i" if line.kind == "b" else line.kind
+    attribute = operator, axis_of(axis, line.ndim), False
+    return line.then(rules.scanned, attribute, line.shape, kind=kind)
 
-    def function(
-        a: Any, axis: int | None = None, dtype: Any = None, out: None = None
-    ) -> WholeArray:
-        refuse(out=out)
-        line = _as(ravel(a) if axis is None else whole(a), dtype)
-        k = axis_of(axis or 0, line.ndim)
-        kind = "i" if line.kind == "b" else line.kind
-        return line.then(rules.scanned, (operator, k, False), line.shape, kind=kind)
 
-    return function
+def accumulate(operator: str) -> Callable[..., Any]:
+    """The method accumulate of a ufunc, which is along the first axis by default."""
+    return lambda array, axis=0, **_: scanned(whole(array), operator, axis)
+
+
+TABLE: Final[dict[Any, Callable[..., Any]]] = {
+    "reduced": reduced,
+    "scanned": scanned,
+    np.any: any_of,
+    np.all: all_of,
+    np.count_nonzero: count_nonzero,
+    np.argmax: position("argmax"),
+    np.argmin: position("argmin"),
+    **{(ufunc, "reduce"): function for ufunc, function in REDUCE.items()},
+    (np.logical_and, "reduce"): lambda a, axis=0, **options: all_of(a, axis, **options),
+    (np.logical_or, "reduce"): lambda a, axis=0, **options: any_of(a, axis, **options),
+    **{(ufunc, "accumulate"): accumulate(name) for name, ufunc in COMBINING.items()},
+}
+"""NumPy's functions on whole arrays."""

@@ -9,15 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from symgrad.arrays import rules
-from symgrad.arrays.indexing import index
-from symgrad.arrays.recording import is_recorded
+from symgrad.arrays.indexing import WholeUpdates, index
 from symgrad.arrays.tape import broadcast, size_of
 from symgrad.arrays.views import broadcast_to, expand_dims, transpose, viewed
 from symgrad.arrays.whole import DTYPES, WholeArray, flat, innermost
-from symgrad.errors import TraceError
-from symgrad.expr import ops
-from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import ElementsNeededError, whole_among
+from symgrad.expr.calls.compositions import take, where
+from symgrad.expr.graph.node import ElementsNeededError
 
 # --- arguments: arrays, axes, and options that are refused ----------------------------------------
 
@@ -56,13 +53,6 @@ def axes_of(a: WholeArray, axis: Any) -> tuple[int, ...]:
     if len(axes) < len(axis):
         raise ValueError("duplicate value in 'axis'")
     return axes
-
-
-def refuse(**options: Any) -> None:
-    """Leave a call with options that are not here to the trace by elements."""
-    given = [name for name, value in options.items() if value is not None]
-    if given:
-        raise ElementsNeededError(f"the option {given[0]}= of a function of whole arrays")
 
 
 def reshape(
@@ -294,24 +284,6 @@ def tile(A: Any, reps: Any) -> WholeArray:
     return reshape(wide, [c * n for c, n in zip(counts, shape, strict=True)]).copied()
 
 
-def take(
-    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise"
-) -> WholeArray:
-    """np.take."""
-    array = whole(a, indices)
-    if axis is None:
-        array, axis = ravel(array), 0
-    axis = axis_of(axis, array.ndim)
-    n = array.shape[axis]
-    if mode == "clip":
-        indices = np.clip(indices, 0, n - 1)
-    elif mode == "wrap":
-        indices = (np.asarray(indices) if isinstance(indices, list) else indices) % n
-    known = isinstance(indices, WholeArray) or is_recorded(indices)
-    at = indices if known else np.asarray(indices)
-    return index(array, (*[slice(None)] * axis, at))
-
-
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> WholeArray:
     """np.take_along_axis."""
     a = whole(arr, indices)
@@ -346,15 +318,6 @@ def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False) -> list[Whole
 
 
 # --- choices: where, clip, diagonals, triangles, fillings -----------------------------------------
-
-
-def where(condition: Any, *branches: Any) -> WholeArray:
-    """np.where with both branches."""
-    if len(branches) != 2:
-        raise TraceError(located("np.where(condition) alone depends on values; give both branches"))
-    first = whole_among((condition, *branches))
-    assert first is not None, "an array is among them"
-    return first.mapped(ops.where, (condition, *branches))
 
 
 def like(value: float | None) -> Callable[..., Any]:
@@ -393,3 +356,48 @@ def triangle(sign: int) -> Callable[..., WholeArray]:
         return where(beyond <= 0, m, m.lift(np.zeros((), m.dtype)))
 
     return function
+
+
+TABLE: Final[dict[Any, Callable[..., Any]]] = {
+    "whole": whole,
+    "index": index,
+    "at": WholeUpdates,
+    np.reshape: reshape,
+    np.ravel: ravel,
+    np.broadcast_arrays: lambda *a: tuple(
+        broadcast_to(whole(x, a), np.broadcast_shapes(*map(np.shape, a))) for x in a
+    ),
+    np.concatenate: concatenate,
+    np.concat: concatenate,
+    np.append: lambda arr, values, axis=None: concatenate([arr, values], axis),
+    np.stack: stack,
+    np.hstack: hstack,
+    np.vstack: vstack,
+    np.dstack: dstack,
+    np.column_stack: column_stack,
+    np.atleast_1d: at_least_1d,
+    np.atleast_2d: at_least_2d,
+    np.atleast_3d: at_least_3d,
+    np.roll: roll,
+    np.pad: pad,
+    np.repeat: repeat,
+    np.tile: tile,
+    np.take_along_axis: take_along_axis,
+    np.diag: diag,
+    np.diagflat: lambda v, k=0: np.diag(ravel(whole(v)), k),
+    np.tril: triangle(1),
+    np.triu: triangle(-1),
+    np.meshgrid: meshgrid,
+    np.zeros_like: like(0.0),
+    np.ones_like: like(1.0),
+    np.empty_like: like(0.0),
+    np.full_like: like(None),
+    np.shape: lambda a: a.shape,
+    np.ndim: lambda a: a.ndim,
+    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.copy: lambda a, order="K", subok=False: a.copied(),
+    np.iscomplexobj: lambda x: False,
+    np.isrealobj: lambda x: True,
+    np.conjugate: lambda a: a,
+}
+"""NumPy's functions on whole arrays."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symgrad.arrays import assembled, functions, linear, loops, rules
+from symgrad.arrays import functions, linear, loops, rules
 from symgrad.arrays.fuse import fused
 from symgrad.arrays.loops import mapped
 from symgrad.arrays.program import ArrayProgram
@@ -22,7 +22,7 @@ from symgrad.expr.graph.place import describe
 from symgrad.expr.tracers.tree import Tree, flatten
 
 functions.install()
-WholeArray.functions.update(linear.TABLE | loops.TABLE | assembled.TABLE)
+WholeArray.functions.update(linear.TABLE | loops.TABLE)
 
 
 def gradients(output: WholeArray, wrt: Sequence[WholeArray]) -> list[WholeArray]:

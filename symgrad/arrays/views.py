@@ -39,7 +39,7 @@ def layout(shape: Shape) -> np.ndarray:
 
 
 @functools.lru_cache(4096)
-def entries_of(shape: Shape, strides: Shape, first: int) -> tuple[Entry, ...]:
+def entries_of(shape: Shape, lengths: Shape, strides: Shape, first: int) -> tuple[Entry, ...]:
     """How an array of this shape is read by a view of its `layout` with these strides."""
     axes: list[list[tuple[int, int]]] = [[] for _ in shape]
     starts: list[int] = []
@@ -47,8 +47,8 @@ def entries_of(shape: Shape, strides: Shape, first: int) -> tuple[Entry, ...]:
     for unit in units:
         start, first = divmod(first, unit)
         starts.append(start)
-    for axis, stride in enumerate(strides):
-        rest, sign = abs(stride), -1 if stride < 0 else 1
+    for axis, (n, stride) in enumerate(zip(lengths, strides, strict=True)):
+        rest, sign = 0 if n == 1 else abs(stride), -1 if stride < 0 else 1
         for terms, unit in zip(axes, units, strict=True):
             step, rest = divmod(rest, unit)
             if step:
@@ -58,7 +58,8 @@ def entries_of(shape: Shape, strides: Shape, first: int) -> tuple[Entry, ...]:
 
 def entries(shape: Shape, view: np.ndarray) -> tuple[Entry, ...]:
     """How an array of this shape is read by a view of its `layout`."""
-    return entries_of(shape, view.strides, _address(view) - _address(_BYTE) if view.size else 0)
+    first = _address(view) - _address(_BYTE) if view.size else 0
+    return entries_of(shape, view.shape, view.strides, first)
 
 
 def _address(a: np.ndarray) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import numbers
 import string
 from collections.abc import Callable
 from typing import Any, Final
@@ -14,9 +13,10 @@ from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, Whole, whole_among
+from symgrad.expr.linear.einsum import einsum
 from symgrad.expr.linear.matrices import powers
 from symgrad.expr.tracers.along import add_elements, balanced, is_zero, reals, reduce_lists
-from symgrad.expr.tracers.array import array, call, map_elements
+from symgrad.expr.tracers.array import array, call, holds_expressions
 
 
 def traced(a: Any, *others: Any) -> Any:
@@ -24,6 +24,12 @@ def traced(a: Any, *others: Any) -> Any:
     if isinstance(a, Whole):
         return a
     return array(a) if whole_among(others) is None else np.asarray(a)
+
+
+def operands(*values: Any) -> list[Any]:
+    """Operands that are whole arrays, if one of them is, or arrays of expressions."""
+    whole = whole_among(values)
+    return [array(v) if whole is None else whole.functions["whole"](v, *values) for v in values]
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
@@ -67,7 +73,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
     """np.cov, without weights."""
     operands = (m,) if y is None else (m, y)
-    rows = [np.atleast_2d(_real(v, *operands)) for v in operands]
+    rows = [np.atleast_2d(real(v, *operands)) for v in operands]
     rows = [r if rowvar or len(r) == 1 else r.T for r in rows]
     x = np.concatenate(rows) if len(rows) > 1 else rows[0]
     centred = x - np.mean(x, axis=-1, keepdims=True)
@@ -80,12 +86,12 @@ def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
 ) -> Any:
     """np.average: weights of some axes are along those of the average."""
-    a = _real(a, weights)
+    a = real(a, weights)
     if weights is None:
         result = np.mean(a, axis=axis, keepdims=keepdims)
         count = a.size / max(np.size(result), 1)
         return (result, np.full(np.shape(result), count)) if returned else result
-    wide = _along(_real(weights, a), a, axis)
+    wide = _along(real(weights, a), a, axis)
     sums = np.sum(wide, axis=axis, keepdims=keepdims)
     result = np.sum(a * wide, axis=axis, keepdims=keepdims) / sums
     return (result, sums) if returned else result
@@ -119,7 +125,7 @@ def matrix_power(a: Any, n: int) -> Any:
     return np.zeros_like(a) + np.eye(a.shape[-1]) if result is None else result
 
 
-def _real(a: Any, *others: Any) -> Any:
+def real(a: Any, *others: Any) -> Any:
     """An operand whose elements are real numbers."""
     a = traced(a, *others)
     return a if isinstance(a, Whole) or a.dtype != object else array(reals(a))
@@ -169,6 +175,123 @@ def kron(a: Any, b: Any) -> Any:
     left = np.reshape(a, [k for n in a.shape for k in (n, 1)])
     right = np.reshape(b, [k for n in b.shape for k in (1, n)])
     return np.reshape(left * right, [m * n for m, n in zip(a.shape, b.shape, strict=True)])
+
+
+# --- along an axis --------------------------------------------------------------------------------
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """np.gradient: second-order differences, at the ends of order ``edge_order``."""
+    f = traced(f, *varargs)
+    axes = [range(f.ndim)[k] for k in (range(f.ndim) if axis is None else np.atleast_1d(axis))]
+    steps = list(varargs) or [1.0]
+    steps = steps * len(axes) if len(steps) == 1 else steps
+    if len(steps) != len(axes) or edge_order not in (1, 2):
+        raise TraceError(
+            located("np.gradient takes one spacing for each axis, and edge_order 1 or 2")
+        )
+    slopes = [
+        np.moveaxis(_slopes(np.moveaxis(f, k, 0), h, edge_order), 0, k)
+        for k, h in zip(axes, steps, strict=True)
+    ]
+    return slopes[0] if len(slopes) == 1 else tuple(slopes)
+
+
+def _slopes(f: Any, spacing: Any, edge_order: int) -> Any:
+    """The differences along the first axis, of points at a distance or at these places."""
+    n, is_even = len(f), not np.ndim(spacing)
+    if n < edge_order + 1:
+        raise ValueError(f"np.gradient of {n} points: edge_order={edge_order} needs more")
+    gaps = [spacing] * (n - 1) if is_even else np.diff(np.asarray(spacing, float))
+    rows = [f[k % n : k % n + 1] for k in (0, 1, 2, -3, -2, -1) if -n <= k < n]
+    if edge_order == 1:
+        first, last = (rows[1] - rows[0]) / gaps[0], (rows[-1] - rows[-2]) / gaps[-1]
+    else:
+        first, last = _slope(rows[:3], gaps[:2], 0), _slope(rows[-3:], gaps[-2:], 2)
+    if is_even:
+        inner = (f[2:] - f[:-2]) / (2.0 * spacing)
+    else:
+        columns = [np.reshape(g, (-1, *[1] * (f.ndim - 1))) for g in (gaps[:-1], gaps[1:])]
+        inner = _slope([f[:-2], f[1:-1], f[2:]], columns, 1)
+    return np.concatenate([first, inner, last])
+
+
+def _slope(values: Any, gaps: Any, at: int) -> Any:
+    """The slope of the parabola through three points, by the distances between them, at one."""
+    p, q = gaps
+    weights = (
+        (-(2.0 * p + q) / (p * (p + q)), (p + q) / (p * q), -p / (q * (p + q))),
+        (-q / (p * (p + q)), (q - p) / (p * q), p / (q * (p + q))),
+        (q / (p * (p + q)), -(p + q) / (p * q), (p + 2.0 * q) / (q * (p + q))),
+    )[at]
+    return weights[0] * values[0] + weights[1] * values[1] + weights[2] * values[2]
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """np.convolve: sums of products with windows of the longer array, between zeros."""
+    a, v = map(np.atleast_1d, operands(a, v))
+    if mode not in ("full", "same", "valid"):
+        raise TraceError(located(f'np.convolve: mode={mode!r} is not "full", "same" or "valid"'))
+    if not len(a) or not len(v):
+        raise ValueError("np.convolve of an empty array")
+    long, short = (a, v) if len(a) >= len(v) else (v, a)
+    n, m = len(long), len(short)
+    parts = {"full": (0, n + m - 1), "same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}
+    first, size = parts[mode]
+    windows = np.pad(long, m - 1)[np.arange(first, first + size)[:, None] + np.arange(m)]
+    return windows @ np.flip(short)
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    """np.correlate."""
+    a, v = map(np.atleast_1d, operands(a, v))
+    if len(a) < len(v):
+        return np.flip(correlate(v, a, mode))
+    return convolve(a, np.flip(v), mode)
+
+
+def linspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: Any = None, axis: int = 0,
+) -> Any:  # fmt: skip
+    """np.linspace between numbers or arrays."""
+    start, stop = np.broadcast_arrays(*operands(start, stop))
+    step = (stop - start) * (1.0 / max(num - 1 if endpoint else num, 1))
+    points = start + np.arange(num).reshape(-1, *[1] * start.ndim) * step
+    if endpoint and num > 1:
+        points = np.concatenate([points[:-1], stop[None]])
+    points = np.moveaxis(points if dtype is None else points.astype(dtype), 0, axis)
+    return (points, step) if retstep else points
+
+
+def rounded(a: Any, decimals: int = 0, out: None = None) -> Any:
+    """np.round."""
+    dtype, scale = getattr(a, "dtype", np.dtype(object)), 10.0 ** abs(decimals)
+    if dtype.kind in "ib" and decimals >= 0:
+        return a
+    if not decimals:
+        return np.rint(a)
+    result = np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale
+    return result if dtype.kind == "O" else result.astype(dtype)
+
+
+def take(
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: Any = "raise"
+) -> Any:
+    """np.take, also at computed indices: what is out of range is the nearest then."""
+    whole = whole_among([a, indices])
+    a = array(a) if whole is None else whole.functions["whole"](a, indices)
+    a, axis = (np.ravel(a), 0) if axis is None else (a, range(a.ndim)[axis])
+    if isinstance(indices, (list, tuple)):
+        indices = (array if holds_expressions(indices) else np.asarray)(indices)
+    if mode == "wrap":
+        indices = np.remainder(indices, a.shape[axis])
+    elif mode == "clip":
+        indices = np.clip(indices, 0, a.shape[axis] - 1)
+    if not axis or whole is not None or not holds_expressions(indices):
+        return a[(*[slice(None)] * axis, indices)]
+    lines, lead = np.moveaxis(a, axis, 0)[indices], range(np.ndim(indices))
+    return np.moveaxis(lines, lead, [axis + k for k in lead])
 
 
 # --- products -------------------------------------------------------------------------------------
@@ -238,7 +361,7 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """np.linalg.norm: every norm of vectors; of matrices of expressions those without svd."""
-    x = _real(x)
+    x = real(x)
     axes = tuple(range(x.ndim)) if axis is None else tuple(np.atleast_1d(axis).tolist())
     if axis is None and ord is None:
         return _length(x, axes, keepdims)
@@ -251,7 +374,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     """np.linalg.vector_norm, of any order."""
-    x = _real(x)
+    x = real(x)
     if ord == 2:
         return _length(x, axis, keepdims)
     if ord == 0:
@@ -364,65 +487,6 @@ def percentile(a: Any, q: Any, axis: Any = None, **options: Any) -> Any:
     return quantile(a, np.asarray(q, float) / 100.0, axis, **options)
 
 
-# --- missing numbers ------------------------------------------------------------------------------
-
-
-def _filled(a: Any, value: float) -> Any:
-    """The elements, with a number in the place of each NaN: what is not chosen has no slope."""
-    if whole_among([a]) is not None:
-        return a if a.dtype.kind in "ib" else np.where(np.isnan(a), value, a)
-
-    def filled(x: Any) -> Any:
-        is_integer = x.is_integer if isinstance(x, Handle) else isinstance(x, numbers.Integral)
-        return x if is_integer else call(ops.where, call(ops.isnan, x), value, x)
-
-    return map_elements(filled, a)
-
-
-def without_nan(function: Callable[..., Any], instead: float) -> Callable[..., Any]:
-    """A reduction in which NaN is another number, and has no slope, such as np.nansum."""
-
-    def reduction(
-        a: Any, axis: Any = None, keepdims: bool = False, initial: float | None = None
-    ) -> Any:
-        more = {} if initial is None else {"initial": initial}
-        return function(_filled(traced(a), instead), axis=axis, keepdims=keepdims, **more)
-
-    return reduction
-
-
-nansum: Final = without_nan(np.sum, 0.0)
-
-
-def _numbers(a: Any, axis: Any, keepdims: bool) -> Any:
-    """How many elements are numbers."""
-    return np.sum(np.where(np.isnan(a), 0.0, 1.0), axis=axis, keepdims=keepdims)
-
-
-def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.nanmean: NaN where every element is."""
-    a = _real(a)
-    return np.divide(nansum(a, axis, keepdims), _numbers(a, axis, keepdims))
-
-
-def nanvar(
-    a: Any, axis: Any = None, ddof: float = 0, keepdims: bool = False, mean: Any = None,
-    correction: float | None = None,
-) -> Any:  # fmt: skip
-    """np.nanvar: NaN where no more than ddof elements are numbers."""
-    a, ddof = _real(a), ddof if correction is None else correction
-    centred = a - (nanmean(a, axis, True) if mean is None else mean)
-    count = _numbers(a, axis, keepdims)
-    free = np.where(count > ddof, count - ddof, np.nan)
-    return np.divide(nansum(centred * centred, axis, keepdims), free)
-
-
-@functools.wraps(nanvar)
-def nanstd(*args: Any, **options: Any) -> Any:
-    """np.nanstd."""
-    return np.sqrt(nanvar(*args, **options))
-
-
 def nan_to_num(
     x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
@@ -436,6 +500,13 @@ def nan_to_num(
 
 
 # --- choices --------------------------------------------------------------------------------------
+
+
+def where(condition: Any, *branches: Any) -> Any:
+    """np.where with both branches."""
+    if len(branches) != 2:
+        raise TraceError(located("np.where(condition) alone depends on values; give both branches"))
+    return call(ops.where, condition, *branches)
 
 
 def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
@@ -468,7 +539,29 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
     return result
 
 
+def modf(x: Any) -> tuple[Any, Any]:
+    """np.modf."""
+    x = real(x)
+    integral = np.trunc(x)
+    return x - integral, integral
+
+
+UFUNCS_COMPOSED: Final[dict[Any, Callable[..., Any]]] = {
+    np.divmod: lambda a, b: (np.floor_divide(a, b), np.remainder(a, b)),
+    np.modf: modf,
+    np.vecdot: vecdot,
+    np.matvec: matvec,
+    np.vecmat: vecmat,
+}
+"""NumPy's ufuncs that are made up of others."""
+
 COMPOSITIONS: Final[dict[Any, Callable[..., Any]]] = {
+    np.gradient: gradient,
+    np.convolve: convolve,
+    np.correlate: correlate,
+    np.linspace: linspace,
+    np.round: rounded,
+    np.take: take,
     np.diff: diff,
     np.ediff1d: ediff1d,
     np.trapezoid: trapezoid,
@@ -487,19 +580,18 @@ COMPOSITIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.quantile: quantile,
     np.percentile: percentile,
     np.median: lambda a, axis=None, *, keepdims=False: quantile(a, 0.5, axis, keepdims=keepdims),
-    np.nansum: nansum,
-    np.nanprod: without_nan(np.prod, 1.0),
-    np.nanmean: nanmean,
-    np.nanvar: nanvar,
-    np.nanstd: nanstd,
     np.nan_to_num: nan_to_num,
     np.select: select,
     np.piecewise: piecewise,
     np.clip: clip,
+    np.where: where,
+    np.sinc: lambda x: call(ops.sinc, x),
+    np.real: lambda val: val,
     np.dot: dot,
     np.inner: inner,
     np.outer: outer,
     np.tensordot: tensordot,
+    np.einsum: einsum,
     np.trace: trace,
     np.linalg.norm: norm,
     np.linalg.vector_norm: vector_norm,

@@ -19,9 +19,10 @@ import numpy as np
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
-from symgrad.expr.calls.compositions import clip, matvec, vecdot, vecmat
-from symgrad.expr.calls.numpy_choices import heaviside, where
+from symgrad.expr.calls.compositions import UFUNCS_COMPOSED, clip, where
+from symgrad.expr.calls.numpy_choices import heaviside
 from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
+from symgrad.expr.calls.reductions import REDUCING
 from symgrad.expr.calls.special import INSTEAD, SCIPY, UNDERNEATH, logsumexp
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ElementsNeededError, Handle, real_number
@@ -117,16 +118,20 @@ def ldexp(x: Any, k: Any) -> Any:
 
 
 def bitwise_count(x: Any) -> Any:
-    """np.bitwise_count: how many bits of |x| are set, a uint32.
-
-    They are added up in pairs, in fours, in bytes, and the bytes by a product (Warren, Hacker's
-    Delight, 5-1).
-    """
+    """np.bitwise_count: how many bits of |x| are set, a uint32."""
     if isinstance(x, Condition):
         return Word(x.graph, ops.word_where(x, *(Word.of(x.graph, k) for k in (1, 0))).id)
     if not isinstance(x, Word):
         raise TraceError(located(f"np.bitwise_count is for integers, not {x!r}: cast by sg.int32"))
-    x = abs(x).bits()
+    return bits_of(abs(x).bits())
+
+
+def bits_of(x: Any) -> Any:
+    """How many bits are set of integers of 32 bits, none negative.
+
+    They are added up in pairs, in fours, in bytes, and the bytes by a product (Warren, Hacker's
+    Delight, 5-1).
+    """
     x = x - ((x >> 1) & 0x55555555)
     x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
     x = (x + (x >> 4)) & 0x0F0F0F0F
@@ -163,10 +168,6 @@ def reciprocal(x: Any) -> Any:
             located("np.reciprocal of integers is 0 beyond 1 and -1: write 1 / x for a real number")
         )
     return ops.reciprocal(x)
-
-
-def _fraction(x: Any) -> Any:
-    return as_real(x) - ops.trunc(as_real(x))
 
 
 UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
@@ -214,12 +215,6 @@ UFUNCS: Final[dict[Any, Callable[..., Any]]] = {
     np.signbit: lambda x: ops.copysign(1.0, x) < 0.0,
 }
 
-SEVERAL: Final[dict[Any, tuple[Callable[..., Any], ...]]] = {
-    np.divmod: (operator.floordiv, operator.mod),
-    np.modf: (_fraction, lambda x: ops.trunc(as_real(x))),
-}
-"""Ufuncs with several results."""
-
 STRUCTURAL: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.add: add_elements,
     np.subtract: subtract_elements,
@@ -240,17 +235,11 @@ BITWISE: Final = {
 }
 """Ufuncs that take truth values and integers only."""
 
-LOGICAL: Final = {np.logical_and, np.logical_or}
-"""Ufuncs that make a truth value of a single element too."""
-
 OWN: Final = {"logsumexp", "softmax", "log_softmax"}
 """Python functions of scipy.special for which symgrad has its own."""
 
 WHOLE: Final[dict[str, Callable[..., Any]]] = {
     "matmul": matmul,
-    "matvec": matvec,
-    "vecdot": vecdot,
-    "vecmat": vecmat,
     "clip": clip,  # what the method v.clip calls
     "real": lambda x: x,  # what .real is, as v.var calls it
 }
@@ -264,29 +253,30 @@ IN_MEMORY: Final[dict[Any, Callable[..., Any]]] = {
 }  # fmt: skip
 """Functions of arrays in memory as they are; one that gives None takes their elements."""
 
-REDUCTIONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
+ACCUMULATED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     np.add: add_elements,
     np.multiply: operator.mul,
     np.maximum: ops.maximum,
     np.minimum: ops.minimum,
     np.logical_and: ops.logical_and,
     np.logical_or: ops.logical_or,
-    np.logaddexp: ops.logaddexp,  # that accumulates; to reduce there is logsumexp
+    np.logaddexp: ops.logaddexp,
 }
 
 
 def apply_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Any) -> Any:
     """A NumPy ufunc, or one of its methods, on expressions."""
     target = options.pop("out", None)
-    return _into(target, _result(ufunc, method, inputs, _given(ufunc, options)))
+    return _into(target, _result(ufunc, method, inputs, _given(ufunc, method, options)))
 
 
-def _given(ufunc: np.ufunc, options: Mapping[str, Any]) -> dict[str, Any]:
+def _given(ufunc: np.ufunc, method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that the user gave, and that matter to expressions."""
     relevant = {k: v for k, v in options.items() if v is not NOT_GIVEN and k != "dtype"}
     if relevant.get("initial", 0) is None:
         del relevant["initial"]
-    if relevant.pop("where", True) is not True:
+    reduces = method == "reduce" and ufunc in REDUCING
+    if not reduces and relevant.pop("where", True) is not True:
         raise TraceError(
             located(f"np.{ufunc.__name__}(..., where=) is not defined for expressions")
         )
@@ -336,8 +326,8 @@ def _call_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
     """The function that a call of the ufunc is, of arrays of expressions."""
     if ufunc.__name__ in WHOLE:
         return WHOLE[ufunc.__name__]
-    if ufunc in SEVERAL:
-        return lambda *inputs, **_: tuple(map_elements(f, *inputs) for f in SEVERAL[ufunc])
+    if ufunc in UFUNCS_COMPOSED:
+        return UFUNCS_COMPOSED[ufunc]
     if not elementary(ufunc):
         return None
     apply, structural = functools.partial(_apply, ufunc), STRUCTURAL.get(ufunc)
@@ -370,12 +360,6 @@ def _logaddexp_reduced(
     return total if nothing else map_elements(ops.logaddexp, total, initial)
 
 
-def _first_axis(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A reduction of NumPy's as the method reduce, which is along the first axis by default."""
-    return lambda a, axis=0, **more: FUNCTIONS[function](a, axis, **more)
-
-
-@functools.lru_cache(512)
 def elementary(ufunc: np.ufunc) -> Callable[..., Any] | None:
     """The function of expressions for a ufunc of NumPy or SciPy, if there is one."""
     name = UNDERNEATH.get(ufunc.__name__, ufunc.__name__)
@@ -528,17 +512,14 @@ def _as_expressions(value: Any) -> Any:
     )
 
 
-REDUCE: Final[dict[Any, Callable[..., Any]]] = {
-    ufunc: functools.partial(reduce, f, **{"initial": ufunc.identity} if ufunc in LOGICAL else {})
-    for ufunc, f in REDUCTIONS.items()
-} | {
+REDUCE: Final[dict[Any, Callable[..., Any]]] = REDUCING | {
     np.logaddexp: _logaddexp_reduced,
-    np.maximum: _first_axis(np.max), np.fmax: _first_axis(np.nanmax),
-    np.minimum: _first_axis(np.min), np.fmin: _first_axis(np.nanmin),
-}  # fmt: skip
+    np.logical_and: functools.partial(reduce, ops.logical_and, initial=True),
+    np.logical_or: functools.partial(reduce, ops.logical_or, initial=False),
+}
 """The method reduce of ufuncs, for arrays of expressions."""
 
-ACCUMULATE: Final = {ufunc: functools.partial(accumulate, f) for ufunc, f in REDUCTIONS.items()}
+ACCUMULATE: Final = {ufunc: functools.partial(accumulate, f) for ufunc, f in ACCUMULATED.items()}
 """The method accumulate of ufuncs, for arrays of expressions."""
 
 METHODS: Final[dict[str, Callable[[Any], Callable[..., Any] | None]]] = {

@@ -13,6 +13,7 @@ import numpy as np
 
 from symgrad.errors import InputError, TraceError, counted
 from symgrad.expr import ops
+from symgrad.expr.calls.compositions import take, where
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.tracers.along import reduce
@@ -24,13 +25,6 @@ INTERPOLATIONS: Final = ("linear", "cubic")
 
 
 # --- by conditions --------------------------------------------------------------------------------
-
-
-def where(condition: Any, *branches: Any) -> Any:
-    """np.where with both branches."""
-    if len(branches) != 2:
-        raise TraceError(located("np.where(condition) alone depends on values; give both branches"))
-    return call(ops.where, condition, *branches)
 
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
@@ -46,23 +40,6 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
         raise TraceError(located(f"np.choose of {len(options)} takes none of number {a}"))
     conditions = [call(ops.eq, a, i) for i in range(len(options))]
     return np.select(conditions, options, math.nan)
-
-
-def take(
-    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: Any = "raise"
-) -> Any:
-    """np.take, also at indices that are expressions: what is out of range is the nearest then."""
-    if not holds_expressions(indices):
-        return array(np.take(plain(a), plain(indices).astype(np.intp), axis, mode=mode))[()]
-    moved = array(a).reshape(-1) if axis is None else np.moveaxis(array(a), axis, 0)
-    if mode == "wrap":
-        indices = call(ops.remainder, indices, len(moved))
-    elements = array(moved[indices if np.ndim(indices) else plain(indices)[()]])[()]
-    if not axis:
-        return elements
-    at = axis % np.ndim(a)
-    lead = range(np.ndim(indices))
-    return np.moveaxis(elements, tuple(lead), tuple(at + k for k in lead))
 
 
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:

@@ -30,6 +30,7 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
+from symgrad.expr.calls.compositions import take
 from symgrad.expr.calls.draws import (
     Key,
     bernoulli,
@@ -51,7 +52,7 @@ from symgrad.expr.calls.draws import (
     uniform,
     word_at,
 )
-from symgrad.expr.calls.numpy_choices import exchanges, take
+from symgrad.expr.calls.numpy_choices import exchanges
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.loops.control import fori_loop, while_loop

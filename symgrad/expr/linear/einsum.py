@@ -11,6 +11,7 @@ import numpy as np
 
 from symgrad.errors import TraceError, counted
 from symgrad.expr.graph.misuse import located
+from symgrad.expr.graph.node import whole_among
 from symgrad.expr.tracers.along import add_elements, multiply_elements, reduce
 from symgrad.expr.tracers.array import array, map_elements, plain
 
@@ -20,24 +21,26 @@ Term = tuple[str, np.ndarray]
 
 def einsum(*operands: Any, optimize: Any = True) -> Any:
     """np.einsum of any form; ``optimize=False`` multiplies all operands before it sums."""
-    subscripts, given = pairs_of(operands)
-    arrays = [plain(a) for a in given]
-    inputs, output = letters_of(subscripts, [a.ndim for a in arrays])
-    terms = [_diagonal(t, a) for t, a in zip(inputs, arrays, strict=True)]
-    terms = _broadcast(terms, subscripts)
+    subscripts, given = _pairs_of(operands)
+    whole = whole_among(given)
+    arrays = [plain(a) if whole is None else whole.functions["whole"](a, *given) for a in given]
+    contract = _contracted if whole is None else whole.functions["contract"]
+    inputs, output = _letters_of(subscripts, [a.ndim for a in arrays])
+    terms = list(zip(inputs, arrays, strict=True))
     if len(terms) > 2 and optimize is not False:
-        text = f"{','.join(letters for letters, _ in terms)}->{output}"
-        order = np.einsum_path(text, *[np.empty(a.shape) for _, a in terms], optimize="greedy")[0]
+        text = f"{','.join(inputs)}->{output}"
+        dummies = [np.broadcast_to(np.empty(()), a.shape) for a in arrays]
+        order = np.einsum_path(text, *dummies, optimize="greedy")[0]
         for group in order[1:-1]:
             chosen = [terms[k] for k in group]
             terms = [t for k, t in enumerate(terms) if k not in group]
             needed = set(output).union(*[letters for letters, _ in terms])
             letters_left = "".join(sorted({c for letters, _ in chosen for c in letters} & needed))
-            terms.append((letters_left, _contracted(chosen, letters_left)))
-    return array(_contracted(terms, output))[()]
+            terms.append((letters_left, contract(chosen, letters_left)))
+    return contract(terms, output)
 
 
-def pairs_of(operands: Sequence[Any]) -> tuple[str, list[Any]]:
+def _pairs_of(operands: Sequence[Any]) -> tuple[str, list[Any]]:
     """The subscripts as text, also where they were given as lists of numbers behind the arrays."""
     if isinstance(operands[0], str):
         return operands[0].replace(" ", ""), list(operands[1:])
@@ -52,7 +55,7 @@ def _letters(numbers: Sequence[Any]) -> str:
     return "".join("..." if k is Ellipsis else string.ascii_letters[k] for k in numbers)
 
 
-def letters_of(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
+def _letters_of(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
     """The letters of each operand's axes and of the result's; an ellipsis has letters too."""
     inputs, arrow, output = subscripts.partition("->")
     texts = inputs.split(",")
@@ -87,26 +90,25 @@ def _diagonal(letters: str, a: np.ndarray) -> Term:
     return letters, a
 
 
-def _broadcast(terms: list[Term], subscripts: str) -> list[Term]:
+def _broadcast(terms: Sequence[Term]) -> list[Term]:
     """The operands with the same length along each letter, that of an axis of length 1 repeated."""
     sizes: dict[str, int] = {}
     for letters, a in terms:
         for c, size in zip(letters, a.shape, strict=True):
             if 1 not in (size, sizes.get(c, 1)) and sizes[c] != size:
-                raise TraceError(
-                    located(f"np.einsum({subscripts!r}): {c} is {sizes[c]} and {size}")
-                )
+                raise TraceError(located(f"np.einsum: axis {c} is {sizes[c]} and {size} long"))
             sizes[c] = size if sizes.get(c, 1) == 1 else sizes[c]
     return [(letters, np.broadcast_to(a, [sizes[c] for c in letters])) for letters, a in terms]
 
 
-def _contracted(terms: Sequence[Term], output: str) -> np.ndarray:
+def _contracted(terms: Sequence[Term], output: str) -> Any:
     """The product of operands, summed over all letters but those that are kept."""
+    terms = _broadcast([_diagonal(*term) for term in terms])
     summed = [_summed(t, output, [other for other, _ in terms if other is not t[0]]) for t in terms]
     letters = output + "".join(sorted({c for own, _ in summed for c in own} - set(output)))
     product = functools.reduce(_product, [_aligned(t, letters) for t in summed])
     axes = tuple(range(len(output), len(letters)))
-    return plain(reduce(add_elements, product, axes) if axes else product)
+    return array(reduce(add_elements, product, axes) if axes else product)[()]
 
 
 def _product(a: Any, b: Any) -> Any:
