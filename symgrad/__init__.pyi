@@ -26,7 +26,7 @@ from symgrad.errors import (
     UnsupportedError as UnsupportedError,
 )
 from symgrad.expr.calls import random as random
-from symgrad.expr.calls.numpy_choices import interp as interp, table as table
+from symgrad.expr.calls.numpy_functions import interp as interp, table as table
 from symgrad.expr.calls.special import (
     betaln as betaln,
     log_softmax as log_softmax,

@@ -18,7 +18,8 @@ import numpy as np
 import reference_pages
 from handwritten import BY_HAND, Loss
 
-from symgrad.expr.calls.numpy_calls import FUNCTIONS, MOVES, REDUCTIONS, SEVERAL, UFUNCS
+from symgrad.expr.calls.compositions import UFUNCS_COMPOSED
+from symgrad.expr.calls.numpy_calls import ACCUMULATED, FUNCTIONS, MOVES, UFUNCS
 from symgrad.expr.calls.special import SCIPY
 from symgrad.expr.derivatives.differentiate import vjp
 from symgrad.expr.graph.node import INPUT, Graph, Handle, Masked, Op, reachable
@@ -250,8 +251,8 @@ def natural(name: str) -> list[str | int]:
 def numpy_page() -> str:
     """docs/numpy.md."""
     sections = {
-        "Ufuncs": map(numpy_name, [*UFUNCS, *SEVERAL, np.matmul, np.matvec, np.vecdot, np.vecmat]),
-        "Ufuncs that reduce and accumulate": map(numpy_name, REDUCTIONS),
+        "Ufuncs": map(numpy_name, [*UFUNCS, *UFUNCS_COMPOSED, np.matmul]),
+        "Ufuncs that reduce and accumulate": map(numpy_name, ACCUMULATED),
         "Functions": map(numpy_name, FUNCTIONS),
         "Functions that move elements": map(numpy_name, MOVES),
         "Ufuncs of scipy.special": (f"scipy.special.{name}" for name in SCIPY),

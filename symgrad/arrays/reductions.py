@@ -95,7 +95,7 @@ def position(operator: str) -> Callable[..., WholeArray]:
     return function
 
 
-def scanned(line: WholeArray, operator: str, axis: int) -> WholeArray:
+def scanned(line: Any, operator: str, axis: int) -> WholeArray:
     """The reductions of the elements up to each one along an axis."""
     kind = "i" if line.kind == "b" else line.kind
     attribute = operator, axis_of(axis, line.ndim), False

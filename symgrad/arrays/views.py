@@ -8,16 +8,13 @@ the arguments are NumPy's to check. A write to a view goes to the array that it 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from symgrad.arrays import rules
 from symgrad.expr.graph.node import Whole
-
-if TYPE_CHECKING:
-    from symgrad.arrays.whole import WholeArray
 
 Shape = tuple[int, ...]
 
@@ -66,7 +63,7 @@ def _address(a: np.ndarray) -> int:
     return a.__array_interface__["data"][0]
 
 
-def shown(a: WholeArray, view: Any) -> Any:
+def shown(a: Any, view: Any) -> Any:
     """An array as a view of its layout shows it; of several views the arrays, nested alike."""
     if isinstance(view, list | tuple):
         return type(view)(shown(a, v) for v in view)
@@ -78,7 +75,7 @@ def shown(a: WholeArray, view: Any) -> Any:
 
 def viewed(function: Any, *arguments: Any, **options: Any) -> Any:
     """The views that a function of NumPy's gives of a whole array."""
-    operand = next(a for a in (*arguments, *options.values()) if isinstance(a, Whole))
+    operand: Any = next(a for a in (*arguments, *options.values()) if isinstance(a, Whole))
     origin = layout(operand.shape)
     args = [origin if a is operand else a for a in arguments]
     named = {k: origin if v is operand else v for k, v in options.items()}
@@ -111,7 +108,7 @@ VIEWS: Final = frozenset((rules.strided, rules.reshaped))
 """The operations whose results share the elements of their operand."""
 
 
-def written_through(view: WholeArray, base: WholeArray, value: WholeArray) -> WholeArray:
+def written_through(view: Any, base: Any, value: Any) -> Any:
     """The array ``base`` after a write of all elements of a view of it.
 
     Raises:
@@ -127,14 +124,14 @@ def written_through(view: WholeArray, base: WholeArray, value: WholeArray) -> Wh
     return base.then(rules.written, (attribute, ()), base.shape, value) if value.size else base
 
 
-def is_view(a: WholeArray, base: WholeArray) -> bool:
+def is_view(a: Any, base: Any) -> bool:
     """Whether NumPy has the result of an operation as a view: reshapes of strides may be copies."""
     if a.operation.rule is not rules.reshaped:
         return True
     return _reshaped(base.shape, strides_of(base), a.shape) is not None
 
 
-def strides_of(a: WholeArray) -> Shape:
+def strides_of(a: Any) -> Shape:
     """The strides of an array, in elements, where it lies as NumPy would have it."""
     base = a.base
     if base is None:

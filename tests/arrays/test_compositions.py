@@ -44,6 +44,8 @@ CASES: list[Callable[[Any], Any]] = [
     lambda a: np.interp(a, np.linspace(-1, 1, 9), B[0, :9], left=7.0, right=-1.0),
     lambda a: np.gradient(a, 0.5, axis=1),
     lambda a: list(np.gradient(a)),
+    lambda a: [np.gradient(a, np.arange(30) ** 1.5, axis=1), np.gradient(a, 0.5, edge_order=2)[0]],
+    lambda a: np.gradient(a[:, :3], [0.0, 0.5, 2.0], axis=1, edge_order=2),
     np.ediff1d,
     lambda a: np.kron(a, B[:2, :3]),
     lambda a: np.cross(a[:, :3], B[:, :3]),
@@ -56,6 +58,8 @@ CASES: list[Callable[[Any], Any]] = [
     lambda a: [*np.divmod(a, 0.7), *np.modf(a)],
     lambda a: [np.block([[a, B], [B, a]]), np.block([a[0], B[1]]), np.block(a)],
     lambda a: [np.linspace(a[0], a[1], 5), np.linspace(a[0, 0], 2.0, 4, False)],
+    lambda a: list(np.linspace(a[0], 1.0, 3, retstep=True, dtype=float, axis=-1)),
+    lambda a: [np.fmax.reduce(X[:30] * a, axis=1), np.nanmin(X[:30] * a, initial=-0.5)],
     lambda a: [np.delete(a, [1, 3], 0), np.delete(a, slice(2, 9)), np.delete(a, -1, 1)],
     lambda a: [np.insert(a, 3, B[0], 0), np.insert(a, [1, 1, 7], B[:, :3], 1)],
     lambda a: [

@@ -20,8 +20,7 @@ import numpy as np
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls.compositions import UFUNCS_COMPOSED, clip, where
-from symgrad.expr.calls.numpy_choices import heaviside
-from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES
+from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES, heaviside
 from symgrad.expr.calls.reductions import REDUCING
 from symgrad.expr.calls.special import INSTEAD, SCIPY, UNDERNEATH, logsumexp
 from symgrad.expr.graph.misuse import located

@@ -52,7 +52,7 @@ from symgrad.expr.calls.draws import (
     uniform,
     word_at,
 )
-from symgrad.expr.calls.numpy_choices import exchanges
+from symgrad.expr.calls.numpy_functions import exchanges
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.loops.control import fori_loop, while_loop

@@ -1,4 +1,4 @@
-"""NumPy's reductions, and running ones, each once: for arrays of expressions and whole arrays."""
+"""NumPy's reductions and statistics, each once: for arrays of expressions and whole arrays."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls.compositions import real, traced
+from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ElementsNeededError, Handle, Whole, whole_among
 from symgrad.expr.tracers.along import accumulate, add_elements, balanced, extreme_of, reduce_lists
 from symgrad.expr.tracers.array import call, map_elements
@@ -123,6 +125,93 @@ def std(a: Any, *args: Any, **options: Any) -> Any:
     return np.sqrt(var(a, *args, **options))
 
 
+# --- statistics -----------------------------------------------------------------------------------
+
+
+def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
+    """np.cov, without weights."""
+    operands = (m,) if y is None else (m, y)
+    rows = [np.atleast_2d(real(v, *operands)) for v in operands]
+    rows = [r if rowvar or len(r) == 1 else r.T for r in rows]
+    x = np.concatenate(rows) if len(rows) > 1 else rows[0]
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    freedom = max(x.shape[-1] - ((not bias) if ddof is None else ddof), 0)
+    result = centred @ centred.T / freedom
+    return result if len(x) > 1 else result[0, 0]
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    """np.corrcoef."""
+    c: Any = cov(x, y, rowvar)
+    if not c.ndim:
+        return c / c
+    scale = 1.0 / np.sqrt(np.diagonal(c))
+    return np.clip(c * scale[:, None] * scale[None], -1.0, 1.0)
+
+
+def average(
+    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
+) -> Any:
+    """np.average: weights of some axes are along those of the average."""
+    a = real(a, weights)
+    if weights is None:
+        result = np.mean(a, axis=axis, keepdims=keepdims)
+        count = a.size / max(np.size(result), 1)
+        return (result, np.full(np.shape(result), count)) if returned else result
+    wide = _along(real(weights, a), a, axis)
+    sums = np.sum(wide, axis=axis, keepdims=keepdims)
+    result = np.sum(a * wide, axis=axis, keepdims=keepdims) / sums
+    return (result, sums) if returned else result
+
+
+def _along(weights: Any, a: Any, axis: Any) -> Any:
+    """Weights of the shape of an array, of which they have the axes of an average, or all."""
+    if weights.shape == a.shape:
+        return weights
+    axes = [] if axis is None else [range(a.ndim)[k] for k in np.atleast_1d(axis)]
+    if weights.shape != tuple(a.shape[k] for k in axes):
+        raise ValueError(f"np.average: weights of shape {weights.shape} for {a.shape}")
+    lines = np.transpose(weights, np.argsort(axes).tolist())
+    shape = [n if k in axes else 1 for k, n in enumerate(a.shape)]
+    return np.broadcast_to(np.reshape(lines, shape), a.shape)
+
+
+def quantile(
+    a: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
+) -> Any:
+    """np.quantile of known fractions, by linear interpolation between sorted elements.
+
+    NaN where an element is NaN, as of NumPy.
+    """
+    if method != "linear" or isinstance(q, Whole):
+        raise TraceError(
+            located("quantiles are of known fractions, and by method='linear' in traced functions")
+        )
+    a, q = traced(a), np.asarray(q, float)
+    axes = [range(a.ndim)[k] for k in (range(a.ndim) if axis is None else np.atleast_1d(axis))]
+    others = [k for k in range(a.ndim) if k not in axes]
+    lines = np.reshape(np.transpose(a, [*others, *axes]), [*(a.shape[k] for k in others), -1])
+    ordered, last = np.sort(lines, axis=-1), lines.shape[-1] - 1
+    at = q * last
+    below = np.floor(at).astype(int)
+    low, high, share = ordered[..., below], ordered[..., np.minimum(below + 1, last)], at - below
+    values = np.where(share == 0.0, low, (1.0 - share) * low + share * high)
+    if ordered.dtype.kind not in "ib":  # NaN are the last of a line
+        largest = ordered[(..., last, *[None] * q.ndim)]
+        values = np.where(np.isnan(largest), np.nan, values)
+    moved = [*range(len(others), len(others) + q.ndim), *range(len(others))]
+    values = np.transpose(values, moved)
+    if keepdims:
+        kept = [1 if k in axes else n for k, n in enumerate(a.shape)]
+        return np.reshape(values, (*q.shape, *kept))
+    return values[()]
+
+
+def percentile(a: Any, q: Any, axis: Any = None, **options: Any) -> Any:
+    """np.percentile: see `quantile`."""
+    return quantile(a, np.asarray(q, float) / 100.0, axis, **options)
+
+
 # --- missing numbers ------------------------------------------------------------------------------
 
 
@@ -132,7 +221,7 @@ def _is_integer(x: Any) -> bool:
 
 def _filled(a: Any, value: float) -> Any:
     """The elements, with a number in the place of each NaN: what is not chosen has no slope."""
-    if isinstance(a, Whole):
+    if whole_among([a]) is not None:
         return a if a.dtype.kind in "ib" else np.where(np.isnan(a), value, a)
     return map_elements(
         lambda x: x if _is_integer(x) else call(ops.where, call(ops.isnan, x), value, x), a
@@ -198,6 +287,18 @@ def nanstd(*args: Any, **options: Any) -> Any:
     return np.sqrt(nanvar(*args, **options))
 
 
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """np.nan_to_num, infinities as float32's largest numbers if nothing else is said."""
+    if getattr(x, "dtype", np.dtype(float)).kind in "bi":
+        return x
+    most = float(np.finfo(np.float32).max)
+    high, low = most if posinf is None else posinf, -most if neginf is None else neginf
+    finite = np.where(np.equal(x, np.inf), high, np.where(np.equal(x, -np.inf), low, x))
+    return np.where(np.isnan(x), nan, finite)
+
+
 # --- running ones ---------------------------------------------------------------------------------
 
 
@@ -233,6 +334,16 @@ REDUCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.nanmean: nanmean,
     np.nanvar: nanvar,
     np.nanstd: nanstd,
+    np.cov: cov,
+    np.average: average,
+    np.corrcoef: corrcoef,
+    np.ptp: lambda a, axis=None, keepdims=False: (
+        np.max(a, axis=axis, keepdims=keepdims) - np.min(a, axis=axis, keepdims=keepdims)
+    ),
+    np.quantile: quantile,
+    np.percentile: percentile,
+    np.median: lambda a, axis=None, *, keepdims=False: quantile(a, 0.5, axis, keepdims=keepdims),
+    np.nan_to_num: nan_to_num,
 }
 """NumPy's reductions."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.errors import InputError
 from symgrad.expr import ops
-from symgrad.expr.calls.numpy_choices import piece_of, points_of, require_table
+from symgrad.expr.calls.numpy_functions import piece_of, points_of, require_table
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle
 from symgrad.expr.tracers.array import map_elements, plain
