@@ -24,7 +24,7 @@ from symgrad.expr.calls.numpy_functions import FUNCTIONS, JOINS, MOVES, heavisid
 from symgrad.expr.calls.reductions import REDUCING
 from symgrad.expr.calls.special import INSTEAD, SCIPY, UNDERNEATH, logsumexp
 from symgrad.expr.graph.misuse import located
-from symgrad.expr.graph.node import ElementsNeededError, Handle, real_number
+from symgrad.expr.graph.node import ElementsNeededError, Handle, real_number, whole_among
 from symgrad.expr.graph.place import scipy_function
 from symgrad.expr.loops import totals
 from symgrad.expr.tracers.along import (
@@ -354,7 +354,8 @@ def _logaddexp_reduced(
     a: Any, axis: Any = 0, keepdims: bool = False, initial: Any = -np.inf
 ) -> Any:
     """np.logaddexp.reduce: one logarithm of a sum of exponentials, not one for each element."""
-    total = logsumexp(a, axis, keepdims=keepdims) if np.size(a) else -np.inf
+    some = np.size(a) or whole_among([a]) is not None
+    total = logsumexp(a, axis, keepdims=keepdims) if some else -np.inf
     nothing = not isinstance(initial, Handle) and initial == -np.inf
     return total if nothing else map_elements(ops.logaddexp, total, initial)
 

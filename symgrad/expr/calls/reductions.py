@@ -35,7 +35,7 @@ def refuse(**options: Any) -> None:
     """Refuse options that traced arrays do not have; of whole arrays arrays of elements may."""
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise ElementsNeededError(f"the option {given[0]}= of a function of traced arrays")
+        raise ElementsNeededError(f"the argument {given[0]!r} of a function of traced arrays")
 
 
 def typed(a: Any, dtype: Any, of_integers: bool = True) -> Any:
