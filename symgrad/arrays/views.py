@@ -23,6 +23,7 @@ Entry = tuple[int, tuple[tuple[int, int], ...]]
 
 
 _BYTE: Final = np.empty(1, np.int8)
+_ORIGIN: Final[int] = _BYTE.__array_interface__["data"][0]
 """Where all layouts begin."""
 
 
@@ -55,31 +56,33 @@ def entries_of(shape: Shape, lengths: Shape, strides: Shape, first: int) -> tupl
 
 def entries(shape: Shape, view: np.ndarray) -> tuple[Entry, ...]:
     """How an array of this shape is read by a view of its `layout`."""
-    first = _address(view) - _address(_BYTE) if view.size else 0
+    first = view.__array_interface__["data"][0] - _ORIGIN if view.size else 0
     return entries_of(shape, view.shape, view.strides, first)
 
 
-def _address(a: np.ndarray) -> int:
-    return a.__array_interface__["data"][0]
+@functools.lru_cache(1024)
+def _all_of(shape: Shape) -> tuple[Entry, ...]:
+    """How an array is read as it is."""
+    return entries(shape, layout(shape))
 
 
 def shown(a: Any, view: Any) -> Any:
     """An array as a view of its layout shows it; of several views the arrays, nested alike."""
     if isinstance(view, list | tuple):
         return type(view)(shown(a, v) for v in view)
-    is_all = view.shape == a.shape and view.strides == layout(a.shape).strides
-    if is_all and _address(view) == _address(_BYTE):
+    attribute = entries(a.shape, view)
+    if view.shape == a.shape and attribute == _all_of(a.shape):
         return a
-    return a.then(rules.strided, entries(a.shape, view), view.shape)
+    return a.then(rules.strided, attribute, view.shape)
 
 
 def viewed(function: Any, *arguments: Any, **options: Any) -> Any:
     """The views that a function of NumPy's gives of a whole array."""
-    operand: Any = next(a for a in (*arguments, *options.values()) if isinstance(a, Whole))
-    origin = layout(operand.shape)
-    args = [origin if a is operand else a for a in arguments]
-    named = {k: origin if v is operand else v for k, v in options.items()}
-    return shown(operand, function(*args, **named))
+    if arguments and isinstance(arguments[0], Whole):
+        operand: Any = arguments[0]
+        return shown(operand, function(layout(operand.shape), *arguments[1:], **options))
+    name, operand = next((k, a) for k, a in options.items() if isinstance(a, Whole))
+    return shown(operand, function(*arguments, **(options | {name: layout(operand.shape)})))
 
 
 broadcast_to: Final = functools.partial(viewed, np.broadcast_to)

@@ -190,7 +190,9 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     n, m = len(long), len(short)
     parts = {"full": (0, n + m - 1), "same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}
     first, size = parts[mode]
-    windows = np.pad(long, m - 1)[np.arange(first, first + size)[:, None] + np.arange(m)]
+    zeros = np.zeros(m - 1, int)
+    padded = np.concatenate([zeros, long, zeros])
+    windows = padded[np.arange(first, first + size)[:, None] + np.arange(m)]
     return windows @ np.flip(short)
 
 

@@ -69,8 +69,9 @@ def reduction(operator: str) -> Callable[..., Any]:
         initial: Any = None, where: Any = True,
     ) -> Any:  # fmt: skip
         refuse(out=out)
-        whole = whole_among((a, initial, where))
-        a = traced(a) if whole is None else whole.functions["whole"](a, initial, where)
+        if where is not True or initial is not None or not isinstance(a, Whole):
+            whole = whole_among((a, initial, where))
+            a = traced(a) if whole is None else whole.functions["whole"](a, initial, where)
         a = _among(typed(a, dtype), where, operator, initial)
         if isinstance(a, Whole):
             return a.functions["reduced"](a, operator, axis, keepdims, initial)
@@ -90,9 +91,9 @@ def _count(a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     if where is True:
         axes = np.atleast_1d(axis).tolist()
         every = axis is None or not a.ndim
-        return float(a.size if every else math.prod(a.shape[k] for k in axes))
+        return np.float64(a.size if every else math.prod(a.shape[k] for k in axes))
     held = np.where(np.broadcast_to(where, a.shape), 1.0, 0.0)
-    return np.sum(held, axis=axis, keepdims=keepdims)
+    return total(held, axis, keepdims=keepdims)
 
 
 def mean(
@@ -102,8 +103,8 @@ def mean(
     """np.mean."""
     refuse(out=out)
     a = typed(real(a, where), dtype, of_integers=False)
-    sums = np.sum(a, axis=axis, keepdims=keepdims, where=where)
-    return np.divide(sums, _count(a, axis, keepdims, where))
+    sums = total(a, axis, keepdims=keepdims, where=where)
+    return sums / _count(a, axis, keepdims, where)
 
 
 def var(
@@ -114,9 +115,12 @@ def var(
     refuse(out=out)
     a = typed(real(a, where), dtype, of_integers=False)
     ddof = ddof if correction is None else correction
-    centred = a - (np.mean(a, axis=axis, keepdims=True, where=where) if mean is None else mean)
-    squares = np.sum(centred * centred, axis=axis, keepdims=keepdims, where=where)
-    return np.divide(squares, np.maximum(_count(a, axis, keepdims, where) - ddof, 0.0))
+    centred = a - (_mean(a, axis, keepdims=True, where=where) if mean is None else mean)
+    squares = total(centred * centred, axis, keepdims=keepdims, where=where)
+    return squares / np.maximum(_count(a, axis, keepdims, where) - ddof, 0.0)
+
+
+_mean = mean
 
 
 @functools.wraps(var)
