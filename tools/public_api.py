@@ -37,11 +37,13 @@ def _of(name: str, value: Any) -> Iterator[str]:
 
 
 def _of_class(name: str, value: type) -> Iterator[str]:
-    """How it is made, if users make it, or else its fields; and its methods."""
+    """How it is made, if users make it, or else its fields and properties; and its methods."""
     made = value in (sg.Tolerances, sg.Move) or "schedules" in name or issubclass(value, sg.Method)
     yield name + (arguments(value) if made and is_dataclass(value) else "")
     if not made and is_dataclass(value):
-        yield from sorted(f"{name}.{f.name}" for f in fields(value) if not f.name.startswith("_"))
+        parts = {f.name for f in fields(value)}
+        parts |= {part for part in dir(value) if isinstance(getattr(value, part, None), property)}
+        yield from sorted(f"{name}.{part}" for part in parts if not part.startswith("_"))
     for part in sorted(part for part in dir(value) if not part.startswith("_")):
         method = getattr(value, part)
         if inspect.isfunction(method) and (part in VERBS or ">>>" in (method.__doc__ or "")):

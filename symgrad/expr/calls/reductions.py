@@ -104,7 +104,8 @@ def mean(
     refuse(out=out)
     a = typed(real(a, where), dtype, of_integers=False)
     sums = total(a, axis, keepdims=keepdims, where=where)
-    return sums / _count(a, axis, keepdims, where)
+    with np.errstate(divide="ignore", invalid="ignore"):  # the mean of nothing is NaN
+        return sums / _count(a, axis, keepdims, where)
 
 
 def var(
@@ -117,7 +118,8 @@ def var(
     ddof = ddof if correction is None else correction
     centred = a - (_mean(a, axis, keepdims=True, where=where) if mean is None else mean)
     squares = total(centred * centred, axis, keepdims=keepdims, where=where)
-    return squares / np.maximum(_count(a, axis, keepdims, where) - ddof, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return squares / np.maximum(_count(a, axis, keepdims, where) - ddof, 0.0)
 
 
 _mean = mean
