@@ -18,8 +18,7 @@ from symgrad.expr.derivatives.transpose import MemoryBudget
 from symgrad.kernel.host.memory import POOL, Blocks
 from symgrad.kernel.language.ir import Target
 from symgrad.kernel.language.target import SimdTarget, WorkgroupTarget
-from symgrad.kernel.launch import Launch, Program
-from symgrad.kernel.row_sums import RowSums
+from symgrad.kernel.launch import Launch, Program, RowSums
 from symgrad.kernel.shapes import Computation, Iteration, Problems, Reduction
 from symgrad.kernel.skeletons.map import Pattern, map_launch
 from symgrad.kernel.skeletons.steps import iterate_launch

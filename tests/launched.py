@@ -96,9 +96,4 @@ def executed(
             padded = np.full(a.size, np.nan)
             padded[: arrays[a.name].size] = arrays[a.name].ravel()
             arrays[a.name] = padded
-    outputs = plan.launch.execute([arrays[a.name] for a in plan.launch.inputs])
-    return plan.launch.total(outputs, _never)
-
-
-def _never(name: str) -> np.ndarray:
-    raise AssertionError(f"{name} has overflowed, in float64")
+    return plan.launch.execute([arrays[a.name] for a in plan.launch.inputs])

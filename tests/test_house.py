@@ -32,7 +32,7 @@ WITHIN_PACKAGES = {
     < tracing
 """,
     "kernel": """
-    host language < passes shapes < stage stats < launch < row_sums < skeletons < stages
+    host language < passes shapes < stage stats < launch < skeletons < stages
 """,
     "wgsl": "printing < memory < device < arrays < dispatch",
     "llvm": "compiler < printing < device < dispatch",

@@ -6,16 +6,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from symgrad.cache import Once
+from symgrad.errors import InputError
 from symgrad.expr.graph.node import Op
 from symgrad.kernel.language.execute import POISON, execute
 from symgrad.kernel.language.ir import KernelIR, Target
 from symgrad.kernel.language.statements import BOUND, Buffer, Call, For, If, Routine, Scope
 from symgrad.kernel.passes.split import Iterations
+from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.stats import GUESSED_ITERATIONS
 from symgrad.values.arrays import host_dtype, memory_dtype
 
@@ -298,8 +300,10 @@ class Launch:
     A launch is made once and run often.
 
     What a host makes of the dispatches and of the outputs is its policy. They are run once, unless
-    they are repeated ``until`` nothing is left to do, or the outputs are partial sums, of which a
-    call gives the ``total``; a batch that is too large for a device goes through it in chunks.
+    they are repeated ``until`` nothing is left to do. Outputs that are partial sums have a
+    ``total``, which is what `execute` gives, and a launch that is held, while ``run`` of a compiled
+    launch gives the outputs as they are. A batch that is too large for a device goes through it in
+    chunks.
 
     Invariants:
       1. No two arrays have one name.
@@ -334,7 +338,7 @@ class Launch:
     scratch: tuple[Array, ...]
     dispatches: tuple[Dispatch, ...]
     until: Until | None = None
-    total: Total | None = field(default=None, compare=False)
+    total: Total | None = None
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -389,10 +393,8 @@ class Launch:
             if b.space == "write" and names.count(name) > 1:
                 yield f"{dispatch.kernel.name} writes {name}, which it has as another buffer too"
 
-    def execute(
-        self, inputs: Sequence[np.ndarray], dtype: Any = np.float64, steps: int = 0
-    ) -> list[np.ndarray]:
-        """The outputs, by the NumPy interpreter: see `symgrad.kernel.language.execute`.
+    def execute(self, inputs: Sequence[np.ndarray], dtype: Any = np.float64, steps: int = 0) -> Any:
+        """The outputs or their total, by the NumPy interpreter: `symgrad.kernel.language.execute`.
 
         So many ``steps`` are done of a launch that is repeated.
 
@@ -406,7 +408,8 @@ class Launch:
             return self.at(inputs[0].shape[axis]).execute(inputs, dtype)
         arrays = self._filled(inputs, dtype)
         self._run(arrays, dtype)
-        return [arrays[a.name] for a in self.outputs]
+        outputs = [arrays[a.name] for a in self.outputs]
+        return self.total(outputs, arrays.__getitem__) if self.total else outputs
 
     def _filled(self, inputs: Sequence[np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
         """All arrays: the inputs, and poison in the others."""
@@ -496,3 +499,79 @@ def _misfits(dispatch: Dispatch, arrays: Mapping[str, Array]) -> Iterator[str]:
     for value in (dispatch.invocations, dispatch.number_of_groups, *dispatch.words):
         if not 0 <= value <= LARGEST_WORD:
             yield f"{kernel.name} is given {value}, which is no word"
+
+
+# --- sums over rows -------------------------------------------------------------------------------
+# Launches that sum over rows, whose host adds up in float64 what kernels leave.
+
+
+class SumsLaunch(Protocol):
+    """A launch that sums over rows, and which of its inputs stay from call to call."""
+
+    @property
+    def launch(self) -> Launch:
+        """The arrays and the dispatches of a call."""
+        ...
+
+    def resident(self, rows: Any, indices: np.ndarray | None) -> Mapping[str, Any]:
+        """The inputs that stay: rows, and the indices of the entries that they look up."""
+        ...
+
+
+class HeldSums(Protocol):
+    """A launch that sums over rows which stay where they are."""
+
+    def run(self, *inputs: np.ndarray) -> np.ndarray:
+        """The total of the sums, of the numbers of a call."""
+        ...
+
+    def begin(self, *inputs: np.ndarray) -> Callable[[], np.ndarray]:
+        """Start `run`, and give the function that waits for it: it has to be called."""
+        ...
+
+
+class RowSums:
+    """A reduction that is compiled for a device, which plans its launches, bound to rows or not.
+
+    Any number of threads may use it.
+    """
+
+    seconds: float
+    """How long it took to compile."""
+
+    def __init__(self, reduction: Reduction) -> None:
+        self.reduction = reduction
+
+    def plan(self, count: int, indices: np.ndarray | None = None) -> SumsLaunch:
+        """The launch over so many rows, for these indices if it depends on them."""
+        raise NotImplementedError
+
+    def hold(self, rows: Any, indices: np.ndarray | None) -> HeldSums:
+        """A launch over these rows, which stay, and so do the entries that they look up.
+
+        Raises:
+            DeviceMemoryError: if there is no memory for them.
+        """
+        raise NotImplementedError
+
+    def run(self, numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The sums in float64 over rows (N, columns), C-contiguous, as ``bind(rows)`` has them."""
+        return self.bind(rows).run(numbers)
+
+    def bind(self, rows: Any, indices: np.ndarray | None = None) -> HeldSums:
+        """The launch over these rows: ``run(numbers)`` gives the sums in float64.
+
+        The numbers are those of `Reduction.packed`, and the sums (results,) are followed by what is
+        added to the entries of tables. The rows (N, columns) of the host are copied to a device,
+        and are read by the CPU where they are; so are the indices (N, count) of the entries.
+        """
+        self.require(rows, indices)
+        return self.hold(rows, indices)
+
+    def require(self, rows: Any, indices: np.ndarray | None) -> None:
+        """Refuse rows of another width, or without their indices."""
+        columns, count = self.reduction.columns, self.reduction.indices
+        if rows.ndim != 2 or rows.shape[1] != columns:
+            raise InputError(f"rows of shape {rows.shape}: expected (N, {columns})")
+        if count and (indices is None or indices.shape != (len(rows), count)):
+            raise InputError(f"indices for {len(rows)} rows: expected ({len(rows)}, {count})")

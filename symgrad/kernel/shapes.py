@@ -76,7 +76,7 @@ class Lookup:
 
     index: int
     width: int
-    entries: int = 1
+    entries: int
 
     @property
     def size(self) -> int:
@@ -124,13 +124,13 @@ class Reduction(Computation):
         return sum(len(o.nodes) for o in self.summed)
 
     @property
-    def numbers(self) -> int:
+    def packed_size(self) -> int:
         """The numbers of a call: the parameters, and behind them tables, and zeros for a vector."""
         tables = sum(k.size for k in self.lookups)
         return self.parameters + tables + (PADDING if self.lookups else 0)
 
-    def call(self, parameters: np.ndarray, tables: Iterable[np.ndarray] = ()) -> np.ndarray:
-        """The `numbers` of a call."""
+    def packed(self, parameters: np.ndarray, tables: Iterable[np.ndarray] = ()) -> np.ndarray:
+        """The numbers of a call, one behind the other."""
         if not self.lookups:
             return parameters
         zeros = np.zeros(PADDING, parameters.dtype)

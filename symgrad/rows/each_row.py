@@ -367,8 +367,8 @@ def _computed_at_rows(
     read, inputs = tuple(trace.parameters), inputs_of(trace, trace.parameters, indices)
     roots = [i for ids in wants.nodes for i in ids]
     graph, ends = simplified(trace.graph, roots, options)
-    ids = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
-    graph, ends = arranged(graph, ends, [ids[trace.graph.nodes[i][1]] for i in inputs])
+    read_by = {n[1]: i for i, n in enumerate(graph.nodes) if n[0] is INPUT}
+    graph, ends = arranged(graph, ends, [read_by[trace.graph.nodes[i][1]] for i in inputs])
     rest = iter(ends)
     outputs = [
         Output(part.name, tuple(islice(rest, len(ids))))

@@ -497,7 +497,7 @@ class DataKernel(KernelBase):
 
     def _total(self, flat: np.ndarray, table: Table, bound: Any = None) -> Totals:
         """The results and then the entries of tables, summed over the rows of one table."""
-        numbers = self._call(flat)
+        numbers = self._packed(flat)
         if bound is None and (self._traced.gathers or isinstance(table.numbers, ResidentArray)):
             bound = self._bound(table)
         sums = bound.run(numbers) if bound else self._sums.run(numbers, table.numbers)
@@ -521,7 +521,7 @@ class DataKernel(KernelBase):
         """The sums over the rows of a table."""
         return self._sums.bind(table.numbers, table.indices if self._traced.gathers else None)
 
-    def _call(self, flat: np.ndarray) -> np.ndarray:
+    def _packed(self, flat: np.ndarray) -> np.ndarray:
         """The parameters that are the same for all rows, and the tables of the others."""
         if self._is_plain and len(flat) == self.n_inputs:
             return flat
@@ -529,7 +529,7 @@ class DataKernel(KernelBase):
         if not traced.gathers:
             return uniform
         blocks = [g.block for g in traced.gathers]
-        return traced.reduction.call(uniform, (flat[b.start : b.start + b.size] for b in blocks))
+        return traced.reduction.packed(uniform, (flat[b.start : b.start + b.size] for b in blocks))
 
     def _finished(self, total: Any, flat: np.ndarray) -> Any:
         """The result of ``run``, of sums over all tables."""
@@ -565,11 +565,11 @@ class DataKernel(KernelBase):
         """The gradient for all parameters, of the sums for those that rows read."""
         gradient = POOL.empty((self.n_inputs,), np.dtype(np.float64), aligned=False)
         gradient.fill(0.0)
-        places, start = self._traced.places[1], 1 + len(self._traced.places[1])
-        gradient[places] = sums[1:start]
-        for block in (g.block for g in self._traced.gathers):
-            gradient[block.start : block.start + block.size] += sums[start:][: block.size]
-            start += block.size
+        places, tables = self._traced.places[1], self._traced.reduction.entries(sums)
+        gradient[places] = sums[1 : 1 + len(places)]
+        for gather, entries in zip(self._traced.gathers, tables, strict=True):
+            start = gather.block.start
+            gradient[start : start + entries.size] += entries.ravel()
         return gradient
 
 

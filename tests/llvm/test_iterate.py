@@ -217,7 +217,7 @@ def _without(iteration: Iteration, **said: Any) -> Callable[[], Iteration]:
 def test_an_iteration_that_no_loop_can_do_is_none() -> None:
     simple, data = countdown(), fit(3, 5, "both").iteration
     assert data.rows is not None
-    first, looked = data.rows.outputs[0], Lookup(0, 1)
+    first, looked = data.rows.outputs[0], Lookup(0, 1, 1)
     columns = data.rows.columns
     for made, message in (
         (_without(simple, state=1), "results"),

@@ -115,7 +115,7 @@ def run(sums: Any, given: Case, bound: Any = None) -> tuple[np.ndarray, list[np.
     """The sums over all rows, and those of the tables' entries."""
     p, rows, indices, tables = given
     bound = bound or sums.bind(rows, indices)
-    return parted(sums.reduction, bound.run(sums.reduction.call(p, tables)))
+    return parted(sums.reduction, bound.run(sums.reduction.packed(p, tables)))
 
 
 def parted(made: Reduction, totals: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -139,7 +139,7 @@ def agree(sums: Any, given: Case, on_cpu: Any = None) -> None:
         np.testing.assert_array_less(np.abs(entry - true), 2e-6 * size + 1e-30)
         np.testing.assert_array_less(np.abs(entry - close), 2e-6 * size + 1e-30)
     for each in (sums, cpu) if 0 < len(rows) <= MOST_EXECUTED else ():
-        totals = executed(each, made.call(p, tables), rows, indices)
+        totals = executed(each, made.packed(p, tables), rows, indices)
         exact, exact_entries = parted(made, totals)
         np.testing.assert_allclose(exact[0], want, rtol=0, atol=1e-12 * (len(rows) + 1))
         for entry, true, size in zip(exact_entries, want_entries, sizes, strict=True):
@@ -280,7 +280,7 @@ def test_errors_do_not_grow_with_the_rows_of_a_line(gpu: Gpu) -> None:
     graph.tracing = False
     x, t = graph.input("x"), graph.input("t")
     made = Reduction("added", graph, (Output("loss", (t,)), Output("grad", (x,))), 0,
-                     (graph.constant(1.0),), (Lookup(0, 1),))  # fmt: skip
+                     (graph.constant(1.0),), (Lookup(0, 1, 1),))  # fmt: skip
     rows = np.full((2_000_000, 1), 0.1, np.float32)
     nothing, table = np.zeros(0, np.float32), np.ones((1, 1), np.float32)
     given = nothing, rows, np.zeros((len(rows), 1), np.int32), [table]
@@ -292,7 +292,7 @@ def test_errors_do_not_grow_with_the_rows_of_a_line(gpu: Gpu) -> None:
 def test_the_bits_are_the_same_every_time(gpu: Gpu) -> None:
     made = CASES["cameras and points"]
     p, rows, indices, tables = case(made, 50_000)
-    sums, numbers = compiled(gpu, made), made.call(p, tables)
+    sums, numbers = compiled(gpu, made), made.packed(p, tables)
     bound = sums.bind(rows, indices)
     want = bound.run(numbers)
     for k in range(20):

@@ -25,7 +25,7 @@ from symgrad.kernel.language.statements import Buffer
 from symgrad.kernel.language.target import WorkgroupTarget, add_up, branches_of
 from symgrad.kernel.passes.lower import Value, inlined
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.lookup import Rows
+from symgrad.kernel.skeletons.row_inputs import GroupEntries, RowInputs
 from symgrad.kernel.skeletons.row_tile import NO_FACTOR, ROWS_PER_BLOCK, Tile, cut, products_of
 
 HOISTED_PARAMETERS: Final = 64
@@ -43,12 +43,13 @@ def row_sums_workgroup(tile: Tile, width: int, most: int) -> KernelIR:
     return _Sums(tile, width, most).kernel()
 
 
-class TileRows(Rows):
+class TileRows(RowInputs[GroupEntries]):
     """Common parts of programs of tiles: what is known at a row, and where results go."""
 
     def __init__(self, tile: Tile, width: int) -> None:
         k = KernelIR(WorkgroupTarget(width), tile.whole.name)
-        super().__init__(k, tile.whole, tile.reduction.outputs[0].nodes, tile.load, tile.rows)
+        roots = tile.reduction.outputs[0].nodes
+        super().__init__(k, tile.whole, GroupEntries, roots, tile.load, tile.rows)
         self.tile, self.width = tile, width
         self.partials = k.buffer("partials", "write")
         self.entries.write_to()

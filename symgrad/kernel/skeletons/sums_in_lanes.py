@@ -23,7 +23,8 @@ from symgrad.kernel.language.target import SimdTarget
 from symgrad.kernel.launch import Array, Dispatch, Launch, Part, Read
 from symgrad.kernel.passes.lower import Adding, Value, inline, numbers, written
 from symgrad.kernel.shapes import Reduction
-from symgrad.kernel.skeletons.lookup import Added, Case, Rows, added_to, cases
+from symgrad.kernel.skeletons.lookup import Added, Case, added_to, cases
+from symgrad.kernel.skeletons.row_inputs import LaneEntries, RowInputs
 from symgrad.kernel.skeletons.row_tile import NO_FACTOR, Products, Terms, product_tiles, products_of
 from symgrad.kernel.stage import at_each_row
 
@@ -40,13 +41,13 @@ def row_sums_simd(reduction: Reduction, target: SimdTarget) -> KernelIR:
     """The kernel in which each group sums what its piece of ``count`` rows contributes.
 
     Its buffers are ``rows`` (count, columns) and ``parameters``, which are read, and ``sums``
-    (groups, results), of float64. Where rows look entries up, those of `Entries` follow. Rows are
-    read in whole vectors, also behind the last.
+    (groups, results), of float64. Where rows look entries up, those of `LaneEntries` follow.
+    Rows are read in whole vectors, also behind the last.
     """
     return _Sums(reduction, target).kernel()
 
 
-class _Sums(Rows):
+class _Sums(RowInputs[LaneEntries]):
     """Rows are added up in floats for a stretch, and the sums of stretches in wide sums, in memory.
 
     What is done for each wide sum is a loop. Sums of few results are carried from row to row, or
@@ -60,7 +61,7 @@ class _Sums(Rows):
         k, self.reduction = KernelIR(target, reduction.name), arrays.reduction
         reduction, self.target, self.summing = arrays.reduction, target, target.summing
         self.roots = [i for o in reduction.summed for i in o.nodes]
-        super().__init__(k, reduction, self.roots)
+        super().__init__(k, reduction, LaneEntries, self.roots)
         self.sums = k.buffer("sums", "write", "d")
         self.count = len(self.roots)
         first, count = self._piece()
@@ -452,7 +453,7 @@ class LaneSumsLaunch:
 
     def _inputs(self) -> Iterator[Array]:
         reduction, lanes = self.program.reduction, self.target.width
-        yield Array("parameters", (reduction.numbers,))
+        yield Array("parameters", (reduction.packed_size,))
         for suffix, rows in (("", self.whole), ("_rest", lanes if self.rest else 0)):
             if rows:
                 yield Array(f"rows{suffix}", (rows, reduction.columns))

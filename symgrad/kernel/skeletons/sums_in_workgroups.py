@@ -271,7 +271,7 @@ class WorkgroupSumsLaunch:
     def _launch(self) -> Launch:
         reduction = self._reduction
         inputs = [
-            Array("parameters", (whole_quads(reduction.numbers),)),
+            Array("parameters", (whole_quads(reduction.packed_size),)),
             *(Array(name, (whole_quads(n * reduction.columns),)) for name, n in self.rows.items()),
             *(Array(name, (words.size,), "u") for name, words in self._indices.items()),
         ]

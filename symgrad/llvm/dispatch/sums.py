@@ -10,7 +10,7 @@ import numpy as np
 
 from symgrad.cache import Once
 from symgrad.kernel.language.target import SimdTarget, Summing
-from symgrad.kernel.row_sums import RowSums
+from symgrad.kernel.launch import RowSums
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.sums_in_lanes import LaneSums, LaneSumsLaunch
 from symgrad.kernel.stats import weight_of

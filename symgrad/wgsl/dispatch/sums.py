@@ -27,9 +27,8 @@ from symgrad.kernel.host import watch
 from symgrad.kernel.host.memory import in_pieces
 from symgrad.kernel.host.threads import converted
 from symgrad.kernel.language.target import MAX_WORKGROUPS
-from symgrad.kernel.launch import Program
+from symgrad.kernel.launch import Program, RowSums
 from symgrad.kernel.passes.split import MOST_ITERATIONS
-from symgrad.kernel.row_sums import RowSums
 from symgrad.kernel.shapes import Reduction
 from symgrad.kernel.skeletons.map import Pattern
 from symgrad.kernel.skeletons.row_sums_workgroup import WIDTH, Products, in_products
@@ -228,7 +227,7 @@ class WorkgroupSums(RowSums):
 
     def run(self, numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The sums: rows go through the memory of the device in parts."""
-        expected = (self.reduction.numbers,)
+        expected = (self.reduction.packed_size,)
         if numbers.shape != expected:
             raise InputError(f"parameters of shape {numbers.shape}: expected {expected}")
         self.require(rows, None)
