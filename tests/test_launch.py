@@ -239,6 +239,9 @@ def test_some_inputs_stay_on_the_device() -> None:
         np.testing.assert_array_equal(between, factor * table[index])
         wanted = launch.execute([index, table, scale], np.float32)
         np.testing.assert_array_equal([found, between], wanted)
+    apart = device.launch(replace(launch, total=None), OPTIONS).hold({"index": index})
+    (found,) = apart.run(table, scale)
+    np.testing.assert_array_equal(found, wanted[0])
     with pytest.raises(AssertionError, match="scale has 16 bytes, and not 20"):
         held.run(numbers(5), numbers(5))
 
