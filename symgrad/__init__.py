@@ -6,9 +6,9 @@
 0.0
 """
 
-import ast
-import functools
-from pathlib import Path
+import ast as _ast
+from functools import cache as _cache
+from pathlib import Path as _Path
 from typing import Any
 
 from symgrad.expr.calls import numpy_calls, special
@@ -31,14 +31,14 @@ _definitions.stands_for = "symgrad.mathlib.evaluate"
 _kernels.stands_for = "symgrad"
 
 
-@functools.cache
+@_cache
 def _homes() -> dict[str, str]:
     """The module of each public name, as the stub beside this file tells type checkers.
 
     Most programs need few of these modules: each is loaded when a name of it is asked for.
     """
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8"))
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    stub = _ast.parse(_Path(__file__).with_suffix(".pyi").read_text("utf-8"))
+    imports = [node for node in stub.body if isinstance(node, _ast.ImportFrom)]
     return {a.name: str(i.module) for i in imports for a in i.names if a.asname}
 
 

@@ -59,6 +59,16 @@ def whole_or_elements(
     5. Of integers that a call ``varies`` before its elements, whose constants they are, by whole
        arrays, if these do not fail.
     """
+
+    def unless_many() -> Made:
+        try:
+            with nullcontext() if large else whole_instead(one_call):
+                return elements()
+        except ManyElementsError as error:
+            with suppress(*NOT_WHOLE, TraceError):
+                return whole(How(small=one_call and not isinstance(error, AlgorithmError)))
+            return elements()
+
     reason: Exception | None = None
     if varies and not large:
         with suppress(*NOT_WHOLE, *MISFITS):
@@ -69,13 +79,7 @@ def whole_or_elements(
         except NOT_WHOLE as error:
             reason = error.with_traceback(None)
     try:
-        try:
-            with nullcontext() if large else whole_instead(one_call):
-                return elements()
-        except ManyElementsError as error:
-            with suppress(*NOT_WHOLE, TraceError):
-                return whole(How(small=one_call and not isinstance(error, AlgorithmError)))
-            return elements()
+        return unless_many()
     except MISFITS as error:
         if one_call:
             with suppress(Exception):

@@ -40,10 +40,10 @@ from symgrad.targets import Device, DeviceChoice
 from symgrad.values.arrays import real_numbers, warn_if_rounded
 
 EXPRESSIONS = Handle, ExprArray, TracedArray
+"""Arguments of whose trace the derivatives are."""
 
 HALF: Final = 16
 """Bits of half a word."""
-"""Arguments of whose trace the derivatives are."""
 
 
 class Arguments:
