@@ -1,21 +1,21 @@
-"""NumPy's functions of whole arrays, also methods and ufuncs: put together, looked up, in turn."""
+"""NumPy's functions on whole arrays: joins, searches, writes, running totals, exponentials."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from symgrad.arrays import reductions, shapes, views
 from symgrad.arrays.loops import mapped, scan, while_loop
-from symgrad.arrays.reductions import any_of, count_nonzero, scanned
+from symgrad.arrays.reductions import any_of, count_nonzero
 from symgrad.arrays.shapes import axes_of, axis_of, concatenate, ravel, reshape, whole
 from symgrad.arrays.views import broadcast_to, moveaxis, squeeze
 from symgrad.arrays.whole import WholeArray, flat, innermost
 from symgrad.expr import ops
 from symgrad.expr.calls.compositions import COMPOSITIONS, UFUNCS_COMPOSED, take, where
-from symgrad.expr.calls.numpy_calls import EUCLID, bits_of
+from symgrad.expr.calls.numpy_calls import EUCLID, bits_of, without_out
 from symgrad.expr.calls.reductions import REDUCTIONS, largest, refuse, total
 from symgrad.expr.graph.node import ElementsNeededError
 
@@ -80,22 +80,6 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> WholeArr
     new = broadcast_to(new, (*a.shape[:axis], count, *a.shape[axis + 1 :]))
     order = np.insert(np.arange(n), places, n + np.arange(count))
     return _rows(concatenate([a, new], axis), order, axis)
-
-
-def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> WholeArray:
-    """np.choose: beyond the choices, the nearest one of those that are computed."""
-    refuse(out=out)
-    count = len(choices)
-    if mode == "wrap":
-        a = a % count
-    elif mode == "clip":
-        a = np.clip(a, 0, count - 1)
-    elif not isinstance(a, WholeArray) and np.any((np.asarray(a) < 0) | (np.asarray(a) >= count)):
-        raise ValueError("invalid entry in choice array")
-    result = whole(choices[-1], a, *choices)
-    for k in reversed(range(count - 1)):
-        result = where(a <= k, choices[k], result)
-    return result
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> WholeArray:
@@ -199,9 +183,8 @@ def resize(a: Any, new_shape: Any) -> Any:
     return ravel(a)[np.arange(int(np.prod(shape))) % a.size].reshape(shape)
 
 
-def compress(condition: Any, a: Any, axis: int | None = None, out: None = None) -> WholeArray:
+def compress(condition: Any, a: Any, axis: int | None = None) -> WholeArray:
     """np.compress, by known conditions."""
-    refuse(out=out)
     if isinstance(condition, WholeArray):
         raise ElementsNeededError("np.compress by conditions that are computed")
     return take(a, np.flatnonzero(condition), axis)
@@ -226,9 +209,9 @@ def interp(
     return reshape(where(flat == xp[-1], fp[-1], line), x.shape)
 
 
-def logaddexp_accumulate(array: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
+def logaddexp_accumulate(array: Any, axis: int = 0, dtype: Any = None) -> Any:
     """np.logaddexp.accumulate, one element after the other."""
-    refuse(dtype=dtype, out=out)
+    refuse(dtype=dtype)
     rows: Any = moveaxis(whole(array), axis, 0)
     step = lambda total, row: (np.logaddexp(total, row),) * 2  # noqa: E731
     _, totals = scan(step, rows[0], rows[1:], len(rows) - 1, False)
@@ -278,7 +261,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.block: block,
     np.delete: delete,
     np.insert: insert,
-    np.choose: choose,
     np.searchsorted: searchsorted,
     np.digitize: digitize,
     np.isin: isin,
@@ -295,8 +277,6 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     np.result_type: lambda *a: np.result_type(*(getattr(x, "dtype", x) for x in a)),
     np.interp: interp,
     (np.logaddexp, "accumulate"): logaddexp_accumulate,
-    (np.logical_and, "accumulate"): lambda a, axis=0: scanned(whole(a) != 0, "min", axis) != 0,
-    (np.logical_or, "accumulate"): lambda a, axis=0: scanned(whole(a) != 0, "max", axis) != 0,
     (np.bitwise_count, "__call__"): lambda x: bits_of(abs(whole(x))),
     "logsumexp": logsumexp,
     "softmax": softmax,
@@ -311,10 +291,21 @@ METHODS: Final = (
 )  # fmt: skip
 
 
+def _method(func: Any) -> Callable[..., Any]:
+    """The method that a NumPy function is, with the same arguments behind the array."""
+    function = TABLE[func]
+
+    def method(*args: Any, **options: Any) -> Any:
+        given, named = without_out(func, args, options)
+        return function(*given, **named)
+
+    return method
+
+
 def install() -> None:
     """Give whole arrays NumPy's functions, and methods of these names."""
     WholeArray.functions.update(TABLE)
     for name in METHODS:
-        WholeArray.methods[name] = TABLE[getattr(np, name)]
+        WholeArray.methods[name] = _method(getattr(np, name))
     WholeArray.methods["flatten"] = lambda a, order="C": ravel(a, order).copied()
     WholeArray.methods["copy"] = lambda a, order="C": a.copied()

@@ -22,8 +22,9 @@ from symgrad.arrays.whole import WholeArray
 from symgrad.errors import TraceError
 from symgrad.expr import ops
 from symgrad.expr.calls.compositions import where
-from symgrad.expr.calls.reductions import largest, refuse, total
+from symgrad.expr.calls.reductions import largest, total
 from symgrad.expr.graph.misuse import located
+from symgrad.expr.linear.einsum import lengths
 from symgrad.expr.linear.matrices import powers
 
 # NumPy's products of whole arrays, and lengths.
@@ -36,12 +37,7 @@ def contract(terms: Sequence[tuple[str, Any]], output: str) -> WholeArray:
     """
     inputs, operands = zip(*terms, strict=True)
     arrays = [whole(a, operands) for a in operands]
-    sizes: dict[str, int] = {}
-    for letters, a in zip(inputs, arrays, strict=True):
-        for c, n in zip(letters, a.shape, strict=True):
-            if sizes.get(c, 1) not in (1, n) and n != 1:
-                raise ValueError(f"axis {c} of a product is {sizes[c]} and {n} long")
-            sizes[c] = n if sizes.get(c, 1) == 1 else sizes[c]
+    sizes = lengths(list(zip(inputs, arrays, strict=True)))
     shape = tuple(sizes[c] for c in output)
     kinds = {a.kind for a in arrays}
     kind = "f" if "f" in kinds else "i"
@@ -50,9 +46,8 @@ def contract(terms: Sequence[tuple[str, Any]], output: str) -> WholeArray:
     return product if kinds != {"b"} else product.astype(bool)
 
 
-def matmul(a: Any, b: Any, /, out: None = None) -> WholeArray:
+def matmul(a: Any, b: Any, /) -> WholeArray:
     """``a @ b``."""
-    refuse(out=out)
     a, b = whole(a, b), whole(b, a)
     if not a.ndim or not b.ndim:
         raise ValueError("matmul needs arrays: use * to multiply by a number")

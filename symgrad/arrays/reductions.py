@@ -13,7 +13,7 @@ from symgrad.arrays.tape import size_of
 from symgrad.arrays.views import expand_dims
 from symgrad.arrays.whole import WholeArray
 from symgrad.expr.calls.numpy_calls import REDUCE
-from symgrad.expr.calls.reductions import largest, refuse, smallest, total
+from symgrad.expr.calls.reductions import largest, refuse, smallest, total, typed
 
 COMBINING: Final[dict[str, Callable[..., Any]]] = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
@@ -48,20 +48,14 @@ def _of_number(a: WholeArray, axis: Any) -> Any:
     return () if not a.ndim and type(axis) is int and axis in (0, -1) else axis
 
 
-def any_of(
-    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
-) -> WholeArray:
+def any_of(a: Any, axis: Any = None, keepdims: Any = False, *, where: Any = True) -> WholeArray:
     """np.any."""
-    refuse(out=out)
     truths = _truths(a) if where is True else _truths(a) & where
     return largest(truths, axis, keepdims=keepdims, initial=False)
 
 
-def all_of(
-    a: Any, axis: Any = None, out: None = None, keepdims: Any = False, *, where: Any = True
-) -> WholeArray:
+def all_of(a: Any, axis: Any = None, keepdims: Any = False, *, where: Any = True) -> WholeArray:
     """np.all."""
-    refuse(out=out)
     truths = _truths(a) if where is True else _truths(a) | np.logical_not(where)
     return smallest(truths, axis, keepdims=keepdims, initial=True)
 
@@ -79,10 +73,7 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> WholeAr
 def position(operator: str) -> Callable[..., WholeArray]:
     """np.argmax or np.argmin."""
 
-    def function(
-        a: Any, axis: Any = None, out: None = None, *, keepdims: Any = False
-    ) -> WholeArray:
-        refuse(out=out)
+    def function(a: Any, axis: Any = None, *, keepdims: Any = False) -> WholeArray:
         array = whole(a)
         line = ravel(array) if axis is None or not array.ndim else array
         k = axis_of(int(axis or 0), line.ndim)
@@ -104,7 +95,18 @@ def scanned(line: Any, operator: str, axis: int) -> WholeArray:
 
 def accumulate(operator: str) -> Callable[..., Any]:
     """The method accumulate of a ufunc, which is along the first axis by default."""
-    return lambda array, axis=0, **_: scanned(whole(array), operator, axis)
+    return lambda array, axis=0, dtype=None: scanned(typed(whole(array), dtype), operator, axis)
+
+
+def truths_accumulated(operator: str) -> Callable[..., Any]:
+    """The method accumulate of logical_and, the smallest truth so far, or of logical_or."""
+
+    def results(array: Any, axis: int = 0, dtype: Any = None) -> Any:
+        if dtype is not None and np.dtype(dtype) != bool:
+            refuse(dtype=dtype)
+        return scanned(_truths(array), operator, axis) != 0
+
+    return results
 
 
 TABLE: Final[dict[Any, Callable[..., Any]]] = {
@@ -118,6 +120,8 @@ TABLE: Final[dict[Any, Callable[..., Any]]] = {
     **{(ufunc, "reduce"): function for ufunc, function in REDUCE.items()},
     (np.logical_and, "reduce"): lambda a, axis=0, **options: all_of(a, axis, **options),
     (np.logical_or, "reduce"): lambda a, axis=0, **options: any_of(a, axis, **options),
+    (np.logical_and, "accumulate"): truths_accumulated("min"),
+    (np.logical_or, "accumulate"): truths_accumulated("max"),
     **{(ufunc, "accumulate"): accumulate(name) for name, ufunc in COMBINING.items()},
 }
 """NumPy's functions on whole arrays."""

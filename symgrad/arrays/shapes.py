@@ -15,6 +15,7 @@ from symgrad.arrays.views import broadcast_to, expand_dims, transpose, viewed
 from symgrad.arrays.whole import DTYPES, WholeArray, flat, innermost
 from symgrad.expr.calls.compositions import take, where
 from symgrad.expr.graph.node import ElementsNeededError
+from symgrad.expr.tracers import along
 
 # --- arguments: arrays, axes, and options that are refused ----------------------------------------
 
@@ -45,14 +46,7 @@ def axis_of(axis: int, ndim: int) -> int:
 
 def axes_of(a: WholeArray, axis: Any) -> tuple[int, ...]:
     """The axes that a reduction is over, in order."""
-    if axis is None:
-        return tuple(range(a.ndim))
-    if isinstance(axis, (int, np.integer)):
-        return (axis_of(int(axis), a.ndim),)
-    axes = tuple(sorted({axis_of(int(k), a.ndim) for k in axis}))
-    if len(axes) < len(axis):
-        raise ValueError("duplicate value in 'axis'")
-    return axes
+    return tuple(sorted(along.axes_of(axis, a.ndim)))
 
 
 def reshape(

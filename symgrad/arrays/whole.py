@@ -15,7 +15,7 @@ from symgrad.arrays.recording import is_number, is_recorded, known
 from symgrad.arrays.tape import KINDS, Operation, Rule, Tape, broadcast, number_key, size_of
 from symgrad.arrays.views import VIEWS, is_view, written_through
 from symgrad.errors import TraceError
-from symgrad.expr.calls.numpy_calls import elementary, refuse_function, refuse_ufunc
+from symgrad.expr.calls.numpy_calls import elementary, refuse_function, refuse_ufunc, without_out
 from symgrad.expr.graph.misuse import located, refuse_bool, refuse_number
 from symgrad.expr.graph.node import (
     ANY_INPUT,
@@ -318,6 +318,8 @@ class WholeArray(Whole):
         return argument if is_number else self.lift(argument).astype(float)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if "out" in options:
+            refuse_ufunc(ufunc, method)
         own = self.functions.get((ufunc, method))
         if own is not None:
             return own(*inputs, **options)
@@ -333,6 +335,7 @@ class WholeArray(Whole):
         own = self.functions.get(func)
         if own is None:
             refuse_function(func)
+        args, kwargs = without_out(func, args, kwargs)
         if kwargs:
             _require_options(own, func.__name__, kwargs)
         return own(*args, **kwargs)

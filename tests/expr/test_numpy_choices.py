@@ -229,7 +229,7 @@ def test_choose_by_an_expression() -> None:
     assert slopes.tolist() == [1.0, 10.0, 100.0]
     beyond = sg.fused_forward(2, lambda v: np.choose(v[0], v), device="cpu")
     np.testing.assert_array_equal(
-        beyond.run([[0, 5], [1, 5], [2, 5], [0.5, 5]]), [0, 5] + [np.nan] * 2
+        beyond.run([[0, 5], [1, 5], [2, 5], [-3, 5], [0.25, 5]]), [0, 5, 5, -3, 0.25]
     )
     with pytest.raises(sg.TraceError, match=r"np.choose of 2 takes none of number \[0, 2\]"):
         sg.fused_forward(2, lambda v: np.sum(np.choose([0, 2], v)))

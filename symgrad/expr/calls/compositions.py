@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import string
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,7 +16,7 @@ from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import Handle, Whole, whole_among
 from symgrad.expr.linear.einsum import einsum
 from symgrad.expr.linear.matrices import powers
-from symgrad.expr.tracers.along import add_elements, balanced, is_zero, reals, reduce_lists
+from symgrad.expr.tracers.along import add_elements, axes_of, balanced, is_zero, reals, reduce_lists
 from symgrad.expr.tracers.array import array, call, holds_expressions
 
 
@@ -135,7 +136,7 @@ def kron(a: Any, b: Any) -> Any:
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """np.gradient: second-order differences, at the ends of order ``edge_order``."""
     f = traced(f, *varargs)
-    axes = [range(f.ndim)[k] for k in (range(f.ndim) if axis is None else np.atleast_1d(axis))]
+    axes = axes_of(axis, f.ndim)
     steps = list(varargs) or [1.0]
     steps = steps * len(axes) if len(steps) == 1 else steps
     if len(steps) != len(axes) or edge_order not in (1, 2):
@@ -153,7 +154,11 @@ def _slopes(f: Any, spacing: Any, edge_order: int) -> Any:
     """The differences along the first axis, of points at a distance or at these places."""
     n, is_even = len(f), not np.ndim(spacing)
     if n < edge_order + 1:
-        raise ValueError(f"np.gradient of {n} points: edge_order={edge_order} needs more")
+        raise TraceError(located(f"np.gradient of {n} points: edge_order={edge_order} needs more"))
+    if not is_even and np.shape(spacing) != (n,):
+        raise TraceError(
+            located(f"np.gradient of {n} points along an axis: places of shape {np.shape(spacing)}")
+        )
     gaps = [spacing] * (n - 1) if is_even else np.diff(np.asarray(spacing, float))
     rows = [f[k % n : k % n + 1] for k in (0, 1, 2, -3, -2, -1) if -n <= k < n]
     if edge_order == 1:
@@ -184,8 +189,10 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     a, v = map(np.atleast_1d, operands(a, v))
     if mode not in ("full", "same", "valid"):
         raise TraceError(located(f'np.convolve: mode={mode!r} is not "full", "same" or "valid"'))
-    if not len(a) or not len(v):
-        raise ValueError("np.convolve of an empty array")
+    if a.ndim > 1 or v.ndim > 1 or not a.size or not v.size:
+        raise TraceError(
+            located(f"np.convolve takes rows that are not empty, not shapes {a.shape}, {v.shape}")
+        )
     long, short = (a, v) if len(a) >= len(v) else (v, a)
     n, m = len(long), len(short)
     parts = {"full": (0, n + m - 1), "same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}
@@ -209,16 +216,21 @@ def linspace(
     dtype: Any = None, axis: int = 0,
 ) -> Any:  # fmt: skip
     """np.linspace between numbers or arrays."""
+    num = operator.index(num)
+    if num < 0:
+        raise TraceError(located(f"np.linspace of {num} points: they are 0 or more"))
     start, stop = np.broadcast_arrays(*operands(start, stop))
     step = (stop - start) * (1.0 / max(num - 1 if endpoint else num, 1))
     points = start + np.arange(num).reshape(-1, *[1] * start.ndim) * step
     if endpoint and num > 1:
         points = np.concatenate([points[:-1], stop[None]])
-    points = np.moveaxis(points if dtype is None else points.astype(dtype), 0, axis)
+    if dtype is not None:
+        points = (np.floor(points) if np.dtype(dtype).kind in "iu" else points).astype(dtype)
+    points = np.moveaxis(points, 0, axis)
     return (points, step) if retstep else points
 
 
-def rounded(a: Any, decimals: int = 0, out: None = None) -> Any:
+def rounded(a: Any, decimals: int = 0) -> Any:
     """np.round."""
     dtype, scale = getattr(a, "dtype", np.dtype(object)), 10.0 ** abs(decimals)
     if dtype.kind in "ib" and decimals >= 0:
@@ -229,13 +241,11 @@ def rounded(a: Any, decimals: int = 0, out: None = None) -> Any:
     return result if dtype.kind == "O" else result.astype(dtype)
 
 
-def take(
-    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: Any = "raise"
-) -> Any:
+def take(a: Any, indices: Any, axis: int | None = None, mode: Any = "raise") -> Any:
     """np.take, also at computed indices: what is out of range is the nearest then."""
     whole = whole_among([a, indices])
     a = array(a) if whole is None else whole.functions["whole"](a, indices)
-    a, axis = (np.ravel(a), 0) if axis is None else (a, range(a.ndim)[axis])
+    a, axis = (np.ravel(a), 0) if axis is None else (a, *axes_of(axis, a.ndim))
     if isinstance(indices, (list, tuple)):
         indices = (array if holds_expressions(indices) else np.asarray)(indices)
     if mode == "wrap":
@@ -277,7 +287,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
     else:
         left, right = (np.atleast_1d(k).tolist() for k in axes)
-    left, right = [k % a.ndim for k in left], [k % b.ndim for k in right]
+    left, right = axes_of(left, a.ndim), axes_of(right, b.ndim)
     if [a.shape[k] for k in left] != [b.shape[k] for k in right]:
         raise TraceError(located(f"np.tensordot: shapes {a.shape} and {b.shape} do not match"))
     summed, free = string.ascii_letters[: len(left)], iter(string.ascii_letters[len(left) :])
@@ -419,6 +429,22 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     return a if high is None else np.minimum(a, high)
 
 
+def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
+    """np.choose, by a computed index the choice that is nearest to it."""
+    count, index = len(choices), traced(a, *choices)
+    if mode == "wrap":
+        index = np.remainder(index, count)
+    elif mode == "clip":
+        index = np.clip(index, 0, count - 1)
+    elif not (isinstance(a, Whole) or holds_expressions(a) or np.isin(a, range(count)).all()):
+        raise TraceError(located(f"np.choose of {count} takes none of number {a}"))
+    half = 0 if index.dtype.kind in "bi" else 0.5
+    result = choices[-1]
+    for k in reversed(range(max(count - 1, 1))):
+        result = np.where(index <= k + half, choices[k], result)
+    return result
+
+
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """np.select: the choice of the first condition that holds."""
     if len(condlist) != len(choicelist):
@@ -474,6 +500,7 @@ COMPOSITIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.vander: vander,
     np.polyval: polyval,
     np.kron: kron,
+    np.choose: choose,
     np.select: select,
     np.piecewise: piecewise,
     np.clip: clip,

@@ -419,6 +419,7 @@ def apply_function(func: Any, args: Any, kwargs: Any) -> Any:
         raise TraceError(located("SciPy computes with the values of expressions"))
     if func in FUNCTIONS:
         function = FUNCTIONS[func]
+        args, kwargs = without_out(func, args, kwargs)
         return _bound(func.__name__, function, args, _meant(function, kwargs))
     if func in MOVES:
         return _moved(func, args, kwargs)
@@ -433,10 +434,43 @@ def refuse_function(func: Any) -> NoReturn:
     """
     if func in FUNCTIONS or func in MOVES:
         raise ElementsNeededError(f"{func.__name__} of whole arrays")
-    name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+    name = _name_of(func)
     family = next((k for k in REMEDIES if name.removeprefix("np.").startswith(k)), None)
     remedy = f": {REMEDIES[family]}" if family else ""
     raise TraceError(located(f"{name} is not defined for expressions{remedy}"))
+
+
+def _name_of(func: Any) -> str:
+    return f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+
+
+def without_out(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The arguments of a NumPy function without ``out``, which its own wrappers give as None.
+
+    Raises:
+        TraceError: for an array to write to.
+        ElementsNeededError: for one that elements are moved to.
+    """
+    place, out = _place_of_out(func), kwargs.get("out")
+    if place is not None and len(args) > place:
+        out, args = args[place], (*args[:place], *args[place + 1 :])
+    if out is not None:
+        message = f"{_name_of(func)} of traced arrays cannot write to out=: use its result"
+        raise (ElementsNeededError if func in MOVES else TraceError)(located(message))
+    return args, {k: v for k, v in kwargs.items() if k != "out"} if "out" in kwargs else kwargs
+
+
+@functools.lru_cache(512)
+def _place_of_out(func: Any) -> int | None:
+    """Which argument of a NumPy function ``out`` is; None if it is given by its name alone."""
+    try:
+        parameters = inspect.signature(func).parameters
+    except ValueError:  # NumPy's ufuncs have none
+        return None
+    is_keyword = "out" not in parameters or parameters["out"].kind is inspect.Parameter.KEYWORD_ONLY
+    return None if is_keyword else list(parameters).index("out")
 
 
 def _moved(func: Any, args: Any, kwargs: Any) -> Any:

@@ -1,21 +1,19 @@
-"""The table of NumPy's functions on arrays of expressions: reductions, differences, and all others.
+"""The table of NumPy's functions on arrays of expressions; those that whole arrays have otherwise.
 
-Functions that take more than a line stand here, in `compositions`, `reductions` and `einsum`;
-the ufuncs are in `numpy_calls`.
+The functions that both have are in `compositions` and `reductions`, the ufuncs in `numpy_calls`.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from symgrad.errors import InputError, TraceError, counted
+from symgrad.errors import InputError, counted
 from symgrad.expr import ops
 from symgrad.expr.calls.compositions import COMPOSITIONS, take, where
 from symgrad.expr.calls.reductions import REDUCTIONS
@@ -26,28 +24,11 @@ from symgrad.expr.tracers.array import array, call, holds_expressions, map_eleme
 from symgrad.expr.tracers.expression import as_real
 from symgrad.lazy import linalg
 
-# NumPy's functions that choose: by conditions, by order, by where a value lies in a table.
-
 INTERPOLATIONS: Final = ("linear", "cubic")
 """How `table` interpolates."""
 
 
-# --- by conditions --------------------------------------------------------------------------------
-
-
-def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
-    """np.choose by integers, or by expressions: those that are none of 0, 1, .. give NaN."""
-    options = list(choices)
-    if mode != "raise":
-        a = (
-            np.clip(a, 0, len(options) - 1)
-            if mode == "clip"
-            else call(ops.remainder, a, len(options))
-        )
-    elif not holds_expressions(a) and not np.isin(a, range(len(options))).all():
-        raise TraceError(located(f"np.choose of {len(options)} takes none of number {a}"))
-    conditions = [call(ops.eq, a, i) for i in range(len(options))]
-    return np.select(conditions, options, math.nan)
+# --- by indices and conditions ------------------------------------------------------------------
 
 
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
@@ -350,7 +331,6 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = (
         np.any: any_of,
         np.all: all_of,
         np.count_nonzero: count_nonzero,
-        np.choose: choose,
         np.take_along_axis: take_along_axis,
         np.sort: sort,
         np.interp: interp,

@@ -16,7 +16,14 @@ from symgrad.expr import ops
 from symgrad.expr.calls.compositions import real, traced
 from symgrad.expr.graph.misuse import located
 from symgrad.expr.graph.node import ElementsNeededError, Handle, Whole, whole_among
-from symgrad.expr.tracers.along import accumulate, add_elements, balanced, extreme_of, reduce_lists
+from symgrad.expr.tracers.along import (
+    accumulate,
+    add_elements,
+    axes_of,
+    balanced,
+    extreme_of,
+    reduce_lists,
+)
 from symgrad.expr.tracers.array import call, map_elements
 
 FOLDS: Final[dict[str, Callable[..., Any]]] = {
@@ -65,10 +72,9 @@ def reduction(operator: str) -> Callable[..., Any]:
     """NumPy's reduction by an operator."""
 
     def function(
-        a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False,
+        a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
         initial: Any = None, where: Any = True,
     ) -> Any:  # fmt: skip
-        refuse(out=out)
         if where is not True or initial is not None or not isinstance(a, Whole):
             whole = whole_among((a, initial, where))
             a = traced(a) if whole is None else whole.functions["whole"](a, initial, where)
@@ -89,19 +95,16 @@ smallest = reduction("min")
 def _count(a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     """How many elements each result of a mean is of."""
     if where is True:
-        axes = np.atleast_1d(axis).tolist()
-        every = axis is None or not a.ndim
-        return np.float64(a.size if every else math.prod(a.shape[k] for k in axes))
+        axes = axes_of(axis, a.ndim) if a.ndim else ()
+        return np.float64(math.prod(a.shape[k] for k in axes))
     held = np.where(np.broadcast_to(where, a.shape), 1.0, 0.0)
     return total(held, axis, keepdims=keepdims)
 
 
 def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: Any = False, *,
-    where: Any = True,
-) -> Any:  # fmt: skip
+    a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, *, where: Any = True
+) -> Any:
     """np.mean."""
-    refuse(out=out)
     a = typed(real(a, where), dtype, of_integers=False)
     sums = total(a, axis, keepdims=keepdims, where=where)
     with np.errstate(divide="ignore", invalid="ignore"):  # the mean of nothing is NaN
@@ -109,11 +112,10 @@ def mean(
 
 
 def var(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0,
-    keepdims: Any = False, *, where: Any = True, mean: Any = None, correction: Any = None,
+    a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: Any = False, *,
+    where: Any = True, mean: Any = None, correction: Any = None,
 ) -> Any:  # fmt: skip
     """np.var."""
-    refuse(out=out)
     a = typed(real(a, where), dtype, of_integers=False)
     ddof = ddof if correction is None else correction
     centred = a - (_mean(a, axis, keepdims=True, where=where) if mean is None else mean)
@@ -174,7 +176,7 @@ def _along(weights: Any, a: Any, axis: Any) -> Any:
     """Weights of the shape of an array, of which they have the axes of an average, or all."""
     if weights.shape == a.shape:
         return weights
-    axes = [] if axis is None else [range(a.ndim)[k] for k in np.atleast_1d(axis)]
+    axes = () if axis is None else axes_of(axis, a.ndim)
     if weights.shape != tuple(a.shape[k] for k in axes):
         raise ValueError(f"np.average: weights of shape {weights.shape} for {a.shape}")
     lines = np.transpose(weights, np.argsort(axes).tolist())
@@ -194,7 +196,7 @@ def quantile(
             located("quantiles are of known fractions, and by method='linear' in traced functions")
         )
     a, q = traced(a), np.asarray(q, float)
-    axes = [range(a.ndim)[k] for k in (range(a.ndim) if axis is None else np.atleast_1d(axis))]
+    axes = axes_of(axis, a.ndim)
     others = [k for k in range(a.ndim) if k not in axes]
     lines = np.reshape(np.transpose(a, [*others, *axes]), [*(a.shape[k] for k in others), -1])
     ordered, last = np.sort(lines, axis=-1), lines.shape[-1] - 1
@@ -272,7 +274,8 @@ def _numbers(a: Any, axis: Any, keepdims: Any) -> Any:
 def nanmean(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
     """np.nanmean: NaN where every element is."""
     a = real(a)
-    return np.divide(nansum(a, axis, keepdims), _numbers(a, axis, keepdims))
+    with np.errstate(divide="ignore", invalid="ignore"):  # the mean of nothing is NaN
+        return np.divide(nansum(a, axis, keepdims), _numbers(a, axis, keepdims))
 
 
 def nanvar(
@@ -311,8 +314,7 @@ def nan_to_num(
 def running(operator: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """np.cumsum and np.cumprod: the results of reductions of the elements up to each one."""
 
-    def results(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
-        refuse(out=out)
+    def results(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
         line = typed(np.ravel(traced(a)) if axis is None else traced(a), dtype)
         if isinstance(line, Whole):
             return line.functions["scanned"](line, operator, axis or 0)

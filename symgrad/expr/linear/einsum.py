@@ -27,6 +27,7 @@ def einsum(*operands: Any, optimize: Any = True) -> Any:
     contract = _contracted if whole is None else whole.functions["contract"]
     inputs, output = _letters_of(subscripts, [a.ndim for a in arrays])
     terms = list(zip(inputs, arrays, strict=True))
+    lengths(terms, subscripts)
     if len(terms) > 2 and optimize is not False:
         text = f"{','.join(inputs)}->{output}"
         dummies = [np.broadcast_to(np.empty(()), a.shape) for a in arrays]
@@ -90,14 +91,26 @@ def _diagonal(letters: str, a: np.ndarray) -> Term:
     return letters, a
 
 
-def _broadcast(terms: Sequence[Term]) -> list[Term]:
-    """The operands with the same length along each letter, that of an axis of length 1 repeated."""
+def lengths(terms: Sequence[tuple[str, Any]], subscripts: str = "") -> dict[str, int]:
+    """The length along each letter; axes of length 1 are repeated.
+
+    Raises:
+        TraceError: if axes of one letter have others.
+    """
     sizes: dict[str, int] = {}
     for letters, a in terms:
         for c, size in zip(letters, a.shape, strict=True):
             if 1 not in (size, sizes.get(c, 1)) and sizes[c] != size:
-                raise TraceError(located(f"np.einsum: axis {c} is {sizes[c]} and {size} long"))
+                axis = c if c in subscripts else "..."
+                message = f"np.einsum({subscripts!r}): axis {axis} is {sizes[c]} and {size} long"
+                raise TraceError(located(message))
             sizes[c] = size if sizes.get(c, 1) == 1 else sizes[c]
+    return sizes
+
+
+def _broadcast(terms: Sequence[Term]) -> list[Term]:
+    """The operands with the same length along each letter, that of an axis of length 1 repeated."""
+    sizes = lengths(terms)
     return [(letters, np.broadcast_to(a, [sizes[c] for c in letters])) for letters, a in terms]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from symgrad.errors import TraceError
 from symgrad.expr import ops
@@ -69,15 +70,18 @@ def share(extreme: Any, total: Callable[[Callable[[Any], Any]], Any]) -> Any:
 
 
 def extreme_of(op: Op, values: list[Any], initial: Any = None) -> Any:
-    """The smallest of the values by `minimum`, or the largest by `maximum`: a balanced tree."""
-    return _among(op, functools.partial(call, op), values, values, initial)
+    """The smallest of the values by `minimum`, or the largest by `maximum`: a balanced tree.
 
-
-def extreme_of_numbers(op: Op, values: list[Any], initial: Any = None) -> Any:
-    """As `extreme_of`, of those that are not NaN; NaN where all are."""
-    last = -math.inf if op is ops.maximum else math.inf
-    numbers = [call(ops.where, call(ops.isnan, v), last, v) for v in values]
-    return _among(op, functools.partial(unless_nan, op), values, numbers, initial)
+    All values that it equals share its derivative. A tie of two, as that with an initial value, is
+    shared by the operation itself.
+    """
+    if initial is not None:
+        return call(op, extreme_of(op, values), initial) if values else initial
+    extreme = balanced(functools.partial(call, op), values)
+    if len(values) < 3 or not isinstance(extreme, Expr):
+        return extreme
+    reals = [lift(extreme.graph, v) for v in values]
+    return extreme_row(op, len(reals))(extreme, *reals)
 
 
 def unless_nan(op: Op, a: Any, b: Any) -> Any:
@@ -86,22 +90,6 @@ def unless_nan(op: Op, a: Any, b: Any) -> Any:
     if isinstance(chosen, Handle) and chosen.is_integer:
         return chosen
     return call(ops.where, call(ops.isnan, a), b, call(ops.where, call(ops.isnan, b), a, chosen))
-
-
-def _among(
-    op: Op, combine: Callable[[Any, Any], Any], values: list[Any], ties: list[Any], initial: Any
-) -> Any:
-    """An extreme of the values, whose derivative ``ties`` that it equals share; then the initial.
-
-    A tie of two, as that with an initial value, is shared by the operation itself.
-    """
-    if initial is not None:
-        return combine(_among(op, combine, values, ties, None), initial) if values else initial
-    extreme = balanced(combine, values)
-    if len(values) < 3 or not isinstance(extreme, Expr):
-        return extreme
-    reals = [lift(extreme.graph, v) for v in ties]
-    return extreme_row(op, len(reals))(extreme, *reals)
 
 
 # --- sums, products and matrices ------------------------------------------------------------------
@@ -145,6 +133,16 @@ def reals(a: Any) -> Any:
     return plain(map_elements(as_real, a)) if integers else a
 
 
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Axes by their numbers from the front: one, several, or all of None.
+
+    Raises:
+        AxisError: for one that is not among so many.
+        ValueError: for one that is given twice.
+    """
+    return normalize_axis_tuple(range(ndim) if axis is None else axis, ndim)
+
+
 def reduce(
     function: Callable[[Any, Any], Any],
     a: Any,
@@ -161,8 +159,7 @@ def reduce_lists(
 ) -> Any:
     """The result of ``function`` for the elements along one or several axes, or for all of them."""
     a = plain(a)
-    axes = range(a.ndim) if axis is None else np.atleast_1d(np.asarray(axis))
-    axes = sorted({int(k) % a.ndim for k in axes}) if a.ndim else []
+    axes = sorted(axes_of(axis, a.ndim)) if a.ndim else []
     other_axes = [k for k in range(a.ndim) if k not in axes]
     length = math.prod(a.shape[k] for k in axes)
     rows = a.transpose(other_axes + axes).reshape([a.shape[k] for k in other_axes] + [length])

@@ -150,7 +150,7 @@ class ExprArray(np.ndarray):
         self, indices: Any, axis: int | None = None, out: None = None, mode: Any = "raise"
     ) -> Any:
         """As ``np.take``."""
-        return np.take(self, indices, axis, mode=mode)  # type: ignore[call-overload]
+        return np.take(self, indices, axis, out, mode)  # type: ignore[call-overload]
 
     def astype(self, dtype: Any, *args: Any, **options: Any) -> Any:
         """The elements as another type: integers have 32 bits, as those of `int32`, `uint32`."""
