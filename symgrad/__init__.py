@@ -37,7 +37,8 @@ def _homes() -> dict[str, str]:
 
     Most programs need few of these modules: each is loaded when a name of it is asked for.
     """
-    stub = _ast.parse(_Path(__file__).with_suffix(".pyi").read_text("utf-8"))
+    loader: Any = __spec__.loader  # which reads from a zip file, too
+    stub = _ast.parse(loader.get_data(str(_Path(__file__).with_suffix(".pyi"))))
     imports = [node for node in stub.body if isinstance(node, _ast.ImportFrom)]
     return {a.name: str(i.module) for i in imports for a in i.names if a.asname}
 

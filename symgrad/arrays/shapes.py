@@ -212,12 +212,15 @@ def _about_the_ends(
     def along(x: np.ndarray) -> np.ndarray:
         return x.astype(a.dtype).reshape(-1, *[1] * (a.ndim - k - 1))
 
-    def reflected(part: WholeArray | None, places: slice) -> WholeArray | None:
+    def share_of(x: Any, share: np.ndarray) -> Any:  # of infinity no share is 0
+        return x * share if np.all(share) else where(share != 0, x * share, 0.0)
+
+    def reflected(part: WholeArray | None, places: slice) -> Any:
         if part is None:
             return None
         first, last = (x[places] for x in shares)
-        ends = take(a, [0], k) * along(first) + take(a, [-1], k) * along(last)
-        return part * along(1 - first - last) + ends
+        terms = [(part, 1 - first - last), (take(a, [0], k), first), (take(a, [-1], k), last)]
+        return sum(share_of(x, along(share)) for x, share in terms if np.any(share))
 
     before = 0 if parts[0] is None else parts[0].shape[k]
     return [

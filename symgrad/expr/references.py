@@ -134,7 +134,8 @@ def normal_cdf(x: Array) -> Array:
     z = wide * -math.sqrt(0.5)
     with np.errstate(all="ignore"):
         mended = np.asarray(erfc(z)) * (bell(wide) / exp_neg_square(z))
-    return np.where(np.abs(wide) < 37.5, 0.5 * mended, 0.5 * erfc(z)).astype(x.dtype)
+    below = (wide < 0.0) & (wide > -37.5)  # where it is normal; above 0 there is no tail
+    return np.where(below, 0.5 * mended, 0.5 * erfc(z)).astype(x.dtype)
 
 
 def integer_power(x: Array, exponent: Array) -> Array:

@@ -23,8 +23,8 @@ from symgrad.expr.laws.simplify import Level
 from symgrad.expr.loops.open_loop import traced_graph
 from symgrad.expr.tracers.array import ExprArray, TracedArray
 from symgrad.expr.tracers.expression import Condition
-from symgrad.expr.tracers.integers import Word
-from symgrad.expr.tracers.tree import Block, Tree, flatten
+from symgrad.expr.tracers.integers import SignedWord, Word
+from symgrad.expr.tracers.tree import Block, Tree, flatten, numbers_as_array
 from symgrad.expr.tracing.trace import EVERY_CALL, frozen_for
 from symgrad.front.choice import LEAST_WHOLE, How, whole_or_elements
 from symgrad.front.deriving import Making, gradient_kernel, options_of, pair_of
@@ -168,12 +168,23 @@ class Returned:
     """
 
     def __init__(self, result: Any) -> None:
-        leaves, self.tree = flatten(result)
+        leaves, self.tree = flatten(result, _numbers)
         self.leaves = [*map(_plain, leaves)]
         self.arrays = [leaf for leaf in self.leaves if isinstance(leaf, WholeArray)]
         places = list(map(_place, self.leaves))
         self.others = any(p is not WHOLE and type(p) is not Place for p in places)
         self.nest: Nest = functools.partial(_returned, places, self.tree)
+
+
+def _numbers(value: Any) -> tuple[list[Any], Tree] | None:
+    """A list of numbers, or of such lists, is a leaf; one of traced values is taken apart."""
+    return None if _holds_traced(value) else numbers_as_array(value)
+
+
+def _holds_traced(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_holds_traced, value))
+    return isinstance(value, (WholeArray, *EXPRESSIONS)) or is_recorded(value)
 
 
 def _plain(leaf: Any) -> Any:
@@ -405,9 +416,10 @@ def _dtype_of(traced: Any) -> np.dtype | None:
     kinds = {type(e) for e in traced.flat} if isinstance(traced, np.ndarray) else {type(traced)}
     if kinds == {Condition}:
         return np.dtype(bool)
-    if not all(issubclass(kind, (Word, int)) for kind in kinds) or not kinds - {int, bool}:
+    words = kinds - {int, bool}
+    if not words or not words <= {Word, SignedWord}:
         return None
-    return np.dtype(np.uint32 if Word in kinds else np.int32)
+    return np.dtype(np.int64 if len(words) > 1 else np.uint32 if Word in words else np.int32)
 
 
 class ElementsCall:
@@ -449,7 +461,7 @@ class ElementsCall:
             traced.extend([words & (1 << HALF) - 1, words >> HALF] if halves else [leaf])
             return place
 
-        leaves, self._tree = flatten(result)
+        leaves, self._tree = flatten(result, _numbers)
         self._leaves = [noted(leaf) for leaf in leaves]
         return traced or [0.0]
 

@@ -266,6 +266,17 @@ def test_gradients_by_nothing_are_empty(f: Any) -> None:
     assert value == f(EMPTY) and slope.shape == (0, 3)
 
 
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_reflections_of_infinity_are_no_nan(width: int) -> None:
+    f = lambda x: np.pad(x, width, "reflect", reflect_type="odd")  # noqa: E731
+    x = np.array([1.0, 2.0, 5.0, np.inf])
+    with np.errstate(invalid="ignore"):
+        wanted = f(x)
+    result = sg.jit(f, device="cpu", dtype="float64")(x)
+    numbers = ~np.isnan(wanted)
+    assert np.array_equal(result[numbers], wanted[numbers]) and numbers.sum() > 5
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("f", [np.cumsum, np.sort, lambda x: x @ np.outer(x, x)])
 def test_nothing_of_an_array_needs_no_kernel(f: Any, device: DeviceChoice) -> None:

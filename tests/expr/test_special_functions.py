@@ -295,6 +295,23 @@ def test_voigt_profiles_to_the_second_derivative(dtype: Any, device: Any) -> Non
                     assert abs(curve[i, j] - want) <= 30 * np.finfo(dtype).eps * least, (i, j)
 
 
+def test_narrow_voigt_profiles_are_normal_as_far_as_float64_goes() -> None:
+    """From 22.6 deviations on they were 2**-40 of it, in kernels and of numbers."""
+    x = np.array([20.0, 22.7, 23.0, 30.0, 37.0])
+    want = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+    kernel = sg.fused_forward(
+        1, lambda v: sg.voigt_profile(v[0], 1.0, 0.0), device="cpu", dtype="float64"
+    )
+    for values in (kernel.run(x[:, None]), sg.voigt_profile(x, 1.0, 0.0)):
+        np.testing.assert_allclose(values, want, rtol=1e-13)
+
+
+def test_a_normal_probability_is_at_most_one() -> None:
+    x = np.array([8.0, 20.0, 33.0, 34.7, 40.0])
+    values = sg.ndtr(x)
+    assert np.all(values <= 1.0) and np.array_equal(values[1:], np.ones(4))
+
+
 def test_voigt_profiles_at_the_ends() -> None:
     """Lorentz's line, the normal distribution, none; and where neither width may be negative."""
     points = np.array([

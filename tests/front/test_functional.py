@@ -398,6 +398,24 @@ def test_results_of_elements_have_types(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [4, 400])
+def test_lists_in_lists_are_taken_apart(size: int) -> None:
+    """They came out as they were traced."""
+    x = np.arange(float(size))
+    f = lambda x: [[x * 2, [x[1], 7]], [[1, 2], [3.0, 4.0]]]  # noqa: E731
+    loss = lambda x: (np.sum(x), f(x))  # noqa: E731
+    (_, aux), _ = sg.value_and_grad(loss, has_aux=True, device="cpu")(x)
+    for result in (sg.jit(f, device="cpu")(x), aux):
+        assert result[0][0].tolist() == (2 * x).tolist()
+        assert result[0][1] == [1.0, 7] and result[1] == [[1, 2], [3.0, 4.0]]
+
+
+def test_integers_of_both_signs_have_64_bits() -> None:
+    run = sg.jit(lambda v: sg.array([sg.int32(v[0]), sg.uint32(v[1])]), device="cpu")
+    result = run([-3.0, 3e9])
+    assert result.dtype == np.int64 and result.tolist() == [-3, 3000000000]
+
+
+@pytest.mark.parametrize("size", [4, 400])
 @pytest.mark.parametrize("start", [np.arange(3.0), np.arange(3), np.array([True, False, True])])
 def test_constant_results_are_arrays_of_numbers(size: int, start: Any) -> None:
     """Arrays of objects came out of functions that write to constants."""

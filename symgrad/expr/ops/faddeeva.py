@@ -14,6 +14,7 @@ from symgrad.expr.graph.node import Op
 from symgrad.expr.ops import interval
 from symgrad.expr.ops.arithmetic import abs
 from symgrad.expr.ops.comparison import where
+from symgrad.expr.ops.exponential import exp
 from symgrad.expr.ops.trigonometric import real_reciprocal, real_reciprocal_square
 from symgrad.lazy import mpmath as _mp
 
@@ -161,7 +162,8 @@ def _place(x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any, Any, Any]:
 def _profile(x: Any, sigma: Any, gamma: Any) -> Any:
     """Re w((x + i gamma)/(sqrt(2) sigma))/(sqrt(2 pi) sigma)."""
     sharp, inverse, u, v = _place(x, sigma, gamma)
-    tiny = (abs(u) > 16.0) & (v < TINY)  # as v there, but not what is flushed of it
+    # where the normal part is nothing, the rest is as v, but not what is flushed of it
+    tiny = (abs(u) > 16.0) & (v < TINY) & (exp(-(u * u)) == 0.0)
     scale = where(tiny, inverse * (1.0 / LIFT), inverse)
     value = faddeeva_real(u, where(tiny, v * LIFT, v)) * scale
     value = value * (1.0 / math.sqrt(2.0 * math.pi))
