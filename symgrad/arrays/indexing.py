@@ -31,13 +31,19 @@ def parts_of(a: WholeArray, key: Any) -> list[Any]:
     for k, part in enumerate(parts):
         if part is None or part is Ellipsis:
             continue
+        if isinstance(part, bool | np.bool_ | np.ndarray) and not np.ndim(part) and _is_mask(part):
+            raise TraceError(
+                located(
+                    "an index that is one truth value: b[None] is b[True], and b[None][:0] none"
+                )
+            )
         if isinstance(part, list):
             parts[k] = part = (
-                np.asarray(part)
+                np.asarray(part, None if np.size(part) else int)
                 if not any(isinstance(e, WholeArray) for e in part)
                 else a.lift(part)
             )
-        if isinstance(part, np.ndarray) and part.dtype.kind == "b":
+        if isinstance(part, np.ndarray) and _is_mask(part):
             shape = a.shape[used : used + part.ndim]
             if part.shape != shape:
                 raise IndexError(f"a mask of shape {part.shape} for axes of lengths {shape}")
@@ -65,12 +71,19 @@ def parts_of(a: WholeArray, key: Any) -> list[Any]:
     return [*parts[:place], *missing, *parts[place + 1 :]]
 
 
+def _is_mask(part: Any) -> bool:
+    """Whether it is a truth value, or an array of them."""
+    return isinstance(part, bool) or part.dtype.kind == "b"
+
+
 def index(a: WholeArray, key: Any, beyond: Beyond = "nearest") -> WholeArray:
     """``a[key]``."""
     parts = parts_of(a, key)
     if any(isinstance(p, WholeArray) or (isinstance(p, np.ndarray) and p.ndim) for p in parts):
         return _gathered(a, parts, beyond)
-    return shown(a, basic(a, parts))
+    result = shown(a, basic(a, parts))
+    has_dots = any(part is Ellipsis for part in (key if isinstance(key, tuple) else [key]))
+    return result if result.shape or has_dots else result.copied()  # which is a number
 
 
 def basic(a: WholeArray, parts: Sequence[Any]) -> np.ndarray:

@@ -36,7 +36,9 @@ def reduced(array: WholeArray, operator: str, axis: Any, keepdims: Any, initial:
         raise ValueError("zero-size array to reduction operation which has no identity")
     shape = tuple(n for k, n in enumerate(array.shape) if k not in axes)
     kind = "i" if array.kind == "b" else array.kind
-    result = array.then(rules.reduced, (operator, axes), shape, kind=kind) if axes else array
+    result = (
+        array.then(rules.reduced, (operator, axes), shape, kind=kind) if axes else array.copied()
+    )
     result = kept_dimensions(result, axes, keepdims)
     if initial is not None:
         result = COMBINING[operator](result, initial)

@@ -70,6 +70,9 @@ def shown(a: Any, view: Any) -> Any:
     """An array as a view of its layout shows it; of several views the arrays, nested alike."""
     if isinstance(view, list | tuple):
         return type(view)(shown(a, v) for v in view)
+    assert isinstance(view, np.ndarray) and (
+        not view.size or np.may_share_memory(view, layout(a.shape))
+    ), "it is a view: nothing else is to be read of an array on no memory"
     attribute = entries(a.shape, view)
     if view.shape == a.shape and attribute == _all_of(a.shape):
         return a
@@ -99,7 +102,7 @@ TABLE: Final[dict[Any, Any]] = {
         np.array_split, np.broadcast_to, np.diagonal, np.dsplit, np.expand_dims, np.flip, np.fliplr,
         np.flipud, np.hsplit, np.lib.stride_tricks.sliding_window_view, np.linalg.diagonal,
         np.linalg.matrix_transpose, np.matrix_transpose, np.moveaxis, np.permute_dims, np.rollaxis,
-        np.rot90, np.split, np.squeeze, np.swapaxes, np.transpose, np.unstack, np.vsplit,
+        np.rot90, np.split, np.squeeze, np.swapaxes, np.transpose, np.vsplit,
     )
 }  # fmt: skip
 """NumPy's functions that give views."""
@@ -118,13 +121,15 @@ def written_through(view: Any, base: Any, value: Any) -> Any:
         ValueError: for views that show an element several times, and diagonals, as in NumPy.
     """
     rule, attribute, *_ = view.operation
+    if not value.size:
+        return base
     if rule is rules.reshaped:
         return value.then(rules.reshaped, None, base.shape)
     axes = [axis for _, terms in attribute for axis, _ in terms]
     shown_once = len({*axes}) == len(axes) and all(len(terms) < 2 for _, terms in attribute)
     if not shown_once or any(n > 1 and k not in axes for k, n in enumerate(view.shape)):
         raise ValueError("assignment destination is read-only: write to a copy, a.copy()")
-    return base.then(rules.written, (attribute, ()), base.shape, value) if value.size else base
+    return base.then(rules.written, (attribute, ()), base.shape, value)
 
 
 def is_view(a: Any, base: Any) -> bool:

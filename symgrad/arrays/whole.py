@@ -45,10 +45,10 @@ def _operators(ufunc: np.ufunc) -> tuple[Any, Any]:
 
 
 def _in_place(ufunc: np.ufunc) -> Any:
-    """The operator that writes its result to the left operand; numbers of no axes never change."""
+    """The operator that writes its result to the left operand; numbers never change."""
 
     def method(self: WholeArray, other: Any) -> Any:
-        if not self.shape:
+        if not self.shape and self.base is None:
             return NotImplemented
         result = self.mapped(ufunc, (self, other))
         if result.tape is not self.tape:
@@ -252,7 +252,7 @@ class WholeArray(Whole):
         assert all(o.tape is self.tape for o in others), "operands are of one tape"
         operands = (self.number, *(o.number for o in others))
         number = self.tape.add(rule, attribute, operands, shape, kind or self.kind)
-        return WholeArray(self.tape, number, self if shape and rule in VIEWS else None)
+        return WholeArray(self.tape, number, self if rule in VIEWS else None)
 
     def lift(self, value: Any) -> WholeArray:
         """Numbers, or a nest of numbers and whole arrays, as a whole array of the same tape."""

@@ -389,6 +389,70 @@ def test_conditions_of_singular_matrices_are_infinite() -> None:
     assert np.isnan(sg.jit(lambda a: np.linalg.cond(a, 1), device="cpu")(np.full((2, 2), np.nan)))
 
 
+def after(write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A copy of an array after a write to it."""
+
+    def function(x: Any) -> Any:
+        copy = x * 1.0
+        write(copy)
+        return copy
+
+    return function
+
+
+def set_to_nine(view: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return after(lambda b: view(b).__setitem__(..., 9.0))
+
+
+def kept_beside(view: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What another name has after writes to an array, and to what the name has."""
+
+    def function(x: Any) -> Any:
+        b = x * 1.0
+        other = view(b)
+        b[0] = 7.0
+        other += 1.0
+        return np.stack([b[0], np.sum(other)])
+
+    return function
+
+
+LINE, TABLE_OF = np.arange(5.0) + 1, np.arange(12.0).reshape(3, 4)
+VIEWS: list[tuple[Callable[[Any], Any], np.ndarray]] = [
+    (lambda x: np.stack(np.unstack(x)), LINE),
+    (lambda x: np.unstack(x, axis=-1)[1], TABLE_OF),
+    (lambda x: np.stack(np.unstack(x)[::-1]), np.arange(400.0)),
+    (set_to_nine(lambda b: b.T[::-1]), np.zeros((0, 4))),
+    (set_to_nine(lambda b: b[:, 2:1][::-1]), TABLE_OF),
+    (set_to_nine(lambda b: b[0, ...]), LINE),
+    (set_to_nine(lambda b: b[::-1][0, ...]), LINE),
+    (set_to_nine(np.squeeze), LINE[:1]),
+    (set_to_nine(lambda b: b.reshape(())), LINE[:1]),
+    (after(lambda b: b[2, 1, ...].__iadd__(1.0)), TABLE_OF),
+    (kept_beside(lambda b: b[0]), LINE),
+    (kept_beside(lambda b: b[0, ...]), LINE),
+    (kept_beside(lambda b: np.sum(b, axis=())), LINE),
+    (lambda x: x[[]], LINE),
+]
+"""Views and writes to them, of no elements and of no axes among them."""
+
+
+@pytest.mark.parametrize("k", range(len(VIEWS)))
+def test_views_of_any_size_are_numpys(k: int) -> None:
+    f, x = VIEWS[k]
+    got = sg.jit(f, device="cpu", dtype="float64")(x)
+    want = f(x)
+    assert got.shape == want.shape and np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("key", [True, False, np.array(True), (0, True)])
+def test_one_truth_value_is_no_index(key: Any) -> None:
+    with pytest.raises(sg.TraceError, match=r"one truth value(?s:.*)test_numpys_rules.py:"):
+        sg.jit(after(lambda b: b.__setitem__(key, 9.0)), device="cpu")(TABLE_OF)
+
+
+SOME = np.array([True, False, True, True])
+
 OPTIONS: dict[str, Callable[[Any], Any]] = {
     "axes of numbers": lambda a: (np.sum(np.sum(a), axis=0), np.max(np.sum(a), -1), a.sum(())),
     "the largest of some": lambda a: np.max(a, axis=-1, where=a > 0, initial=-0.5),
@@ -409,6 +473,35 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         np.pad(a, [(0, 0)] * (a.ndim - 1) + [(4, 9)], "reflect", reflect_type="odd"),
         np.pad(a, [(11, 2)] + [(0, 1)] * (a.ndim - 1), "symmetric", reflect_type="odd"),
     ),
+    "at truth values": lambda a: (np.take(a, [True, False], 0), np.take(a, a[..., 0] > 0)),
+    "at nothing": lambda a: np.take(a, [], axis=-1),
+    "at no slice": lambda a: np.take(a, slice(0, 1)),  # type: ignore[arg-type]
+    "at an element of a number": lambda a: (
+        np.take(np.sum(a), 0, axis=0),
+        np.take(np.sum(a), [0, 0], axis=-1),
+    ),
+    "the mean of a number": lambda a: np.mean(np.sum(a), axis=0),
+    "the spread of a number": lambda a: np.std(np.sum(a), axis=-1),
+    "the average of a number": lambda a: np.average(np.sum(a), axis=0, weights=np.sum(a)),
+    "numbers of nothing and one": lambda a: (
+        np.nanmax(a[:0], initial=2.0),
+        np.nanmin(a[:0], axis=0, initial=2.0),
+        np.fmax.reduce(a[:0], initial=2.0),
+        np.nanmax(np.where(a > 0, np.nan, a), initial=-0.5),
+    ),
+    "numbers of a type": lambda a: (
+        np.nanmax((3 * a).astype(int), initial=1),
+        np.nanmin((3 * a).astype(int), initial=1),
+        np.fmax.reduce(a > 0, initial=1),
+        np.fmin.reduce((3 * a).astype(int), initial=1),
+    ),
+    "truths beside each other": lambda a: (
+        np.convolve(a > 0, a < 0.5),
+        np.correlate(a < 0.5, (a > 0)[:2], "same"),
+    ),
+    "the spread of some of nothing": lambda a: np.std(
+        np.concatenate([a, a[:, :1]], axis=1)[:0], axis=-1, where=SOME
+    ),
     "of nothing": lambda a: np.logaddexp.reduce(a[..., :0], axis=-1),
     "spread of numbers": lambda a: np.nanstd(np.where(a > 0.8, np.nan, a), axis=0, ddof=1),
     "any along an axis": lambda a: (np.any(a > 0, axis=0), np.all(a > 0, axis=-1, keepdims=True)),
@@ -424,7 +517,7 @@ def test_options_are_numpys_at_any_rank(name: str) -> None:
         a = RNG.normal(size=shape)
         try:
             wanted = f(a)
-        except (IndexError, ValueError) as error:
+        except (IndexError, TypeError, ValueError) as error:
             with pytest.raises((type(error), sg.SymgradError)):
                 sg.jit(f, device="cpu", dtype="float64")(a)
             continue

@@ -197,7 +197,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     n, m = len(long), len(short)
     parts = {"full": (0, n + m - 1), "same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}
     first, size = parts[mode]
-    zeros = np.zeros(m - 1, int)
+    zeros = np.zeros(m - 1, bool if a.dtype == v.dtype == bool else int)
     padded = np.concatenate([zeros, long, zeros])
     windows = padded[np.arange(first, first + size)[:, None] + np.arange(m)]
     return windows @ np.flip(short)
@@ -241,13 +241,24 @@ def rounded(a: Any, decimals: int = 0) -> Any:
     return result if dtype.kind == "O" else result.astype(dtype)
 
 
+def _places(indices: Any) -> Any:
+    """Indices along one axis: truth values are the numbers 0 and 1, and no masks."""
+    if isinstance(indices, (list, tuple, bool, slice)):
+        indices = (array if holds_expressions(indices) else np.asarray)(indices)
+        indices = indices if indices.size else indices.astype(np.intp)
+    kind = indices.dtype.kind if isinstance(indices, (np.ndarray, np.generic, Whole)) else "i"
+    if kind not in "biu" and not holds_expressions(indices):
+        raise TypeError(f"np.take: indices are integers, not {indices!r}")
+    return indices.astype(np.intp) if kind == "b" else indices
+
+
 def take(a: Any, indices: Any, axis: int | None = None, mode: Any = "raise") -> Any:
     """np.take, also at computed indices: what is out of range is the nearest then."""
     whole = whole_among([a, indices])
     a = array(a) if whole is None else whole.functions["whole"](a, indices)
+    a = a if a.ndim else np.ravel(a)
     a, axis = (np.ravel(a), 0) if axis is None else (a, *axes_of(axis, a.ndim))
-    if isinstance(indices, (list, tuple)):
-        indices = (array if holds_expressions(indices) else np.asarray)(indices)
+    indices = _places(indices)
     if mode == "wrap":
         indices = np.remainder(indices, a.shape[axis])
     elif mode == "clip":
@@ -491,6 +502,7 @@ COMPOSITIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.linspace: linspace,
     np.round: rounded,
     np.take: take,
+    np.unstack: lambda x, /, *, axis=0: tuple(np.moveaxis(traced(x), axis, 0)),
     np.diff: diff,
     np.ediff1d: ediff1d,
     np.trapezoid: trapezoid,

@@ -95,10 +95,10 @@ smallest = reduction("min")
 def _count(a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     """How many elements each result of a mean is of."""
     if where is True:
-        axes = axes_of(axis, a.ndim) if a.ndim else ()
+        axes = axes_of(axis, a.ndim)
         return np.float64(math.prod(a.shape[k] for k in axes))
     held = np.where(np.broadcast_to(where, a.shape), 1.0, 0.0)
-    return total(held, axis, keepdims=keepdims)
+    return np.sum(held, axis=axis, keepdims=keepdims)
 
 
 def mean(
@@ -174,9 +174,9 @@ def average(
 
 def _along(weights: Any, a: Any, axis: Any) -> Any:
     """Weights of the shape of an array, of which they have the axes of an average, or all."""
+    axes = () if axis is None else axes_of(axis, a.ndim)
     if weights.shape == a.shape:
         return weights
-    axes = () if axis is None else axes_of(axis, a.ndim)
     if weights.shape != tuple(a.shape[k] for k in axes):
         raise ValueError(f"np.average: weights of shape {weights.shape} for {a.shape}")
     lines = np.transpose(weights, np.argsort(axes).tolist())
@@ -254,6 +254,8 @@ def of_numbers(
 
     def reduction(a: Any, axis: Any = None, keepdims: Any = False, initial: Any = None) -> Any:
         a = traced(a)
+        if isinstance(initial, (int, float, np.number)) and not np.isnan(initial):
+            return extreme(a, axis, keepdims, initial)
         value = extreme(a, axis, keepdims)
         if a.dtype.kind not in "ib" and not (a.dtype == object and all(map(_is_integer, a.flat))):
             nothing = np.all(np.isnan(a), axis=axis, keepdims=keepdims)
