@@ -246,10 +246,10 @@ def _places(indices: Any) -> Any:
     if isinstance(indices, (list, tuple, bool, slice)):
         indices = (array if holds_expressions(indices) else np.asarray)(indices)
         indices = indices if indices.size else indices.astype(np.intp)
-    kind = indices.dtype.kind if isinstance(indices, (np.ndarray, np.generic, Whole)) else "i"
-    if kind not in "biu" and not holds_expressions(indices):
+    dtype = getattr(indices, "dtype", np.dtype(np.intp))
+    if dtype.kind not in "biu" and not holds_expressions(indices):
         raise TypeError(f"np.take: indices are integers, not {indices!r}")
-    return indices.astype(np.intp) if kind == "b" else indices
+    return indices.astype(np.intp) if dtype.kind == "b" else indices
 
 
 def take(a: Any, indices: Any, axis: int | None = None, mode: Any = "raise") -> Any:
